@@ -1,0 +1,28 @@
+/// Why a bucket could not do what it was asked.
+public struct BucketError: Error, Sendable, CustomStringConvertible {
+    /// What went wrong, as a client may be told.
+    public enum Code: Sendable, Equatable {
+        case objectNotFound
+        case preconditionFailed
+        /// The store is full.
+        case insufficientStorage
+        /// The store can't be used now.
+        case unavailable
+        /// The store does not do this.
+        case unsupported
+        /// A fault of our own or of the data.
+        case `internal`
+    }
+    public var code: Code
+    /// For the operator: names the cause, never shown to a client.
+    public var cause: String
+    /// Whether the same request may succeed later.
+    public var isRetryable: Bool { code == .unavailable || code == .insufficientStorage }
+
+    public init(_ code: Code, _ cause: String = "") {
+        self.code = code
+        self.cause = cause
+    }
+
+    public var description: String { cause.isEmpty ? "\(code)" : "\(code): \(cause)" }
+}

@@ -1,0 +1,141 @@
+import EventLoop
+
+/// What every store must be able to do: minimal, and without default implementations.
+///
+/// A driver does no validation of names, no logging and no metrics: ``Bucket`` above it does. Every call runs on a
+/// loop's executor and must not block it; a call that need not wait returns without suspending. Whatever is
+/// returned with a failure, nothing partial is ever visible.
+public protocol BucketDriver: Sendable {
+    /// What this store can promise.
+    var capabilities: Capabilities { get }
+
+    /// The metadata of the current object.
+    /// - Throws: ``BucketError`` with `.objectNotFound`, or a fault of the store.
+    func stat(_ name: String) async throws(BucketError) -> ObjectMetadata
+
+    /// Opens the current object for reading. The bytes are those of the returned metadata, whatever happens to the name later.
+    func open(_ name: String) async throws(BucketError) -> any ObjectReader
+
+    /// Begins an upload that nobody sees until ``Upload/commit(_:)``.
+    /// - Parameters:
+    ///   - size: The size in bytes where the client declared it.
+    ///   - digests: Besides md5 and crc32c, which are always computed.
+    func beginUpload(
+        _ name: String, _ attributes: ObjectAttributes, size: UInt64?, digests: Set<DigestAlgorithm>
+    ) async throws(BucketError) -> any Upload
+
+    /// Changes the writable properties, atomically with the preconditions.
+    func patch(_ name: String, _ patch: AttributePatch, _ preconditions: Preconditions)
+        async throws(BucketError) -> ObjectMetadata
+
+    /// Removes the object, atomically with the preconditions.
+    func delete(_ name: String, _ preconditions: Preconditions) async throws(BucketError)
+
+    /// One page in UTF-8 byte order. `after` is where the last page ended (``ListPage/end``), exclusive.
+    func list(_ query: ListQuery, after: String?) async throws(BucketError) -> ListPage
+
+    /// Whether the store can serve now.
+    /// - Throws: ``BucketError`` saying what is wrong.
+    func checkHealth() async throws(BucketError)
+
+    /// Finishes what is under way and releases the store.
+    func close() async
+}
+
+/// What a store can promise; the gateway refuses what would otherwise be a silent lie.
+public struct Capabilities: Sendable, Equatable {
+    /// Preconditions are decided in the same atomic step as the write.
+    public var atomicPreconditions: Bool
+    /// An acknowledged write survives the loss of power.
+    public var durable: Bool
+
+    public init(atomicPreconditions: Bool, durable: Bool) {
+        self.atomicPreconditions = atomicPreconditions
+        self.durable = durable
+    }
+}
+
+/// An object that was opened for reading. Confined to one loop.
+public protocol ObjectReader: AnyObject {
+    /// The metadata of the bytes that this reader gives.
+    var metadata: ObjectMetadata { get }
+    /// The bytes of `range` (within `0..<size`). Called at most once; close the source in the end.
+    func bytes(_ range: Range<UInt64>) throws(BucketError) -> any ByteSource
+    /// Releases the object where ``bytes(_:)`` was not called.
+    func close()
+}
+
+/// An upload under way. Confined to one loop. It ends with exactly one of ``commit(_:)`` and ``abort()``.
+public protocol Upload: ByteSink {
+    /// Everything has been written: the facts of the bytes that were received. No ``ByteSink/write(_:)`` may follow.
+    func finish() async throws(BucketError) -> ContentFacts
+    /// Makes the object visible with its bytes on stable storage, if the preconditions hold at that moment.
+    func commit(_ preconditions: Preconditions) async throws(BucketError) -> CommitResult
+    /// Forgets the upload. What was there before stays.
+    func abort()
+}
+
+/// How a commit ended.
+public struct CommitResult: Sendable {
+    public var metadata: ObjectMetadata
+    /// Whether an object of that name was there before.
+    public var replaced: Bool
+
+    public init(metadata: ObjectMetadata, replaced: Bool) {
+        self.metadata = metadata
+        self.replaced = replaced
+    }
+}
+
+/// The facts of a body, computed while it streamed.
+public struct ContentFacts: Sendable, Equatable {
+    public var size: UInt64
+    /// 16 bytes.
+    public var md5: [UInt8]
+    public var crc32c: UInt32
+    /// The digests that were asked for in ``BucketDriver/beginUpload(_:_:size:digests:)``.
+    public var digests: [DigestAlgorithm: [UInt8]]
+
+    public init(
+        size: UInt64, md5: [UInt8], crc32c: UInt32, digests: [DigestAlgorithm: [UInt8]] = [:]
+    ) {
+        self.size = size
+        self.md5 = md5
+        self.crc32c = crc32c
+        self.digests = digests
+    }
+}
+
+/// Digests that a client may ask to have verified, beside md5 and crc32c (RFC 9530, section 5).
+public enum DigestAlgorithm: String, Sendable, Hashable {
+    case sha256 = "sha-256"
+    case sha512 = "sha-512"
+}
+
+/// Which objects a list shows.
+public struct ListQuery: Sendable, Equatable {
+    /// At most 1,024 bytes.
+    public var prefix: String
+    /// Whether names are folded at the next `/` after the prefix.
+    public var delimited: Bool
+    /// Entries of one page: items and prefixes together.
+    public var limit: Int
+
+    public init(prefix: String, delimited: Bool, limit: Int) {
+        self.prefix = prefix
+        self.delimited = delimited
+        self.limit = limit
+    }
+}
+
+/// One page of a list. Names with `//` or a trailing `/` are left out.
+public struct ListPage: Sendable, Equatable {
+    /// Folded names, each ending in `/`, in byte order.
+    public var prefixes: [String] = []
+    /// Object names in byte order.
+    public var items: [String] = []
+    /// The last name or prefix that the page covers; nil where nothing follows.
+    public var end: String?
+
+    public init() {}
+}

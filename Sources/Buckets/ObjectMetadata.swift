@@ -1,0 +1,104 @@
+/// The properties that a client may set.
+public struct ObjectAttributes: Sendable, Equatable {
+    public var contentType: String?
+    public var cacheControl: String?
+    public var contentDisposition: String?
+    public var contentEncoding: String?
+    public var contentLanguage: String?
+    /// At most 8 KiB, keys and values together.
+    public var customMetadata: [String: String]
+
+    public init(
+        contentType: String? = nil, cacheControl: String? = nil, contentDisposition: String? = nil,
+        contentEncoding: String? = nil, contentLanguage: String? = nil,
+        customMetadata: [String: String] = [:]
+    ) {
+        self.contentType = contentType
+        self.cacheControl = cacheControl
+        self.contentDisposition = contentDisposition
+        self.contentEncoding = contentEncoding
+        self.contentLanguage = contentLanguage
+        self.customMetadata = customMetadata
+    }
+}
+
+/// A change of ``ObjectAttributes`` as RFC 7396 describes it.
+public struct AttributePatch: Sendable, Equatable {
+    /// What happens to one property.
+    public enum Change: Sendable, Equatable {
+        case keep
+        case remove
+        case set(String)
+    }
+    public var contentType = Change.keep
+    public var cacheControl = Change.keep
+    public var contentDisposition = Change.keep
+    public var contentEncoding = Change.keep
+    public var contentLanguage = Change.keep
+    /// `"customMetadata": null`: every pair is removed before ``customMetadata`` applies.
+    public var clearCustomMetadata = false
+    /// nil removes the pair.
+    public var customMetadata: [String: String?] = [:]
+
+    public init() {}
+
+    /// The attributes as this patch leaves them.
+    public func applied(to old: ObjectAttributes) -> ObjectAttributes {
+        var new = old
+        apply(contentType, to: &new.contentType)
+        apply(cacheControl, to: &new.cacheControl)
+        apply(contentDisposition, to: &new.contentDisposition)
+        apply(contentEncoding, to: &new.contentEncoding)
+        apply(contentLanguage, to: &new.contentLanguage)
+        if clearCustomMetadata { new.customMetadata = [:] }
+        for (key, value) in customMetadata { new.customMetadata[key] = value }
+        return new
+    }
+
+    private func apply(_ change: Change, to value: inout String?) {
+        switch change {
+        case .keep: break
+        case .remove: value = nil
+        case .set(let new): value = new
+        }
+    }
+}
+
+/// What a store knows of an object.
+public struct ObjectMetadata: Sendable, Equatable {
+    /// The whole name.
+    public var name: String
+    /// New with each upload, never used again in its bucket.
+    public var generation: Int64
+    /// 1 with each upload, one more with each patch.
+    public var metageneration: Int64
+    /// Bytes.
+    public var size: UInt64
+    /// Milliseconds since 1970 of the upload.
+    public var created: Int64
+    /// Milliseconds since 1970 of the last change.
+    public var updated: Int64
+    /// 16 bytes; nil where the store does not know it.
+    public var md5: [UInt8]?
+    /// nil where the store does not know it.
+    public var crc32c: UInt32?
+    /// Strong, without quotes; stands for the bytes.
+    public var etag: String
+    public var attributes: ObjectAttributes
+
+    public init(
+        name: String, generation: Int64, metageneration: Int64, size: UInt64, created: Int64,
+        updated: Int64, md5: [UInt8]?, crc32c: UInt32?, etag: String, attributes: ObjectAttributes
+    ) {
+        self.name = name
+        self.generation = generation
+        self.metageneration = metageneration
+        self.size = size
+        self.created = created
+        self.updated = updated
+        self.md5 = md5
+        self.crc32c = crc32c
+        self.etag = etag
+        self.attributes = attributes
+    }
+}

@@ -1,0 +1,5 @@
+// nghttp2's public header imports as it is.
+#ifndef SLUICE_CNGHTTP2_SHIM_H
+#define SLUICE_CNGHTTP2_SHIM_H
+#include <nghttp2/nghttp2.h>
+#endif

@@ -1,0 +1,242 @@
+import CLinux
+import Glibc
+import Synchronization
+
+/// What epoll reported of a descriptor.
+public struct Readiness: OptionSet, Sendable {
+    public let rawValue: UInt32
+    public init(rawValue: UInt32) { self.rawValue = rawValue }
+    /// Bytes, a connection or an end of stream can be read.
+    public static let readable = Readiness(rawValue: 1)
+    /// The send buffer has room again.
+    public static let writable = Readiness(rawValue: 2)
+    /// The peer closed, or the descriptor failed: reading tells which.
+    public static let hangup = Readiness(rawValue: 4)
+}
+
+/// Receives what happens to a registered descriptor, on the loop's thread.
+public protocol EventHandler: AnyObject {
+    /// Takes a change of readiness. Edge-triggered: it is told once, so read or write until the kernel has no more.
+    func ready(_ events: Readiness)
+    /// Runs once at the end of a batch after ``EventLoop/markDirty(_:)``: the place to flush.
+    func settle()
+}
+
+/// A descriptor's place in the loop: the number alone could already belong to a newer descriptor.
+public struct Registration: Sendable, Equatable {
+    let descriptor: Int32
+    let generation: UInt32
+}
+
+/// One thread that waits on epoll and runs what became ready.
+///
+/// Responsibilities: descriptor readiness, timers, wake-up from other threads, and being the executor of the
+/// tasks pinned to it. One turn is: events, work from other threads, timers, then ``settle()``, which runs ready
+/// tasks and the dirty handlers until nothing is left. Everything but ``execute(_:)``, ``enqueue(_:)`` and
+/// ``stop()`` may be called on the loop's own thread only.
+///
+/// Safety: mutable state is touched by the loop's thread alone, but for `inbox`, which has a lock, and the atomics.
+public final class EventLoop: TaskExecutor, @unchecked Sendable {
+    private struct Slot {
+        var generation: UInt32 = 0
+        var handler: (any EventHandler)?
+    }
+    private struct Inbox {
+        var jobs: [UnownedJob] = []
+        var work: [@Sendable () -> Void] = []
+    }
+
+    /// Monotonic nanoseconds, read once a turn.
+    public private(set) var now: UInt64 = EventLoop.monotonicNow()
+    private let epoll: Int32
+    private let wakeDescriptor: Int32
+    private var slots: [Slot] = []
+    private var timers = TimerHeap()
+    private var readyJobs: [UnownedJob] = []
+    private var dirty: [any EventHandler] = []
+    private let inbox = Mutex(Inbox())
+    private let wakePending = Atomic<Bool>(false)
+    private let stopping = Atomic<Bool>(false)
+    private let thread = Atomic<UInt>(0)
+
+    /// Creates the epoll instance and its wake-up descriptor.
+    /// - Throws: ``SystemError`` where descriptors have run out.
+    public init() throws(SystemError) {
+        epoll = try SystemError.check("epoll_create1") { epoll_create1(Int32(EPOLL_CLOEXEC)) }
+        wakeDescriptor = try SystemError.check("eventfd") {
+            eventfd(0, Int32(EFD_CLOEXEC | EFD_NONBLOCK))
+        }
+        var event = epoll_event()
+        event.events = EPOLLIN.rawValue | EPOLLET.rawValue
+        event.data.u64 = UInt64.max
+        epoll_ctl(epoll, EPOLL_CTL_ADD, wakeDescriptor, &event)
+    }
+
+    deinit {
+        close(epoll)
+        close(wakeDescriptor)
+    }
+
+    /// Monotonic nanoseconds as the kernel tells them now.
+    public static func monotonicNow() -> UInt64 {
+        var time = timespec()
+        clock_gettime(CLOCK_MONOTONIC, &time)
+        return UInt64(time.tv_sec) &* 1_000_000_000 &+ UInt64(time.tv_nsec)
+    }
+
+    /// Whether the caller runs on this loop's thread.
+    public var isCurrent: Bool { thread.load(ordering: .relaxed) == UInt(pthread_self()) }
+
+    // MARK: Running
+
+    /// Runs turns on the calling thread until ``stop()``.
+    public func run() {
+        thread.store(UInt(pthread_self()), ordering: .relaxed)
+        let capacity = 256
+        let events = UnsafeMutablePointer<epoll_event>.allocate(capacity: capacity)
+        defer { events.deallocate() }
+        while !stopping.load(ordering: .acquiring) {
+            let count = epoll_wait(epoll, events, Int32(capacity), waitMilliseconds())
+            now = EventLoop.monotonicNow()
+            for index in 0..<max(0, Int(count)) { dispatch(events[index]) }
+            takeInbox()
+            timers.fire(until: now)
+            settle()
+        }
+        thread.store(0, ordering: .relaxed)
+    }
+
+    /// Ends ``run()`` after the current turn. Any thread may call it.
+    public func stop() {
+        stopping.store(true, ordering: .releasing)
+        wake()
+    }
+
+    private func waitMilliseconds() -> Int32 {
+        if !readyJobs.isEmpty || !dirty.isEmpty { return 0 }
+        guard let deadline = timers.nextDeadline else { return -1 }
+        let current = EventLoop.monotonicNow()
+        if deadline <= current { return 0 }
+        return Int32(min((deadline - current + 999_999) / 1_000_000, 3_600_000))
+    }
+
+    private func dispatch(_ event: epoll_event) {
+        let data = event.data.u64
+        if data == UInt64.max {
+            var value: UInt64 = 0
+            _ = read(wakeDescriptor, &value, 8)
+            return
+        }
+        let descriptor = Int(data & 0xffff_ffff)
+        let slot = slots[descriptor]
+        guard slot.generation == UInt32(data >> 32), let handler = slot.handler else { return }
+        var readiness: Readiness = []
+        if event.events & (EPOLLIN.rawValue) != 0 { readiness.insert(.readable) }
+        if event.events & EPOLLOUT.rawValue != 0 { readiness.insert(.writable) }
+        if event.events & (EPOLLHUP.rawValue | EPOLLERR.rawValue | EPOLLRDHUP.rawValue) != 0 {
+            readiness.insert(.hangup)
+        }
+        handler.ready(readiness)
+    }
+
+    private func takeInbox() {
+        wakePending.store(false, ordering: .sequentiallyConsistent)
+        let taken = inbox.withLock { box in
+            let copy = box
+            box.jobs.removeAll(keepingCapacity: false)
+            box.work.removeAll(keepingCapacity: false)
+            return copy
+        }
+        readyJobs.append(contentsOf: taken.jobs)
+        for work in taken.work { work() }
+    }
+
+    /// Runs ready tasks, then dirty handlers, until both are empty, for a bounded number of rounds.
+    private func settle() {
+        var rounds = 0
+        while rounds < 32 && !(readyJobs.isEmpty && dirty.isEmpty) {
+            rounds += 1
+            if !readyJobs.isEmpty {
+                var jobs: [UnownedJob] = []
+                swap(&jobs, &readyJobs)
+                for job in jobs { job.runSynchronously(on: asUnownedTaskExecutor()) }
+            }
+            if !dirty.isEmpty {
+                var handlers: [any EventHandler] = []
+                swap(&handlers, &dirty)
+                for handler in handlers { handler.settle() }
+            }
+        }
+    }
+
+    /// Has `handler.settle()` called at the end of this batch. The caller keeps itself from being listed twice.
+    public func markDirty(_ handler: any EventHandler) { dirty.append(handler) }
+
+    // MARK: Work from elsewhere
+
+    /// Runs `work` on the loop's thread in its next turn. Any thread may call it.
+    public func execute(_ work: @escaping @Sendable () -> Void) {
+        inbox.withLock { $0.work.append(work) }
+        wake()
+    }
+
+    /// Takes a task's next step (`TaskExecutor`).
+    public func enqueue(_ job: consuming ExecutorJob) {
+        let job = UnownedJob(job)
+        if isCurrent {
+            readyJobs.append(job)
+        } else {
+            inbox.withLock { $0.jobs.append(job) }
+            wake()
+        }
+    }
+
+    private func wake() {
+        if wakePending.exchange(true, ordering: .sequentiallyConsistent) { return }
+        var one: UInt64 = 1
+        _ = write(wakeDescriptor, &one, 8)
+    }
+
+    // MARK: Descriptors
+
+    /// Watches a descriptor, edge-triggered, for reading and writing. The loop keeps `handler` until ``deregister(_:)``.
+    /// - Throws: ``SystemError`` where epoll refuses the descriptor.
+    public func register(_ descriptor: Int32, _ handler: any EventHandler) throws(SystemError)
+        -> Registration
+    {
+        let index = Int(descriptor)
+        while slots.count <= index { slots.append(Slot()) }
+        slots[index].generation &+= 1
+        let registration = Registration(
+            descriptor: descriptor, generation: slots[index].generation)
+        var event = epoll_event()
+        event.events =
+            EPOLLIN.rawValue | EPOLLOUT.rawValue | EPOLLRDHUP.rawValue | EPOLLET.rawValue
+        event.data.u64 = UInt64(registration.generation) << 32 | UInt64(UInt32(descriptor))
+        _ = try SystemError.check("epoll_ctl") {
+            epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event)
+        }
+        slots[index].handler = handler
+        return registration
+    }
+
+    /// Forgets a descriptor. Events of this batch that are still to come for it are dropped, also where its
+    /// number has been given to a new descriptor meanwhile. Call it before closing the descriptor.
+    public func deregister(_ registration: Registration) {
+        let index = Int(registration.descriptor)
+        guard slots[index].generation == registration.generation else { return }
+        slots[index].handler = nil
+        slots[index].generation &+= 1
+        epoll_ctl(epoll, EPOLL_CTL_DEL, registration.descriptor, nil)
+    }
+
+    // MARK: Timers
+
+    /// Arms `timer` for `nanoseconds` from now, in place of what it was armed for.
+    public func arm(_ timer: LoopTimer, after nanoseconds: UInt64) {
+        timers.set(timer, deadline: now &+ nanoseconds)
+    }
+
+    /// Disarms `timer`; nothing happens where it is not armed.
+    public func disarm(_ timer: LoopTimer) { timers.remove(timer) }
+}

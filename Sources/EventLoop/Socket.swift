@@ -1,0 +1,135 @@
+import CLinux
+import Glibc
+
+/// An IPv4 or IPv6 address with a port, as the kernel wants it.
+public struct SocketAddress: Sendable, CustomStringConvertible {
+    private(set) var storage: sockaddr_storage
+    private(set) var length: socklen_t
+
+    init(storage: sockaddr_storage, length: socklen_t) {
+        self.storage = storage
+        self.length = length
+    }
+
+    /// Reads `host:port`, `[v6]:port`; the host may be a name that the system resolves.
+    /// - Returns: nil where the text has another form or the host is not known.
+    public init?(_ text: String) {
+        guard let colon = text.lastIndex(of: ":"), let port = UInt16(text[text.index(after: colon)...])
+        else { return nil }
+        var host = String(text[..<colon])
+        if host.hasPrefix("[") && host.hasSuffix("]") { host = String(host.dropFirst().dropLast()) }
+        guard !host.isEmpty else { return nil }
+        var hints = addrinfo()
+        hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
+        var list: UnsafeMutablePointer<addrinfo>?
+        guard getaddrinfo(host, String(port), &hints, &list) == 0, let first = list else { return nil }
+        defer { freeaddrinfo(list) }
+        storage = sockaddr_storage()
+        length = first.pointee.ai_addrlen
+        memcpy(&storage, first.pointee.ai_addr, Int(length))
+    }
+
+    /// The numeric host, without brackets.
+    public var host: String {
+        var buffer = [CChar](repeating: 0, count: Int(INET6_ADDRSTRLEN))
+        return withUnsafePointer(to: storage) { pointer in
+            let raw = UnsafeRawPointer(pointer)
+            if Int32(storage.ss_family) == AF_INET6 {
+                var address = raw.assumingMemoryBound(to: sockaddr_in6.self).pointee.sin6_addr
+                inet_ntop(AF_INET6, &address, &buffer, socklen_t(buffer.count))
+            } else {
+                var address = raw.assumingMemoryBound(to: sockaddr_in.self).pointee.sin_addr
+                inet_ntop(AF_INET, &address, &buffer, socklen_t(buffer.count))
+            }
+            return buffer.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
+        }
+    }
+
+    /// The port in host order.
+    public var port: UInt16 {
+        withUnsafePointer(to: storage) { pointer in
+            // sin_port and sin6_port stand at the same place.
+            UInt16(
+                bigEndian: UnsafeRawPointer(pointer).assumingMemoryBound(to: sockaddr_in.self).pointee
+                    .sin_port)
+        }
+    }
+
+    public var description: String {
+        Int32(storage.ss_family) == AF_INET6 ? "[\(host)]:\(port)" : "\(host):\(port)"
+    }
+
+    /// Whether the address is of the loopback network.
+    public var isLoopback: Bool { host == "::1" || host.hasPrefix("127.") }
+}
+
+/// Non-blocking TCP sockets as plain descriptors: what a loop needs of them.
+public enum Socket {
+    /// Binds and listens, close-on-exec and non-blocking; several listeners may share an address (`SO_REUSEPORT`).
+    /// - Throws: ``SystemError``, for example where the address is in use or not of this host.
+    public static func listen(_ address: SocketAddress, backlog: Int32 = 4096) throws(SystemError)
+        -> Int32
+    {
+        let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
+        let descriptor = try SystemError.check("socket") {
+            socket(Int32(address.storage.ss_family), type, 0)
+        }
+        do throws(SystemError) {
+            var on: Int32 = 1
+            setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, 4)
+            setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &on, 4)
+            try SystemError.check("bind \(address)") {
+                withAddress(address) { bind(descriptor, $0, address.length) }
+            }
+            try SystemError.check("listen") { Glibc.listen(descriptor, backlog) }
+            return descriptor
+        } catch {
+            close(descriptor)
+            throw error
+        }
+    }
+
+    /// The address a descriptor is bound to; of use where port 0 was asked for.
+    public static func localAddress(_ descriptor: Int32) -> SocketAddress? {
+        var storage = sockaddr_storage()
+        var length = socklen_t(MemoryLayout<sockaddr_storage>.size)
+        let result = withUnsafeMutablePointer(to: &storage) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                getsockname(descriptor, $0, &length)
+            }
+        }
+        return result == 0 ? SocketAddress(storage: storage, length: length) : nil
+    }
+
+    /// Takes the next waiting connection, non-blocking and without Nagle's delay; nil where none waits.
+    /// - Throws: ``SystemError`` where accepting failed (`EMFILE`, `ENFILE`, `ENOBUFS`, …).
+    public static func accept(_ listener: Int32) throws(SystemError) -> (Int32, SocketAddress)? {
+        var storage = sockaddr_storage()
+        var length = socklen_t(MemoryLayout<sockaddr_storage>.size)
+        while true {
+            let descriptor = withUnsafeMutablePointer(to: &storage) {
+                $0.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                    sluice_accept4(listener, $0, &length)
+                }
+            }
+            if descriptor >= 0 {
+                var on: Int32 = 1
+                setsockopt(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, &on, 4)
+                return (descriptor, SocketAddress(storage: storage, length: length))
+            }
+            switch errno {
+            case EINTR, ECONNABORTED: continue
+            case EAGAIN: return nil
+            default: throw SystemError("accept4", errno)
+            }
+        }
+    }
+
+    private static func withAddress<Result>(
+        _ address: SocketAddress, _ body: (UnsafePointer<sockaddr>) -> Result
+    ) -> Result {
+        withUnsafePointer(to: address.storage) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1, body)
+        }
+    }
+}

@@ -1,0 +1,30 @@
+/// Takes a body's bytes without waiting, with back-pressure. Confined to one loop.
+public protocol ByteSink: AnyObject {
+    /// Takes a prefix of `bytes` and returns its length. Fewer than offered means: not now; the sink calls what it
+    /// was given by ``whenWritable(_:)`` once it can take more.
+    /// - Throws: where the bytes can't be stored; nothing more is offered then.
+    func write(_ bytes: RawSpan) throws -> Int
+    /// Has `resume` called on the loop, once, as soon as the sink can take bytes again.
+    func whenWritable(_ resume: @escaping () -> Void)
+}
+
+/// What a source had to give.
+public enum SourceRead: Equatable, Sendable {
+    /// So many bytes were placed at the buffer's start (at least one).
+    case bytes(Int)
+    /// Nothing now; what was given by ``ByteSource/whenReadable(_:)`` is called when there is.
+    case wait
+    /// The body is complete.
+    case end
+}
+
+/// Gives a body's bytes when it is asked: back-pressure is pull. Confined to one loop.
+public protocol ByteSource: AnyObject {
+    /// Places the next bytes at the start of `buffer`.
+    /// - Throws: where the bytes can't be had; the receiver is then told that the body broke off.
+    func read(into buffer: inout MutableRawSpan) throws -> SourceRead
+    /// Has `resume` called on the loop, once, as soon as there is something to read.
+    func whenReadable(_ resume: @escaping () -> Void)
+    /// Releases what the source holds; called once, at the end or when the receiver is gone.
+    func close()
+}

@@ -1,0 +1,29 @@
+import CLinux
+import Glibc
+
+/// A system call's failure: which call, and its `errno`.
+public struct SystemError: Error, Equatable, CustomStringConvertible {
+    /// The call that failed, by name.
+    public let call: String
+    /// Its `errno`.
+    public let code: Int32
+
+    public init(_ call: String, _ code: Int32 = errno) {
+        self.call = call
+        self.code = code
+    }
+
+    public var description: String { "\(call): \(String(cString: strerror(code)))" }
+
+    /// Runs a call until it is not interrupted, and throws where it answers a negative number.
+    @discardableResult
+    public static func check<Result: SignedInteger>(_ call: String, _ body: () -> Result)
+        throws(SystemError) -> Result
+    {
+        while true {
+            let result = body()
+            if result >= 0 { return result }
+            if errno != EINTR { throw SystemError(call, errno) }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+import EventLoop
+
+/// A request's method, target and fields (RFC 9110).
+public struct RequestHead: Sendable {
+    /// Case-sensitive, a token.
+    public var method: String
+    /// The path and query as they came, beginning with `/`, or `*`.
+    public var target: String
+    /// The host asked for, from `:authority` or `Host`.
+    public var authority: String?
+    public var fields: HeaderFields
+    /// The declared length of the body in bytes.
+    public var contentLength: UInt64?
+    /// Whether a body follows (possibly of no bytes).
+    public var hasBody: Bool
+    /// Whether the client waits for a 100 before it sends the body.
+    public var expectsContinue: Bool
+}
+
+/// The final answer's status and fields.
+public struct ResponseHead: Sendable {
+    /// 200…599.
+    public var status: Int
+    /// `content-length` is set by the server where the body is known; a HEAD's answer gives it here.
+    public var fields = HeaderFields()
+
+    public init(status: Int) { self.status = status }
+}
+
+/// What follows a response head.
+public enum ResponseBody {
+    case none
+    case bytes([UInt8])
+    /// Exactly `length` bytes come from the source; where it ends early or fails the client sees a broken body.
+    case source(any ByteSource, length: UInt64)
+}
+
+/// How sending an answer ended.
+public struct ResponseOutcome: Sendable {
+    /// Bytes of the body that were given to the connection.
+    public var bodyBytes: UInt64
+    /// Whether the whole answer was given to the kernel; otherwise the client went away or the source failed.
+    public var isComplete: Bool
+}
+
+/// Why a request's body did not arrive.
+public enum BodyError: Error {
+    /// The client reset the stream or closed the connection, or its bytes broke the protocol.
+    case clientGone
+    /// More bytes than the limit that was given.
+    case tooLarge
+    /// The client sent too little for too long.
+    case timedOut
+    /// The sink refused the bytes.
+    case sink(any Error)
+}
+
+/// The version of HTTP that a request came by.
+public enum HTTPVersion: String, Sendable {
+    case http1_0 = "HTTP/1.0"
+    case http1_1 = "HTTP/1.1"
+    case http2 = "HTTP/2"
+}
+
+/// Answers a request. It runs on the request's loop and must call ``Exchange/respond(_:_:)`` once before it returns;
+/// its task is cancelled when the client goes away.
+public typealias RequestHandler = @Sendable (Exchange) async -> Void
+
+/// One request and its answer.
+///
+/// Safety: confined to its loop; it crosses into the handler's task, which is pinned to the same loop.
+public final class Exchange: @unchecked Sendable {
+    public let head: RequestHead
+    public let version: HTTPVersion
+    /// Whether the connection is encrypted.
+    public let isSecure: Bool
+    /// The client's address, `host:port`.
+    public let peer: String
+    /// The loop that everything of this request runs on.
+    public let loop: EventLoop
+    /// When the header block was complete, in the loop's nanoseconds.
+    public let started: UInt64
+    private let stream: any ExchangeStream
+
+    init(
+        head: RequestHead, version: HTTPVersion, isSecure: Bool, peer: String, loop: EventLoop,
+        stream: any ExchangeStream
+    ) {
+        self.head = head
+        self.version = version
+        self.isSecure = isSecure
+        self.peer = peer
+        self.loop = loop
+        self.started = loop.now
+        self.stream = stream
+    }
+
+    /// Whether the client has gone: it reset the stream, or the connection ended.
+    public var isClientGone: Bool { stream.isGone }
+
+    /// Sends `100 Continue` where the client waits for it and nothing of the body has come. Receiving does it too.
+    public func sendContinue() { stream.sendContinue() }
+
+    /// Moves the whole body into `sink` with back-pressure.
+    /// - Parameter limit: The most bytes that are taken.
+    /// - Returns: The number of bytes.
+    public func receive(into sink: any ByteSink, limit: UInt64 = .max) async throws(BodyError)
+        -> UInt64
+    {
+        if let length = head.contentLength, length > limit { throw .tooLarge }
+        sendContinue()
+        let result = await withCheckedContinuation { waiter in
+            stream.receive(into: sink, limit: limit) { waiter.resume(returning: $0) }
+        }
+        return try result.get()
+    }
+
+    /// The whole body, where it has at most `limit` bytes.
+    public func collect(limit: Int) async throws(BodyError) -> [UInt8] {
+        let sink = CollectingSink()
+        _ = try await receive(into: sink, limit: UInt64(limit))
+        return sink.bytes
+    }
+
+    /// Sends the answer and waits until it was given to the kernel, or the client is gone. A body that has not been
+    /// received is discarded.
+    @discardableResult
+    public func respond(_ head: ResponseHead, _ body: ResponseBody = .none) async -> ResponseOutcome {
+        await withCheckedContinuation { waiter in
+            stream.respond(head, body) { waiter.resume(returning: $0) }
+        }
+    }
+}
+
+/// What a connection offers to an ``Exchange``. Every completion is called exactly once, on the loop, and not from
+/// within a parser's or library's callback.
+protocol ExchangeStream: AnyObject {
+    var isGone: Bool { get }
+    func sendContinue()
+    func receive(
+        into sink: any ByteSink, limit: UInt64,
+        _ completion: @escaping (Result<UInt64, BodyError>) -> Void)
+    func respond(
+        _ head: ResponseHead, _ body: ResponseBody,
+        _ completion: @escaping (ResponseOutcome) -> Void)
+}
+
+/// Keeps a small body in memory.
+private final class CollectingSink: ByteSink {
+    var bytes: [UInt8] = []
+    func write(_ span: RawSpan) -> Int {
+        span.withUnsafeBytes { bytes.append(contentsOf: $0) }
+        return span.byteCount
+    }
+    func whenWritable(_ resume: @escaping () -> Void) { resume() }
+}
