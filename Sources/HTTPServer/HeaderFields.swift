@@ -14,7 +14,7 @@ public struct HeaderFields: Sendable, Equatable {
     public init() {}
 
     /// Reserves room for a usual header.
-    init(reserving byteCount: Int, fields: Int) {
+    public init(reserving byteCount: Int, fields: Int) {
         bytes.reserveCapacity(byteCount)
         entries.reserveCapacity(fields)
     }
