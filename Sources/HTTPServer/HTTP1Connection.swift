@@ -12,7 +12,8 @@ final class HTTP1Connection: Engine {
         /// Nothing more is read.
         case finished
     }
-    private unowned let connection: Connection
+    /// nil once the connection is gone.
+    private var connection: Connection?
     private let context: LoopContext
     private let parser: HTTP1Parser
     private var state = State.head
@@ -128,6 +129,7 @@ final class HTTP1Connection: Engine {
             state = .chunkedBody
             chunks = ChunkedDecoder(lineLimit: context.limits.chunkLineBytes)
         }
+        guard let connection else { return }
         let exchange = Exchange(
             head: head.request, version: head.version, isSecure: connection.isSecure,
             peer: connection.peer, loop: context.loop, stream: stream)
@@ -189,7 +191,7 @@ final class HTTP1Connection: Engine {
 
     func sendContinue(_ stream: ServerStream) {
         output.append(contentsOf: "HTTP/1.1 100 Continue\r\n\r\n".utf8)
-        connection.markDirty()
+        connection?.markDirty()
     }
 
     func responseReady(_ stream: ServerStream) {
@@ -200,19 +202,19 @@ final class HTTP1Connection: Engine {
         }
         if let head = stream.response { append(head) }
         isBodyStarted = true
-        connection.markDirty()
+        connection?.markDirty()
     }
 
-    func bodyReady(_ stream: ServerStream) { connection.markDirty() }
+    func bodyReady(_ stream: ServerStream) { connection?.markDirty() }
 
     func bodyConsumed(_ stream: ServerStream, _ count: Int) {
-        if stream.body.waitingCount == 0 { connection.markDirty() }
+        if stream.body.waitingCount == 0 { connection?.markDirty() }
     }
 
     func handlerEnded(_ stream: ServerStream) {
         guard stream === self.stream else { return }
         if stream.response == nil { lose() }
-        connection.markDirty()
+        connection?.markDirty()
     }
 
     private func append(_ head: ResponseHead) {
@@ -245,7 +247,7 @@ final class HTTP1Connection: Engine {
         } catch {
             // The length was promised: only a cut connection tells the client that the body is short.
             stream.finish(complete: false)
-            connection.close()
+            connection?.close()
         }
     }
 
@@ -261,7 +263,7 @@ final class HTTP1Connection: Engine {
         idleSince = context.loop.now
         if !input.isEmpty { processInput() }
         if peerEnded && state == .head { finish() }
-        connection.markDirty()
+        connection?.markDirty()
     }
 
     private func endStream() {
@@ -298,7 +300,7 @@ final class HTTP1Connection: Engine {
             keepAlive = false
             stream.body.fail(.timedOut)
         } else {
-            connection.close()
+            connection?.close()
         }
     }
 
@@ -309,6 +311,7 @@ final class HTTP1Connection: Engine {
     }
 
     func connectionLost() {
+        connection = nil
         stream?.abandon()
         endStream()
         state = .finished

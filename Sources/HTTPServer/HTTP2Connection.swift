@@ -13,7 +13,8 @@ final class HTTP2Connection: Engine {
         var bytes = 0
         var refusal: (status: Int, reason: String)?
     }
-    unowned let connection: Connection
+    /// nil once the connection is gone.
+    private var connection: Connection?
     let context: LoopContext
     private(set) var session: OpaquePointer?
     var streams: [Int32: ServerStream] = [:]
@@ -116,13 +117,13 @@ final class HTTP2Connection: Engine {
         let count = min(accepted.count, context.limits.requestsPerTurn)
         let batch = accepted[..<count]
         accepted.removeFirst(count)
-        if !accepted.isEmpty { connection.markDirty() }
+        if !accepted.isEmpty { connection?.markDirty() }
         for request in batch { begin(request) }
     }
 
     private func begin(_ request: Arriving) {
         let id = request.id
-        guard let stream = streams[id], !isTerminated else { return }
+        guard let stream = streams[id], let connection, !isTerminated else { return }
         if runningHandlers >= context.limits.concurrentStreams {
             context.statistics.hit(.concurrentStreams)
             return reset(id, NGHTTP2_REFUSED_STREAM)
@@ -193,7 +194,7 @@ final class HTTP2Connection: Engine {
             }
         }
         if drain == .final && streams.isEmpty && runningHandlers == 0 { isTerminated = true }
-        if !accepted.isEmpty { connection.markDirty() }
+        if !accepted.isEmpty { connection?.markDirty() }
     }
 
     var isFinished: Bool {
@@ -207,36 +208,38 @@ final class HTTP2Connection: Engine {
         var field = nghttp2_nv(":status", "100")
         nghttp2_submit_headers(
             session, UInt8(NGHTTP2_FLAG_NONE.rawValue), stream.id, nil, &field, 1, nil)
-        connection.markDirty()
+        connection?.markDirty()
     }
 
     func responseReady(_ stream: ServerStream) {
         guard let head = stream.response, streams[stream.id] != nil else { return }
         stream.body.discard()
         if submit(head, for: stream) != 0 { reset(stream.id, NGHTTP2_INTERNAL_ERROR) }
-        connection.markDirty()
+        connection?.markDirty()
     }
 
     func bodyReady(_ stream: ServerStream) {
         nghttp2_session_resume_data(session, stream.id)
-        connection.markDirty()
+        connection?.markDirty()
     }
 
     func bodyConsumed(_ stream: ServerStream, _ count: Int) {
         guard streams[stream.id] != nil else {
             // The stream is gone, but the connection's window must be given back.
+            guard connection != nil else { return }
             nghttp2_session_consume_connection(session, count)
-            return connection.markDirty()
+            connection?.markDirty()
+            return
         }
         nghttp2_session_consume(session, stream.id, count)
         grow(stream, count)
-        connection.markDirty()
+        connection?.markDirty()
     }
 
     func handlerEnded(_ stream: ServerStream) {
         runningHandlers -= 1
         if stream.response == nil && !stream.isGone { reset(stream.id, NGHTTP2_INTERNAL_ERROR) }
-        connection.markDirty()
+        connection?.markDirty()
     }
 
     /// Doubles the stream's window once a whole window was consumed, while the loop's budget allows.
@@ -273,7 +276,7 @@ final class HTTP2Connection: Engine {
 
     func reset(_ id: Int32, _ code: nghttp2_error_code) {
         nghttp2_submit_rst_stream(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), id, code.rawValue)
-        connection.markDirty()
+        connection?.markDirty()
     }
 
     /// Ends the connection with GOAWAY and this code, once what is queued is sent.
@@ -283,12 +286,12 @@ final class HTTP2Connection: Engine {
         nghttp2_session_terminate_session(session, code.rawValue)
         for stream in streams.values { stream.abandon() }
         isTerminated = true
-        connection.markDirty()
+        connection?.markDirty()
     }
 
     private func terminateNow() {
         isTerminated = true
-        connection.close()
+        connection?.close()
     }
 
     func beginDrain() {
@@ -296,7 +299,7 @@ final class HTTP2Connection: Engine {
         drain = .announced(until: context.loop.now + 1_000_000_000)
         nghttp2_submit_shutdown_notice(session)
         nghttp2_submit_ping(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), nil)
-        connection.markDirty()
+        connection?.markDirty()
     }
 
     /// The second step: the peer has seen the first GOAWAY, so no request of its can be on the way unannounced.
@@ -306,10 +309,11 @@ final class HTTP2Connection: Engine {
         nghttp2_submit_goaway(
             session, UInt8(NGHTTP2_FLAG_NONE.rawValue),
             nghttp2_session_get_last_proc_stream_id(session), NGHTTP2_NO_ERROR.rawValue, nil, 0)
-        connection.markDirty()
+        connection?.markDirty()
     }
 
     func connectionLost() {
+        connection = nil
         isTerminated = true
         let all = streams
         streams = [:]

@@ -16,10 +16,8 @@ final class InboundBody {
     private(set) var isComplete = false
     /// Bytes that arrived.
     private(set) var received: UInt64 = 0
-    /// Tells the connection that so many bytes left this queue.
-    var consumed: (Int) -> Void = { _ in }
-    /// Tells by how much ``waitingCount`` changed.
-    var waitingChanged: (Int) -> Void = { _ in }
+    /// The stream that owns this body, told what leaves the queue and how long it is.
+    unowned var stream: ServerStream?
 
     /// Bytes that arrived and wait for the sink.
     var waitingCount: Int { waiting.count }
@@ -37,9 +35,9 @@ final class InboundBody {
         if waiting.isEmpty { taken = offer(bytes) }
         if taken < bytes.byteCount {
             bytes.withUnsafeBytes { waiting.append(contentsOf: $0[taken...]) }
-            waitingChanged(bytes.byteCount - taken)
+            stream?.waitingChanged(bytes.byteCount - taken)
         }
-        if taken > 0 { consumed(taken) }
+        if taken > 0 { stream?.bodyConsumed(taken) }
     }
 
     /// The last byte has arrived.
@@ -77,8 +75,8 @@ final class InboundBody {
         let count = waiting.count
         waiting = []
         if count > 0 {
-            waitingChanged(-count)
-            consumed(count)
+            stream?.waitingChanged(-count)
+            stream?.bodyConsumed(count)
         }
     }
 
@@ -90,8 +88,8 @@ final class InboundBody {
             if failure != nil { return }
             if taken == bytes.count { waiting = [] } else { waiting.removeFirst(taken) }
             if taken > 0 {
-                waitingChanged(-taken)
-                consumed(taken)
+                stream?.waitingChanged(-taken)
+                stream?.bodyConsumed(taken)
             }
         }
         completeIfDone()

@@ -38,7 +38,10 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     var consumedSinceGrowth = 0
     /// Bytes both ways at the last look of the progress timer, and when that was.
     var progressMark: (bytes: UInt64, time: UInt64) = (0, 0)
-    private weak var owner: (any StreamOwner)?
+    /// Held strongly: weak references would make every retain of the connection slow. The connection lets go of its
+    /// streams when they end, which breaks the cycle.
+    private let owner: any StreamOwner
+    private unowned let context: LoopContext
     private var source: (any ByteSource)?
     private var sent: UInt64 = 0
     private var completion: ((ResponseOutcome) -> Void)?
@@ -48,11 +51,17 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     init(id: Int32, owner: any StreamOwner, context: LoopContext, expectsContinue: Bool) {
         self.id = id
         self.owner = owner
+        self.context = context
         continueDue = expectsContinue
         progressMark = (0, context.loop.now)
-        body.waitingChanged = { [unowned context] in context.waiting($0) }
-        body.consumed = { [unowned self] in self.owner?.bodyConsumed(self, $0) }
+        body.stream = self
     }
+
+    /// Bytes of the request's body left its queue.
+    func bodyConsumed(_ count: Int) { owner.bodyConsumed(self, count) }
+
+    /// So many bytes more, or fewer, of the request's body wait in its queue.
+    func waitingChanged(_ change: Int) { context.waiting(change) }
 
     /// Bytes that have moved either way.
     var movedBytes: UInt64 { sent &+ body.received }
@@ -76,7 +85,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     private func ended() {
         isHandlerRunning = false
         task = nil
-        owner?.handlerEnded(self)
+        owner.handlerEnded(self)
     }
 
     // MARK: ExchangeStream
@@ -84,7 +93,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     func sendContinue() {
         guard continueDue, !isGone else { return }
         continueDue = false
-        if response == nil && body.received == 0 { owner?.sendContinue(self) }
+        if response == nil && body.received == 0 { owner.sendContinue(self) }
     }
 
     func receive(
@@ -120,7 +129,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         }
         if isHead { remaining = 0 }
         if isGone { return finish(complete: false) }
-        owner?.responseReady(self)
+        owner.responseReady(self)
     }
 
     // MARK: Sending
@@ -145,7 +154,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
             source.whenReadable { [weak self] in
                 guard let self, isWaitingForSource else { return }
                 isWaitingForSource = false
-                owner?.bodyReady(self)
+                owner.bodyReady(self)
             }
             return .wait
         case .end: throw SourceEndedEarly()
