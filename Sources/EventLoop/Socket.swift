@@ -84,7 +84,7 @@ public enum Socket {
             try SystemError.check("listen") { Glibc.listen(descriptor, backlog) }
             return descriptor
         } catch {
-            close(descriptor)
+            Glibc.close(descriptor)
             throw error
         }
     }
@@ -124,6 +124,9 @@ public enum Socket {
             }
         }
     }
+
+    /// Closes a descriptor.
+    public static func close(_ descriptor: Int32) { Glibc.close(descriptor) }
 
     private static func withAddress<Result>(
         _ address: SocketAddress, _ body: (UnsafePointer<sockaddr>) -> Result
