@@ -55,10 +55,11 @@ let package = Package(
         .testTarget(name: "EventLoopTests", dependencies: ["EventLoop"], swiftSettings: strict),
         .testTarget(name: "HTTPServerTests", dependencies: ["HTTPServer"], swiftSettings: strict),
         .target(
-            name: "BucketConformance", dependencies: ["Buckets", "EventLoop"],
+            name: "BucketConformance", dependencies: ["Buckets", "EventLoop", "OpenSSL"],
             path: "Tests/BucketConformance", swiftSettings: strict),
         .testTarget(
-            name: "BucketsTests", dependencies: ["Buckets", "BucketConformance"],
+            name: "BucketsTests",
+            dependencies: ["Buckets", "BucketConformance", "EventLoop", "OpenSSL"],
             swiftSettings: strict),
         .testTarget(
             name: "GatewayTests", dependencies: ["Gateway", "HTTPServer", "Buckets", "EventLoop"],
