@@ -40,7 +40,7 @@ let package = Package(
                 .product(name: "CoreMetrics", package: "swift-metrics"),
                 .product(name: "Yams", package: "Yams"),
             ],
-            swiftSettings: strict),
+            exclude: ["MediaTypeTable.awk"], swiftSettings: strict),
         .executableTarget(
             name: "CLI",
             dependencies: [
@@ -49,15 +49,24 @@ let package = Package(
                 .product(name: "Logging", package: "swift-log"),
             ],
             swiftSettings: strict),
+        .executableTarget(
+            name: "BucketBenchmark", dependencies: ["Buckets", "EventLoop"],
+            path: "Benchmarks/Buckets", swiftSettings: strict),
         .testTarget(name: "EventLoopTests", dependencies: ["EventLoop"], swiftSettings: strict),
         .testTarget(name: "HTTPServerTests", dependencies: ["HTTPServer"], swiftSettings: strict),
         .target(
-            name: "BucketConformance", dependencies: ["Buckets", "EventLoop"],
+            name: "BucketConformance", dependencies: ["Buckets", "EventLoop", "OpenSSL"],
             path: "Tests/BucketConformance", swiftSettings: strict),
+        .executableTarget(
+            name: "BucketStorm", dependencies: ["Buckets", "BucketConformance", "EventLoop"],
+            path: "Tests/BucketStorm", swiftSettings: strict),
         .testTarget(
-            name: "BucketsTests", dependencies: ["Buckets", "BucketConformance"],
+            name: "BucketsTests",
+            dependencies: ["Buckets", "BucketConformance", "BucketStorm", "EventLoop", "OpenSSL"],
             swiftSettings: strict),
-        .testTarget(name: "GatewayTests", dependencies: ["Gateway"], swiftSettings: strict),
+        .testTarget(
+            name: "GatewayTests", dependencies: ["Gateway", "HTTPServer", "Buckets", "EventLoop"],
+            swiftSettings: strict),
         .testTarget(name: "TidyTests", swiftSettings: strict),
     ]
 )

@@ -2,7 +2,7 @@ import EventLoop
 
 /// What every store must be able to do: minimal, and without default implementations.
 ///
-/// A driver does no validation of names, no logging and no metrics: ``Bucket`` above it does. Every call runs on a
+/// A driver does no validation of names, no logging and no metrics: the gateway above it does. Every call runs on a
 /// loop's executor and must not block it; a call that need not wait returns without suspending. Whatever is
 /// returned with a failure, nothing partial is ever visible.
 public protocol BucketDriver: Sendable {

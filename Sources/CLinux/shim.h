@@ -18,6 +18,7 @@
 extern int accept4(int, struct sockaddr *, socklen_t *, int);
 extern ssize_t preadv2(int, const struct iovec *, int, off_t, int);
 extern int sched_getaffinity(pid_t, size_t, void *);
+extern int sync_file_range(int, int64_t, int64_t, unsigned int);
 
 static inline int sluice_accept4(int fd, struct sockaddr *address, socklen_t *length) {
     return accept4(fd, address, length, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -27,6 +28,11 @@ static inline int sluice_accept4(int fd, struct sockaddr *address, socklen_t *le
 static inline ssize_t sluice_pread_nowait(int fd, void *buffer, size_t count, off_t offset) {
     struct iovec vector = {buffer, count};
     return preadv2(fd, &vector, 1, offset, 0x00000008);
+}
+
+// SYNC_FILE_RANGE_WRITE: starts writing dirty pages without waiting for them (sync_file_range(2)).
+static inline int sluice_start_writeback(int fd, int64_t offset, int64_t count) {
+    return sync_file_range(fd, offset, count, 2);
 }
 
 #endif

@@ -13,8 +13,53 @@ static inline int sluice_SSL_CTX_set_min_proto_version(SSL_CTX *c, int v) {
     return SSL_CTX_set_min_proto_version(c, v);
 }
 static inline long sluice_SSL_CTX_set_mode(SSL_CTX *c, long m) { return SSL_CTX_set_mode(c, m); }
-static inline long sluice_BIO_get_mem_data(BIO *b, char **p) { return BIO_get_mem_data(b, p); }
-static inline int sluice_BIO_reset(BIO *b) { return (int)BIO_reset(b); }
 static inline EVP_PKEY *sluice_EVP_EC_gen(const char *curve) { return EVP_EC_gen(curve); }
-static inline int sluice_ERR_GET_REASON(unsigned long e) { return ERR_GET_REASON(e); }
+static inline long sluice_SSL_CTX_set_session_cache_off(SSL_CTX *c) {
+    return SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
+}
+// No renegotiation, no compression, the server's order of ciphers, and an end without close_notify is an end.
+static inline uint64_t sluice_SSL_OPTIONS(void) {
+    return SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE |
+           SSL_OP_IGNORE_UNEXPECTED_EOF;
+}
+
+
+// CRC32C with the processor's own instruction. Swift keeps the table for processors without one.
+#if defined(__x86_64__)
+#include <cpuid.h>
+static inline int sluice_crc32c_hardware(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_SSE4_2);
+}
+__attribute__((target("sse4.2"))) static inline uint32_t sluice_crc32c(
+    uint32_t crc, const unsigned char *p, size_t n) {
+    uint64_t state = crc;
+    for (; n >= 8; n -= 8, p += 8) {
+        uint64_t word;
+        __builtin_memcpy(&word, p, 8);
+        state = __builtin_ia32_crc32di(state, word);
+    }
+    for (; n > 0; n--, p++) state = __builtin_ia32_crc32qi((uint32_t)state, *p);
+    return (uint32_t)state;
+}
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+static inline int sluice_crc32c_hardware(void) { return (getauxval(AT_HWCAP) >> 7) & 1; }
+__attribute__((target("crc"))) static inline uint32_t sluice_crc32c(
+    uint32_t crc, const unsigned char *p, size_t n) {
+    for (; n >= 8; n -= 8, p += 8) {
+        uint64_t word;
+        __builtin_memcpy(&word, p, 8);
+        crc = __builtin_arm_crc32cd(crc, word);
+    }
+    for (; n > 0; n--, p++) crc = __builtin_arm_crc32cb(crc, *p);
+    return crc;
+}
+#else
+static inline int sluice_crc32c_hardware(void) { return 0; }
+static inline uint32_t sluice_crc32c(uint32_t crc, const unsigned char *p, size_t n) {
+    (void)p, (void)n;
+    return crc;
+}
+#endif
 #endif

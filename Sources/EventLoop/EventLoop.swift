@@ -87,11 +87,29 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     /// Whether the caller runs on this loop's thread.
     public var isCurrent: Bool { thread.load(ordering: .relaxed) == UInt(pthread_self()) }
 
+    /// Stops the program where the caller is not on the loop's thread: state confined to it would be at risk.
+    public func assertCurrent() { precondition(isCurrent, "not on the loop's thread") }
+
+    /// The loop whose turn runs on the calling thread; nil on any other thread.
+    public static var current: EventLoop? {
+        guard let pointer = pthread_getspecific(currentKey) else { return nil }
+        return Unmanaged<EventLoop>.fromOpaque(pointer).takeUnretainedValue()
+    }
+
+    /// The thread's slot for ``current``; ``run()`` keeps the loop alive while it is set.
+    private static let currentKey: pthread_key_t = {
+        var key = pthread_key_t()
+        precondition(pthread_key_create(&key, nil) == 0, "pthread_key_create: no key left")
+        return key
+    }()
+
     // MARK: Running
 
     /// Runs turns on the calling thread until ``stop()``.
     public func run() {
         thread.store(UInt(pthread_self()), ordering: .relaxed)
+        pthread_setspecific(EventLoop.currentKey, Unmanaged.passUnretained(self).toOpaque())
+        defer { pthread_setspecific(EventLoop.currentKey, nil) }
         let capacity = 256
         let events = UnsafeMutablePointer<epoll_event>.allocate(capacity: capacity)
         defer { events.deallocate() }

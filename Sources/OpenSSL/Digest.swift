@@ -1,0 +1,159 @@
+import COpenSSL
+import Synchronization
+
+/// A message digest over bytes that arrive in pieces. It may move between threads, but is not for two at once.
+///
+/// Contexts are kept and used again: making one costs more than hashing a small body.
+public final class Digest {
+    /// What is computed.
+    public enum Algorithm: Int, Sendable, CaseIterable {
+        /// RFC 1321, 16 bytes. For integrity that clients ask for, never for security.
+        case md5
+        /// FIPS 180-4, 32 bytes.
+        case sha256
+        /// FIPS 180-4, 64 bytes.
+        case sha512
+
+        var name: String {
+            switch self {
+            case .md5: "MD5"
+            case .sha256: "SHA2-256"
+            case .sha512: "SHA2-512"
+            }
+        }
+    }
+
+    /// A pointer of OpenSSL.
+    ///
+    /// Safety: an algorithm is never changed once it was fetched; a context has one owner, or rests on the shelf.
+    private struct Handle: @unchecked Sendable {
+        let pointer: OpaquePointer
+    }
+
+    /// Contexts at rest, at most ``limit`` of each algorithm.
+    private final class Shelf: Sendable {
+        static let limit = 64
+        let types: [Handle]
+        let idle = Mutex<[[Handle]]>(Array(repeating: [], count: Algorithm.allCases.count))
+
+        init() {
+            types = Algorithm.allCases.map { algorithm in
+                // "-fips": md5 is wanted as a checksum, also where the system's policy keeps to approved algorithms.
+                let type =
+                    EVP_MD_fetch(nil, algorithm.name, nil)
+                    ?? EVP_MD_fetch(nil, algorithm.name, "-fips")
+                guard let type else { preconditionFailure("OpenSSL has no \(algorithm.name)") }
+                return Handle(pointer: type)
+            }
+        }
+    }
+    private static let shelf = Shelf()
+
+    private let algorithm: Algorithm
+    private let context: OpaquePointer
+
+    /// Begins a digest of nothing.
+    public init(_ algorithm: Algorithm) {
+        self.algorithm = algorithm
+        let shelf = Digest.shelf
+        let kept = shelf.idle.withLock { $0[algorithm.rawValue].popLast() }
+        guard let context = kept?.pointer ?? EVP_MD_CTX_new(),
+            EVP_DigestInit_ex(context, shelf.types[algorithm.rawValue].pointer, nil) == 1
+        else { preconditionFailure("OpenSSL can't begin \(algorithm.name)") }
+        self.context = context
+    }
+
+    deinit {
+        let resting = Handle(pointer: context)
+        let place = algorithm.rawValue
+        let kept = Digest.shelf.idle.withLock { idle in
+            guard idle[place].count < Shelf.limit else { return false }
+            idle[place].append(resting)
+            return true
+        }
+        if !kept { EVP_MD_CTX_free(context) }
+    }
+
+    /// Adds bytes.
+    public func update(_ bytes: RawSpan) {
+        bytes.withUnsafeBytes {
+            precondition(EVP_DigestUpdate(context, $0.baseAddress, $0.count) == 1)
+        }
+    }
+
+    /// The digest of all bytes, in the order that hexadecimal text shows them. Nothing may be added afterwards.
+    public func finish() -> [UInt8] {
+        let length = Int(EVP_MD_get_size(Digest.shelf.types[algorithm.rawValue].pointer))
+        return [UInt8](unsafeUninitializedCapacity: length) { buffer, count in
+            var written: UInt32 = 0
+            precondition(EVP_DigestFinal_ex(context, buffer.baseAddress, &written) == 1)
+            count = Int(written)
+        }
+    }
+}
+
+/// The Castagnoli CRC (RFC 3720, appendix B.4), by the processor's instruction where it has one.
+public struct CRC32C: Sendable, Equatable {
+    private var state: UInt32 = 0xffff_ffff
+
+    /// Begins a checksum of nothing.
+    public init() {}
+
+    /// The checksum of all bytes so far.
+    public var value: UInt32 { ~state }
+
+    /// Adds bytes.
+    public mutating func update(_ bytes: RawSpan) {
+        state = bytes.withUnsafeBytes { buffer in
+            guard let start = buffer.baseAddress else { return state }
+            return CRC32C.hasInstruction
+                ? sluice_crc32c(state, start, buffer.count)
+                : CRC32C.byTable(state, buffer)
+        }
+    }
+
+    private static let hasInstruction = sluice_crc32c_hardware() != 0
+
+    /// Eight tables: one for each byte of a word ("slicing by eight").
+    private static let tables: [UInt32] = {
+        var tables = [UInt32](repeating: 0, count: 8 * 256)
+        for byte in 0..<256 {
+            var value = UInt32(byte)
+            for _ in 0..<8 { value = value & 1 == 1 ? value >> 1 ^ 0x82f6_3b78 : value >> 1 }
+            tables[byte] = value
+        }
+        for index in 256..<tables.count {
+            let before = tables[index - 256]
+            tables[index] = before >> 8 ^ tables[Int(before & 0xff)]
+        }
+        return tables
+    }()
+
+    /// The checksum as a processor without the instruction computes it.
+    package static func valueByTable(_ bytes: RawSpan) -> UInt32 {
+        ~bytes.withUnsafeBytes { byTable(0xffff_ffff, $0) }
+    }
+
+    private static func byTable(_ state: UInt32, _ bytes: UnsafeRawBufferPointer) -> UInt32 {
+        var state = state
+        var offset = 0
+        tables.withUnsafeBufferPointer { table in
+            while offset + 8 <= bytes.count {
+                let word =
+                    UInt64(
+                        littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt64.self))
+                    ^ UInt64(state)
+                state = 0
+                for lane in 0..<8 {
+                    state ^= table[(7 - lane) * 256 + Int(word >> (UInt64(lane) * 8) & 0xff)]
+                }
+                offset += 8
+            }
+            while offset < bytes.count {
+                state = state >> 8 ^ table[Int((state ^ UInt32(bytes[offset])) & 0xff)]
+                offset += 1
+            }
+        }
+        return state
+    }
+}

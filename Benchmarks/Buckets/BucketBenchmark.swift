@@ -1,0 +1,131 @@
+import Buckets
+import EventLoop
+import Glibc
+
+/// Measures the directory driver alone: `bucket-benchmark DIRECTORY [OBJECTS]`. The directory must not exist yet.
+@main
+struct BucketBenchmark {
+    static func main() async throws {
+        guard CommandLine.arguments.count >= 2 else {
+            print("usage: bucket-benchmark DIRECTORY [OBJECTS]")
+            exit(64)
+        }
+        let path = CommandLine.arguments[1]
+        let objects = CommandLine.arguments.count > 2 ? Int(CommandLine.arguments[2]) ?? 0 : 10_000
+        let pool = BlockingPool(threads: 4)
+        let loop = try EventLoop()
+        let thread = startThread { loop.run() }
+        let bucket = try DirectoryBucket(path: path, pool: pool)
+        let work = Task(executorPreference: loop) {
+            try await BucketBenchmark(bucket: bucket, objects: objects).run()
+        }
+        try await work.value
+        await bucket.close()
+        loop.stop()
+        pthread_join(thread, nil)
+    }
+
+    let bucket: DirectoryBucket
+    let objects: Int
+
+    func run() async throws {
+        for (size, count, lanes) in [
+            (1024, objects, 256), (1024, 20_000, 64), (1024, 500, 1), (8192, 5_000, 64),
+            (65_536, 2_000, 64), (16 << 20, 16, 4),
+        ] {
+            let name = "put-\(size)-\(lanes)/"
+            let seconds = try await time { try await put(name, size: size, count: count, lanes) }
+            report("PUT \(size) B, \(lanes) at once", count, seconds, bytes: size)
+        }
+        let reads = 200_000
+        let stat = try await time {
+            for index in 0..<reads { _ = try await bucket.stat(name(index)) }
+        }
+        report("stat", reads, stat, bytes: 0)
+        var chunk = [UInt8](repeating: 0, count: 64 * 1024)
+        for (folder, size, count, available) in [
+            ("put-1024-256/", 1024, 100_000, objects), ("put-8192-64/", 8192, 50_000, 5_000),
+            ("put-65536-64/", 65_536, 20_000, 2_000), ("put-16777216-4/", 16 << 20, 64, 16),
+        ] {
+            let seconds = try await time {
+                var random = UInt64(1)
+                for _ in 0..<count {
+                    random = random &* 6_364_136_223_846_793_005 &+ 1
+                    try await get(
+                        folder + "\(Int(random >> 33) % available)", size, &chunk)
+                }
+            }
+            report("GET \(size) B", count, seconds, bytes: size)
+        }
+        let query = ListQuery(prefix: "put-1024-256/", delimited: true, limit: 1000)
+        let pages = 200
+        let list = try await time {
+            for _ in 0..<pages { _ = try await bucket.list(query, after: nil) }
+        }
+        report("list 1,000 of \(objects)", pages, list, bytes: 0)
+    }
+
+    /// A name in pseudo-random order.
+    func name(_ index: Int) -> String { "put-1024-256/\(index &* 7_919 % objects)" }
+
+    func put(_ folder: String, size: Int, count: Int, _ lanes: Int) async throws {
+        let bucket = bucket
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for lane in 0..<lanes {
+                group.addTask(executorPreference: EventLoop.current) {
+                    let body = [UInt8](repeating: UInt8(truncatingIfNeeded: lane), count: size)
+                    for index in stride(from: lane, to: count, by: lanes) {
+                        let upload = try await bucket.beginUpload(
+                            folder + "\(index)", ObjectAttributes(contentType: "image/png"),
+                            size: UInt64(size), digests: [])
+                        var offset = 0
+                        while offset < size {
+                            let taken = try upload.write(body.span.bytes.extracting(offset..<size))
+                            offset += taken
+                            if taken == 0 {
+                                await withCheckedContinuation { waiter in
+                                    upload.whenWritable { waiter.resume() }
+                                }
+                            }
+                        }
+                        _ = try await upload.finish()
+                        _ = try await upload.commit(Preconditions())
+                    }
+                }
+            }
+            try await group.waitForAll()
+        }
+    }
+
+    func get(_ name: String, _ size: Int, _ chunk: inout [UInt8]) async throws {
+        let reader = try await bucket.open(name)
+        let source = try reader.bytes(0..<UInt64(size))
+        var done = 0
+        while true {
+            var span = chunk.mutableSpan
+            var bytes = span.mutableBytes
+            switch try source.read(into: &bytes) {
+            case .bytes(let count): done += count
+            case .end:
+                precondition(done == size)
+                source.close()
+                return
+            case .wait:
+                await withCheckedContinuation { waiter in source.whenReadable { waiter.resume() } }
+            }
+        }
+    }
+
+    func time(_ body: () async throws -> Void) async throws -> Double {
+        let start = EventLoop.monotonicNow()
+        try await body()
+        return Double(EventLoop.monotonicNow() - start) / 1e9
+    }
+
+    func report(_ what: String, _ count: Int, _ seconds: Double, bytes: Int) {
+        func rounded(_ value: Double) -> Double { (value * 100).rounded() / 100 }
+        let rate = Int(Double(count) / seconds)
+        let volume = bytes == 0 ? "" : ", \(Int(Double(count * bytes) / seconds / 1e6)) MB/s"
+        print("\(what): \(rounded(seconds / Double(count) * 1e6)) µs each, \(rate)/s\(volume)")
+    }
+}

@@ -1,0 +1,383 @@
+import EventLoop
+import Glibc
+import Synchronization
+
+/// A change that waits for the committer.
+struct DirectoryChange: Sendable {
+    enum Kind: Sendable {
+        case put(UploadContent, ContentFacts, ObjectAttributes)
+        case patch(AttributePatch)
+        case delete
+        /// Writes, and changes nothing: whether the index can be written.
+        case probe
+    }
+    struct Outcome: Sendable {
+        /// The object as the change left it, or as it was before its deletion; nil for a probe.
+        var metadata: ObjectMetadata?
+        var replaced = false
+    }
+
+    let name: String
+    let kind: Kind
+    let preconditions: Preconditions
+    let answer: @Sendable (Result<Outcome, BucketError>) -> Void
+}
+
+/// Makes changes durable, many with one sync ("group commit"): while one batch waits for the disk, the next gathers.
+///
+/// A batch writes its blobs, syncs them and their directory, and then names them in one transaction in which each
+/// change meets its preconditions. Nobody is answered before the transaction is on stable storage.
+///
+/// Safety: `doomed`, `unlinked` and everything ``drain()`` calls belong to the one thread that runs ``drain()``; the
+/// queue has a lock.
+final class DirectoryCommitter: @unchecked Sendable {
+    private struct Queue {
+        var changes: [DirectoryChange] = []
+        var isDraining = false
+    }
+    /// Where a change's bytes are, for the transaction to name.
+    private enum Placement {
+        case none
+        case inline(UploadBuffer)
+        case blob(Int64)
+        case failed(BucketError)
+    }
+
+    /// Changes of one batch.
+    static let maximumBatch = 256
+    /// Bytes up to which content goes into the index: no file, and one sync for all of a batch.
+    static let maximumInline = 4096
+    /// Pages of the log at which it is moved into the index: 16 MiB.
+    static let checkpointPages = 4096
+    /// Removed blobs whose rows leave the garbage table together, after one sync of their directories.
+    static let garbageBatch = 1024
+
+    private let state: DirectoryState
+    private let clock: @Sendable () -> Int64
+    private let queue = Mutex(Queue())
+    /// Whether the last write failed because of the store.
+    private let failing = Atomic<Bool>(false)
+    private var session: DirectorySession?
+    /// Blobs that no row names and that could not be removed yet.
+    private var doomed: [Int64] = []
+    /// Blobs that are removed but still in the garbage table.
+    private var unlinked: [Int64] = []
+
+    init(_ state: DirectoryState, clock: @escaping @Sendable () -> Int64) {
+        self.state = state
+        self.clock = clock
+    }
+
+    /// Whether the last write failed because of the store rather than because of the request.
+    var isFailing: Bool { failing.load(ordering: .relaxed) }
+
+    /// Queues a change.
+    /// - Returns: Whether ``drain()`` has to be run.
+    func add(_ change: DirectoryChange) -> Bool {
+        queue.withLock { queue in
+            queue.changes.append(change)
+            defer { queue.isDraining = true }
+            return !queue.isDraining
+        }
+    }
+
+    /// Performs batches until nothing waits.
+    func drain() {
+        while true {
+            let batch = queue.withLock { queue in
+                let count = min(queue.changes.count, DirectoryCommitter.maximumBatch)
+                let batch = Array(queue.changes[..<count])
+                queue.changes.removeFirst(count)
+                queue.isDraining = count > 0
+                return batch
+            }
+            if batch.isEmpty { return }
+            perform(batch)
+        }
+    }
+
+    private func perform(_ batch: [DirectoryChange]) {
+        let session: DirectorySession
+        let writer: IndexWriter
+        do throws(BucketError) {
+            session = try state.currentForWriting()
+            if session !== self.session {
+                self.session = session
+                doomed = []
+                unlinked = []
+            }
+            writer = try session.openWriter()
+        } catch {
+            failing.store(true, ordering: .relaxed)
+            self.session = nil
+            for change in batch {
+                if case .put(let content, _, _) = change.kind { content.discard() }
+                change.answer(.failure(error))
+            }
+            return
+        }
+        let placements = place(batch, session, writer)
+        var transaction = Transaction(session: session, writer: writer, clock: clock)
+        let results = transact(batch, placements, &transaction)
+        session.index.publish()
+        note(results)
+        for (change, result) in zip(batch, results) { change.answer(result) }
+        collect(transaction.released, session)
+        if writer.pagesInLog >= DirectoryCommitter.checkpointPages {
+            // Released before, so that the log's end can be reached, and after, so that it can start over.
+            session.index.releaseSnapshots()
+            writer.checkpoint()
+            session.index.releaseSnapshots()
+        }
+    }
+
+    private func note(_ results: [Result<DirectoryChange.Outcome, BucketError>]) {
+        for result in results {
+            switch result {
+            case .success: failing.store(false, ordering: .relaxed)
+            case .failure(let error):
+                if error.isRetryable { failing.store(true, ordering: .relaxed) }
+            }
+        }
+    }
+
+    // MARK: Blobs
+
+    /// Writes or moves all blobs of a batch to their places and syncs them. A failure stays with its change.
+    private func place(
+        _ batch: [DirectoryChange], _ session: DirectorySession, _ writer: IndexWriter
+    )
+        -> [Placement]
+    {
+        let files = session.files
+        var placements: [Placement] = []
+        var written: [(Int, Int32)] = []
+        var shards: Set<Int64> = []
+        for change in batch {
+            guard case .put(let content, let facts, _) = change.kind, facts.size > 0 else {
+                placements.append(.none)
+                continue
+            }
+            if case .memory(let buffer) = content, buffer.count <= DirectoryCommitter.maximumInline
+            {
+                placements.append(.inline(buffer))
+                continue
+            }
+            let blob = writer.nextBlob
+            writer.nextBlob += 1
+            do throws(BucketError) {
+                switch content {
+                case .memory(let buffer):
+                    let descriptor = try buffer.withBytes { bytes throws(BucketError) in
+                        try files.writeBlob(blob, bytes)
+                    }
+                    File.startWriteback(descriptor, from: 0, count: facts.size)
+                    written.append((placements.count, descriptor))
+                case .staged(let file): try file.place(in: session, as: blob)
+                }
+                shards.insert(blob / DirectoryFiles.idsPerShard)
+                placements.append(.blob(blob))
+            } catch {
+                content.discard()
+                forget(blob, files)
+                placements.append(.failed(error))
+            }
+        }
+        for (index, descriptor) in written {
+            // Read before close, which may change it.
+            let code = fdatasync(descriptor) == 0 ? 0 : errno
+            close(descriptor)
+            if code != 0 {
+                fail(
+                    &placements[index], BucketError("fdatasync", files.path + "/blobs", code), files
+                )
+            }
+        }
+        for shard in shards {
+            do throws(BucketError) { try files.syncShard(shard) } catch {
+                for index in placements.indices {
+                    guard case .blob(let blob) = placements[index],
+                        blob / DirectoryFiles.idsPerShard == shard
+                    else { continue }
+                    fail(&placements[index], error, files)
+                }
+            }
+        }
+        return placements
+    }
+
+    private func fail(_ placement: inout Placement, _ error: BucketError, _ files: DirectoryFiles) {
+        if case .blob(let blob) = placement { forget(blob, files) }
+        placement = .failed(error)
+    }
+
+    /// Removes a blob that no row names, or remembers it for the next transaction's garbage.
+    private func forget(_ blob: Int64, _ files: DirectoryFiles) {
+        if !files.removeBlob(blob) { doomed.append(blob) }
+    }
+
+    /// Removes the files of blobs that a transaction has put into the garbage table.
+    private func collect(_ blobs: [Int64], _ session: DirectorySession) {
+        for blob in blobs where session.files.removeBlob(blob) { unlinked.append(blob) }
+    }
+
+    // MARK: The transaction
+
+    /// Performs a batch in one transaction; where that fails as a whole, each change in one of its own, so that only
+    /// those fail that must.
+    private func transact(
+        _ batch: [DirectoryChange], _ placements: [Placement], _ transaction: inout Transaction
+    ) -> [Result<DirectoryChange.Outcome, BucketError>] {
+        if let results = try? attempt(batch[...], placements[...], &transaction) { return results }
+        var results: [Result<DirectoryChange.Outcome, BucketError>] = []
+        for index in batch.indices {
+            let change = batch[index...index]
+            let placement = placements[index...index]
+            do throws(SQLiteError) {
+                do throws(SQLiteError) {
+                    results += try attempt(change, placement, &transaction)
+                } catch {
+                    // A full disk: the log's own space can be used again once it has been moved into the index.
+                    guard error.bucketError.code == .insufficientStorage else { throw error }
+                    transaction.session.index.releaseSnapshots()
+                    transaction.writer.checkpoint()
+                    transaction.session.index.releaseSnapshots()
+                    results += try attempt(change, placement, &transaction)
+                }
+            } catch {
+                if case .blob(let blob) = placements[index] {
+                    forget(blob, transaction.session.files)
+                }
+                if error.bucketError.code != .insufficientStorage {
+                    transaction.session.writer = nil
+                }
+                results.append(.failure(error.bucketError))
+            }
+        }
+        return results
+    }
+
+    private func attempt(
+        _ changes: ArraySlice<DirectoryChange>, _ placements: ArraySlice<Placement>,
+        _ transaction: inout Transaction
+    ) throws(SQLiteError) -> [Result<DirectoryChange.Outcome, BucketError>] {
+        let writer = transaction.writer
+        let releasedBefore = transaction.released
+        let collected =
+            unlinked.count >= DirectoryCommitter.garbageBatch ? takeUnlinked(transaction) : []
+        do throws(SQLiteError) {
+            try writer.beginTransaction()
+            for blob in collected { try writer.removeGarbage(blob) }
+            for blob in doomed { try transaction.release(blob) }
+            var results: [Result<DirectoryChange.Outcome, BucketError>] = []
+            for (change, placement) in zip(changes, placements) {
+                results.append(try apply(change, placement, &transaction))
+            }
+            try writer.commit()
+            doomed = []
+            return results
+        } catch {
+            writer.rollback()
+            transaction.released = releasedBefore
+            unlinked += collected
+            throw error
+        }
+    }
+
+    /// The removed blobs, once their removal is durable: their rows may go then.
+    private func takeUnlinked(_ transaction: Transaction) -> [Int64] {
+        for shard in Set(unlinked.map { $0 / DirectoryFiles.idsPerShard }) {
+            do throws(BucketError) { try transaction.session.files.syncShard(shard) } catch {
+                return []
+            }
+        }
+        defer { unlinked = [] }
+        return unlinked
+    }
+
+    private func apply(
+        _ change: DirectoryChange, _ placement: Placement, _ transaction: inout Transaction
+    ) throws(SQLiteError) -> Result<DirectoryChange.Outcome, BucketError> {
+        switch (change.kind, placement) {
+        case (_, .failed(let error)): return .failure(error)
+        case (.put(_, let facts, let attributes), .inline(let buffer)):
+            return try buffer.withBytes { bytes throws(SQLiteError) in
+                try transaction.put(change, facts, attributes, blob: nil, content: bytes)
+            }
+        case (.put(_, let facts, let attributes), .blob(let blob)):
+            return try transaction.put(change, facts, attributes, blob: blob, content: nil)
+        case (.put(_, let facts, let attributes), .none):
+            return try transaction.put(change, facts, attributes, blob: nil, content: nil)
+        case (.patch(let patch), _): return try transaction.patch(change, patch)
+        case (.delete, _): return try transaction.delete(change)
+        case (.probe, _):
+            transaction.writer.touch()
+            return .success(DirectoryChange.Outcome())
+        }
+    }
+}
+
+/// The changes of one batch, as they meet the rows of the index.
+private struct Transaction {
+    let session: DirectorySession
+    let writer: IndexWriter
+    let clock: @Sendable () -> Int64
+    /// Blobs that the transaction put into the garbage table.
+    var released: [Int64] = []
+
+    typealias Result = Swift.Result<DirectoryChange.Outcome, BucketError>
+
+    mutating func release(_ blob: Int64) throws(SQLiteError) {
+        try writer.addGarbage(blob)
+        released.append(blob)
+    }
+
+    mutating func put(
+        _ change: DirectoryChange, _ facts: ContentFacts, _ attributes: ObjectAttributes,
+        blob: Int64?, content: UnsafeRawBufferPointer?
+    ) throws(SQLiteError) -> Result {
+        let old = try writer.lookup(change.name)
+        if change.preconditions.evaluate(old?.metadata, reading: false) != nil {
+            if let blob { try release(blob) }
+            return .failure(BucketError(.preconditionFailed))
+        }
+        let now = clock()
+        let generation = max(now, writer.lastGeneration + 1)
+        writer.lastGeneration = generation
+        let metadata = ObjectMetadata(
+            name: change.name, generation: generation, metageneration: 1, size: facts.size,
+            created: now / 1000, updated: now / 1000, md5: facts.md5, crc32c: facts.crc32c,
+            etag: String(generation), attributes: attributes)
+        try writer.put(IndexRow(metadata: metadata, blob: blob), content: content, replacing: old)
+        if let blob = old?.blob { released.append(blob) }
+        return .success(.init(metadata: metadata, replaced: old != nil))
+    }
+
+    mutating func patch(_ change: DirectoryChange, _ patch: AttributePatch) throws(SQLiteError)
+        -> Result
+    {
+        guard var row = try writer.lookup(change.name) else {
+            return .failure(BucketError(.objectNotFound))
+        }
+        if change.preconditions.evaluate(row.metadata, reading: false) != nil {
+            return .failure(BucketError(.preconditionFailed))
+        }
+        row.metadata.attributes = patch.applied(to: row.metadata.attributes)
+        row.metadata.metageneration += 1
+        row.metadata.updated = max(clock() / 1000, row.metadata.updated)
+        try writer.patch(row)
+        return .success(.init(metadata: row.metadata, replaced: true))
+    }
+
+    mutating func delete(_ change: DirectoryChange) throws(SQLiteError) -> Result {
+        guard let row = try writer.lookup(change.name) else {
+            return .failure(BucketError(.objectNotFound))
+        }
+        if change.preconditions.evaluate(row.metadata, reading: false) != nil {
+            return .failure(BucketError(.preconditionFailed))
+        }
+        try writer.delete(row)
+        if let blob = row.blob { released.append(blob) }
+        return .success(.init(metadata: row.metadata, replaced: true))
+    }
+}

@@ -1,0 +1,313 @@
+import EventLoop
+import Glibc
+import Synchronization
+
+/// The files of one opened bucket directory: its lock, its blobs and its staging area.
+///
+/// A blob's place is `blobs/<id / 4096>/<id>`: ids are dense, so a batch of new blobs touches one directory.
+final class DirectoryFiles: Sendable {
+    static let idsPerShard: Int64 = 4096
+    static let index = "index.sqlite"
+    let path: String
+    private let root: Int32
+    private let blobs: Int32
+    private let staging: Int32
+    private let lock: Atomic<Int32>
+
+    /// Which file a name stood for when the directory was opened.
+    struct Identity: Equatable, Sendable {
+        let device: UInt64
+        let inode: UInt64
+    }
+
+    /// Opens and locks the directory.
+    /// - Parameter create: Whether what is missing is made. Once a bucket has been served it is not: an empty
+    ///   directory in its place is a disk that is not mounted rather than a new bucket.
+    init(_ path: String, create: Bool) throws(BucketError) {
+        self.path = path
+        if create { try DirectoryFiles.makeDirectories(path) }
+        root = try DirectoryFiles.openDirectory(AT_FDCWD, path, path)
+        var held: [Int32] = [root]
+        do throws(BucketError) {
+            let locked = try DirectoryFiles.takeLock(root, path)
+            held.append(locked)
+            lock = Atomic(locked)
+            try DirectoryFiles.checkContents(root, path, create: create)
+            for name in ["blobs", "staging"]
+            where mkdirat(root, name, 0o700) != 0 && errno != EEXIST {
+                throw BucketError("mkdir", path + "/" + name)
+            }
+            blobs = try DirectoryFiles.openDirectory(root, "blobs", path + "/blobs")
+            held.append(blobs)
+            staging = try DirectoryFiles.openDirectory(root, "staging", path + "/staging")
+        } catch {
+            for descriptor in held { Glibc.close(descriptor) }
+            throw error
+        }
+    }
+
+    deinit {
+        releaseLock()
+        for descriptor in [staging, blobs, root] { Glibc.close(descriptor) }
+    }
+
+    /// Lets another opening have the directory. Descriptors stay valid until the last user is gone.
+    func releaseLock() {
+        let held = lock.exchange(-1, ordering: .acquiringAndReleasing)
+        if held >= 0 { Glibc.close(held) }
+    }
+
+    // MARK: Opening
+
+    private static func makeDirectories(_ path: String) throws(BucketError) {
+        var prefix = ""
+        for (index, part) in path.split(separator: "/", omittingEmptySubsequences: false)
+            .enumerated()
+        {
+            prefix += index == 0 ? String(part) : "/" + part
+            if prefix.isEmpty || part.isEmpty { continue }
+            if mkdir(prefix, 0o700) == 0 {
+                syncDirectory(above: prefix)
+            } else if errno != EEXIST && errno != EISDIR {
+                throw BucketError("mkdir", prefix)
+            }
+        }
+    }
+
+    private static func syncDirectory(above path: String) {
+        let parent = path.lastIndex(of: "/").map { String(path[...$0]) } ?? "."
+        let descriptor = Glibc.open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard descriptor >= 0 else { return }
+        fsync(descriptor)
+        Glibc.close(descriptor)
+    }
+
+    private static func openDirectory(_ parent: Int32, _ name: String, _ path: String)
+        throws(BucketError) -> Int32
+    {
+        let descriptor = openat(parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        if descriptor < 0 { throw BucketError("open", path) }
+        return descriptor
+    }
+
+    private static func takeLock(_ root: Int32, _ path: String) throws(BucketError) -> Int32 {
+        let descriptor = openat(root, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+        if descriptor < 0 { throw BucketError("open", path + "/lock") }
+        if flock(descriptor, LOCK_EX | LOCK_NB) == 0 { return descriptor }
+        let code = errno
+        Glibc.close(descriptor)
+        throw code == EWOULDBLOCK
+            ? BucketError(
+                .unavailable, "\(path) is in use: another process or bucket holds \(path)/lock")
+            : BucketError("flock", path + "/lock", code)
+    }
+
+    /// Blobs without an index would all be taken for leftovers: nothing is touched then.
+    private static func checkContents(_ root: Int32, _ path: String, create: Bool)
+        throws(BucketError)
+    {
+        if faccessat(root, index, F_OK, 0) == 0 { return }
+        if errno != ENOENT { throw BucketError("access", path + "/" + index) }
+        if !create {
+            throw BucketError(
+                .unavailable, "\(path) has no \(index): the directory was emptied or replaced")
+        }
+        let descriptor = openat(root, "blobs", O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        if descriptor < 0 { return }
+        if !entries(descriptor).isEmpty {
+            throw BucketError(
+                .unavailable,
+                "\(path) has blobs but no \(index): restore it, or use an empty directory")
+        }
+    }
+
+    /// The names in a directory; closes the descriptor.
+    private static func entries(_ descriptor: Int32) -> [String] {
+        guard let stream = fdopendir(descriptor) else {
+            Glibc.close(descriptor)
+            return []
+        }
+        defer { closedir(stream) }
+        var names: [String] = []
+        while let entry = readdir(stream) {
+            let name = withUnsafePointer(to: &entry.pointee.d_name) {
+                $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+            }
+            if name != "." && name != ".." { names.append(name) }
+        }
+        return names
+    }
+
+    /// Makes an empty index file with the right mode; SQLite gives its log the same.
+    func createIndex() throws(BucketError) {
+        let flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC
+        let descriptor = openat(root, DirectoryFiles.index, flags, 0o600)
+        if descriptor >= 0 {
+            Glibc.close(descriptor)
+            if fsync(root) != 0 { throw BucketError("fsync", path) }
+        } else if errno != EEXIST {
+            throw BucketError("open", path + "/" + DirectoryFiles.index)
+        }
+    }
+
+    // MARK: Health
+
+    /// Which file the index is, by its name, now.
+    func identity() throws(BucketError) -> Identity {
+        var status = stat()
+        guard lstat(path + "/" + DirectoryFiles.index, &status) == 0 else {
+            throw BucketError("stat", path + "/" + DirectoryFiles.index)
+        }
+        return Identity(device: UInt64(status.st_dev), inode: UInt64(status.st_ino))
+    }
+
+    /// Whether what a write needs may be written: the descriptors that are already open would not notice.
+    func checkWritable() throws(BucketError) {
+        for name in [DirectoryFiles.index, "blobs", "staging"]
+        where faccessat(root, name, W_OK, 0) != 0 {
+            throw BucketError("access", path + "/" + name)
+        }
+    }
+
+    /// Makes and removes a file, and looks how much room is left.
+    func probe() throws(BucketError) {
+        try checkWritable()
+        let name = path + "/staging/probe"
+        let descriptor = openat(staging, "probe", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0o600)
+        if descriptor < 0 { throw BucketError("open", name) }
+        defer {
+            Glibc.close(descriptor)
+            unlinkat(staging, "probe", 0)
+        }
+        let block = [UInt8](repeating: 0, count: 4096)
+        let written = block.withUnsafeBytes { pwrite(descriptor, $0.baseAddress, $0.count, 0) }
+        if written < 0 { throw BucketError("write", name) }
+        if written < block.count { throw BucketError("write", name, ENOSPC) }
+    }
+
+    // MARK: Blobs
+
+    private static func withPath<Result>(_ id: Int64, _ body: (UnsafePointer<CChar>) -> Result)
+        -> Result
+    {
+        "\(id / idsPerShard)/\(id)".withCString(body)
+    }
+
+    /// Opens a blob for reading.
+    /// - Returns: nil where there is no such file.
+    func openBlob(_ id: Int64) throws(BucketError) -> Int32? {
+        let descriptor = DirectoryFiles.withPath(id) { openat(blobs, $0, O_RDONLY | O_CLOEXEC) }
+        if descriptor >= 0 { return descriptor }
+        if errno == ENOENT { return nil }
+        throw BucketError("open", "\(path)/blobs/\(id / DirectoryFiles.idsPerShard)/\(id)")
+    }
+
+    /// Makes a blob's file and writes its bytes without waiting for the disk. The caller syncs and closes.
+    func writeBlob(_ id: Int64, _ bytes: UnsafeRawBufferPointer) throws(BucketError) -> Int32 {
+        let name = "\(path)/blobs/\(id / DirectoryFiles.idsPerShard)/\(id)"
+        let flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC
+        let descriptor = try inShard(of: id) {
+            DirectoryFiles.withPath(id) { openat(blobs, $0, flags, 0o600) }
+        }
+        do throws(BucketError) {
+            try DirectoryFiles.writeAll(descriptor, bytes, at: 0, name)
+            return descriptor
+        } catch {
+            Glibc.close(descriptor)
+            throw error
+        }
+    }
+
+    /// Moves a staged file to its place among the blobs.
+    func placeBlob(_ id: Int64, staged: Int64) throws(BucketError) {
+        _ = try inShard(of: id) {
+            DirectoryFiles.withPath(id) { renameat(staging, String(staged), blobs, $0) }
+        }
+    }
+
+    /// Runs a call on a blob's path, and once more after making its shard where that is missing.
+    private func inShard(of id: Int64, _ call: () -> Int32) throws(BucketError) -> Int32 {
+        let shard = id / DirectoryFiles.idsPerShard
+        let first = call()
+        if first >= 0 { return first }
+        if errno == ENOENT && mkdirat(blobs, String(shard), 0o700) == 0 {
+            if fsync(blobs) != 0 { throw BucketError("fsync", path + "/blobs") }
+            let second = call()
+            if second >= 0 { return second }
+        }
+        throw BucketError("create", "\(path)/blobs/\(shard)/\(id)")
+    }
+
+    /// Makes the names in one shard durable.
+    func syncShard(_ shard: Int64) throws(BucketError) {
+        let descriptor = try DirectoryFiles.openDirectory(
+            blobs, String(shard), "\(path)/blobs/\(shard)")
+        defer { Glibc.close(descriptor) }
+        if fsync(descriptor) != 0 { throw BucketError("fsync", "\(path)/blobs/\(shard)") }
+    }
+
+    /// Removes a blob's file.
+    /// - Returns: Whether it is gone.
+    func removeBlob(_ id: Int64) -> Bool {
+        DirectoryFiles.withPath(id) { unlinkat(blobs, $0, 0) } == 0 || errno == ENOENT
+    }
+
+    // MARK: Staging
+
+    func createStaged(_ id: Int64) throws(BucketError) -> Int32 {
+        let flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC
+        let descriptor = openat(staging, String(id), flags, 0o600)
+        if descriptor < 0 { throw BucketError("open", "\(path)/staging/\(id)") }
+        return descriptor
+    }
+
+    func removeStaged(_ id: Int64) { unlinkat(staging, String(id), 0) }
+
+    /// Writes all of `bytes`.
+    static func writeAll(
+        _ descriptor: Int32, _ bytes: UnsafeRawBufferPointer, at offset: UInt64, _ name: String
+    ) throws(BucketError) {
+        var done = 0
+        while done < bytes.count {
+            let count = pwrite(
+                descriptor, bytes.baseAddress! + done, bytes.count - done, off_t(offset) + done)
+            if count > 0 {
+                done += count
+            } else if count == 0 || errno != EINTR {
+                throw BucketError("write", name, count == 0 ? ENOSPC : errno)
+            }
+        }
+    }
+
+    // MARK: Leftovers
+
+    /// Removes what an earlier process left: everything staged, and blobs that no transaction ever named.
+    func removeLeftovers(from next: Int64) {
+        for name in DirectoryFiles.entries(
+            openat(root, "staging", O_RDONLY | O_DIRECTORY | O_CLOEXEC))
+        {
+            unlinkat(staging, name, 0)
+        }
+        let first = next / DirectoryFiles.idsPerShard
+        for shard in DirectoryFiles.entries(
+            openat(root, "blobs", O_RDONLY | O_DIRECTORY | O_CLOEXEC))
+        {
+            guard let number = Int64(shard), number >= first else { continue }
+            let descriptor = openat(blobs, shard, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+            guard descriptor >= 0 else { continue }
+            for name in DirectoryFiles.entries(descriptor) where (Int64(name) ?? -1) >= next {
+                unlinkat(blobs, shard + "/" + name, 0)
+            }
+        }
+    }
+}
+
+extension BucketError {
+    /// A system call's failure: whether the store is full, or can't be used.
+    init(_ call: String, _ path: String, _ code: Int32 = errno) {
+        let full = code == ENOSPC || code == EDQUOT
+        self.init(
+            full ? .insufficientStorage : .unavailable,
+            "\(call) \(path): \(String(cString: strerror(code)))")
+    }
+}

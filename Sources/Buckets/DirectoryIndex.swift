@@ -1,0 +1,262 @@
+import CSQLite
+import Glibc
+import Synchronization
+
+/// One object as the index knows it.
+struct IndexRow: Sendable {
+    var metadata: ObjectMetadata
+    /// The file of its bytes; nil where they are in the index itself, or there are none.
+    var blob: Int64?
+
+    var isInline: Bool { blob == nil && metadata.size > 0 }
+}
+
+/// The index file's form, and the pieces of SQL that readers and the writer share.
+enum IndexSchema {
+    /// "SLuc" in the file's header (SQLite file format, section 1.3).
+    static let applicationID: Int64 = 0x534c_7563
+    static let version: Int64 = 1
+
+    static let columns = """
+        generation, metageneration, size, created, updated, md5, crc32c, blob, content_type, \
+        cache_control, content_disposition, content_encoding, content_language, custom
+        """
+    static let lookup = "SELECT \(columns) FROM objects WHERE name = ?1"
+
+    static let definition = """
+        CREATE TABLE objects(
+            name TEXT NOT NULL PRIMARY KEY,
+            generation INTEGER NOT NULL,
+            metageneration INTEGER NOT NULL,
+            size INTEGER NOT NULL,
+            created INTEGER NOT NULL,
+            updated INTEGER NOT NULL,
+            md5 BLOB NOT NULL,
+            crc32c INTEGER NOT NULL,
+            blob INTEGER,
+            content_type TEXT,
+            cache_control TEXT,
+            content_disposition TEXT,
+            content_encoding TEXT,
+            content_language TEXT,
+            custom BLOB
+        ) STRICT, WITHOUT ROWID;
+        CREATE TABLE contents(generation INTEGER PRIMARY KEY, bytes BLOB NOT NULL) STRICT;
+        CREATE TABLE garbage(blob INTEGER PRIMARY KEY) STRICT;
+        CREATE TABLE state(next_blob INTEGER NOT NULL, last_generation INTEGER NOT NULL) STRICT;
+        INSERT INTO state VALUES (1, 0);
+        """
+
+    /// Makes the tables in a new file; refuses a file of another program or of a newer version.
+    static func prepare(_ connection: SQLiteConnection, _ path: String) throws(BucketError) {
+        do throws(SQLiteError) {
+            if try isUsable(connection) { return }
+        } catch {
+            if error.code & 0xff != SQLITE_NOTADB { throw error.bucketError }
+        }
+        throw BucketError(
+            .unavailable, "\(path) is of another program or a newer version: it is left untouched")
+    }
+
+    private static func isUsable(_ connection: SQLiteConnection) throws(SQLiteError) -> Bool {
+        let identifier = try connection.integer("PRAGMA application_id")
+        let tables = try connection.integer("SELECT count(*) FROM sqlite_master")
+        let isNew = identifier == 0 && tables == 0
+        let found = try connection.integer("PRAGMA user_version")
+        guard isNew || (identifier == applicationID && found == version) else { return false }
+        try connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL")
+        if isNew {
+            try connection.execute(
+                """
+                BEGIN IMMEDIATE; \(definition) PRAGMA application_id = \(applicationID);
+                PRAGMA user_version = \(version); COMMIT
+                """)
+        }
+        return true
+    }
+
+    /// Reads the current row of a statement whose columns begin with ``columns``.
+    static func row(_ statement: SQLiteStatement, _ name: String) -> IndexRow {
+        let generation = statement.int64(0)
+        let attributes = ObjectAttributes(
+            contentType: statement.text(8), cacheControl: statement.text(9),
+            contentDisposition: statement.text(10), contentEncoding: statement.text(11),
+            contentLanguage: statement.text(12),
+            customMetadata: statement.isNull(13)
+                ? [:] : statement.withBytes(13) { CustomMetadata.decode($0) })
+        let metadata = ObjectMetadata(
+            name: name, generation: generation, metageneration: statement.int64(1),
+            size: UInt64(statement.int64(2)), created: statement.int64(3),
+            updated: statement.int64(4), md5: statement.blob(5),
+            crc32c: UInt32(truncatingIfNeeded: statement.int64(6)), etag: String(generation),
+            attributes: attributes)
+        return IndexRow(
+            metadata: metadata, blob: statement.isNull(7) ? nil : statement.int64(7))
+    }
+}
+
+/// Custom metadata in one column: keys in order, each string after its length (32 bits, little-endian).
+enum CustomMetadata {
+    static func encode(_ pairs: [String: String]) -> [UInt8]? {
+        if pairs.isEmpty { return nil }
+        var bytes: [UInt8] = []
+        for (key, value) in pairs.sorted(by: { $0.key < $1.key }) {
+            for text in [key, value] {
+                let count = UInt32(text.utf8.count)
+                for shift in stride(from: UInt32(0), to: 32, by: 8) {
+                    bytes.append(UInt8(truncatingIfNeeded: count >> shift))
+                }
+                bytes.append(contentsOf: text.utf8)
+            }
+        }
+        return bytes
+    }
+
+    static func decode(_ bytes: UnsafeRawBufferPointer) -> [String: String] {
+        var offset = 0
+        func next() -> String? {
+            guard offset + 4 <= bytes.count else { return nil }
+            let count = Int(
+                UInt32(littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt32.self)))
+            offset += 4
+            guard offset + count <= bytes.count else { return nil }
+            defer { offset += count }
+            return String(decoding: bytes[offset..<offset + count], as: UTF8.self)
+        }
+        var pairs: [String: String] = [:]
+        while let key = next(), let value = next() { pairs[key] = value }
+        return pairs
+    }
+}
+
+/// The read connections of one opened index. A lookup takes a free one, on whatever thread it runs, and no other
+/// thread is asked.
+final class DirectoryIndex: Sendable {
+    /// What the page caches of all readers may take together: 8 MiB, but at least 512 KiB each.
+    private static let cacheKiB = 8192
+
+    /// Counts transactions: a reader whose snapshot is of an older number looks anew.
+    private let version = Atomic<UInt64>(1)
+    private let readers: [IndexReader]
+    /// Lists take longer: they have connections of their own.
+    private let listers: [IndexReader]
+
+    init(_ path: String, readers count: Int) throws(SQLiteError) {
+        var made: [IndexReader] = []
+        for place in 0..<max(1, count) + 2 {
+            let cache = place < 2 ? 512 : max(512, DirectoryIndex.cacheKiB / max(1, count))
+            made.append(try IndexReader(path, cacheKiB: cache))
+        }
+        listers = Array(made[..<2])
+        readers = Array(made[2...])
+    }
+
+    /// The current object of that name.
+    func lookup(_ name: String) throws(SQLiteError) -> IndexRow? {
+        try withReader(readers) { reader throws(SQLiteError) in try reader.lookup(name) }
+    }
+
+    /// The current object of that name and, where the index holds its bytes, those.
+    func lookupWithContent(_ name: String) throws(SQLiteError) -> (IndexRow, [UInt8])? {
+        try withReader(readers) { reader throws(SQLiteError) in
+            guard let row = try reader.lookup(name) else { return nil }
+            return (row, row.isInline ? try reader.content(row.metadata.generation) : [])
+        }
+    }
+
+    /// One page, and what it cost in steps of SQLite's machine.
+    func list(_ query: ListQuery, after: String?) throws(SQLiteError) -> (ListPage, steps: Int) {
+        try withReader(listers) { reader throws(SQLiteError) in
+            try reader.list(query, after: after)
+        }
+    }
+
+    /// Makes a finished transaction visible to every lookup that begins after this call.
+    func publish() { version.wrappingAdd(1, ordering: .releasing) }
+
+    /// Ends the snapshots of all readers, so that a checkpoint can reach the end of the log.
+    func releaseSnapshots() {
+        for reader in readers + listers { reader.lock.withLock { _ in reader.release() } }
+    }
+
+    private func withReader<Result: Sendable>(
+        _ pool: [IndexReader], _ body: (IndexReader) throws(SQLiteError) -> Result
+    ) throws(SQLiteError) -> Result {
+        let current = version.load(ordering: .acquiring)
+        // A thread comes back to the same reader; its neighbours are tried where that one is taken.
+        let first = Int(truncatingIfNeeded: UInt(pthread_self()) >> 12 &* 0x9e37_79b9) & 0xffff
+        for step in 0..<pool.count {
+            let reader = pool[(first + step) % pool.count]
+            let result = try reader.lock.withLockIfAvailable { _ throws(SQLiteError) in
+                try reader.run(current, body)
+            }
+            if let result { return result }
+        }
+        let reader = pool[first % pool.count]
+        return try reader.lock.withLock { _ throws(SQLiteError) in try reader.run(current, body) }
+    }
+}
+
+/// One read connection with its prepared statements.
+///
+/// It keeps its snapshot (read transaction) between lookups until something was written: that saves the four
+/// locking calls which a transaction of its own would cost each lookup.
+///
+/// Safety: everything but `lock` is touched only while `lock` is held.
+final class IndexReader: @unchecked Sendable {
+    let lock = Mutex<Void>(())
+    let connection: SQLiteConnection
+    private let begin: SQLiteStatement
+    private let end: SQLiteStatement
+    private let lookupStatement: SQLiteStatement
+    private let contentStatement: SQLiteStatement
+    let seek: SQLiteStatement
+    private var snapshot: UInt64 = 0
+
+    init(_ path: String, cacheKiB: Int) throws(SQLiteError) {
+        connection = try SQLiteConnection(path, cacheKiB: cacheKiB)
+        begin = try SQLiteStatement(connection, "BEGIN")
+        end = try SQLiteStatement(connection, "COMMIT")
+        lookupStatement = try SQLiteStatement(connection, IndexSchema.lookup)
+        contentStatement = try SQLiteStatement(
+            connection, "SELECT bytes FROM contents WHERE generation = ?1")
+        seek = try SQLiteStatement(
+            connection, "SELECT name FROM objects WHERE name >= ?1 ORDER BY name")
+    }
+
+    /// Runs `body` on a snapshot at least as new as `version`.
+    func run<Result>(
+        _ version: UInt64, _ body: (IndexReader) throws(SQLiteError) -> Result
+    ) throws(SQLiteError) -> Result {
+        if snapshot != version {
+            release()
+            try begin.run()
+            snapshot = version
+        }
+        do throws(SQLiteError) {
+            return try body(self)
+        } catch {
+            release()
+            throw error
+        }
+    }
+
+    /// Ends the snapshot.
+    func release() {
+        guard snapshot != 0 else { return }
+        snapshot = 0
+        try? end.run()
+    }
+
+    func lookup(_ name: String) throws(SQLiteError) -> IndexRow? {
+        lookupStatement.bind(1, name)
+        defer { lookupStatement.reset() }
+        return try lookupStatement.step() ? IndexSchema.row(lookupStatement, name) : nil
+    }
+
+    func content(_ generation: Int64) throws(SQLiteError) -> [UInt8] {
+        contentStatement.bind(1, generation)
+        defer { contentStatement.reset() }
+        return try contentStatement.step() ? contentStatement.blob(0) ?? [] : []
+    }
+}

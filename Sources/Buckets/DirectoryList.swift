@@ -1,0 +1,108 @@
+/// How lists walk the index: range seeks on the primary key, never a scan over what is folded or hidden.
+extension IndexReader {
+    /// One page, and its cost in steps of SQLite's machine, which depends on the page alone and not on the bucket.
+    func list(_ query: ListQuery, after: String?) throws(SQLiteError) -> (ListPage, steps: Int) {
+        let walk = ListWalk(query)
+        let before = seek.machineSteps
+        defer { seek.reset() }
+        var page = ListPage()
+        var last = ""
+        var start: [UInt8]? = walk.start(after: after)
+        while let from = start {
+            start = nil
+            seek.reset()
+            seek.bind(1, text: from)
+            rows: while try seek.step() {
+                let found = seek.withBytes(0) { walk.classify($0) }
+                if found.isVisible {
+                    if page.items.count + page.prefixes.count == query.limit {
+                        page.end = last
+                        break rows
+                    }
+                    last = found.name
+                    if found.isPrefix {
+                        page.prefixes.append(last)
+                    } else {
+                        page.items.append(last)
+                    }
+                }
+                if found.isEnd { break rows }
+                if let next = found.skipTo {
+                    start = next
+                    break rows
+                }
+            }
+        }
+        return (page, seek.machineSteps - before)
+    }
+}
+
+/// What a list makes of each name it meets.
+struct ListWalk {
+    struct Found {
+        /// Nothing of the list comes at or after this name.
+        var isEnd = false
+        /// Belongs on the page.
+        var isVisible = false
+        /// A folded name rather than an object.
+        var isPrefix = false
+        /// The name or folded name, where it is visible.
+        var name = ""
+        /// Where to go on, if not at the next name.
+        var skipTo: [UInt8]?
+    }
+
+    private static let slash = UInt8(ascii: "/")
+    private let prefix: [UInt8]
+    private let delimited: Bool
+
+    init(_ query: ListQuery) {
+        prefix = [UInt8](query.prefix.utf8)
+        delimited = query.delimited
+    }
+
+    /// The least name that can be on the page after `after`.
+    func start(after: String?) -> [UInt8] {
+        guard let after else { return prefix }
+        let bytes = [UInt8](after.utf8)
+        let isFolded =
+            delimited && bytes.count > prefix.count && bytes.starts(with: prefix)
+            && bytes[prefix.count...].firstIndex(of: ListWalk.slash) == bytes.count - 1
+        let next = isFolded ? ListWalk.successor(bytes[...]) : bytes + [0]
+        return next.lexicographicallyPrecedes(prefix) ? prefix : next
+    }
+
+    func classify(_ name: UnsafeRawBufferPointer) -> Found {
+        guard name.starts(with: prefix) else { return Found(isEnd: true) }
+        if delimited, let slash = name[prefix.count...].firstIndex(of: ListWalk.slash) {
+            let folded = name[...slash]
+            let next = ListWalk.successor(folded)
+            if ListWalk.emptySegment(folded) != nil { return Found(skipTo: next) }
+            return Found(
+                isVisible: true, isPrefix: true, name: String(decoding: folded, as: UTF8.self),
+                skipTo: next)
+        }
+        if let hidden = ListWalk.emptySegment(name[...]) {
+            // All names that begin so are hidden; where the prefix itself does, the whole list is.
+            if hidden < prefix.count { return Found(isEnd: true) }
+            return Found(skipTo: ListWalk.successor(name[...hidden]))
+        }
+        if name.last == ListWalk.slash { return Found() }
+        return Found(isVisible: true, name: String(decoding: name, as: UTF8.self))
+    }
+
+    /// The least name after all that begin with `folded`, which ends in `/`: the next byte is `0`.
+    private static func successor(_ folded: some Collection<UInt8>) -> [UInt8] {
+        Array(folded.dropLast()) + [slash + 1]
+    }
+
+    /// The place of the first `/` that ends an empty segment.
+    private static func emptySegment(_ name: Slice<UnsafeRawBufferPointer>) -> Int? {
+        var previous = slash
+        for index in name.indices {
+            if name[index] == slash && previous == slash { return index }
+            previous = name[index]
+        }
+        return nil
+    }
+}

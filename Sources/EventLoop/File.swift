@@ -1,0 +1,49 @@
+import CLinux
+import Glibc
+
+/// File calls that a loop can make without waiting for a disk, and their hints to the kernel.
+public enum File {
+    /// What ``read(_:into:count:at:)`` found.
+    public enum ReadResult: Equatable, Sendable {
+        /// So many bytes were placed at the buffer's start; 0 at the end of the file.
+        case bytes(Int)
+        /// The page cache does not hold the bytes: read them where waiting is allowed.
+        case wouldWait
+    }
+
+    /// Reads what the page cache holds, straight into `buffer`; on a file system that can't tell (tmpfs holds all its
+    /// files in memory) it reads plainly.
+    /// - Parameters:
+    ///   - count: At most so many bytes.
+    ///   - offset: In bytes from the start of the file.
+    /// - Throws: ``SystemError`` where the file can't be read.
+    public static func read(
+        _ descriptor: Int32, into buffer: inout MutableRawSpan, count: Int, at offset: UInt64
+    ) throws(SystemError) -> ReadResult {
+        let wanted = min(count, buffer.byteCount)
+        // Typed throws can't leave the closure: the failure is carried out as a number.
+        let outcome = buffer.withUnsafeMutableBytes { bytes -> (Int, Int32) in
+            while true {
+                let result = sluice_pread_nowait(
+                    descriptor, bytes.baseAddress, wanted, off_t(offset))
+                if result >= 0 { return (result, 0) }
+                switch errno {
+                case EINTR: continue
+                case EOPNOTSUPP:
+                    let plain = pread(descriptor, bytes.baseAddress, wanted, off_t(offset))
+                    if plain >= 0 { return (plain, 0) }
+                    if errno != EINTR { return (-1, errno) }
+                default: return (-1, errno)
+                }
+            }
+        }
+        if outcome.0 >= 0 { return .bytes(outcome.0) }
+        if outcome.1 == EAGAIN { return .wouldWait }
+        throw SystemError("preadv2", outcome.1)
+    }
+
+    /// Asks the kernel to begin writing `count` dirty bytes from `offset`, so that a later sync has less to wait for.
+    public static func startWriteback(_ descriptor: Int32, from offset: UInt64, count: UInt64) {
+        _ = sluice_start_writeback(descriptor, Int64(offset), Int64(count))
+    }
+}
