@@ -76,12 +76,14 @@ enum LogRedaction {
             toLineEnd: isHeader || contains(name, wholeLineNames))
     }
 
-    private static func value(_ text: Span<UInt8>, from start: Int, toLineEnd: Bool) -> Range<Int>? {
+    private static func value(_ text: Span<UInt8>, from start: Int, toLineEnd: Bool) -> Range<Int>?
+    {
         var start = start
         while start < text.count, text[start] == UInt8(ascii: " ") { start += 1 }
         if start + 1 < text.count, text[start] == UInt8(ascii: "\\") { start += 1 }
         var quote: UInt8?
-        if start < text.count, text[start] == UInt8(ascii: "\"") || text[start] == UInt8(ascii: "'") {
+        if start < text.count, text[start] == UInt8(ascii: "\"") || text[start] == UInt8(ascii: "'")
+        {
             quote = text[start]
             start += 1
         }
