@@ -10,6 +10,7 @@ final class HTTP2Connection: Engine {
     struct Arriving {
         var id: Int32
         var head: RequestHead
+        var host: String?
         var bytes = 0
         var refusal: (status: Int, reason: String)?
     }

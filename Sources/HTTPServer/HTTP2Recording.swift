@@ -30,9 +30,23 @@ extension HTTP2Connection {
             return refuse(431, "header block too large", .headerBytes)
         }
         if name.first == UInt8(ascii: ":") { return pseudo(name, value) }
+        if name.count == 4 || name.count == 6 || name.count == 14 { note(name, value) }
         arriving!.head.fields.append(name, value)
         if arriving!.head.fields.count > limits.headerFields {
             refuse(431, "too many header fields", .headerFields)
+        }
+    }
+
+    /// Notes the fields that concern the connection: `host`, `expect` and `content-length`.
+    private func note(_ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>) {
+        switch String(decoding: name, as: UTF8.self) {
+        case "host": arriving!.host = String(decoding: value, as: UTF8.self)
+        case "expect":
+            let expected = String(decoding: value, as: UTF8.self).lowercased()
+            arriving!.head.expectsContinue = expected == "100-continue"
+        case "content-length":
+            arriving!.head.contentLength = decimal(String(decoding: value, as: UTF8.self))
+        default: break
         }
     }
 
@@ -40,11 +54,11 @@ extension HTTP2Connection {
         if value.count > context.limits.targetBytes {
             return refuse(414, "request target too long", .targetBytes)
         }
-        let text = String(decoding: value, as: UTF8.self)
-        switch String(decoding: name, as: UTF8.self) {
-        case ":path": arriving!.head.target = text
-        case ":method": arriving!.head.method = text
-        case ":authority": arriving!.head.authority = text
+        // :path, :method, :authority; nghttp2 lets no other pass but :scheme, which tells nothing.
+        switch (name.count, name[1]) {
+        case (5, UInt8(ascii: "p")): arriving!.head.target = String(decoding: value, as: UTF8.self)
+        case (7, UInt8(ascii: "m")): arriving!.head.method = String(decoding: value, as: UTF8.self)
+        case (10, _): arriving!.head.authority = String(decoding: value, as: UTF8.self)
         default: break
         }
     }
@@ -78,18 +92,14 @@ extension HTTP2Connection {
     private func accept(_ arrived: Arriving, _ ends: Bool) {
         var request = arrived
         let id = request.id
-        if let host = request.head.fields["host"] {
+        if let host = request.host {
             if request.head.authority == nil { request.head.authority = host }
             if request.head.authority != host {
                 request.refusal = request.refusal ?? (400, ":authority and Host differ")
             }
         }
-        if let length = request.head.fields["content-length"] {
-            request.head.contentLength = decimal(length)
-        }
         request.head.hasBody = !ends
-        request.head.expectsContinue =
-            !ends && request.head.fields["expect"]?.lowercased() == "100-continue"
+        if ends { request.head.expectsContinue = false }
         let stream = ServerStream(
             id: id, owner: self, context: context, expectsContinue: request.head.expectsContinue)
         stream.isHead = request.head.method == "HEAD"
