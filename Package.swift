@@ -61,7 +61,8 @@ let package = Package(
             name: "BucketsTests", dependencies: ["Buckets", "BucketConformance"],
             swiftSettings: strict),
         .testTarget(
-            name: "GatewayTests", dependencies: ["Gateway", "HTTPServer", "Buckets", "EventLoop"],
+            name: "GatewayTests",
+            dependencies: ["Gateway", "HTTPServer", "Buckets", "EventLoop", "OpenSSL"],
             swiftSettings: strict),
         .testTarget(name: "TidyTests", swiftSettings: strict),
     ]
