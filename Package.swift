@@ -55,10 +55,14 @@ let package = Package(
         .testTarget(name: "EventLoopTests", dependencies: ["EventLoop"], swiftSettings: strict),
         .testTarget(name: "HTTPServerTests", dependencies: ["HTTPServer"], swiftSettings: strict),
         .target(
-            name: "BucketConformance", dependencies: ["Buckets", "EventLoop"],
+            name: "BucketConformance", dependencies: ["Buckets", "EventLoop", "OpenSSL"],
             path: "Tests/BucketConformance", swiftSettings: strict),
+        .executableTarget(
+            name: "BucketStorm", dependencies: ["Buckets", "BucketConformance", "EventLoop"],
+            path: "Tests/BucketStorm", swiftSettings: strict),
         .testTarget(
-            name: "BucketsTests", dependencies: ["Buckets", "BucketConformance"],
+            name: "BucketsTests",
+            dependencies: ["Buckets", "BucketConformance", "BucketStorm", "EventLoop", "OpenSSL"],
             swiftSettings: strict),
         .testTarget(
             name: "GatewayTests",

@@ -208,7 +208,9 @@ final class Connection: EventHandler {
         sniffed.append(contentsOf: bytes)
         let preface: StaticString = "PRI "
         let count = min(sniffed.count, 4)
-        let isPreface = preface.withUTF8Buffer { $0.prefix(count).elementsEqual(sniffed.prefix(count)) }
+        let isPreface = preface.withUTF8Buffer {
+            $0.prefix(count).elementsEqual(sniffed.prefix(count))
+        }
         if isPreface && count < 4 { return }
         engine = isPreface ? HTTP2Connection(self) : HTTP1Connection(self)
         state = .open

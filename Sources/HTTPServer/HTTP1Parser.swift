@@ -137,7 +137,8 @@ struct HTTP1Parser {
 
     /// Origin form, absolute form (RFC 9112, section 3.2.2) and the asterisk of OPTIONS.
     private func setTarget(_ target: String, of request: inout RequestHead) throws(HTTP1Error) {
-        if target.utf8.first == UInt8(ascii: "/") || (target == "*" && request.method == "OPTIONS") {
+        if target.utf8.first == UInt8(ascii: "/") || (target == "*" && request.method == "OPTIONS")
+        {
             request.target = target
             return
         }
@@ -145,7 +146,8 @@ struct HTTP1Parser {
         let schemeLength = lower.hasPrefix("http://") ? 7 : lower.hasPrefix("https://") ? 8 : 0
         guard schemeLength > 0 else { throw HTTP1Error(400, "malformed request target") }
         let rest = target.utf8.dropFirst(schemeLength)
-        let slash = rest.firstIndex { $0 == UInt8(ascii: "/") || $0 == UInt8(ascii: "?") } ?? rest.endIndex
+        let slash =
+            rest.firstIndex { $0 == UInt8(ascii: "/") || $0 == UInt8(ascii: "?") } ?? rest.endIndex
         guard slash > rest.startIndex else { throw HTTP1Error(400, "malformed request target") }
         request.authority = String(rest[..<slash])
         let path = String(rest[slash...]) ?? ""

@@ -1,0 +1,180 @@
+import Buckets
+import EventLoop
+import Synchronization
+
+extension BucketConformance {
+    static let preconditionCases: [Case] = [
+        Case("a create-only upload fails where there is an object", createOnly),
+        Case("conditions on a generation or tag decide an upload", uploads),
+        Case("a condition that fails changes nothing", failing),
+        Case("conditions decide a patch and a deletion", changes),
+        Case("on a missing object a patch and a deletion are not found, whatever the condition") {
+            driver in
+            for preconditions in [ifMatch(.any), ifMatch(.tags(["x"])), generation(7)] {
+                try await expectError(.objectNotFound) {
+                    try await driver.patch("none", AttributePatch(), preconditions)
+                }
+                try await expectError(.objectNotFound) {
+                    try await driver.delete("none", preconditions)
+                }
+            }
+        },
+        Case("of many create-only uploads at once exactly one wins", if: \.atomicPreconditions) {
+            driver in
+            for size in [500, 100_000] {
+                let winners = Mutex(0)
+                try await race(20) { index in
+                    let upload = try await driver.filledUpload(
+                        "race/\(size)", pattern(size, seed: UInt64(index)))
+                    _ = try await upload.finish()
+                    do {
+                        _ = try await upload.commit(generation(0))
+                        winners.withLock { $0 += 1 }
+                    } catch let error as BucketError {
+                        try expectEqual(error.code, .preconditionFailed, "the losers' error")
+                    }
+                }
+                try expectEqual(winners.withLock { $0 }, 1, "winners")
+            }
+        },
+        Case("read, change, write back: no update is lost", if: \.atomicPreconditions) { driver in
+            try await driver.put("counter", [0])
+            try await race(8) { _ in
+                for _ in 0..<5 {
+                    var isDone = false
+                    while !isDone {
+                        let reader = try await driver.open("counter")
+                        let value = try await readAll(reader, 0..<1)[0]
+                        let pinned = generation(reader.metadata.generation)
+                        do {
+                            try await driver.put("counter", [value + 1], ObjectAttributes(), pinned)
+                            isDone = true
+                        } catch let error as BucketError {
+                            try expectEqual(error.code, .preconditionFailed, "the error")
+                        }
+                    }
+                }
+            }
+            try expectEqual(try await driver.get("counter"), [40], "the counter")
+        },
+    ]
+
+    static func generation(_ value: Int64) -> Preconditions {
+        var preconditions = Preconditions()
+        preconditions.generation = value
+        return preconditions
+    }
+
+    static func metageneration(_ value: Int64) -> Preconditions {
+        var preconditions = Preconditions()
+        preconditions.metageneration = value
+        return preconditions
+    }
+
+    static func ifMatch(_ tags: Preconditions.Tags) -> Preconditions {
+        var preconditions = Preconditions()
+        preconditions.ifMatch = tags
+        return preconditions
+    }
+
+    static func ifNoneMatch(_ tags: Preconditions.Tags) -> Preconditions {
+        var preconditions = Preconditions()
+        preconditions.ifNoneMatch = tags
+        return preconditions
+    }
+
+    private static func race(_ count: Int, _ body: @escaping @Sendable (Int) async throws -> Void)
+        async throws
+    {
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            for index in 0..<count {
+                group.addTask(executorPreference: EventLoop.current) { try await body(index) }
+            }
+            try await group.waitForAll()
+        }
+    }
+
+    @Sendable private static func createOnly(_ driver: any BucketDriver) async throws {
+        for preconditions in [generation(0), ifNoneMatch(.any)] {
+            try await driver.put("new", [1], ObjectAttributes(), preconditions)
+            try await expectError(.preconditionFailed) {
+                try await driver.put("new", [2], ObjectAttributes(), preconditions)
+            }
+            try expectEqual(try await driver.get("new"), [1], "the bytes")
+            try await driver.delete("new", Preconditions())
+        }
+    }
+
+    @Sendable private static func uploads(_ driver: any BucketDriver) async throws {
+        let attributes = ObjectAttributes()
+        try await expectError(.preconditionFailed) {
+            try await driver.put("n", [1], attributes, ifMatch(.any))
+        }
+        var metadata = try await driver.put("n", [1], attributes, ifNoneMatch(.tags(["x"])))
+            .metadata
+        for wrong in [
+            generation(metadata.generation + 1), metageneration(2), ifMatch(.tags(["wrong"])),
+            ifNoneMatch(.tags(["x", metadata.etag])),
+        ] {
+            try await expectError(.preconditionFailed) {
+                try await driver.put("n", [2], attributes, wrong)
+            }
+        }
+        for index in 0..<4 {
+            let right = [
+                generation(metadata.generation), metageneration(1),
+                ifMatch(.tags(["x", metadata.etag])), ifMatch(.any),
+            ][index]
+            metadata = try await driver.put("n", [UInt8(index)], attributes, right).metadata
+        }
+        var since = Preconditions()
+        since.ifUnmodifiedSince = metadata.created / 1000 - 10
+        try await expectError(.preconditionFailed) {
+            try await driver.put("n", [9], attributes, since)
+        }
+        since.ifUnmodifiedSince = metadata.created / 1000 + 10
+        try await driver.put("n", [9], attributes, since)
+    }
+
+    @Sendable private static func failing(_ driver: any BucketDriver) async throws {
+        for (old, new) in [(10, 300_000), (300_000, 10), (10_000, 20_000)] {
+            let name = "unchanged/\(old)"
+            let attributes = ObjectAttributes(contentType: "a/b", customMetadata: ["k": "v"])
+            let before = try await driver.put(name, pattern(old, seed: 3), attributes).metadata
+            try await expectError(.preconditionFailed) {
+                try await driver.put(
+                    name, pattern(new, seed: 4), ObjectAttributes(), ifNoneMatch(.any))
+            }
+            var patch = AttributePatch()
+            patch.clearCustomMetadata = true
+            try await expectError(.preconditionFailed) {
+                try await driver.patch(name, patch, metageneration(9))
+            }
+            try await expectError(.preconditionFailed) {
+                try await driver.delete(name, ifMatch(.tags(["wrong"])))
+            }
+            try expectEqual(try await driver.stat(name), before, "metadata")
+            try expect(try await driver.get(name) == pattern(old, seed: 3), "the bytes stay")
+        }
+    }
+
+    @Sendable private static func changes(_ driver: any BucketDriver) async throws {
+        let put = try await driver.put("n", [1]).metadata
+        var patch = AttributePatch()
+        patch.contentType = .set("x/y")
+        let patched = try await driver.patch("n", patch, metageneration(1))
+        try expectEqual(patched.metageneration, 2, "metageneration")
+        try await expectError(.preconditionFailed) {
+            try await driver.patch("n", patch, metageneration(1))
+        }
+        try await expectError(.preconditionFailed) {
+            try await driver.delete("n", generation(put.generation - 1))
+        }
+        try await expectError(.preconditionFailed) {
+            try await driver.delete("n", ifNoneMatch(.tags([put.etag])))
+        }
+        _ = try await driver.patch("n", patch, ifMatch(.tags([put.etag])))
+        try await driver.delete("n", ifMatch(.tags([put.etag])))
+        try await expectError(.objectNotFound) { try await driver.stat("n") }
+    }
+}

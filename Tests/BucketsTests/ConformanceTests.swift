@@ -1,0 +1,31 @@
+import BucketConformance
+import Buckets
+import Testing
+
+@Suite("The directory driver conforms", .timeLimit(.minutes(5)))
+struct ConformanceTests {
+    static let capabilities = Capabilities(atomicPreconditions: true, durable: true)
+
+    @Test(arguments: BucketConformance.cases(for: capabilities))
+    func conforms(_ check: BucketConformance.Case) async throws {
+        let directory = TemporaryDirectory()
+        let path = directory.path + "/bucket"
+        try await check.run { try openBucket(path) }
+        await eventually { files(of: path).staged == [] }
+    }
+
+    @Test func nothingIsLeftOut() throws {
+        let directory = TemporaryDirectory()
+        let bucket = try openBucket(directory.path)
+        #expect(bucket.capabilities == Self.capabilities)
+        #expect(BucketConformance.leftOut(for: Self.capabilities) == [])
+    }
+
+    /// The suite itself can fail: a store that makes no promise is asked less, and is told what.
+    @Test func whatIsLeftOutIsNamed() {
+        let weak = Capabilities(atomicPreconditions: false, durable: true)
+        #expect(BucketConformance.leftOut(for: weak).count == 2)
+        #expect(
+            BucketConformance.cases(for: weak).count + 2 == BucketConformance.all.count)
+    }
+}
