@@ -65,7 +65,8 @@ let package = Package(
             dependencies: ["Buckets", "BucketConformance", "BucketStorm", "EventLoop", "OpenSSL"],
             swiftSettings: strict),
         .testTarget(
-            name: "GatewayTests", dependencies: ["Gateway", "HTTPServer", "Buckets", "EventLoop"],
+            name: "GatewayTests",
+            dependencies: ["Gateway", "HTTPServer", "Buckets", "EventLoop", "OpenSSL"],
             swiftSettings: strict),
         .testTarget(name: "TidyTests", swiftSettings: strict),
     ]
