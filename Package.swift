@@ -40,7 +40,7 @@ let package = Package(
                 .product(name: "CoreMetrics", package: "swift-metrics"),
                 .product(name: "Yams", package: "Yams"),
             ],
-            swiftSettings: strict),
+            exclude: ["MediaTypeTable.awk"], swiftSettings: strict),
         .executableTarget(
             name: "CLI",
             dependencies: [
@@ -64,7 +64,9 @@ let package = Package(
             name: "BucketsTests",
             dependencies: ["Buckets", "BucketConformance", "BucketStorm", "EventLoop", "OpenSSL"],
             swiftSettings: strict),
-        .testTarget(name: "GatewayTests", dependencies: ["Gateway"], swiftSettings: strict),
+        .testTarget(
+            name: "GatewayTests", dependencies: ["Gateway", "HTTPServer", "Buckets", "EventLoop"],
+            swiftSettings: strict),
         .testTarget(name: "TidyTests", swiftSettings: strict),
     ]
 )

@@ -1,1 +1,12 @@
-@main struct Sluice { static func main() {} }
+import ArgumentParser
+import Gateway
+
+/// The program: one file a verb.
+@main
+struct Sluice: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        commandName: "sluice",
+        abstract: "A storage gateway: buckets over HTTP/2 and HTTP/1.1, streaming both ways.",
+        version: sluiceVersion,
+        subcommands: [Serve.self, Check.self])
+}

@@ -13,10 +13,16 @@ static inline int sluice_SSL_CTX_set_min_proto_version(SSL_CTX *c, int v) {
     return SSL_CTX_set_min_proto_version(c, v);
 }
 static inline long sluice_SSL_CTX_set_mode(SSL_CTX *c, long m) { return SSL_CTX_set_mode(c, m); }
-static inline long sluice_BIO_get_mem_data(BIO *b, char **p) { return BIO_get_mem_data(b, p); }
-static inline int sluice_BIO_reset(BIO *b) { return (int)BIO_reset(b); }
 static inline EVP_PKEY *sluice_EVP_EC_gen(const char *curve) { return EVP_EC_gen(curve); }
-static inline int sluice_ERR_GET_REASON(unsigned long e) { return ERR_GET_REASON(e); }
+static inline long sluice_SSL_CTX_set_session_cache_off(SSL_CTX *c) {
+    return SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
+}
+// No renegotiation, no compression, the server's order of ciphers, and an end without close_notify is an end.
+static inline uint64_t sluice_SSL_OPTIONS(void) {
+    return SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE |
+           SSL_OP_IGNORE_UNEXPECTED_EOF;
+}
+
 
 // CRC32C with the processor's own instruction. Swift keeps the table for processors without one.
 #if defined(__x86_64__)

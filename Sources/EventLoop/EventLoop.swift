@@ -87,6 +87,9 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     /// Whether the caller runs on this loop's thread.
     public var isCurrent: Bool { thread.load(ordering: .relaxed) == UInt(pthread_self()) }
 
+    /// Stops the program where the caller is not on the loop's thread: state confined to it would be at risk.
+    public func assertCurrent() { precondition(isCurrent, "not on the loop's thread") }
+
     /// The loop whose turn runs on the calling thread; nil on any other thread.
     public static var current: EventLoop? {
         guard let pointer = pthread_getspecific(currentKey) else { return nil }

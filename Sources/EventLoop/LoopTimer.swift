@@ -63,7 +63,9 @@ struct TimerHeap {
         while true {
             var least = 2 * parent + 1
             if least >= heap.count { return }
-            if least + 1 < heap.count, heap[least + 1].deadline < heap[least].deadline { least += 1 }
+            if least + 1 < heap.count, heap[least + 1].deadline < heap[least].deadline {
+                least += 1
+            }
             if heap[parent].deadline <= heap[least].deadline { return }
             exchange(parent, least)
             parent = least

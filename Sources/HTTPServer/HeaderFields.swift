@@ -14,7 +14,7 @@ public struct HeaderFields: Sendable, Equatable {
     public init() {}
 
     /// Reserves room for a usual header.
-    init(reserving byteCount: Int, fields: Int) {
+    public init(reserving byteCount: Int, fields: Int) {
         bytes.reserveCapacity(byteCount)
         entries.reserveCapacity(fields)
     }
@@ -46,6 +46,18 @@ public struct HeaderFields: Sendable, Equatable {
         let start = bytes.count
         bytes.append(contentsOf: name)
         close(start, name.count) { $0.append(contentsOf: value) }
+    }
+
+    /// Adds a field from an HTTP/1.1 line, its name in lower case.
+    mutating func append(lowercasing name: Span<UInt8>, _ value: Span<UInt8>) {
+        let start = bytes.count
+        for index in name.indices {
+            let byte = name[index]
+            bytes.append(byte >= 0x41 && byte <= 0x5a ? byte | 0x20 : byte)
+        }
+        close(start, name.count) { bytes in
+            value.withUnsafeBufferPointer { bytes.append(contentsOf: $0) }
+        }
     }
 
     private mutating func close(_ start: Int, _ nameLength: Int, _ value: (inout [UInt8]) -> Void) {
@@ -85,6 +97,18 @@ public struct HeaderFields: Sendable, Equatable {
             let name = String(decoding: bytes[nameRange(entry)], as: UTF8.self)
             guard name.hasPrefix(prefix) else { return nil }
             return (String(name.dropFirst(prefix.count)), Array(bytes[valueRange(entry)]))
+        }
+    }
+
+    /// Writes `name: value` lines as HTTP/1.1 wants them.
+    func appendLines(to output: inout [UInt8]) {
+        for entry in entries {
+            output.append(contentsOf: bytes[nameRange(entry)])
+            output.append(UInt8(ascii: ":"))
+            output.append(UInt8(ascii: " "))
+            output.append(contentsOf: bytes[valueRange(entry)])
+            output.append(cr)
+            output.append(lf)
         }
     }
 

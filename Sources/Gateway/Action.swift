@@ -1,0 +1,137 @@
+import Buckets
+import HTTPServer
+
+/// What a request asks for, read from its head alone.
+enum Action {
+    case download(ObjectName)
+    case metadata(ObjectName)
+    case upload(ObjectName, UploadRequest)
+    case patch(ObjectName)
+    case delete(ObjectName)
+    case list(ListRequest)
+
+    /// - Throws: ``Problem``: a method that is not possible here, then a broken name, then a bad argument.
+    init(_ head: RequestHead, _ route: Route, _ bucket: GatewayBucket) throws(Problem) {
+        let isReading = head.method == "GET" || head.method == "HEAD"
+        let query = try Query(route.query)
+        guard case .named(let path) = route.path else {
+            guard isReading else { throw Problem.methodNotAllowed(route.methods) }
+            self = .list(try ListRequest(bucket: bucket.name, folder: nil, query))
+            return
+        }
+        switch head.method {
+        case "GET", "HEAD":
+            if query.asksForMetadata {
+                self = .metadata(try bucket.objectName(path))
+            } else if route.isFolder {
+                self = .list(try ListRequest(bucket: bucket.name, folder: path, query))
+            } else {
+                self = .download(try bucket.objectName(path))
+            }
+        case "PATCH": self = .patch(try bucket.objectName(path))
+        case "PUT" where !query.asksForMetadata:
+            let name = try bucket.objectName(path)
+            self = .upload(name, try UploadRequest(head, name, bucket))
+        case "DELETE" where !query.asksForMetadata: self = .delete(try bucket.objectName(path))
+        default: throw Problem.methodNotAllowed(route.methods)
+        }
+    }
+
+    /// What a policy decides on.
+    func operation(in bucket: GatewayBucket) -> Operation {
+        switch self {
+        case .download(let name), .metadata(let name):
+            Operation(.get, bucket: bucket.name, name: name.value)
+        case .upload(let name, _): Operation(.create, bucket: bucket.name, name: name.value)
+        case .patch(let name): Operation(.update, bucket: bucket.name, name: name.value)
+        case .delete(let name): Operation(.delete, bucket: bucket.name, name: name.value)
+        case .list(let request): Operation(.list, bucket: bucket.name, name: request.folder)
+        }
+    }
+}
+
+/// What the head of an upload says.
+struct UploadRequest {
+    var attributes: ObjectAttributes
+    var digests: ExpectedDigests
+    /// Bytes, where they are declared.
+    var size: UInt64?
+
+    /// - Throws: ``Problem``: `payload-too-large` where the declared size is, `invalid-argument` for a field that can't be.
+    init(_ head: RequestHead, _ name: ObjectName, _ bucket: GatewayBucket) throws(Problem) {
+        if head.fields.contains("content-range") {
+            throw Problem(
+                .invalidArgument, "An upload is of the whole object: Content-Range is not possible."
+            )
+        }
+        size = head.hasBody ? head.contentLength : 0
+        if let size, size > bucket.maximumObjectSize {
+            throw Problem(BodyError.tooLarge, limit: bucket.maximumObjectSize)
+        }
+        attributes = try ObjectAttributes(head.fields, name: name)
+        digests = try ExpectedDigests(head.fields)
+    }
+
+    /// What a policy can know before the body.
+    var proposal: Proposal {
+        var proposal = Proposal()
+        proposal.attributes = attributes
+        proposal.size = size
+        proposal.md5 = digests.md5
+        proposal.crc32c = digests.crc32c
+        return proposal
+    }
+}
+
+/// Which page of which list.
+struct ListRequest {
+    var query: ListQuery
+    /// Where the last page ended.
+    var after: String?
+    /// The folder that is revealed: the prefix up to its last `/`, without it.
+    var folder: String
+
+    /// - Parameter folder: The encoded path of a folder with its slash, or nothing for the root; nil for a list that
+    ///   the query alone describes.
+    init(bucket: String, folder path: ArraySlice<UInt8>?, _ query: Query) throws(Problem) {
+        var prefix = query.prefix ?? ""
+        if let path, !path.isEmpty {
+            if query.prefix != nil {
+                throw Problem(.invalidArgument, "prefix is given by the path already.")
+            }
+            prefix = try ListRequest.decode(path)
+        }
+        let isDelimited = query.isDelimited ?? (path != nil)
+        self.query = ListQuery(
+            prefix: prefix, delimited: isDelimited, limit: query.maxResults ?? 1000)
+        if let token = query.pageToken {
+            guard
+                let after = PageToken.decode(
+                    token, bucket: bucket, prefix: prefix, isDelimited: isDelimited)
+            else {
+                throw Problem(
+                    .invalidArgument,
+                    "pageToken is damaged, or of another bucket, prefix or delimiter.")
+            }
+            self.after = after
+        }
+        let slash = prefix.utf8.lastIndex(of: UInt8(ascii: "/"))
+        folder = slash.map { String(prefix[..<$0]) } ?? ""
+    }
+
+    private static func decode(_ path: ArraySlice<UInt8>) throws(Problem) -> String {
+        do throws(NameError) {
+            let bytes = try ObjectName.decode(path)
+            if bytes.count > ObjectName.maximumBytes {
+                throw NameError(.tooLong, at: ObjectName.maximumBytes)
+            }
+            for (offset, byte) in bytes.enumerated() {
+                if byte == 0 { throw NameError(.nul, at: offset) }
+                if byte == 0x0a || byte == 0x0d { throw NameError(.lineBreak, at: offset) }
+            }
+            return try ObjectName.text(bytes)
+        } catch {
+            throw Problem(error)
+        }
+    }
+}

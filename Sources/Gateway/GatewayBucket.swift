@@ -1,0 +1,38 @@
+import Buckets
+
+/// A bucket that is served: its store, and what narrows it.
+public final class GatewayBucket: Sendable {
+    /// As it stands in paths.
+    public let name: String
+    public let driver: any BucketDriver
+    public let pathRules: PathRules
+    /// The most bytes of an uploaded object.
+    public let maximumObjectSize: UInt64
+
+    public init(
+        name: BucketName, driver: any BucketDriver, pathRules: PathRules = .none,
+        maximumObjectSize: UInt64 = .max
+    ) {
+        self.name = name.value
+        self.driver = driver
+        self.pathRules = pathRules
+        self.maximumObjectSize = maximumObjectSize
+    }
+
+    /// Decodes and checks the name of one of the bucket's objects.
+    func objectName(_ path: ArraySlice<UInt8>) throws(Problem) -> ObjectName {
+        do throws(NameError) {
+            let name = try ObjectName(percentEncoded: path)
+            try pathRules.check(name)
+            return name
+        } catch {
+            throw Problem(error)
+        }
+    }
+
+    /// Whether a stored name can be asked for here.
+    func serves(_ name: String) -> Bool {
+        guard let name = try? ObjectName(name) else { return false }
+        return (try? pathRules.check(name)) != nil
+    }
+}

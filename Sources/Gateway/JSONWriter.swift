@@ -1,0 +1,95 @@
+/// Writes JSON (RFC 8259) as UTF-8, without white space.
+struct JSONWriter {
+    private(set) var bytes: [UInt8] = []
+    private var needsComma = false
+
+    init(reserving capacity: Int) { bytes.reserveCapacity(capacity) }
+
+    mutating func beginObject() { open(UInt8(ascii: "{")) }
+
+    mutating func endObject() { close(UInt8(ascii: "}")) }
+
+    mutating func beginArray() { open(UInt8(ascii: "[")) }
+
+    mutating func endArray() { close(UInt8(ascii: "]")) }
+
+    /// A member's key; its value must follow.
+    mutating func key(_ key: StaticString) {
+        comma()
+        bytes.append(UInt8(ascii: "\""))
+        key.withUTF8Buffer { bytes.append(contentsOf: $0) }
+        bytes.append(UInt8(ascii: "\""))
+        bytes.append(UInt8(ascii: ":"))
+    }
+
+    mutating func member(_ key: StaticString, _ value: String) {
+        self.key(key)
+        needsComma = false
+        string(value)
+    }
+
+    mutating func member(_ key: StaticString, _ value: Substring) {
+        self.key(key)
+        needsComma = false
+        string(value)
+    }
+
+    mutating func member(_ key: StaticString, _ value: Int64) {
+        self.key(key)
+        bytes.append(contentsOf: String(value).utf8)
+        needsComma = true
+    }
+
+    mutating func member(key: String, _ value: String) {
+        string(key)
+        bytes.append(UInt8(ascii: ":"))
+        needsComma = false
+        string(value)
+    }
+
+    /// A string value. What RFC 8259, section 7, wants escaped is, and nothing else.
+    mutating func string(_ value: some StringProtocol) {
+        comma()
+        bytes.append(UInt8(ascii: "\""))
+        for byte in value.utf8 {
+            switch byte {
+            case UInt8(ascii: "\""), UInt8(ascii: "\\"):
+                bytes.append(UInt8(ascii: "\\"))
+                bytes.append(byte)
+            case 0x08: escape("b")
+            case 0x09: escape("t")
+            case 0x0a: escape("n")
+            case 0x0c: escape("f")
+            case 0x0d: escape("r")
+            case 0..<0x20:
+                escape("u")
+                let digits: StaticString = "0123456789abcdef"
+                bytes.append(contentsOf: [0x30, 0x30, 0x30 + (byte >> 4)])
+                bytes.append(digits.utf8Start[Int(byte & 15)])
+            default: bytes.append(byte)
+            }
+        }
+        bytes.append(UInt8(ascii: "\""))
+        needsComma = true
+    }
+
+    private mutating func escape(_ letter: Unicode.Scalar) {
+        bytes.append(UInt8(ascii: "\\"))
+        bytes.append(UInt8(ascii: letter))
+    }
+
+    private mutating func comma() {
+        if needsComma { bytes.append(UInt8(ascii: ",")) }
+        needsComma = false
+    }
+
+    private mutating func open(_ bracket: UInt8) {
+        comma()
+        bytes.append(bracket)
+    }
+
+    private mutating func close(_ bracket: UInt8) {
+        bytes.append(bracket)
+        needsComma = true
+    }
+}

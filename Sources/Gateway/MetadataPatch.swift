@@ -1,0 +1,78 @@
+import Buckets
+
+extension AttributePatch {
+    /// The most bytes of a patch's text.
+    static let maximumBytes = 64 * 1024
+
+    /// Reads a JSON Merge Patch (RFC 7396) of the writable properties.
+    /// - Throws: ``Problem`` with `invalid-argument`, which names what can't be; nothing is changed then.
+    init(mergePatch text: [UInt8]) throws(Problem) {
+        self.init()
+        let value: JSONValue
+        do throws(JSONReader.Malformed) {
+            value = try JSONReader.parse(text)
+        } catch {
+            throw Problem(
+                .invalidArgument, "The body is not JSON at byte \(error.offset): \(error.reason).")
+        }
+        guard case .object(let members) = value else {
+            throw Problem(.invalidArgument, "The body is a JSON object of properties to change.")
+        }
+        for member in members { try take(member) }
+    }
+
+    private mutating func take(_ member: JSONMember) throws(Problem) {
+        switch member.key {
+        case "contentType": contentType = try AttributePatch.change(member)
+        case "cacheControl": cacheControl = try AttributePatch.change(member)
+        case "contentDisposition": contentDisposition = try AttributePatch.change(member)
+        case "contentEncoding": contentEncoding = try AttributePatch.change(member)
+        case "contentLanguage": contentLanguage = try AttributePatch.change(member)
+        case "customMetadata": try takeCustom(member.value)
+        case "bucket", "fullPath", "name", "generation", "metageneration", "size", "timeCreated",
+            "updated", "etag", "md5Hash", "crc32c":
+            throw Problem(.invalidArgument, "\(member.key) is read-only.")
+        default:
+            throw Problem(.invalidArgument, "'\(member.key.prefix(64))' is not a property.")
+        }
+    }
+
+    private static func change(_ member: JSONMember) throws(Problem) -> Change {
+        switch member.value {
+        case .null: return .remove
+        case .string(let value):
+            try ObjectAttributes.checkField(value, member.key)
+            return .set(value)
+        default:
+            throw Problem(.invalidArgument, "\(member.key) is a string, or null to remove it.")
+        }
+    }
+
+    private mutating func takeCustom(_ value: JSONValue) throws(Problem) {
+        if value == .null {
+            clearCustomMetadata = true
+            return
+        }
+        guard case .object(let pairs) = value else {
+            throw Problem(.invalidArgument, "customMetadata is an object of strings, or null.")
+        }
+        for pair in pairs {
+            switch pair.value {
+            case .null: customMetadata[pair.key] = .some(nil)
+            case .string(let value):
+                try ObjectAttributes.checkPair(pair.key, value)
+                customMetadata[pair.key] = value
+            default:
+                let key = "customMetadata.\(pair.key.prefix(64))"
+                throw Problem(.invalidArgument, "\(key) is a string, or null to remove it.")
+            }
+        }
+        let new = customMetadata.compactMapValues { $0 }
+        try ObjectAttributes.checkSize(new)
+    }
+
+    /// Whether the custom metadata that is already there counts towards its limit after this patch.
+    var addsCustomMetadata: Bool {
+        !clearCustomMetadata && customMetadata.contains { $0.value != nil }
+    }
+}

@@ -1,0 +1,153 @@
+import Buckets
+import HTTPServer
+
+/// A request's failure as the client sees it (RFC 9457), and for the log why.
+public struct Problem: Error, Sendable {
+    /// The stable codes, each with its status and title.
+    public enum Code: String, Sendable, CaseIterable {
+        case invalidName = "invalid-name"
+        case invalidArgument = "invalid-argument"
+        case checksumMismatch = "checksum-mismatch"
+        case unauthenticated
+        case unauthorized
+        case objectNotFound = "object-not-found"
+        case bucketNotFound = "bucket-not-found"
+        case notFound = "not-found"
+        case methodNotAllowed = "method-not-allowed"
+        case requestTimeout = "request-timeout"
+        case preconditionFailed = "precondition-failed"
+        case payloadTooLarge = "payload-too-large"
+        case unsupportedMediaType = "unsupported-media-type"
+        case rangeNotSatisfiable = "range-not-satisfiable"
+        case tooManyRequests = "too-many-requests"
+        case `internal`
+        case notImplemented = "not-implemented"
+        case upstreamUnavailable = "upstream-unavailable"
+        case overloaded
+        case upstreamTimeout = "upstream-timeout"
+        case insufficientStorage = "insufficient-storage"
+
+        /// The status of HTTP that it is sent with.
+        public var status: Int {
+            switch self {
+            case .invalidName, .invalidArgument, .checksumMismatch: 400
+            case .unauthenticated: 401
+            case .unauthorized: 403
+            case .objectNotFound, .bucketNotFound, .notFound: 404
+            case .methodNotAllowed: 405
+            case .requestTimeout: 408
+            case .preconditionFailed: 412
+            case .payloadTooLarge: 413
+            case .unsupportedMediaType: 415
+            case .rangeNotSatisfiable: 416
+            case .tooManyRequests: 429
+            case .internal: 500
+            case .notImplemented: 501
+            case .upstreamUnavailable: 502
+            case .overloaded: 503
+            case .upstreamTimeout: 504
+            case .insufficientStorage: 507
+            }
+        }
+
+        /// The same words for every problem of this code.
+        public var title: String {
+            switch self {
+            case .invalidName: "The object's name is not valid"
+            case .invalidArgument: "An argument is not valid"
+            case .checksumMismatch: "The bytes do not have the digest that was given"
+            case .unauthenticated: "The caller is not known"
+            case .unauthorized: "The caller may not do this"
+            case .objectNotFound: "There is no such object"
+            case .bucketNotFound: "There is no such bucket"
+            case .notFound: "There is nothing at this path"
+            case .methodNotAllowed: "The method is not possible here"
+            case .requestTimeout: "The request's body came too slowly"
+            case .preconditionFailed: "A precondition does not hold"
+            case .payloadTooLarge: "The body is too large"
+            case .unsupportedMediaType: "The body's type is not supported"
+            case .rangeNotSatisfiable: "The range lies outside of the object"
+            case .tooManyRequests: "Too many requests"
+            case .internal: "The gateway failed"
+            case .notImplemented: "The bucket's store can't do this"
+            case .upstreamUnavailable: "The bucket's store can't be used now"
+            case .overloaded: "The gateway has too much to do now"
+            case .upstreamTimeout: "The bucket's store took too long"
+            case .insufficientStorage: "The bucket's store is full"
+            }
+        }
+    }
+    public var code: Code
+    /// A sentence that the client can act on; nothing internal.
+    public var detail: String
+    /// For the operator alone.
+    public var cause: String?
+    /// `Allow`, `Content-Range`, `Accept-Patch`, `WWW-Authenticate` or `Retry-After`, where the status wants it.
+    var field: (name: StaticString, value: String)?
+
+    init(
+        _ code: Code, _ detail: String, cause: String? = nil,
+        field: (name: StaticString, value: String)? = nil
+    ) {
+        self.code = code
+        self.detail = detail
+        self.cause = cause
+        self.field = field
+    }
+
+    static let notFound = Problem(
+        .notFound, "Objects are at /b/BUCKET/o/NAME, lists at /b/BUCKET/o.")
+
+    static func methodNotAllowed(_ allow: String) -> Problem {
+        Problem(
+            .methodNotAllowed, "The methods possible here are \(allow).", field: ("allow", allow))
+    }
+
+    /// A broken name.
+    init(_ error: NameError) { self.init(.invalidName, error.description) }
+
+    /// What a store could not do.
+    init(_ error: BucketError) {
+        let code: Code
+        let detail: String
+        switch error.code {
+        case .objectNotFound: (code, detail) = (.objectNotFound, "The bucket has no such object.")
+        case .preconditionFailed:
+            (code, detail) = (.preconditionFailed, "The object is not as the request wants it.")
+        case .insufficientStorage: (code, detail) = (.insufficientStorage, "Nothing was stored.")
+        case .unavailable:
+            (code, detail) = (.upstreamUnavailable, "Try again later.")
+        case .unsupported:
+            (code, detail) = (.notImplemented, "The bucket's store can't do what was asked.")
+        case .internal: (code, detail) = (.internal, "The request id leads to the cause.")
+        }
+        self.init(code, detail, cause: error.cause.isEmpty ? nil : error.cause)
+    }
+
+    /// A body that did not arrive.
+    init(_ error: BodyError, limit: UInt64) {
+        switch error {
+        case .clientGone:
+            self.init(.invalidArgument, "The body broke off.", cause: "the client went away")
+        case .tooLarge:
+            self.init(.payloadTooLarge, "The body may have at most \(limit) bytes.")
+        case .timedOut: self.init(.requestTimeout, "Send the body faster.")
+        case .sink(let error as BucketError): self.init(error)
+        case .sink(let error):
+            self.init(.internal, "The request id leads to the cause.", cause: "\(error)")
+        }
+    }
+
+    /// `application/problem+json`.
+    func json(requestId: String) -> [UInt8] {
+        var json = JSONWriter(reserving: 256)
+        json.beginObject()
+        json.member("status", Int64(code.status))
+        json.member("code", code.rawValue)
+        json.member("title", code.title)
+        json.member("detail", detail)
+        json.member("instance", requestId)
+        json.endObject()
+        return json.bytes
+    }
+}

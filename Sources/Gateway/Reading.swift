@@ -1,0 +1,157 @@
+import Buckets
+import HTTPServer
+
+extension Call {
+    /// `GET` and `HEAD` of an object's bytes.
+    func download(_ name: ObjectName, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
+        try await decide()
+        let conditions = try Preconditions(fields, now: now)
+        if isHead {
+            let object = try await stat(name, bucket)
+            if let answer = try unmodified(object, conditions) { return answer }
+            var answer = Answer(status: 200)
+            object.appendFields(to: &answer.head.fields)
+            answer.head.fields.append("content-length", object.size)
+            return answer
+        }
+        let reader: any ObjectReader
+        do throws(BucketError) {
+            reader = try await bucket.driver.open(name.value)
+        } catch {
+            throw Problem(error)
+        }
+        do throws(Problem) {
+            if let answer = try unmodified(reader.metadata, conditions) {
+                reader.close()
+                return answer
+            }
+            return try content(of: reader)
+        } catch {
+            reader.close()
+            throw error
+        }
+    }
+
+    private func content(of reader: any ObjectReader) throws(Problem) -> Answer {
+        let object = reader.metadata
+        var range = 0..<object.size
+        var answer = Answer(status: 200)
+        switch selectRange(fields, of: object, now: now) {
+        case .whole: break
+        case .part(let part):
+            range = part
+            answer.head.status = 206
+            answer.head.fields.append(
+                "content-range", "bytes \(part.lowerBound)-\(part.upperBound - 1)/\(object.size)")
+        case .unsatisfiable:
+            throw Problem(
+                .rangeNotSatisfiable, "The object has \(object.size) bytes.",
+                field: ("content-range", "bytes */\(object.size)"))
+        }
+        object.appendFields(to: &answer.head.fields)
+        if range.isEmpty {
+            reader.close()
+            answer.body = .bytes([])
+            return answer
+        }
+        do throws(BucketError) {
+            answer.body = .source(try reader.bytes(range), length: UInt64(range.count))
+        } catch {
+            throw Problem(error)
+        }
+        return answer
+    }
+
+    /// `GET …?metadata`. It has no entity tag: the object's stands for its bytes. So the conditions can refuse it, but not
+    /// find it unmodified.
+    func metadata(_ name: ObjectName, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
+        try await decide()
+        var conditions = try Preconditions(fields, now: now)
+        conditions.ifNoneMatch = nil
+        conditions.ifModifiedSince = nil
+        let object = try await stat(name, bucket)
+        _ = try unmodified(object, conditions)
+        var answer = Answer(status: 200, json: object.json(bucket: bucket.name))
+        object.appendGenerations(to: &answer.head.fields)
+        return answer
+    }
+
+    func stat(_ name: ObjectName, _ bucket: GatewayBucket) async throws(Problem) -> ObjectMetadata {
+        do throws(BucketError) {
+            return try await bucket.driver.stat(name.value)
+        } catch {
+            throw Problem(error)
+        }
+    }
+
+    /// A 304 where the conditions want one, nil where the request goes on.
+    private func unmodified(_ object: ObjectMetadata, _ conditions: Preconditions) throws(Problem)
+        -> Answer?
+    {
+        switch conditions.evaluate(object, reading: true) {
+        case nil: return nil
+        case .preconditionFailed: throw Problem(BucketError(.preconditionFailed))
+        case .notModified:
+            var answer = Answer(status: 304)
+            object.appendValidators(to: &answer.head.fields)
+            return answer
+        }
+    }
+
+    /// One page of a list.
+    func list(_ request: ListRequest, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
+        try await decide()
+        let page: ListPage
+        do throws(BucketError) {
+            page = try await bucket.driver.list(request.query, after: request.after)
+        } catch {
+            throw Problem(error)
+        }
+        let items = page.items.filter { bucket.serves($0) }
+        if !request.query.delimited { try await decideFolders(of: items, below: request.folder) }
+        var json = JSONWriter(reserving: 64 + 96 * items.count)
+        json.beginObject()
+        json.key("prefixes")
+        json.beginArray()
+        for prefix in page.prefixes { json.string(prefix) }
+        json.endArray()
+        json.key("items")
+        json.beginArray()
+        for item in items {
+            json.beginObject()
+            json.member("bucket", bucket.name)
+            json.member("fullPath", item)
+            json.member("name", lastSegment(of: item))
+            json.endObject()
+        }
+        json.endArray()
+        if let end = page.end {
+            let query = request.query
+            let token = PageToken.encode(
+                after: end, bucket: bucket.name, prefix: query.prefix, isDelimited: query.delimited)
+            json.member("nextPageToken", token)
+        }
+        json.endObject()
+        return Answer(status: 200, json: json.bytes)
+    }
+
+    /// Decides on every folder that has one of the items below it: each of their names reveals it.
+    private func decideFolders(of items: [String], below base: String) async throws(Problem) {
+        var decided: Set<[UInt8]> = [Array(base.utf8)]
+        let start = base.isEmpty ? 0 : base.utf8.count + 1
+        for item in items {
+            let bytes = Array(item.utf8)
+            for end in bytes.indices.dropFirst(start) where bytes[end] == UInt8(ascii: "/") {
+                guard decided.insert(Array(bytes[..<end])).inserted else { continue }
+                try await decide(folder: String(decoding: bytes[..<end], as: UTF8.self))
+            }
+        }
+    }
+}
+
+/// What follows the last `/` of a name.
+func lastSegment(of name: String) -> Substring {
+    let bytes = name.utf8
+    guard let slash = bytes.lastIndex(of: UInt8(ascii: "/")) else { return name[...] }
+    return name[bytes.index(after: slash)...]
+}

@@ -1,0 +1,219 @@
+import Buckets
+import EventLoop
+import HTTPServer
+
+extension Call {
+    /// `PUT`: streams the body into an upload that nobody sees before it is decided again with the true facts.
+    func upload(_ name: ObjectName, _ request: UploadRequest, _ bucket: GatewayBucket)
+        async throws(Problem) -> Answer
+    {
+        try await decide(request.proposal)
+        let conditions = try writeConditions(bucket)
+        if !conditions.isEmpty { try await refuseEarly(name, conditions, bucket) }
+        let upload = try await begin(name, request, bucket)
+        let facts: ContentFacts
+        do throws(Problem) {
+            facts = try await receive(request, into: upload, bucket)
+        } catch {
+            upload.abort()
+            throw error
+        }
+        let result: CommitResult
+        do throws(BucketError) {
+            result = try await upload.commit(conditions)
+        } catch {
+            throw Problem(error)
+        }
+        try await confirm(result.metadata, facts, bucket)
+        var answer = Answer(
+            status: result.replaced ? 200 : 201, json: result.metadata.json(bucket: bucket.name))
+        answer.head.fields.append("etag", result.metadata.quotedETag)
+        result.metadata.appendGenerations(to: &answer.head.fields)
+        answer.head.fields.append(
+            "location", "/b/\(bucket.name)/o/\(PercentEncoding.encodePath(name.value))")
+        return answer
+    }
+
+    /// Answers a condition that does not hold already before the body comes. The commit decides it again.
+    private func refuseEarly(
+        _ name: ObjectName, _ conditions: Preconditions, _ bucket: GatewayBucket
+    ) async throws(Problem) {
+        let object: ObjectMetadata?
+        do throws(BucketError) {
+            object = try await bucket.driver.stat(name.value)
+        } catch {
+            guard error.code == .objectNotFound else { throw Problem(error) }
+            object = nil
+        }
+        if conditions.evaluate(object, reading: false) != nil {
+            throw Problem(BucketError(.preconditionFailed))
+        }
+    }
+
+    private func begin(_ name: ObjectName, _ request: UploadRequest, _ bucket: GatewayBucket)
+        async throws(Problem) -> any Upload
+    {
+        do throws(BucketError) {
+            return try await bucket.driver.beginUpload(
+                name.value, request.attributes, size: request.size,
+                digests: Set(request.digests.others.keys))
+        } catch {
+            throw Problem(error)
+        }
+    }
+
+    /// Takes the body, verifies its digests and decides with what it turned out to be.
+    private func receive(
+        _ request: UploadRequest, into upload: any Upload, _ bucket: GatewayBucket
+    ) async throws(Problem) -> ContentFacts {
+        if exchange.head.hasBody {
+            let sink = CountingSink(upload)
+            do throws(BodyError) {
+                _ = try await exchange.receive(into: sink, limit: bucket.maximumObjectSize)
+                record.bytesIn = sink.count
+            } catch {
+                record.bytesIn = sink.count
+                throw Problem(error, limit: bucket.maximumObjectSize)
+            }
+        }
+        let facts: ContentFacts
+        do throws(BucketError) {
+            facts = try await upload.finish()
+        } catch {
+            throw Problem(error)
+        }
+        if facts.size != request.size ?? facts.size || facts.size != record.bytesIn {
+            throw Problem(.invalidArgument, "The body does not have its declared length.")
+        }
+        if let algorithm = request.digests.mismatch(facts) {
+            throw Problem(
+                .checksumMismatch,
+                "The \(algorithm) of the received bytes is another; nothing was stored.")
+        }
+        var proposal = request.proposal
+        proposal.size = facts.size
+        proposal.md5 = facts.md5
+        proposal.crc32c = facts.crc32c
+        try await decide(proposal)
+        return facts
+    }
+
+    /// Compares what the store says it has with what was received. Other bytes than those may not stay.
+    private func confirm(
+        _ object: ObjectMetadata, _ facts: ContentFacts, _ bucket: GatewayBucket
+    ) async throws(Problem) {
+        if object.size == facts.size, object.md5 ?? facts.md5 == facts.md5,
+            object.crc32c ?? facts.crc32c == facts.crc32c
+        {
+            return
+        }
+        var cause = "the store has other bytes than were received: generation \(object.generation)"
+        var conditions = Preconditions()
+        conditions.generation = object.generation
+        do throws(BucketError) {
+            try await bucket.driver.delete(object.name, conditions)
+            cause += ", deleted"
+        } catch {
+            cause += ", still there: \(error)"
+        }
+        throw Problem(
+            .upstreamUnavailable, "The bucket's store did not keep what was sent.", cause: cause)
+    }
+
+    /// `PATCH`: changes metadata alone.
+    func patch(_ name: ObjectName, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
+        try await decide()
+        let conditions = try writeConditions(bucket)
+        try requireJSON()
+        let text: [UInt8]
+        do throws(BodyError) {
+            text = try await exchange.collect(limit: AttributePatch.maximumBytes)
+        } catch {
+            throw Problem(error, limit: UInt64(AttributePatch.maximumBytes))
+        }
+        record.bytesIn = UInt64(text.count)
+        let patch = try AttributePatch(mergePatch: text)
+        var proposal = Proposal()
+        proposal.patch = patch
+        try await decide(proposal)
+        let object = try await apply(patch, name, conditions, bucket)
+        var answer = Answer(status: 200, json: object.json(bucket: bucket.name))
+        answer.head.fields.append("etag", object.quotedETag)
+        object.appendGenerations(to: &answer.head.fields)
+        return answer
+    }
+
+    /// Where custom metadata is added, its limit is on what is there afterwards. So the patch is pinned to the version
+    /// that was read, and tried again where another came between.
+    private func apply(
+        _ patch: AttributePatch, _ name: ObjectName, _ conditions: Preconditions,
+        _ bucket: GatewayBucket
+    ) async throws(Problem) -> ObjectMetadata {
+        var attempts = 16
+        while true {
+            attempts -= 1
+            var pinned = conditions
+            if patch.addsCustomMetadata {
+                let current = try await stat(name, bucket)
+                if conditions.evaluate(current, reading: false) != nil {
+                    throw Problem(BucketError(.preconditionFailed))
+                }
+                let attributes = patch.applied(to: current.attributes)
+                try ObjectAttributes.checkSize(attributes.customMetadata)
+                if bucket.driver.capabilities.atomicPreconditions {
+                    pinned.generation = current.generation
+                    pinned.metageneration = current.metageneration
+                }
+            }
+            do throws(BucketError) {
+                return try await bucket.driver.patch(name.value, patch, pinned)
+            } catch {
+                let isOvertaken = error.code == .preconditionFailed && pinned != conditions
+                guard isOvertaken else { throw Problem(error) }
+                if attempts == 0 {
+                    throw Problem(
+                        .overloaded, "The object is being changed by others; try again.",
+                        cause: "a patch was overtaken 16 times", field: ("retry-after", "1"))
+                }
+            }
+        }
+    }
+
+    private func requireJSON() throws(Problem) {
+        guard let type = fields["content-type"] else { return }
+        let essence = type.prefix { $0 != ";" }.filter { $0 != " " && $0 != "\t" }.lowercased()
+        if essence == "application/json" || essence == "application/merge-patch+json" { return }
+        let accepted = "application/merge-patch+json, application/json"
+        throw Problem(
+            .unsupportedMediaType, "A patch is one of \(accepted).",
+            field: ("accept-patch", accepted))
+    }
+
+    /// `DELETE`.
+    func delete(_ name: ObjectName, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
+        try await decide()
+        let conditions = try writeConditions(bucket)
+        do throws(BucketError) {
+            try await bucket.driver.delete(name.value, conditions)
+        } catch {
+            throw Problem(error)
+        }
+        return Answer(status: 204)
+    }
+}
+
+/// Counts what a sink takes.
+private final class CountingSink: ByteSink {
+    private let sink: any ByteSink
+    private(set) var count: UInt64 = 0
+
+    init(_ sink: any ByteSink) { self.sink = sink }
+
+    func write(_ bytes: RawSpan) throws -> Int {
+        let taken = try sink.write(bytes)
+        count += UInt64(taken)
+        return taken
+    }
+
+    func whenWritable(_ resume: @escaping () -> Void) { sink.whenWritable(resume) }
+}

@@ -1,0 +1,369 @@
+import EventLoop
+import Glibc
+import OpenSSL
+
+/// A protocol on a connection: bytes in, bytes out when asked, and no I/O of its own.
+protocol Engine: StreamOwner {
+    /// Takes what the peer sent.
+    func receive(_ bytes: UnsafeRawBufferPointer)
+    /// The peer sends no more.
+    func receiveEnd()
+    /// Whether more bytes may be read now.
+    var wantsRead: Bool { get }
+    /// Bytes of bodies that wait for their sinks.
+    var waitingBytes: Int { get }
+    /// Places what is to be sent next into `output`, nothing where there is nothing now.
+    func produce(_ output: OutputBuffer)
+    /// All that was produced was given to the kernel.
+    func flushed()
+    /// Whether the connection ends once everything is flushed.
+    var isFinished: Bool { get }
+    /// The next moment at which something must have happened.
+    func deadline(_ limits: ServerLimits) -> UInt64
+    /// The deadline has passed.
+    func expire(_ now: UInt64)
+    /// Finish what is under way and take nothing new.
+    func beginDrain()
+    /// The connection is gone.
+    func connectionLost()
+}
+
+/// One accepted socket: TLS if any, the choice of protocol, reading and writing with back-pressure, and time-outs.
+/// Confined to its loop.
+final class Connection: EventHandler {
+    private enum State {
+        case handshaking, sniffing, open, lingering, closed
+    }
+    let context: LoopContext
+    let handler: RequestHandler
+    /// The client's `host:port`.
+    let peer: String
+    private let descriptor: Int32
+    private let tls: TLSSession?
+    private var registration: Registration?
+    private var state: State
+    private var engine: (any Engine)?
+    private var sniffed: [UInt8] = []
+    private var isDirty = false
+    private var readable = true
+    private var writable = true
+    private var hasHangup = false
+    private var hasEnded = false
+    private var hasFailed = false
+    private var unsent: [UInt8] = []
+    private var unsentPlace = 0
+    private var lingered = 0
+    private var stateSince: UInt64
+    private var timer: LoopTimer?
+    private var armedFor: UInt64 = .max
+
+    init(
+        _ context: LoopContext, descriptor: Int32, peer: String, tls: TLSSession?,
+        handler: @escaping RequestHandler
+    ) {
+        self.context = context
+        self.descriptor = descriptor
+        self.peer = peer
+        self.tls = tls
+        self.handler = handler
+        state = tls == nil ? .sniffing : .handshaking
+        stateSince = context.loop.now
+    }
+
+    /// Registers with the loop and begins.
+    func open() {
+        do throws(SystemError) {
+            registration = try context.loop.register(descriptor, self)
+        } catch {
+            Glibc.close(descriptor)
+            return
+        }
+        context.add(self)
+        timer = LoopTimer { [unowned self] in timerFired() }
+        markDirty()
+    }
+
+    var isSecure: Bool { tls != nil }
+    private var isBlocked: Bool { unsentPlace < unsent.count }
+
+    func markDirty() {
+        guard !isDirty, state != .closed else { return }
+        isDirty = true
+        context.loop.markDirty(self)
+    }
+
+    // MARK: EventHandler
+
+    func ready(_ events: Readiness) {
+        if events.contains(.readable) { readable = true }
+        if events.contains(.writable) { writable = true }
+        if events.contains(.hangup) {
+            readable = true
+            hasHangup = true
+        }
+        markDirty()
+    }
+
+    func settle() {
+        guard state != .closed else { return }
+        // While it reads, the connection stays listed: the flush below serves whatever marks it dirty.
+        let hasMore = readAvailable()
+        isDirty = false
+        flush()
+        if hasMore { markDirty() }
+        if state != .closed { updateTimer() }
+    }
+
+    // MARK: Reading
+
+    /// Reads until the kernel has no more or the engine wants no more; true where it stopped to let others run.
+    private func readAvailable() -> Bool {
+        var rounds = 0
+        while readable && state != .closed && !hasEnded {
+            if let engine, state == .open {
+                guard engine.wantsRead else { return false }
+                if context.isOverBudget && engine.waitingBytes > 0 {
+                    context.pause(self)
+                    return false
+                }
+            }
+            if rounds == 4 { return true }
+            rounds += 1
+            if state == .handshaking {
+                handshake()
+            } else if tls != nil {
+                readEncrypted()
+            } else {
+                readPlain()
+            }
+        }
+        return false
+    }
+
+    private func handshake() {
+        guard let tls else { return }
+        let step = tls.handshake()
+        drainTLS()
+        switch step {
+        case .done: state = tls.choseHTTP2 ? .open : .sniffing
+        case .wantsRead: readable = false
+        case .closed, .failed:
+            context.statistics.handshakeFailed()
+            close()
+        }
+    }
+
+    // Not inlined: the optimizer of Swift 6.3 fails on the span otherwise.
+    @inline(never)
+    private func readEncrypted() {
+        let input = context.input
+        var span = input.mutableBytes
+        let step = tls!.read(into: &span)
+        drainTLS()
+        switch step {
+        case .done(let count):
+            take(UnsafeRawBufferPointer(rebasing: input[..<count]))
+        case .wantsRead: readable = false
+        case .closed: ended()
+        case .failed: close()
+        }
+    }
+
+    private func readPlain() {
+        let count = recv(descriptor, context.input.baseAddress, context.input.count, 0)
+        if count > 0 {
+            if count < context.input.count && !hasHangup { readable = false }
+            take(UnsafeRawBufferPointer(rebasing: context.input[..<count]))
+        } else if count == 0 {
+            ended()
+        } else if errno == EAGAIN {
+            readable = false
+        } else if errno != EINTR {
+            close()
+        }
+    }
+
+    private func ended() {
+        hasEnded = true
+        readable = false
+        if state == .lingering || engine == nil { return close() }
+        engine?.receiveEnd()
+    }
+
+    private func take(_ bytes: UnsafeRawBufferPointer) {
+        switch state {
+        case .lingering:
+            lingered += bytes.count
+            if lingered > 1 << 20 { close() }
+        case .sniffing: sniff(bytes)
+        case .open:
+            if engine == nil { engine = HTTP2Connection(self) }
+            engine?.receive(bytes)
+        case .handshaking, .closed: break
+        }
+    }
+
+    /// Chooses the protocol by the first bytes: HTTP/2's preface begins with a method nobody else uses.
+    private func sniff(_ bytes: UnsafeRawBufferPointer) {
+        sniffed.append(contentsOf: bytes)
+        let preface: StaticString = "PRI "
+        let count = min(sniffed.count, 4)
+        let isPreface = preface.withUTF8Buffer {
+            $0.prefix(count).elementsEqual(sniffed.prefix(count))
+        }
+        if isPreface && count < 4 { return }
+        engine = isPreface ? HTTP2Connection(self) : HTTP1Connection(self)
+        state = .open
+        let first = sniffed
+        sniffed = []
+        first.withUnsafeBytes { engine?.receive($0) }
+    }
+
+    // MARK: Writing
+
+    private func flush() {
+        var rounds = 0
+        while state == .open || state == .lingering {
+            if isBlocked && !writeUnsent() { return }
+            guard state == .open, let engine else { return }
+            let output = context.output
+            output.reset()
+            engine.produce(output)
+            guard output.count > 0 else { break }
+            send(output.bytes)
+            if isBlocked { return }
+            engine.flushed()
+            rounds += 1
+            if rounds == 4 { return markDirty() }
+        }
+        if state == .open, let engine {
+            engine.flushed()
+            if engine.isFinished { linger() }
+        }
+    }
+
+    private func send(_ bytes: UnsafeRawBufferPointer) {
+        guard let tls else { return write(bytes) }
+        if tls.write(bytes.bytes) == .failed { return close() }
+        drainTLS()
+    }
+
+    private func drainTLS() {
+        context.tlsOutput.drain { span in span.withUnsafeBytes { write($0) } }
+    }
+
+    /// Gives bytes to the kernel; what it does not take is kept.
+    private func write(_ bytes: UnsafeRawBufferPointer) {
+        guard state != .closed else { return }
+        let place = isBlocked ? 0 : give(bytes, from: 0)
+        if hasFailed { return close() }
+        if place < bytes.count { unsent.append(contentsOf: bytes[place...]) }
+    }
+
+    /// Gives the kernel what it did not take before; false while it still does not take all of it.
+    private func writeUnsent() -> Bool {
+        guard writable else { return false }
+        unsentPlace = unsent.withUnsafeBytes { give($0, from: unsentPlace) }
+        if hasFailed { close() }
+        guard state != .closed, unsentPlace == unsent.count else { return false }
+        unsent = []
+        unsentPlace = 0
+        engine?.flushed()
+        return true
+    }
+
+    /// Sends from `start` on as far as the kernel takes it; returns where it stopped.
+    private func give(_ bytes: UnsafeRawBufferPointer, from start: Int) -> Int {
+        var place = start
+        while place < bytes.count {
+            let count = Glibc.send(
+                descriptor, bytes.baseAddress! + place, bytes.count - place, Int32(MSG_NOSIGNAL))
+            if count >= 0 {
+                place += count
+            } else if errno == EAGAIN {
+                writable = false
+                break
+            } else if errno != EINTR {
+                hasFailed = true
+                break
+            }
+        }
+        return place
+    }
+
+    // MARK: Ending
+
+    func beginDrain() {
+        if let engine, state == .open {
+            engine.beginDrain()
+            markDirty()
+        } else if state != .lingering {
+            close()
+        }
+    }
+
+    /// Ends the sending side and waits a moment for the peer to end its own, so that what was sent last is not
+    /// destroyed by a reset.
+    private func linger() {
+        engine?.connectionLost()
+        engine = nil
+        if let tls {
+            tls.shutdown()
+            drainTLS()
+        }
+        guard state != .closed else { return }
+        shutdown(descriptor, Int32(SHUT_WR))
+        if hasEnded { return close() }
+        state = .lingering
+        stateSince = context.loop.now
+        markDirty()
+    }
+
+    /// Ends the connection now.
+    func close() {
+        guard state != .closed else { return }
+        state = .closed
+        engine?.connectionLost()
+        engine = nil
+        if let timer { context.loop.disarm(timer) }
+        if let registration { context.loop.deregister(registration) }
+        Glibc.close(descriptor)
+        unsent = []
+        context.remove(self)
+    }
+
+    // MARK: Time
+
+    /// Arms the timer where the next deadline came nearer; a deadline that moved away is seen when it fires.
+    private func updateTimer() {
+        let wanted = nextDeadline()
+        guard wanted < armedFor, let timer else { return }
+        armedFor = wanted
+        let now = context.loop.now
+        context.loop.arm(timer, after: wanted > now ? wanted - now : 0)
+    }
+
+    private func nextDeadline() -> UInt64 {
+        switch state {
+        case .handshaking, .sniffing: stateSince + context.limits.handshakeTimeout
+        case .lingering: stateSince + 2_000_000_000
+        case .open: engine?.deadline(context.limits) ?? stateSince + context.limits.handshakeTimeout
+        case .closed: .max
+        }
+    }
+
+    private func timerFired() {
+        armedFor = .max
+        let now = context.loop.now
+        if nextDeadline() <= now {
+            if state == .open, let engine {
+                engine.expire(now)
+                markDirty()
+            } else {
+                if state != .lingering { context.statistics.hit(.handshakeTimeout) }
+                return close()
+            }
+        }
+        if state != .closed { updateTimer() }
+    }
+}

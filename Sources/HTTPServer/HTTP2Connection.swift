@@ -1,0 +1,372 @@
+import CNghttp2
+import EventLoop
+
+/// HTTP/2 on one connection: nghttp2 frames and compresses; requests, flow control, limits and the end are here.
+///
+/// nghttp2's callbacks (HTTP2Recording.swift) only record what happened. ``receive(_:)`` acts on it once nghttp2 has
+/// returned; ``produce(_:)`` lets nghttp2 fill the loop's output buffer, bodies being read straight into it.
+final class HTTP2Connection: Engine {
+    /// A header block that is arriving.
+    struct Arriving {
+        var id: Int32
+        var head: RequestHead
+        var bytes = 0
+        var refusal: (status: Int, reason: String)?
+    }
+    /// nil once the connection is gone.
+    private var connection: Connection?
+    let context: LoopContext
+    private(set) var session: OpaquePointer?
+    var streams: [Int32: ServerStream] = [:]
+    var guards: HTTP2Guards
+    /// The header block that is not complete (there is never more than one: RFC 9113, section 4.3), and since when.
+    var arriving: Arriving?
+    var arrivingSince: UInt64?
+    /// Requests whose head is complete and whose handler has not been started.
+    var accepted: [Arriving] = []
+    /// Streams that closed while nghttp2 ran.
+    var closed: [(id: Int32, code: UInt32)] = []
+    /// Streams whose response was handed to nghttp2 as a whole, and which the next flush completes.
+    var sentStreams: [ServerStream] = []
+    /// Streams whose bytes found no room in the output buffer.
+    var starved: [Int32] = []
+    /// Where the output goes while nghttp2 produces.
+    var output: OutputBuffer?
+    /// Payload bytes that were read for the frame whose header comes next.
+    var readAhead = 0
+    /// Handlers that run, also of streams that are closed already.
+    private var runningHandlers = 0
+    private var window: Int
+    private var idleSince: UInt64
+    private var drain = Drain.none
+    private var isTerminated = false
+
+    private enum Drain: Equatable {
+        case none
+        /// The first GOAWAY went out; the second follows when the PING is answered, or at this time.
+        case announced(until: UInt64)
+        case final
+    }
+
+    init(_ connection: Connection) {
+        self.connection = connection
+        context = connection.context
+        let limits = context.limits
+        guards = HTTP2Guards(limits, context.statistics, now: context.loop.now)
+        window = max(65535, limits.maximumWindow)
+        idleSince = context.loop.now
+        nghttp2_session_server_new2(
+            &session, context.http2.callbacks, Unmanaged.passUnretained(self).toOpaque(),
+            context.http2.options)
+        guard session != nil else { fatalError("nghttp2: out of memory") }
+        var settings = [
+            nghttp2_settings_entry(
+                settings_id: Int32(NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS.rawValue),
+                value: UInt32(limits.concurrentStreams)),
+            nghttp2_settings_entry(
+                settings_id: Int32(NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE.rawValue),
+                value: UInt32(limits.initialWindow)),
+            nghttp2_settings_entry(
+                settings_id: Int32(NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE.rawValue),
+                value: UInt32(limits.headerBytes)),
+        ]
+        nghttp2_submit_settings(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), &settings, 3)
+        nghttp2_session_set_local_window_size(
+            session, UInt8(NGHTTP2_FLAG_NONE.rawValue), 0, Int32(window))
+        if context.isDraining { beginDrain() }
+    }
+
+    deinit { nghttp2_session_del(session) }
+
+    // MARK: Engine: reading
+
+    var wantsRead: Bool { true }
+    var waitingBytes: Int { streams.values.reduce(0) { $0 + $1.body.waitingCount } }
+
+    func receive(_ bytes: UnsafeRawBufferPointer) {
+        guard !isTerminated else { return }
+        let result = nghttp2_session_mem_recv(
+            session, bytes.bindMemory(to: UInt8.self).baseAddress, bytes.count)
+        if result < 0 {
+            guards.failed(Int32(result))
+            terminate(guards.violation ?? NGHTTP2_PROTOCOL_ERROR)
+        } else if let violation = guards.violation {
+            terminate(violation)
+        } else if nghttp2_session_get_outbound_queue_size(session)
+            > context.limits.queuedControlFrames + 2 * context.limits.concurrentStreams
+        {
+            context.statistics.hit(.queuedControlFrames)
+            terminate(NGHTTP2_ENHANCE_YOUR_CALM)
+        }
+        process()
+    }
+
+    func receiveEnd() {
+        for stream in streams.values where !stream.body.isComplete { stream.abandon() }
+        isTerminated = true
+    }
+
+    /// Acts on what the callbacks recorded.
+    private func process() {
+        if !closed.isEmpty {
+            let ended = closed
+            closed = []
+            for (id, _) in ended { forget(id) }
+        }
+        guard !accepted.isEmpty else { return }
+        let count = min(accepted.count, context.limits.requestsPerTurn)
+        let batch = accepted[..<count]
+        accepted.removeFirst(count)
+        if !accepted.isEmpty { connection?.markDirty() }
+        for request in batch { begin(request) }
+    }
+
+    private func begin(_ request: Arriving) {
+        let id = request.id
+        guard let stream = streams[id], let connection, !isTerminated else { return }
+        if runningHandlers >= context.limits.concurrentStreams {
+            context.statistics.hit(.concurrentStreams)
+            return reset(id, NGHTTP2_REFUSED_STREAM)
+        }
+        if let refusal = request.refusal {
+            let body = ErrorBody.problem(refusal.status, refusal.reason)
+            var head = ResponseHead(status: refusal.status)
+            head.fields.append("content-type", "application/problem+json")
+            stream.body.discard()
+            return stream.respond(head, .bytes(body)) { _ in }
+        }
+        runningHandlers += 1
+        let exchange = Exchange(
+            head: request.head, version: .http2, isSecure: connection.isSecure,
+            peer: connection.peer, loop: context.loop, stream: stream)
+        stream.start(exchange, connection.handler)
+    }
+
+    /// A stream is gone from nghttp2: its work ends.
+    private func forget(_ id: Int32) {
+        accepted.removeAll { $0.id == id }
+        if arriving?.id == id {
+            arriving = nil
+            arrivingSince = nil
+        }
+        guard let stream = streams.removeValue(forKey: id) else { return }
+        context.statistics.streamClosed()
+        context.shrink(stream.grownWindow)
+        if !sentStreams.contains(where: { $0 === stream }) { stream.abandon() }
+        if streams.isEmpty { idleSince = context.loop.now }
+    }
+
+    // MARK: Engine: writing
+
+    func produce(_ buffer: OutputBuffer) {
+        process()
+        output = buffer
+        defer { output = nil }
+        while buffer.room >= HTTP2Connection.frameRoom {
+            var start: UnsafePointer<UInt8>?
+            let count = nghttp2_session_mem_send(session, &start)
+            if count < 0 { return terminateNow() }
+            if count == 0 { break }
+            buffer.append(UnsafeRawBufferPointer(start: start, count: count))
+        }
+        if let violation = guards.violation { terminate(violation) }
+        process()
+        if !starved.isEmpty {
+            let resumed = starved
+            starved = []
+            for id in resumed { nghttp2_session_resume_data(session, id) }
+        }
+    }
+
+    /// The largest frame that nghttp2 may hand over at once: 16 KiB of header block, its header and padding.
+    static let frameRoom = 16_384 + 9 + 256
+
+    func flushed() {
+        if !sentStreams.isEmpty {
+            let done = sentStreams
+            sentStreams = []
+            for stream in done {
+                stream.finish(complete: true)
+                if !stream.body.isComplete && streams[stream.id] != nil {
+                    // The answer is final; nothing more of the request is wanted (RFC 9113, section 8.1).
+                    reset(stream.id, NGHTTP2_NO_ERROR)
+                }
+            }
+        }
+        if drain == .final && streams.isEmpty && runningHandlers == 0 { isTerminated = true }
+        if !accepted.isEmpty { connection?.markDirty() }
+    }
+
+    var isFinished: Bool {
+        (isTerminated || nghttp2_session_want_read(session) == 0)
+            && nghttp2_session_want_write(session) == 0
+    }
+
+    // MARK: StreamOwner
+
+    func sendContinue(_ stream: ServerStream) {
+        var field = nghttp2_nv(":status", "100")
+        nghttp2_submit_headers(
+            session, UInt8(NGHTTP2_FLAG_NONE.rawValue), stream.id, nil, &field, 1, nil)
+        connection?.markDirty()
+    }
+
+    func responseReady(_ stream: ServerStream) {
+        guard let head = stream.response, streams[stream.id] != nil else { return }
+        stream.body.discard()
+        if submit(head, for: stream) != 0 { reset(stream.id, NGHTTP2_INTERNAL_ERROR) }
+        connection?.markDirty()
+    }
+
+    func bodyReady(_ stream: ServerStream) {
+        nghttp2_session_resume_data(session, stream.id)
+        connection?.markDirty()
+    }
+
+    func bodyConsumed(_ stream: ServerStream, _ count: Int) {
+        guard streams[stream.id] != nil else {
+            // The stream is gone, but the connection's window must be given back.
+            guard connection != nil else { return }
+            nghttp2_session_consume_connection(session, count)
+            connection?.markDirty()
+            return
+        }
+        nghttp2_session_consume(session, stream.id, count)
+        grow(stream, count)
+        connection?.markDirty()
+    }
+
+    func handlerEnded(_ stream: ServerStream) {
+        runningHandlers -= 1
+        if stream.response == nil && !stream.isGone { reset(stream.id, NGHTTP2_INTERNAL_ERROR) }
+        connection?.markDirty()
+    }
+
+    /// Doubles the stream's window once a whole window was consumed, while the loop's budget allows.
+    private func grow(_ stream: ServerStream, _ count: Int) {
+        let limits = context.limits
+        let current = limits.initialWindow + stream.grownWindow
+        stream.consumedSinceGrowth += count
+        guard stream.consumedSinceGrowth >= current, !stream.body.isComplete else { return }
+        stream.consumedSinceGrowth = 0
+        let more = min(current, limits.maximumWindow - current)
+        guard more > 0, stream.body.waitingCount == 0, context.grow(more) else { return }
+        stream.grownWindow += more
+        let flags = UInt8(NGHTTP2_FLAG_NONE.rawValue)
+        nghttp2_session_set_local_window_size(session, flags, stream.id, Int32(current + more))
+        let grown = streams.values.reduce(0) { $0 + $1.grownWindow }
+        if grown > window {
+            window = grown
+            nghttp2_session_set_local_window_size(session, flags, 0, Int32(clamping: window))
+        }
+    }
+
+    private func submit(_ head: ResponseHead, for stream: ServerStream) -> Int32 {
+        var provider = nghttp2_data_provider()
+        provider.read_callback = readNextData
+        let hasBody = stream.remaining > 0
+        return head.withFields(date: context.httpDate) { fields, count in
+            withUnsafePointer(to: provider) {
+                nghttp2_submit_response(session, stream.id, fields, count, hasBody ? $0 : nil)
+            }
+        }
+    }
+
+    // MARK: Ending
+
+    func reset(_ id: Int32, _ code: nghttp2_error_code) {
+        nghttp2_submit_rst_stream(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), id, code.rawValue)
+        connection?.markDirty()
+    }
+
+    /// Ends the connection with GOAWAY and this code, once what is queued is sent.
+    private func terminate(_ code: nghttp2_error_code) {
+        guard !isTerminated else { return }
+        if code != NGHTTP2_NO_ERROR { context.statistics.protocolError() }
+        nghttp2_session_terminate_session(session, code.rawValue)
+        for stream in streams.values { stream.abandon() }
+        isTerminated = true
+        connection?.markDirty()
+    }
+
+    private func terminateNow() {
+        isTerminated = true
+        connection?.close()
+    }
+
+    func beginDrain() {
+        guard drain == .none else { return }
+        drain = .announced(until: context.loop.now + 1_000_000_000)
+        nghttp2_submit_shutdown_notice(session)
+        nghttp2_submit_ping(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), nil)
+        connection?.markDirty()
+    }
+
+    /// The second step: the peer has seen the first GOAWAY, so no request of its can be on the way unannounced.
+    func finishDrain() {
+        guard case .announced = drain else { return }
+        drain = .final
+        nghttp2_submit_goaway(
+            session, UInt8(NGHTTP2_FLAG_NONE.rawValue),
+            nghttp2_session_get_last_proc_stream_id(session), NGHTTP2_NO_ERROR.rawValue, nil, 0)
+        connection?.markDirty()
+    }
+
+    func connectionLost() {
+        connection = nil
+        isTerminated = true
+        let all = streams
+        streams = [:]
+        for stream in all.values {
+            context.statistics.streamClosed()
+            context.shrink(stream.grownWindow)
+            stream.abandon()
+        }
+        for stream in sentStreams { stream.abandon() }
+        sentStreams = []
+    }
+
+    // MARK: Time
+
+    func deadline(_ limits: ServerLimits) -> UInt64 {
+        var earliest = UInt64.max
+        if case .announced(let until) = drain { earliest = until }
+        if let arrivingSince { earliest = min(earliest, arrivingSince + limits.headerTimeout) }
+        if streams.isEmpty { return min(earliest, idleSince + limits.idleTimeout) }
+        for stream in streams.values {
+            earliest = min(earliest, stream.progressMark.time + limits.progressInterval)
+        }
+        return earliest
+    }
+
+    func expire(_ now: UInt64) {
+        if case .announced(let until) = drain, until <= now { finishDrain() }
+        if let arrivingSince, arrivingSince + context.limits.headerTimeout <= now {
+            context.statistics.hit(.headerTimeout)
+            return terminate(NGHTTP2_ENHANCE_YOUR_CALM)
+        }
+        if streams.isEmpty {
+            guard idleSince + context.limits.idleTimeout <= now else { return }
+            context.statistics.hit(.idleTimeout)
+            return terminate(NGHTTP2_NO_ERROR)
+        }
+        for stream in Array(streams.values)
+        where stream.progressMark.time + context.limits.progressInterval <= now {
+            checkProgress(stream, now)
+        }
+    }
+
+    private func checkProgress(_ stream: ServerStream, _ now: UInt64) {
+        let moved = stream.movedBytes - stream.progressMark.bytes
+        stream.progressMark = (stream.movedBytes, now)
+        guard stream.body.isStarved || stream.isSending,
+            moved < context.limits.minimumProgress
+        else { return }
+        context.statistics.hit(.bodyProgress)
+        if stream.body.isStarved {
+            stream.body.fail(.timedOut)
+        } else {
+            reset(stream.id, NGHTTP2_CANCEL)
+        }
+    }
+}

@@ -1,0 +1,166 @@
+import CNghttp2
+import EventLoop
+
+/// What nghttp2's callbacks record. Nothing here calls a handler or writes to a socket.
+extension HTTP2Connection {
+    func frameBegan(_ header: nghttp2_frame_hd) {
+        guards.began(header, now: context.loop.now) { streams[$0] != nil }
+    }
+
+    func headersBegan(_ frame: nghttp2_frame) {
+        guard frame.headers.cat == NGHTTP2_HCAT_REQUEST else { return }
+        guards.opened(frame.hd.stream_id)
+        arrivingSince = context.loop.now
+        arriving = Arriving(
+            id: frame.hd.stream_id,
+            head: RequestHead(
+                method: "", target: "", authority: nil,
+                fields: HeaderFields(reserving: 256, fields: 8), contentLength: nil,
+                hasBody: false, expectsContinue: false))
+    }
+
+    func field(
+        _ id: Int32, _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>
+    ) {
+        // Trailers come when the head is no longer arriving: they are read over.
+        guard arriving?.id == id else { return }
+        let limits = context.limits
+        arriving!.bytes += name.count + value.count + 32
+        if arriving!.bytes > limits.headerBytes {
+            return refuse(431, "header block too large", .headerBytes)
+        }
+        if name.first == UInt8(ascii: ":") { return pseudo(name, value) }
+        arriving!.head.fields.append(name, value)
+        if arriving!.head.fields.count > limits.headerFields {
+            refuse(431, "too many header fields", .headerFields)
+        }
+    }
+
+    private func pseudo(_ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>) {
+        if value.count > context.limits.targetBytes {
+            return refuse(414, "request target too long", .targetBytes)
+        }
+        let text = String(decoding: value, as: UTF8.self)
+        switch String(decoding: name, as: UTF8.self) {
+        case ":path": arriving!.head.target = text
+        case ":method": arriving!.head.method = text
+        case ":authority": arriving!.head.authority = text
+        default: break
+        }
+    }
+
+    private func refuse(_ status: Int, _ reason: String, _ limit: LimitKind) {
+        guard arriving?.refusal == nil else { return }
+        context.statistics.hit(limit)
+        arriving!.refusal = (status, reason)
+        arriving!.head.fields = HeaderFields()
+    }
+
+    func frameReceived(_ frame: nghttp2_frame) {
+        let ends = frame.hd.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0
+        switch UInt32(frame.hd.type) {
+        case NGHTTP2_HEADERS.rawValue:
+            if let request = arriving, request.id == frame.hd.stream_id {
+                arriving = nil
+                arrivingSince = nil
+                accept(request, ends)
+            } else if ends {
+                streams[frame.hd.stream_id]?.body.end()
+            }
+        case NGHTTP2_DATA.rawValue:
+            if ends { streams[frame.hd.stream_id]?.body.end() }
+        case NGHTTP2_PING.rawValue:
+            if frame.hd.flags & UInt8(NGHTTP2_FLAG_ACK.rawValue) != 0 { finishDrain() }
+        default: break
+        }
+    }
+
+    private func accept(_ arrived: Arriving, _ ends: Bool) {
+        var request = arrived
+        let id = request.id
+        if let host = request.head.fields["host"] {
+            if request.head.authority == nil { request.head.authority = host }
+            if request.head.authority != host {
+                request.refusal = request.refusal ?? (400, ":authority and Host differ")
+            }
+        }
+        if let length = request.head.fields["content-length"] {
+            request.head.contentLength = decimal(length)
+        }
+        request.head.hasBody = !ends
+        request.head.expectsContinue =
+            !ends && request.head.fields["expect"]?.lowercased() == "100-continue"
+        let stream = ServerStream(
+            id: id, owner: self, context: context, expectsContinue: request.head.expectsContinue)
+        stream.isHead = request.head.method == "HEAD"
+        if ends { stream.body.end() }
+        context.statistics.streamOpened()
+        streams[id] = stream
+        accepted.append(request)
+    }
+
+    func dataReceived(_ id: Int32, _ bytes: UnsafeRawBufferPointer) {
+        if let stream = streams[id] {
+            stream.body.push(bytes.bytes)
+        } else {
+            nghttp2_session_consume_connection(session, bytes.count)
+        }
+    }
+
+    func streamClosed(_ id: Int32, _ code: UInt32) { closed.append((id, code)) }
+
+    func frameSent(_ frame: nghttp2_frame) {
+        let header = frame.hd
+        switch UInt32(header.type) {
+        case NGHTTP2_RST_STREAM.rawValue:
+            guards.resetSent(now: context.loop.now)
+        case NGHTTP2_HEADERS.rawValue, NGHTTP2_DATA.rawValue:
+            if header.type == UInt8(NGHTTP2_DATA.rawValue) { guards.dataSent() }
+            if header.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0,
+                let stream = streams[header.stream_id]
+            {
+                sentStreams.append(stream)
+            }
+        default: break
+        }
+    }
+
+    /// Reads the next bytes of a response's body to where they will stand in the output, behind the frame's header.
+    func readData(_ id: Int32, _ length: Int, _ flags: UnsafeMutablePointer<UInt32>) -> Int {
+        guard let stream = streams[id], let output else {
+            return Int(NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE.rawValue)
+        }
+        // What nghttp2 may hand over next must find room behind this frame.
+        let room = output.room - 9 - HTTP2Connection.frameRoom
+        if room < min(length, 4096) {
+            starved.append(id)
+            return Int(NGHTTP2_ERR_DEFERRED.rawValue)
+        }
+        let free = output.free
+        var span = UnsafeMutableRawBufferPointer(
+            rebasing: free[9..<9 + min(length, room)]
+        ).mutableBytes
+        do {
+            switch try stream.read(into: &span) {
+            case .wait: return Int(NGHTTP2_ERR_DEFERRED.rawValue)
+            case .end:
+                flags.pointee |= NGHTTP2_DATA_FLAG_EOF.rawValue
+                return 0
+            case .bytes(let count):
+                flags.pointee |= NGHTTP2_DATA_FLAG_NO_COPY.rawValue
+                if stream.remaining == 0 { flags.pointee |= NGHTTP2_DATA_FLAG_EOF.rawValue }
+                return count
+            }
+        } catch {
+            // RST_STREAM with INTERNAL_ERROR: the client sees that the body is not whole.
+            return Int(NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE.rawValue)
+        }
+    }
+
+    /// Completes a DATA frame whose payload ``readData(_:_:_:)`` has placed already.
+    func sendData(_ frame: nghttp2_frame, _ header: UnsafePointer<UInt8>, _ length: Int) {
+        guard let output else { return }
+        output.append(UnsafeRawBufferPointer(start: header, count: 9))
+        output.advance(length)
+    }
+}

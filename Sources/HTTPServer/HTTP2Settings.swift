@@ -1,0 +1,150 @@
+import CNghttp2
+
+/// The callbacks and options that all HTTP/2 sessions of a loop share. Callbacks only record; they never act.
+final class HTTP2Settings {
+    let callbacks: OpaquePointer
+    let options: OpaquePointer
+
+    init() {
+        var newCallbacks: OpaquePointer?
+        var newOptions: OpaquePointer?
+        guard nghttp2_session_callbacks_new(&newCallbacks) == 0,
+            nghttp2_option_new(&newOptions) == 0, let newCallbacks, let newOptions
+        else { fatalError("nghttp2: out of memory") }
+        callbacks = newCallbacks
+        options = newOptions
+        nghttp2_option_set_no_auto_window_update(options, 1)
+        nghttp2_option_set_max_settings(options, 32)
+        install()
+    }
+
+    deinit {
+        nghttp2_session_callbacks_del(callbacks)
+        nghttp2_option_del(options)
+    }
+
+    func apply(_ limits: ServerLimits) {
+        nghttp2_option_set_max_outbound_ack(options, limits.queuedControlFrames)
+        nghttp2_option_set_max_continuations(options, limits.continuations)
+    }
+
+    private func install() {
+        nghttp2_session_callbacks_set_on_begin_frame_callback(callbacks) { _, header, user in
+            connection(user).frameBegan(header!.pointee)
+            return 0
+        }
+        nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks) { _, frame, user in
+            connection(user).headersBegan(frame!.pointee)
+            return 0
+        }
+        nghttp2_session_callbacks_set_on_header_callback(callbacks) {
+            _, frame, name, nameLength, value, valueLength, _, user in
+            connection(user).field(
+                frame!.pointee.hd.stream_id, UnsafeBufferPointer(start: name, count: nameLength),
+                UnsafeBufferPointer(start: value, count: valueLength))
+            return 0
+        }
+        nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks) { _, frame, user in
+            connection(user).frameReceived(frame!.pointee)
+            return 0
+        }
+        nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks) {
+            _, _, id, data, length, user in
+            connection(user).dataReceived(id, UnsafeRawBufferPointer(start: data, count: length))
+            return 0
+        }
+        nghttp2_session_callbacks_set_on_stream_close_callback(callbacks) { _, id, code, user in
+            connection(user).streamClosed(id, code)
+            return 0
+        }
+        nghttp2_session_callbacks_set_on_frame_send_callback(callbacks) { _, frame, user in
+            connection(user).frameSent(frame!.pointee)
+            return 0
+        }
+        nghttp2_session_callbacks_set_send_data_callback(callbacks) {
+            _, frame, header, length, _, user in
+            connection(user).sendData(frame!.pointee, header!, length)
+            return 0
+        }
+    }
+}
+
+/// The connection that nghttp2 hands back as user data.
+@inline(__always)
+private func connection(_ user: UnsafeMutableRawPointer?) -> HTTP2Connection {
+    Unmanaged<HTTP2Connection>.fromOpaque(user!).takeUnretainedValue()
+}
+
+extension nghttp2_nv {
+    /// A field of two constants.
+    init(_ name: StaticString, _ value: StaticString) {
+        self.init(
+            name: UnsafeMutablePointer(mutating: name.utf8Start),
+            value: UnsafeMutablePointer(mutating: value.utf8Start),
+            namelen: name.utf8CodeUnitCount, valuelen: value.utf8CodeUnitCount,
+            flags: UInt8(NGHTTP2_NV_FLAG_NONE.rawValue))
+    }
+}
+
+extension ResponseHead {
+    /// Lends the head to nghttp2, which copies it: `:status`, `date`, then the fields.
+    func withFields<Result>(
+        date: String, _ body: (UnsafePointer<nghttp2_nv>, Int) -> Result
+    ) -> Result {
+        var status = String(status)
+        var date = date
+        let count = fields.count + 2
+        return withUnsafeTemporaryAllocation(of: nghttp2_nv.self, capacity: count) { list in
+            status.withUTF8 { statusBytes in
+                date.withUTF8 { dateBytes in
+                    var field = nghttp2_nv(":status", "")
+                    field.value = UnsafeMutablePointer(mutating: statusBytes.baseAddress)
+                    field.valuelen = statusBytes.count
+                    list.initializeElement(at: 0, to: field)
+                    field = nghttp2_nv("date", "")
+                    field.value = UnsafeMutablePointer(mutating: dateBytes.baseAddress)
+                    field.valuelen = dateBytes.count
+                    list.initializeElement(at: 1, to: field)
+                    return fields.lend(to: list, from: 2) { body(list.baseAddress!, count) }
+                }
+            }
+        }
+    }
+}
+
+extension HeaderFields {
+    /// Points the elements of `list` from `first` on at these fields while `body` runs.
+    fileprivate func lend<Result>(
+        to list: UnsafeMutableBufferPointer<nghttp2_nv>, from first: Int, _ body: () -> Result
+    ) -> Result {
+        bytes.withUnsafeBufferPointer { bytes in
+            let base = UnsafeMutablePointer(mutating: bytes.baseAddress)
+            for (index, entry) in entries.enumerated() {
+                let name = base! + Int(entry.start)
+                let isVolatile = HeaderFields.isVolatile(name, Int(entry.nameLength))
+                let flags = isVolatile ? NGHTTP2_NV_FLAG_NO_INDEX : NGHTTP2_NV_FLAG_NONE
+                let field = nghttp2_nv(
+                    name: name, value: name + Int(entry.nameLength),
+                    namelen: Int(entry.nameLength), valuelen: Int(entry.valueLength),
+                    flags: UInt8(flags.rawValue))
+                list.initializeElement(at: first + index, to: field)
+            }
+            return body()
+        }
+    }
+
+    /// Fields whose values never come twice: indexing them would only push others out of the peer's table.
+    private static func isVolatile(_ name: UnsafePointer<UInt8>, _ length: Int) -> Bool {
+        switch length {
+        case 11: name[0] == UInt8(ascii: "r")  // repr-digest
+        case 12: name[0] == UInt8(ascii: "x")  // x-request-id
+        case 19: name[0] == UInt8(ascii: "x")  // x-object-generation
+        default: false
+        }
+    }
+}
+
+/// Asked by nghttp2 for the next bytes of a response's body.
+let readNextData: nghttp2_data_source_read_callback = { _, id, _, length, flags, _, user in
+    connection(user).readData(id, length, flags!)
+}

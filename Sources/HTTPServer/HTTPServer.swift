@@ -1,0 +1,185 @@
+import EventLoop
+import OpenSSL
+import Synchronization
+
+/// An address to listen on and what answers there.
+public struct ListenerConfiguration: Sendable {
+    public var address: SocketAddress
+    /// nil for clear text: HTTP/2 with prior knowledge and HTTP/1.1 on the same port.
+    public var credentials: TLSCredentials?
+    public var handler: RequestHandler
+
+    public init(
+        address: SocketAddress, credentials: TLSCredentials? = nil,
+        handler: @escaping RequestHandler
+    ) {
+        self.address = address
+        self.credentials = credentials
+        self.handler = handler
+    }
+}
+
+/// Accepts connections on every loop (`SO_REUSEPORT`) and answers their requests.
+public final class HTTPServer: Sendable {
+    public let statistics: ServerStatistics
+    private let workers: [Worker]
+
+    /// Creates a server that runs on `loops`; nothing listens yet.
+    public init(
+        loops: [EventLoop], limits: ServerLimits = ServerLimits(),
+        statistics: ServerStatistics = ServerStatistics()
+    ) {
+        self.statistics = statistics
+        workers = loops.map { Worker(loop: $0, limits: limits, statistics: statistics) }
+    }
+
+    /// Binds every listener on every loop, then begins to accept.
+    /// - Returns: The addresses that were bound, in order: of use where port 0 was asked for.
+    /// - Throws: ``SystemError`` naming the address that can't be bound. Nothing listens then.
+    public func start(_ listeners: [ListenerConfiguration]) throws(SystemError) -> [SocketAddress] {
+        var bound: [SocketAddress] = []
+        var sockets: [(Int32, ListenerConfiguration, Worker)] = []
+        do throws(SystemError) {
+            for listener in listeners {
+                var address = listener.address
+                for worker in workers {
+                    let descriptor = try Socket.listen(address)
+                    sockets.append((descriptor, listener, worker))
+                    if address.port == 0 { address = Socket.localAddress(descriptor) ?? address }
+                }
+                bound.append(address)
+            }
+        } catch {
+            for (descriptor, _, _) in sockets { Socket.close(descriptor) }
+            throw error
+        }
+        for (descriptor, listener, worker) in sockets {
+            worker.loop.execute { worker.listen(descriptor, listener) }
+        }
+        return bound
+    }
+
+    /// Stops accepting, lets every open request finish, and closes the connections: HTTP/2 by GOAWAY in two steps,
+    /// HTTP/1.1 after the current answer. What is left after ``ServerLimits/drainTimeout`` is cut.
+    public func drain() async {
+        for worker in workers { worker.loop.execute { worker.beginDrain() } }
+        for worker in workers {
+            await withCheckedContinuation { (done: CheckedContinuation<Void, Never>) in
+                worker.loop.execute { worker.whenDrained { done.resume() } }
+            }
+        }
+    }
+}
+
+/// One loop's share of the server.
+///
+/// Safety: everything but `loop` is touched on the loop's thread only.
+private final class Worker: @unchecked Sendable {
+    let loop: EventLoop
+    private let limits: ServerLimits
+    private let statistics: ServerStatistics
+    private var listeners: [Listener] = []
+    private var deadline: LoopTimer?
+    private var isDrained = false
+    private var waiters: [() -> Void] = []
+    private lazy var context = LoopContext(loop: loop, limits: limits, statistics: statistics)
+
+    init(loop: EventLoop, limits: ServerLimits, statistics: ServerStatistics) {
+        self.loop = loop
+        self.limits = limits
+        self.statistics = statistics
+    }
+
+    func listen(_ descriptor: Int32, _ configuration: ListenerConfiguration) {
+        listeners.append(Listener(context, descriptor, configuration))
+    }
+
+    func beginDrain() {
+        for listener in listeners { listener.close() }
+        listeners = []
+        let timer = LoopTimer { [unowned self] in context.closeAll() }
+        deadline = timer
+        loop.arm(timer, after: limits.drainTimeout)
+        context.drain { [unowned self] in
+            loop.disarm(timer)
+            isDrained = true
+            for waiter in waiters { waiter() }
+            waiters = []
+        }
+    }
+
+    func whenDrained(_ done: @escaping () -> Void) {
+        if isDrained { done() } else { waiters.append(done) }
+    }
+}
+
+/// A listening socket on one loop. Confined to it.
+private final class Listener: EventHandler {
+    private let context: LoopContext
+    private let descriptor: Int32
+    private let configuration: ListenerConfiguration
+    private var registration: Registration?
+    private var retry: LoopTimer?
+    private var isClosed = false
+
+    init(_ context: LoopContext, _ descriptor: Int32, _ configuration: ListenerConfiguration) {
+        self.context = context
+        self.descriptor = descriptor
+        self.configuration = configuration
+        do throws(SystemError) {
+            registration = try context.loop.register(descriptor, self)
+        } catch {
+            fatalError("listener: \(error)")
+        }
+        retry = LoopTimer { [unowned self] in acceptAll() }
+        acceptAll()
+    }
+
+    func ready(_ events: Readiness) { acceptAll() }
+
+    func settle() { acceptAll() }
+
+    func close() {
+        guard !isClosed else { return }
+        isClosed = true
+        if let retry { context.loop.disarm(retry) }
+        if let registration { context.loop.deregister(registration) }
+        Socket.close(descriptor)
+    }
+
+    private func acceptAll() {
+        guard !isClosed else { return }
+        do throws(SystemError) {
+            for _ in 0..<64 {
+                guard let (socket, peer) = try Socket.accept(descriptor) else { return }
+                take(socket, peer)
+            }
+            context.loop.markDirty(self)
+        } catch {
+            // Descriptors or memory have run out: what waits is taken when there is room again.
+            context.statistics.hit(.descriptors)
+            if let retry { context.loop.arm(retry, after: 100_000_000) }
+        }
+    }
+
+    private func take(_ socket: Int32, _ peer: SocketAddress) {
+        guard context.connections.count < context.limits.connections else {
+            context.statistics.hit(.connections)
+            return Socket.close(socket)
+        }
+        var session: TLSSession?
+        if let credentials = configuration.credentials {
+            do throws(TLSError) {
+                session = try TLSSession(
+                    credentials.current, descriptor: socket, output: context.tlsOutput)
+            } catch {
+                context.statistics.handshakeFailed()
+                return Socket.close(socket)
+            }
+        }
+        Connection(
+            context, descriptor: socket, peer: peer.description, tls: session,
+            handler: configuration.handler
+        ).open()
+    }
+}

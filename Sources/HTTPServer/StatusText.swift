@@ -1,0 +1,50 @@
+/// The reason phrase of a status code (RFC 9110, section 15), empty where it has none.
+func reasonPhrase(_ status: Int) -> StaticString {
+    switch status {
+    case 200: "OK"
+    case 201: "Created"
+    case 204: "No Content"
+    case 206: "Partial Content"
+    case 304: "Not Modified"
+    case 400: "Bad Request"
+    case 401: "Unauthorized"
+    case 403: "Forbidden"
+    case 404: "Not Found"
+    case 405: "Method Not Allowed"
+    case 408: "Request Timeout"
+    case 412: "Precondition Failed"
+    case 413: "Content Too Large"
+    case 414: "URI Too Long"
+    case 415: "Unsupported Media Type"
+    case 416: "Range Not Satisfiable"
+    case 417: "Expectation Failed"
+    case 429: "Too Many Requests"
+    case 431: "Request Header Fields Too Large"
+    case 500: "Internal Server Error"
+    case 501: "Not Implemented"
+    case 502: "Bad Gateway"
+    case 503: "Service Unavailable"
+    case 504: "Gateway Timeout"
+    case 505: "HTTP Version Not Supported"
+    case 507: "Insufficient Storage"
+    default: ""
+    }
+}
+
+extension Array where Element == UInt8 {
+    mutating func append(contentsOf text: StaticString) {
+        text.withUTF8Buffer { append(contentsOf: $0) }
+    }
+}
+
+/// The body of an answer that no handler gave (RFC 9457).
+enum ErrorBody {
+    static func problem(_ status: Int, _ detail: String) -> [UInt8] {
+        let code = status == 501 ? "not-implemented" : "invalid-argument"
+        return Array(
+            """
+            {"status":\(status),"code":"\(code)","title":"\(reasonPhrase(status))","detail":"\(detail)"}
+
+            """.utf8)
+    }
+}

@@ -1,0 +1,126 @@
+import COpenSSL
+import Synchronization
+
+/// A failure of OpenSSL, with the reasons it queued.
+public struct TLSError: Error, Equatable, CustomStringConvertible {
+    public let description: String
+
+    init(_ what: String) {
+        var reasons: [String] = []
+        while case let code = ERR_get_error(), code != 0 {
+            reasons.append(
+                ERR_reason_error_string(code).map { String(cString: $0) } ?? "error \(code)")
+        }
+        description = reasons.isEmpty ? what : "\(what): \(reasons.joined(separator: "; "))"
+    }
+}
+
+/// A server's certificate, key and TLS settings: TLS 1.2 and 1.3, ALPN `h2` before `http/1.1`.
+///
+/// Safety: an `SSL_CTX` is not changed after `init`, and OpenSSL counts references to it atomically.
+public final class TLSContext: @unchecked Sendable {
+    let pointer: OpaquePointer
+
+    /// Reads a PEM certificate chain and its key.
+    /// - Throws: ``TLSError`` naming the file that can't be read or does not fit.
+    public convenience init(certificateFile: String, keyFile: String) throws(TLSError) {
+        try self.init()
+        guard SSL_CTX_use_certificate_chain_file(pointer, certificateFile) == 1 else {
+            throw TLSError("certificate \(certificateFile)")
+        }
+        guard SSL_CTX_use_PrivateKey_file(pointer, keyFile, SSL_FILETYPE_PEM) == 1 else {
+            throw TLSError("key \(keyFile)")
+        }
+        guard SSL_CTX_check_private_key(pointer) == 1 else {
+            throw TLSError("key \(keyFile) is not the key of certificate \(certificateFile)")
+        }
+    }
+
+    /// Makes a key and a certificate for `localhost`, valid for 30 days and kept in memory only: for trying things out.
+    /// - Throws: ``TLSError`` where OpenSSL can't make them.
+    public static func selfSigned() throws(TLSError) -> TLSContext {
+        let context = try TLSContext()
+        guard let key = sluice_EVP_EC_gen("P-256"), let certificate = X509_new() else {
+            throw TLSError("self-signed certificate")
+        }
+        defer {
+            EVP_PKEY_free(key)
+            X509_free(certificate)
+        }
+        X509_set_version(certificate, 2)
+        var serial: Int64 = 0
+        RAND_bytes(&serial, 7)
+        ASN1_INTEGER_set_int64(X509_get_serialNumber(certificate), serial)
+        X509_gmtime_adj(X509_getm_notBefore(certificate), -3600)
+        X509_gmtime_adj(X509_getm_notAfter(certificate), 30 * 86_400)
+        X509_set_pubkey(certificate, key)
+        let name = X509_get_subject_name(certificate)
+        X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC, "localhost", -1, -1, 0)
+        X509_set_issuer_name(certificate, name)
+        let subjects = "DNS:localhost,IP:127.0.0.1,IP:::1"
+        if let names = X509V3_EXT_conf_nid(nil, nil, NID_subject_alt_name, subjects) {
+            X509_add_ext(certificate, names, -1)
+            X509_EXTENSION_free(names)
+        }
+        guard X509_sign(certificate, key, EVP_sha256()) > 0,
+            SSL_CTX_use_certificate(context.pointer, certificate) == 1,
+            SSL_CTX_use_PrivateKey(context.pointer, key) == 1
+        else { throw TLSError("self-signed certificate") }
+        return context
+    }
+
+    private init() throws(TLSError) {
+        guard let new = SSL_CTX_new(TLS_server_method()) else { throw TLSError("SSL_CTX_new") }
+        pointer = new
+        _ = sluice_SSL_CTX_set_min_proto_version(pointer, TLS1_2_VERSION)
+        SSL_CTX_set_options(pointer, sluice_SSL_OPTIONS())
+        _ = sluice_SSL_CTX_set_mode(
+            pointer,
+            Int(SSL_MODE_ENABLE_PARTIAL_WRITE) | Int(SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER)
+                | Int(SSL_MODE_RELEASE_BUFFERS))
+        SSL_CTX_set_cipher_list(pointer, "ECDHE+AESGCM:ECDHE+CHACHA20")
+        _ = sluice_SSL_CTX_set_session_cache_off(pointer)
+        SSL_CTX_set_num_tickets(pointer, 1)
+        SSL_CTX_set_alpn_select_cb(pointer, selectProtocol, nil)
+    }
+
+    deinit { SSL_CTX_free(pointer) }
+}
+
+/// Chooses `h2`, then `http/1.1`; a client that offers neither is refused (RFC 7301, section 3.2).
+private func selectProtocol(
+    _ session: OpaquePointer?, _ out: UnsafeMutablePointer<UnsafePointer<UInt8>?>?,
+    _ outLength: UnsafeMutablePointer<UInt8>?, _ offered: UnsafePointer<UInt8>?, _ length: UInt32,
+    _ argument: UnsafeMutableRawPointer?
+) -> Int32 {
+    guard let offered, let out, let outLength else { return SSL_TLSEXT_ERR_ALERT_FATAL }
+    for wanted in ["h2", "http/1.1"] as [StaticString] {
+        var place = 0
+        while place < Int(length) {
+            let count = Int(offered[place])
+            guard place + 1 + count <= Int(length) else { return SSL_TLSEXT_ERR_ALERT_FATAL }
+            if count == wanted.utf8CodeUnitCount,
+                memcmp(offered + place + 1, wanted.utf8Start, count) == 0
+            {
+                out.pointee = offered + place + 1
+                outLength.pointee = UInt8(count)
+                return SSL_TLSEXT_ERR_OK
+            }
+            place += 1 + count
+        }
+    }
+    return SSL_TLSEXT_ERR_ALERT_FATAL
+}
+
+/// The context that new connections get; replaced whole when certificates change.
+public final class TLSCredentials: Sendable {
+    private let context: Mutex<TLSContext>
+
+    public init(_ context: TLSContext) { self.context = Mutex(context) }
+
+    /// The context for the next connection. Connections that exist keep theirs.
+    public var current: TLSContext {
+        get { context.withLock { $0 } }
+        set { context.withLock { $0 = newValue } }
+    }
+}

@@ -1,0 +1,131 @@
+"""Starts real servers for the system tests: the built program on loopback, each ended by its process id."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import time
+import urllib.request
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARY = pathlib.Path(os.environ.get("SLUICE", ROOT / ".build" / "debug" / "sluice"))
+
+
+def free_port():
+    """A port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until(condition, timeout=20, what="condition"):
+    """Polls until `condition()` is true; fails after `timeout` seconds."""
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.01)
+    raise AssertionError(f"{what} did not come true within {timeout} s")
+
+
+class Server:
+    """One `sluice serve` with a bucket `photos` in `directory`, plus whatever `extra` YAML adds."""
+
+    def __init__(self, directory, extra="", buckets=None, threads=1, tls=True, environment=None):
+        self.directory = pathlib.Path(directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.http, self.https, self.operator = free_port(), free_port(), free_port()
+        if buckets is None:
+            buckets = f"  photos: {{ directory: {{ path: {self.directory}/photos }} }}\n"
+        https = f"  https: {{ address: 127.0.0.1:{self.https}, certificate: self-signed }}\n"
+        self.config = self.directory / "sluice.yaml"
+        self.config.write_text(
+            f"listen:\n  http: 127.0.0.1:{self.http}\n{https if tls else ''}"
+            f"  operator: 127.0.0.1:{self.operator}\n"
+            f"threads: {threads}\nrules: none\nbuckets:\n{buckets}{extra}"
+        )
+        self.environment = environment or {}
+        self.process = None
+        self.start()
+
+    def start(self):
+        self.log = open(self.directory / "server.log", "ab")
+        self.process = subprocess.Popen(
+            [str(BINARY), "serve", "--config", str(self.config)],
+            stdout=self.log, stderr=self.log, env={**os.environ, **self.environment},
+        )
+        wait_until(self.ready, what="the server")
+
+    def ready(self):
+        if self.process.poll() is not None:
+            raise AssertionError(f"the server ended:\n{self.output()}")
+        try:
+            url = f"http://127.0.0.1:{self.operator}/readyz"
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return answer.status == 200
+        except OSError:
+            return False
+
+    def output(self):
+        return (self.directory / "server.log").read_text(errors="replace")
+
+    def stop(self, how=signal.SIGTERM, timeout=40):
+        """Ends the process; returns its exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        status = self.process.wait(timeout)
+        self.log.close()
+        return status
+
+    def metrics(self):
+        """The samples of /metrics by name with labels."""
+        url = f"http://127.0.0.1:{self.operator}/metrics"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1])
+                for line in lines if line and not line.startswith("#")}
+
+    def status(self, field):
+        """A field of /proc/PID/status in KiB."""
+        for line in open(f"/proc/{self.process.pid}/status"):
+            if line.startswith(field + ":"):
+                return int(line.split()[1])
+        raise KeyError(field)
+
+    def url(self, path, scheme="http"):
+        return f"{scheme}://127.0.0.1:{self.http if scheme == 'http' else self.https}{path}"
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """A server that the tests of a run share."""
+    running = Server(tmp_path_factory.mktemp("shared"))
+    yield running
+    assert running.stop() == 0, running.output()
+
+
+@pytest.fixture
+def launch(tmp_path):
+    """Starts servers of a test's own: `launch(extra="limits: …")`."""
+    started = []
+
+    def start(**options):
+        running = Server(tmp_path / f"s{len(started)}", **options)
+        started.append(running)
+        return running
+
+    yield start
+    for running in started:
+        running.stop(signal.SIGKILL)
+
+
+def curl(*arguments, check=True):
+    """Runs curl; returns its standard output as bytes."""
+    done = subprocess.run(["curl", "-sS", "--max-time", "60", *arguments], capture_output=True)
+    if check and done.returncode != 0:
+        raise AssertionError(f"curl {arguments}: {done.returncode} {done.stderr.decode()}")
+    return done.stdout
