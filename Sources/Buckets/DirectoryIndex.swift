@@ -52,9 +52,13 @@ enum IndexSchema {
         do throws(SQLiteError) {
             if try isUsable(connection) { return }
         } catch {
-            if error.code & 0xff != SQLITE_NOTADB { throw error.bucketError }
+            throw error.code & 0xff == SQLITE_NOTADB ? foreign(path) : error.bucketError
         }
-        throw BucketError(
+        throw foreign(path)
+    }
+
+    static func foreign(_ path: String) -> BucketError {
+        BucketError(
             .unavailable, "\(path) is of another program or a newer version: it is left untouched")
     }
 
