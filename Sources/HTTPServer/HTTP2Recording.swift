@@ -26,7 +26,7 @@ extension HTTP2Connection {
         guard arriving?.id == id else { return }
         let limits = context.limits
         arriving!.bytes += name.count + value.count + 32
-        if arriving!.bytes > limits.headerBytes {
+        if arriving!.bytes > limits.headerBytes || name.count > 255 {
             return refuse(431, "header block too large", .headerBytes)
         }
         if name.first == UInt8(ascii: ":") { return pseudo(name, value) }
@@ -40,7 +40,9 @@ extension HTTP2Connection {
         if value.count > context.limits.targetBytes {
             return refuse(414, "request target too long", .targetBytes)
         }
-        let text = String(decoding: value, as: UTF8.self)
+        guard let text = String(validating: value, as: UTF8.self) else {
+            return refuse(400, "request target is not UTF-8")
+        }
         switch String(decoding: name, as: UTF8.self) {
         case ":path": arriving!.head.target = text
         case ":method": arriving!.head.method = text
@@ -49,9 +51,9 @@ extension HTTP2Connection {
         }
     }
 
-    private func refuse(_ status: Int, _ reason: String, _ limit: LimitKind) {
+    private func refuse(_ status: Int, _ reason: String, _ limit: LimitKind? = nil) {
         guard arriving?.refusal == nil else { return }
-        context.statistics.hit(limit)
+        if let limit { context.statistics.hit(limit) }
         arriving!.refusal = (status, reason)
         arriving!.head.fields = HeaderFields()
     }
@@ -78,18 +80,8 @@ extension HTTP2Connection {
     private func accept(_ arrived: Arriving, _ ends: Bool) {
         var request = arrived
         let id = request.id
-        if let host = request.head.fields["host"] {
-            if request.head.authority == nil { request.head.authority = host }
-            if request.head.authority != host {
-                request.refusal = request.refusal ?? (400, ":authority and Host differ")
-            }
-        }
-        if let length = request.head.fields["content-length"] {
-            request.head.contentLength = decimal(length)
-        }
         request.head.hasBody = !ends
-        request.head.expectsContinue =
-            !ends && request.head.fields["expect"]?.lowercased() == "100-continue"
+        if request.refusal == nil { request.refusal = check(&request.head) }
         let stream = ServerStream(
             id: id, owner: self, context: context, expectsContinue: request.head.expectsContinue)
         stream.isHead = request.head.method == "HEAD"
@@ -97,6 +89,31 @@ extension HTTP2Connection {
         context.statistics.streamOpened()
         streams[id] = stream
         accepted.append(request)
+    }
+
+    /// Checks what nghttp2 leaves open, as the HTTP/1.1 parser does; tells why the request is refused.
+    private func check(_ head: inout RequestHead) -> (status: Int, reason: String)? {
+        if let host = head.fields["host"] {
+            if head.authority == nil { head.authority = host }
+            if !head.authority!.utf8.elementsEqual(host.utf8) {
+                return (400, ":authority and Host differ")
+            }
+        }
+        if let authority = head.authority, !isHost(authority) {
+            return (400, "malformed :authority")
+        }
+        // A CONNECT has no path, and a scheme other than HTTP's may have any.
+        guard isTarget(head.target, of: head.method) else {
+            return (400, "malformed request target")
+        }
+        if let length = head.fields["content-length"] { head.contentLength = decimal(length) }
+        if let expect = head.fields.list("expect") {
+            guard isEqual(expect, ignoringCase: "100-continue") else {
+                return (417, "unknown expectation")
+            }
+            head.expectsContinue = head.hasBody
+        }
+        return nil
     }
 
     func dataReceived(_ id: Int32, _ bytes: UnsafeRawBufferPointer) {
@@ -115,7 +132,7 @@ extension HTTP2Connection {
         case NGHTTP2_RST_STREAM.rawValue:
             guards.resetSent(now: context.loop.now)
         case NGHTTP2_HEADERS.rawValue, NGHTTP2_DATA.rawValue:
-            if header.type == UInt8(NGHTTP2_DATA.rawValue) { guards.dataSent() }
+            if header.type == UInt8(NGHTTP2_DATA.rawValue) { guards.dataSent(header) }
             if header.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0,
                 let stream = streams[header.stream_id]
             {
