@@ -149,7 +149,8 @@ struct HTTP1Parser {
         let schemeLength = lower.hasPrefix("http://") ? 7 : lower.hasPrefix("https://") ? 8 : 0
         guard schemeLength > 0 else { throw HTTP1Error(400, "malformed request target") }
         let rest = target.utf8.dropFirst(schemeLength)
-        let slash = rest.firstIndex { $0 == UInt8(ascii: "/") || $0 == UInt8(ascii: "?") } ?? rest.endIndex
+        let slash =
+            rest.firstIndex { $0 == UInt8(ascii: "/") || $0 == UInt8(ascii: "?") } ?? rest.endIndex
         guard slash > rest.startIndex else { throw HTTP1Error(400, "malformed request target") }
         let authority = String(rest[..<slash]) ?? ""
         let path = String(rest[slash...]) ?? ""
@@ -276,14 +277,18 @@ func isEqual(_ text: String, ignoringCase lower: StaticString) -> Bool {
     }
 }
 
-/// A host with an optional port: no characters that could end it (RFC 3986, section 3.2).
+/// A host with an optional port, of the characters that RFC 3986, section 3.2.2, gives them, but for the comma: two
+/// fields that were joined to one are no host.
 func isHost(_ text: String) -> Bool {
     text.utf8.count <= 255
         && text.utf8.allSatisfy { byte in
-            byte > space && byte < 0x7f && byte != UInt8(ascii: "/") && byte != UInt8(ascii: "\\")
-                && byte != UInt8(ascii: "?") && byte != UInt8(ascii: "#")
-                && byte != UInt8(ascii: "@") && byte != UInt8(ascii: ",")
-                && byte != UInt8(ascii: "\"")
+            switch byte {
+            case UInt8(ascii: "["), UInt8(ascii: "]"), UInt8(ascii: ":"), UInt8(ascii: "%"): true
+            case UInt8(ascii: "("), UInt8(ascii: ")"), UInt8(ascii: ";"), UInt8(ascii: "="): true
+            // Of the token characters these can't stand in a host.
+            case UInt8(ascii: "#"), UInt8(ascii: "^"), UInt8(ascii: "`"), UInt8(ascii: "|"): false
+            default: isToken(byte)
+            }
         }
 }
 
