@@ -62,9 +62,12 @@ let package = Package(
         .target(
             name: "BucketConformance", dependencies: ["Buckets", "EventLoop", "OpenSSL"],
             path: "Tests/BucketConformance", swiftSettings: strict),
+        .executableTarget(
+            name: "BucketStorm", dependencies: ["Buckets", "BucketConformance", "EventLoop"],
+            path: "Tests/BucketStorm", swiftSettings: strict),
         .testTarget(
             name: "BucketsTests",
-            dependencies: ["Buckets", "BucketConformance", "EventLoop", "OpenSSL"],
+            dependencies: ["Buckets", "BucketConformance", "BucketStorm", "EventLoop", "OpenSSL"],
             swiftSettings: strict),
         .testTarget(
             name: "GatewayTests", dependencies: ["Gateway", "HTTPServer", "Buckets", "EventLoop"],

@@ -42,6 +42,7 @@ struct BucketBenchmark {
             for index in 0..<reads { _ = try await bucket.stat(name(index)) }
         }
         report("stat", reads, stat, bytes: 0)
+        var chunk = [UInt8](repeating: 0, count: 64 * 1024)
         for (folder, size, count, available) in [
             ("put-1024-256/", 1024, 100_000, objects), ("put-8192-64/", 8192, 50_000, 5_000),
             ("put-65536-64/", 65_536, 20_000, 2_000), ("put-16777216-4/", 16 << 20, 64, 16),
@@ -50,7 +51,8 @@ struct BucketBenchmark {
                 var random = UInt64(1)
                 for _ in 0..<count {
                     random = random &* 6_364_136_223_846_793_005 &+ 1
-                    try await get(folder + "\(Int(random >> 33) % available)", size)
+                    try await get(
+                        folder + "\(Int(random >> 33) % available)", size, &chunk)
                 }
             }
             report("GET \(size) B", count, seconds, bytes: size)
@@ -95,10 +97,9 @@ struct BucketBenchmark {
         }
     }
 
-    func get(_ name: String, _ size: Int) async throws {
+    func get(_ name: String, _ size: Int, _ chunk: inout [UInt8]) async throws {
         let reader = try await bucket.open(name)
         let source = try reader.bytes(0..<UInt64(size))
-        var chunk = [UInt8](repeating: 0, count: 64 * 1024)
         var done = 0
         while true {
             var span = chunk.mutableSpan

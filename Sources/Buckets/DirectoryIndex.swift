@@ -132,6 +132,9 @@ enum CustomMetadata {
 /// The read connections of one opened index. A lookup takes a free one, on whatever thread it runs, and no other
 /// thread is asked.
 final class DirectoryIndex: Sendable {
+    /// What the page caches of all readers may take together: 8 MiB, but at least 512 KiB each.
+    private static let cacheKiB = 8192
+
     /// Counts transactions: a reader whose snapshot is of an older number looks anew.
     private let version = Atomic<UInt64>(1)
     private let readers: [IndexReader]
@@ -140,7 +143,10 @@ final class DirectoryIndex: Sendable {
 
     init(_ path: String, readers count: Int) throws(SQLiteError) {
         var made: [IndexReader] = []
-        for _ in 0..<max(1, count) + 2 { made.append(try IndexReader(path)) }
+        for place in 0..<max(1, count) + 2 {
+            let cache = place < 2 ? 512 : max(512, DirectoryIndex.cacheKiB / max(1, count))
+            made.append(try IndexReader(path, cacheKiB: cache))
+        }
         listers = Array(made[..<2])
         readers = Array(made[2...])
     }
@@ -207,8 +213,8 @@ final class IndexReader: @unchecked Sendable {
     let seek: SQLiteStatement
     private var snapshot: UInt64 = 0
 
-    init(_ path: String) throws(SQLiteError) {
-        connection = try SQLiteConnection(path, cacheKiB: 512)
+    init(_ path: String, cacheKiB: Int) throws(SQLiteError) {
+        connection = try SQLiteConnection(path, cacheKiB: cacheKiB)
         begin = try SQLiteStatement(connection, "BEGIN")
         end = try SQLiteStatement(connection, "COMMIT")
         lookupStatement = try SQLiteStatement(connection, IndexSchema.lookup)

@@ -14,7 +14,8 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
     /// Reads `host:port`, `[v6]:port`; the host may be a name that the system resolves.
     /// - Returns: nil where the text has another form or the host is not known.
     public init?(_ text: String) {
-        guard let colon = text.lastIndex(of: ":"), let port = UInt16(text[text.index(after: colon)...])
+        guard let colon = text.lastIndex(of: ":"),
+            let port = UInt16(text[text.index(after: colon)...])
         else { return nil }
         var host = String(text[..<colon])
         if host.hasPrefix("[") && host.hasSuffix("]") { host = String(host.dropFirst().dropLast()) }
@@ -22,7 +23,9 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
         var hints = addrinfo()
         hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
         var list: UnsafeMutablePointer<addrinfo>?
-        guard getaddrinfo(host, String(port), &hints, &list) == 0, let first = list else { return nil }
+        guard getaddrinfo(host, String(port), &hints, &list) == 0, let first = list else {
+            return nil
+        }
         defer { freeaddrinfo(list) }
         storage = sockaddr_storage()
         length = first.pointee.ai_addrlen
@@ -50,7 +53,8 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
         withUnsafePointer(to: storage) { pointer in
             // sin_port and sin6_port stand at the same place.
             UInt16(
-                bigEndian: UnsafeRawPointer(pointer).assumingMemoryBound(to: sockaddr_in.self).pointee
+                bigEndian: UnsafeRawPointer(pointer).assumingMemoryBound(to: sockaddr_in.self)
+                    .pointee
                     .sin_port)
         }
     }

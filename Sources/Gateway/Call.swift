@@ -125,7 +125,8 @@ final class Call {
         if !outcome.isComplete {
             if exchange.isClientGone {
                 record.status = 499
-                record.cause = record.cause ?? "the client went away"
+                record.errorCode = nil
+                record.cause = "the client went away"
             } else {
                 record.errorCode = record.errorCode ?? Problem.Code.upstreamUnavailable.rawValue
                 record.cause = record.cause ?? "the store's bytes broke off"

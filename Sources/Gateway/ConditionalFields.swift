@@ -5,7 +5,7 @@ extension Preconditions {
     /// Reads the conditions of a request (RFC 9110, section 13.1). Dates that are none are ignored, as it wants.
     /// - Parameter now: Seconds since 1970.
     /// - Throws: ``Problem`` with `invalid-argument` for a malformed list of tags or number.
-    init(_ fields: HeaderFields, now: Int64) throws(Problem) {
+    init(_ fields: HeaderFields, now: @autoclosure () -> Int64) throws(Problem) {
         self.init()
         if fields.count == 0 { return }
         if let text = fields.list("if-match") {
@@ -15,10 +15,10 @@ extension Preconditions {
             ifNoneMatch = try Preconditions.tags(text, "If-None-Match", keepingWeak: true)
         }
         if let text = fields["if-modified-since"] {
-            ifModifiedSince = HTTPDate.parse(Array(text.utf8)[...], now: now)
+            ifModifiedSince = HTTPDate.parse(Array(text.utf8)[...], now: now())
         }
         if let text = fields["if-unmodified-since"] {
-            ifUnmodifiedSince = HTTPDate.parse(Array(text.utf8)[...], now: now)
+            ifUnmodifiedSince = HTTPDate.parse(Array(text.utf8)[...], now: now())
         }
         generation = try Preconditions.number(fields, "x-object-generation-match")
         metageneration = try Preconditions.number(fields, "x-object-metageneration-match")
@@ -89,7 +89,7 @@ struct EntityTag: Equatable {
 ///
 /// `If-Range` (RFC 9110, section 13.1.5) holds for the same strong tag or the very date of `Last-Modified`; where it
 /// does not hold, the whole object is sent.
-func selectRange(_ fields: HeaderFields, of object: ObjectMetadata, now: Int64)
+func selectRange(_ fields: HeaderFields, of object: ObjectMetadata, now: @autoclosure () -> Int64)
     -> ByteRange.Selection
 {
     guard let text = fields["range"], let range = ByteRange(Array(text.utf8)[...]) else {
@@ -101,7 +101,7 @@ func selectRange(_ fields: HeaderFields, of object: ObjectMetadata, now: Int64)
         if let tags = EntityTag.list(bytes[...]) {
             holds = tags == [EntityTag(value: object.etag, isWeak: false)]
         } else {
-            holds = HTTPDate.parse(bytes[...], now: now) == object.created / 1000
+            holds = HTTPDate.parse(bytes[...], now: now()) == object.created / 1000
         }
         if !holds { return .whole }
     }

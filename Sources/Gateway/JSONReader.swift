@@ -1,5 +1,5 @@
 /// A JSON value as it stands in a text. Numbers keep no value: no property of an object is one.
-indirect enum JSONValue: Equatable {
+indirect enum JSONValue: Equatable, Sendable {
     case null, boolean, number
     case string(String)
     case array([JSONValue])
@@ -8,7 +8,7 @@ indirect enum JSONValue: Equatable {
 }
 
 /// A name and its value within an object.
-struct JSONMember: Equatable {
+struct JSONMember: Equatable, Sendable {
     var key: String
     var value: JSONValue
 }

@@ -29,7 +29,7 @@ public struct RequestRecord: Sendable {
     public var version: HTTPVersion
     /// Whether the connection was encrypted.
     public var isSecure: Bool
-    /// The problem's code as the client saw it; nil for a success.
+    /// The problem's code as the client saw it; nil for a success and for a 499.
     public var errorCode: String?
     /// Why it failed, for the operator alone; nil for a success.
     public var cause: String?

@@ -125,7 +125,8 @@ public final class Exchange: @unchecked Sendable {
     /// Sends the answer and waits until it was given to the kernel, or the client is gone. A body that has not been
     /// received is discarded.
     @discardableResult
-    public func respond(_ head: ResponseHead, _ body: ResponseBody = .none) async -> ResponseOutcome {
+    public func respond(_ head: ResponseHead, _ body: ResponseBody = .none) async -> ResponseOutcome
+    {
         await withCheckedContinuation { waiter in
             stream.respond(head, body) { waiter.resume(returning: $0) }
         }

@@ -45,7 +45,8 @@ final class HTTP1Connection: Engine {
     var wantsRead: Bool {
         switch state {
         case .head: input.count < 256 * 1024
-        case .body, .chunkedBody: stream.map { !$0.body.isSinkBusy && $0.body.waitingCount < 65536 } ?? true
+        case .body, .chunkedBody:
+            stream.map { !$0.body.isSinkBusy && $0.body.waitingCount < 65536 } ?? true
         case .answering: peerEnded ? false : input.isEmpty
         case .finished: true
         }
@@ -61,7 +62,9 @@ final class HTTP1Connection: Engine {
         } else {
             let hasLine = bytes.contains(lf)
             input.append(contentsOf: bytes)
-            if hasLine || state != .head || input.count > parser.limits.targetBytes { processInput() }
+            if hasLine || state != .head || input.count > parser.limits.targetBytes {
+                processInput()
+            }
         }
     }
 
@@ -235,7 +238,11 @@ final class HTTP1Connection: Engine {
         if !output.isEmpty {
             let count = min(output.count, buffer.room)
             output.withUnsafeBytes { buffer.append(.init(rebasing: $0[..<count])) }
-            if count == output.count { output.removeAll(keepingCapacity: count < 4096) } else { output.removeFirst(count) }
+            if count == output.count {
+                output.removeAll(keepingCapacity: count < 4096)
+            } else {
+                output.removeFirst(count)
+            }
         }
         guard isBodyStarted, !isResponseComplete, let stream, output.isEmpty else { return }
         do {

@@ -195,7 +195,9 @@ private final class BytesSource: ByteSource {
         let count = min(buffer.byteCount, bytes.count - place)
         guard count > 0 else { return .end }
         buffer.withUnsafeMutableBytes { target in
-            bytes.withUnsafeBytes { target.copyMemory(from: .init(rebasing: $0[place..<place + count])) }
+            bytes.withUnsafeBytes {
+                target.copyMemory(from: .init(rebasing: $0[place..<place + count]))
+            }
         }
         place += count
         return .bytes(count)

@@ -129,8 +129,12 @@ public struct CRC32C: Sendable, Equatable {
         return tables
     }()
 
-    /// What ``update(_:)`` does on a processor without the instruction.
-    static func byTable(_ state: UInt32, _ bytes: UnsafeRawBufferPointer) -> UInt32 {
+    /// The checksum as a processor without the instruction computes it.
+    package static func valueByTable(_ bytes: RawSpan) -> UInt32 {
+        ~bytes.withUnsafeBytes { byTable(0xffff_ffff, $0) }
+    }
+
+    private static func byTable(_ state: UInt32, _ bytes: UnsafeRawBufferPointer) -> UInt32 {
         var state = state
         var offset = 0
         tables.withUnsafeBufferPointer { table in

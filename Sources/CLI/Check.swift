@@ -1,0 +1,41 @@
+import ArgumentParser
+import Gateway
+import OpenSSL
+
+/// `sluice check FILE`: exit status 0 where the configuration can be served, 1 where it can't, 64 for wrong usage.
+struct Check: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Validate a configuration and print what it comes to.",
+        discussion: """
+            Prints the effective configuration with every default and limit as YAML, and where a value was \
+            overridden, by what. Findings go to standard error. Exit status: 0 fine, 1 findings, 64 wrong usage.
+            """)
+
+    @Argument(help: "The configuration file; --config or SLUICE_CONFIG otherwise.")
+    var file: String?
+
+    @OptionGroup var options: ConfigurationOptions
+
+    func run() throws {
+        let configuration = try options.load(file)
+        do {
+            _ = try configuration.credentials()
+        } catch {
+            complain("listen.https: error: \(error)")
+            throw ExitCode(1)
+        }
+        print(configuration.yaml(), terminator: "")
+    }
+}
+
+extension Configuration {
+    /// The certificate and key of the TLS listener; nil where there is none.
+    /// - Throws: `TLSError` naming the file that does not fit.
+    func credentials() throws(TLSError) -> TLSContext? {
+        guard https.address != nil, let certificate = https.certificate else { return nil }
+        guard certificate != HTTPS.selfSigned, let key = https.key else {
+            return try TLSContext.selfSigned()
+        }
+        return try TLSContext(certificateFile: certificate, keyFile: key)
+    }
+}

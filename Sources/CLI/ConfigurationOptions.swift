@@ -1,0 +1,68 @@
+import ArgumentParser
+import Foundation
+import Gateway
+
+/// Where the configuration comes from and what overrides it.
+struct ConfigurationOptions: ParsableArguments {
+    @Option(help: "The configuration file; SLUICE_CONFIG otherwise.")
+    var config: String?
+
+    @Option(
+        name: .customLong("listen"),
+        help: "The address for clear text: host:port, or null for none.")
+    var listen: String?
+
+    @Option(help: "Event loops; 0 takes the processors the process may use.")
+    var threads: Int?
+
+    @Option(
+        name: .customLong("set"),
+        help: "Any other key: --set limits.idleTimeout=30s. May be given several times.")
+    var settings: [String] = []
+
+    /// The file that is read.
+    /// - Throws: ``ValidationError`` where none is named.
+    func file(_ argument: String? = nil) throws -> String {
+        let environment = ProcessInfo.processInfo.environment["SLUICE_CONFIG"]
+        guard let file = argument ?? config ?? environment else {
+            throw ValidationError("No configuration: give --config FILE or set SLUICE_CONFIG.")
+        }
+        return file
+    }
+
+    /// Reads the configuration; findings go to standard error, and the process ends with status 1.
+    func load(_ argument: String? = nil) throws -> Configuration {
+        let file = try file(argument)
+        do {
+            return try Configuration.load(
+                file: file, environment: ProcessInfo.processInfo.environment, flags: try flags())
+        } catch let error as ConfigurationError {
+            complain(error.description)
+            throw ExitCode(1)
+        }
+    }
+
+    private func flags() throws -> [Configuration.Override] {
+        var flags: [Configuration.Override] = []
+        if let listen {
+            flags.append(.init(path: "listen.http", value: listen, source: "--listen"))
+        }
+        if let threads {
+            flags.append(.init(path: "threads", value: String(threads), source: "--threads"))
+        }
+        for setting in settings {
+            guard let equals = setting.firstIndex(of: "=") else {
+                throw ValidationError("--set wants KEY=VALUE, and got '\(setting)'.")
+            }
+            let path = String(setting[..<equals])
+            let value = String(setting[setting.index(after: equals)...])
+            flags.append(.init(path: path, value: value, source: "--set \(path)"))
+        }
+        return flags
+    }
+}
+
+/// Writes a line to standard error.
+func complain(_ text: String) {
+    FileHandle.standardError.write(Data((text + "\n").utf8))
+}

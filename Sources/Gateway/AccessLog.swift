@@ -1,0 +1,162 @@
+import HTTPServer
+
+/// One line per request, successes, denials, errors and broken connections alike.
+///
+/// JSON has one object a line with the keys `time`, `level` (`info`, `warning` for 4xx, `error` for 5xx), `request`,
+/// `peer`, `method`, `path`, `operation`, `bucket`, `status`, `duration_ms`, `bytes_in`, `bytes_out`, `protocol`,
+/// `tls`, `code`, `cause`; those that do not apply are absent. Text has the same in columns.
+public struct AccessLog: RequestObserver {
+    private let sink: LogSink
+
+    /// Logs to `sink`, in its format.
+    public init(_ sink: LogSink) { self.sink = sink }
+
+    public func finished(_ record: RequestRecord) {
+        var line = LogLine()
+        switch sink.format {
+        case .json: AccessLog.writeJSON(record, &line)
+        case .text(let colour): AccessLog.writeText(record, colour, &line)
+        }
+        line.byte(UInt8(ascii: "\n"))
+        sink.append(line.bytes)
+    }
+
+    static func writeJSON(_ record: RequestRecord, _ line: inout LogLine) {
+        line.raw("{\"time\":\"")
+        line.now()
+        switch record.status {
+        case 500...: line.raw("\",\"level\":\"error\",\"request\":")
+        case 400...: line.raw("\",\"level\":\"warning\",\"request\":")
+        default: line.raw("\",\"level\":\"info\",\"request\":")
+        }
+        line.quoted(record.requestId)
+        line.raw(",\"peer\":\"")
+        line.address(record.peer)
+        line.raw("\",\"method\":")
+        line.quoted(record.method)
+        line.raw(",\"path\":")
+        line.quoted(record.path)
+        if let operation = record.operation {
+            line.raw(",\"operation\":\"")
+            line.raw(operation.label)
+            line.raw("\"")
+        }
+        if let bucket = record.bucket {
+            line.raw(",\"bucket\":")
+            line.quoted(bucket)
+        }
+        line.raw(",\"status\":")
+        line.number(UInt64(max(0, record.status)))
+        line.raw(",\"duration_ms\":")
+        line.milliseconds(record.durationNanoseconds)
+        line.raw(",\"bytes_in\":")
+        line.number(record.bytesIn)
+        line.raw(",\"bytes_out\":")
+        line.number(record.bytesOut)
+        line.raw(",\"protocol\":\"")
+        line.raw(record.version.label)
+        line.raw(record.isSecure ? "\",\"tls\":true" : "\",\"tls\":false")
+        if let code = record.errorCode {
+            line.raw(",\"code\":")
+            line.quoted(code)
+        }
+        if let cause = record.cause {
+            line.raw(",\"cause\":")
+            line.quoted(cause)
+        }
+        line.raw("}")
+    }
+
+    static func writeText(_ record: RequestRecord, _ colour: Bool, _ line: inout LogLine) {
+        line.now()
+        line.byte(UInt8(ascii: " "))
+        if colour { line.raw(AccessLog.colour(record.status)) }
+        line.number(UInt64(max(0, record.status)), width: 3)
+        if colour { line.raw("\u{1b}[0m") }
+        line.byte(UInt8(ascii: " "))
+        var start = line.bytes.count
+        line.word(record.method)
+        line.pad(from: start, to: 7)
+        line.milliseconds(record.durationNanoseconds, width: 6)
+        line.raw("ms in ")
+        line.number(record.bytesIn, width: 8)
+        line.raw(" out ")
+        line.number(record.bytesOut, width: 8)
+        line.byte(UInt8(ascii: " "))
+        start = line.bytes.count
+        line.address(record.peer)
+        line.pad(from: start, to: 16)
+        line.byte(UInt8(ascii: " "))
+        start = line.bytes.count
+        line.raw(record.version.label)
+        if record.isSecure { line.raw("+TLS") }
+        line.pad(from: start, to: 12)
+        line.byte(UInt8(ascii: " "))
+        start = line.bytes.count
+        line.raw(record.operation?.label ?? "-")
+        line.pad(from: start, to: 7)
+        line.word(record.path)
+        if let bucket = record.bucket {
+            line.raw(" bucket=")
+            line.word(bucket)
+        }
+        line.raw(" request=")
+        line.word(record.requestId)
+        if let code = record.errorCode {
+            line.raw(" code=")
+            line.word(code)
+        }
+        if let cause = record.cause {
+            line.raw(" cause=")
+            line.quoted(cause)
+        }
+    }
+
+    private static func colour(_ status: Int) -> StaticString {
+        switch status {
+        case 500...: "\u{1b}[31m"
+        case 400...: "\u{1b}[33m"
+        case 300...: "\u{1b}[36m"
+        default: "\u{1b}[32m"
+        }
+    }
+}
+
+extension LogLine {
+    /// Appends an address that the kernel gave us, with anything else than an address's bytes left out.
+    fileprivate mutating func address(_ address: String) {
+        for byte in address.utf8 {
+            switch byte {
+            case UInt8(ascii: "0")...UInt8(ascii: ":"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+                UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "["), UInt8(ascii: "]"),
+                UInt8(ascii: "."), UInt8(ascii: "%"):
+                self.byte(byte)
+            default: break
+            }
+        }
+    }
+}
+
+extension Operation.Kind {
+    /// The method's name without making a string.
+    var label: StaticString {
+        switch self {
+        case .get: "get"
+        case .list: "list"
+        case .create: "create"
+        case .update: "update"
+        case .delete: "delete"
+        }
+    }
+}
+
+extension HTTPVersion {
+    /// The version's name without making a string.
+    fileprivate var label: StaticString {
+        switch self {
+        case .http1_0: "HTTP/1.0"
+        case .http1_1: "HTTP/1.1"
+        case .http2: "HTTP/2"
+        }
+    }
+}

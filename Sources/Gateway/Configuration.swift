@@ -1,0 +1,72 @@
+import EventLoop
+import HTTPServer
+
+/// What a server is told to do: one immutable value, read from a YAML file, the environment and flags.
+public struct Configuration: Sendable {
+    /// A listener with TLS.
+    public struct HTTPS: Sendable, Equatable {
+        public var address: String?
+        /// A PEM file, or ``selfSigned``.
+        public var certificate: String?
+        /// A PEM file.
+        public var key: String?
+
+        /// In place of a file: a throw-away certificate is made at start.
+        public static let selfSigned = "self-signed"
+    }
+
+    /// One bucket.
+    public struct Bucket: Sendable, Equatable {
+        /// As it stands in paths.
+        public var name: String
+        /// The directory that holds it, absolute.
+        public var directory: String?
+        /// `none`, or nil where the top-level key decides.
+        public var rules: String?
+        /// Bytes.
+        public var maximumObjectSize = UInt64(1) << 42
+        public var allowedPaths: [String] = []
+        public var deniedPaths: [String] = []
+        /// Segments of a name; 0 for no limit.
+        public var maximumDepth = 0
+        public var refusesDiscouraged = false
+    }
+
+    /// `host:port` for clear text; nil where it is switched off.
+    public var http: String? = "127.0.0.1:8080"
+    public var https = HTTPS()
+    /// `host:port` of the operator endpoints; nil where they are switched off.
+    public var operatorAddress: String? = "127.0.0.1:9090"
+    /// Event loops; 0 for as many as there are processors to use.
+    public var threads = 0
+    /// Threads for file work.
+    public var fileThreads = 4
+    /// `none` opens every bucket that does not say otherwise; nil where the file does not say.
+    public var rules: String?
+    public var logLevel = "info"
+    public var logFormat = "auto"
+    public var logsAccess = true
+    /// Origins that browsers may call from; empty where CORS is off.
+    public var corsOrigins: [String] = []
+    /// Nanoseconds a preflight's answer may be kept.
+    public var corsMaximumAge: UInt64 = 3_600_000_000_000
+    public var corsExposedHeaders: [String] = ["*"]
+    public var limits = ServerLimits()
+    /// By name.
+    public var buckets: [Bucket] = []
+    /// Where each value that the file does not decide came from, by key: `SLUICE_THREADS`, `--set`.
+    public var overrides: [String: String] = [:]
+
+    public init() {}
+
+    /// Event loops that are started.
+    public var loopCount: Int { threads > 0 ? threads : Processors.available() }
+}
+
+/// Everything that is wrong with a configuration, each with its place.
+public struct ConfigurationError: Error, CustomStringConvertible, Equatable {
+    /// One finding: `file:line:column: error: …`, or the variable or flag in place of the file.
+    public var findings: [String]
+
+    public var description: String { findings.joined(separator: "\n") }
+}

@@ -1,0 +1,188 @@
+import CLinux
+import EventLoop
+import Glibc
+
+/// How a log line looks.
+public enum LogFormat: Sendable, Equatable {
+    /// One aligned line for a person.
+    case text(colour: Bool)
+    /// One JSON object a line (RFC 8259).
+    case json
+
+    /// What fits a descriptor: text on a terminal, coloured unless `NO_COLOR` is set or `TERM` is `dumb`; otherwise
+    /// JSON.
+    public static func automatic(for descriptor: Int32) -> LogFormat {
+        isatty(descriptor) == 1 ? .text(colour: mayColour(descriptor)) : .json
+    }
+
+    /// Text, coloured where the descriptor is a terminal that may be coloured.
+    public static func text(for descriptor: Int32) -> LogFormat {
+        .text(colour: isatty(descriptor) == 1 && mayColour(descriptor))
+    }
+
+    private static func mayColour(_ descriptor: Int32) -> Bool {
+        if let value = getenv("NO_COLOR"), value.pointee != 0 { return false }
+        guard let term = getenv("TERM") else { return false }
+        return strcmp(term, "dumb") != 0
+    }
+}
+
+/// Where all log lines go: the access log's and everything else's.
+///
+/// Whoever logs only copies a line into a buffer under a short lock. A thread of the sink's own writes the buffer as
+/// soon as it holds ``batchBytes`` or its first line is ``batchDelay`` old, so that a slow pipe or disk never blocks a
+/// loop. What does not fit in ``capacity`` is dropped whole and counted.
+///
+/// Safety: mutable state is touched only with `mutex` held, but for `isMidLine`, which is the writing thread's own.
+public final class LogSink: @unchecked Sendable {
+    /// Bytes that are written without waiting for more.
+    public static let batchBytes = 16 * 1024
+    /// Nanoseconds a line waits for company.
+    public static let batchDelay: UInt64 = 50_000_000
+
+    /// How lines look here.
+    public let format: LogFormat
+    /// The most bytes that wait to be written, besides those being written.
+    public let capacity: Int
+    private let descriptor: Int32
+    private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
+    private let filled = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
+    private let drained = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
+    private var pending: [UInt8] = []
+    private var isWriting = false
+    private var isHurried = false
+    private var isClosed = false
+    private var dropped = 0
+    private var isMidLine = false
+
+    /// Starts the writing thread, which lives until ``close(within:)``. The descriptor stays the caller's.
+    public init(descriptor: Int32, format: LogFormat, capacity: Int = 1 << 20) {
+        self.descriptor = descriptor
+        self.format = format
+        self.capacity = capacity
+        pthread_mutex_init(mutex, nil)
+        var attributes = pthread_condattr_t()
+        pthread_condattr_init(&attributes)
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
+        pthread_cond_init(filled, &attributes)
+        pthread_cond_init(drained, &attributes)
+        pthread_condattr_destroy(&attributes)
+        pthread_detach(startThread { [self] in work() })
+    }
+
+    deinit {
+        pthread_cond_destroy(filled)
+        pthread_cond_destroy(drained)
+        pthread_mutex_destroy(mutex)
+        filled.deallocate()
+        drained.deallocate()
+        mutex.deallocate()
+    }
+
+    /// Lines that were lost since the start: the buffer was full, or writing failed.
+    public var droppedLines: Int {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        return dropped
+    }
+
+    /// Takes one line with its newline. Never waits for the descriptor.
+    func append(_ line: [UInt8]) {
+        pthread_mutex_lock(mutex)
+        let before = pending.count
+        guard !isClosed, before + line.count <= capacity else {
+            dropped += 1
+            pthread_mutex_unlock(mutex)
+            return
+        }
+        pending.append(contentsOf: line)
+        let isFull = before < LogSink.batchBytes && pending.count >= LogSink.batchBytes
+        pthread_mutex_unlock(mutex)
+        if before == 0 || isFull { pthread_cond_signal(filled) }
+    }
+
+    /// Waits until everything is written, at most `nanoseconds`.
+    /// - Returns: Whether everything was written.
+    @discardableResult
+    public func flush(within nanoseconds: UInt64 = 1_000_000_000) -> Bool {
+        var deadline = LogSink.deadline(after: nanoseconds)
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        isHurried = true
+        pthread_cond_signal(filled)
+        while isWriting || !pending.isEmpty {
+            if pthread_cond_timedwait(drained, mutex, &deadline) == ETIMEDOUT {
+                return !isWriting && pending.isEmpty
+            }
+        }
+        return true
+    }
+
+    /// Flushes, at most for `nanoseconds`, and ends the thread; lines that come later are dropped.
+    public func close(within nanoseconds: UInt64 = 1_000_000_000) {
+        flush(within: nanoseconds)
+        pthread_mutex_lock(mutex)
+        isClosed = true
+        pthread_cond_signal(filled)
+        pthread_mutex_unlock(mutex)
+    }
+
+    // MARK: The writing thread
+
+    private func work() {
+        var chunk: [UInt8] = []
+        pthread_mutex_lock(mutex)
+        while true {
+            while pending.isEmpty && !isClosed {
+                isHurried = false
+                pthread_cond_wait(filled, mutex)
+            }
+            if pending.isEmpty { break }
+            waitForCompany()
+            swap(&chunk, &pending)
+            isWriting = true
+            pthread_mutex_unlock(mutex)
+            let lost = write(chunk)
+            chunk.removeAll(keepingCapacity: chunk.capacity <= 4 * LogSink.batchBytes)
+            pthread_mutex_lock(mutex)
+            dropped += lost
+            isWriting = false
+            if pending.isEmpty { pthread_cond_broadcast(drained) }
+        }
+        pthread_mutex_unlock(mutex)
+    }
+
+    private func waitForCompany() {
+        var deadline = LogSink.deadline(after: LogSink.batchDelay)
+        while pending.count < LogSink.batchBytes && !isHurried && !isClosed {
+            if pthread_cond_timedwait(filled, mutex, &deadline) == ETIMEDOUT { return }
+        }
+    }
+
+    /// Writes all bytes and returns how many lines were lost to a failure.
+    private func write(_ chunk: [UInt8]) -> Int {
+        // What a failure cut off must not run into the next line.
+        if isMidLine { isMidLine = Glibc.write(descriptor, "\n", 1) != 1 }
+        var offset = 0
+        while offset < chunk.count {
+            let count = chunk.withUnsafeBytes {
+                Glibc.write(descriptor, $0.baseAddress! + offset, $0.count - offset)
+            }
+            if count >= 0 {
+                offset += count
+            } else if errno == EAGAIN {
+                var wanted = pollfd(fd: descriptor, events: Int16(POLLOUT), revents: 0)
+                poll(&wanted, 1, -1)
+            } else if errno != EINTR {
+                isMidLine = offset > 0 && chunk[offset - 1] != UInt8(ascii: "\n")
+                return chunk[offset...].count { $0 == UInt8(ascii: "\n") }
+            }
+        }
+        return 0
+    }
+
+    private static func deadline(after nanoseconds: UInt64) -> timespec {
+        let end = EventLoop.monotonicNow() &+ nanoseconds
+        return timespec(tv_sec: Int(end / 1_000_000_000), tv_nsec: Int(end % 1_000_000_000))
+    }
+}

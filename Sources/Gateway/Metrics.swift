@@ -1,0 +1,126 @@
+import CoreMetrics
+import HTTPServer
+
+/// What is counted of requests. The handles are made once; counting one request is five atomic additions.
+public struct RequestMetrics: Sendable {
+    private struct Handles: Sendable {
+        /// By status class, 1xx first.
+        let requests: [Counter]
+        let duration: CoreMetrics.Timer
+        let bytesIn: Counter
+        let bytesOut: Counter
+    }
+    /// By operation, in the order of its cases; the last is of requests without a route.
+    private let handles: [Handles]
+
+    /// Makes the handles and names the families in `registry`.
+    public init(_ registry: PrometheusRegistry) {
+        registry.describe(
+            "sluice_requests_total", "Requests answered, by operation and status class.")
+        registry.describe(
+            "sluice_request_duration_seconds",
+            "Time from a complete header block to the end of the answer, by operation.")
+        registry.describe(
+            "sluice_request_body_bytes_total", "Bytes of request bodies taken, by operation.")
+        registry.describe(
+            "sluice_response_body_bytes_total", "Bytes of response bodies sent, by operation.")
+        let names = Operation.Kind.allCases.map(\.rawValue) + ["none"]
+        handles = names.map { name in
+            let operation = [("operation", name)]
+            return Handles(
+                requests: (1...5).map {
+                    Counter(
+                        label: "sluice_requests_total",
+                        dimensions: operation + [("status", "\($0)xx")], factory: registry)
+                },
+                duration: CoreMetrics.Timer(
+                    label: "sluice_request_duration_seconds", dimensions: operation,
+                    factory: registry),
+                bytesIn: Counter(
+                    label: "sluice_request_body_bytes_total", dimensions: operation,
+                    factory: registry),
+                bytesOut: Counter(
+                    label: "sluice_response_body_bytes_total", dimensions: operation,
+                    factory: registry))
+        }
+    }
+
+    /// Counts one request.
+    func count(_ record: RequestRecord) {
+        let handle = handles[record.operation?.index ?? handles.count - 1]
+        handle.requests[min(max(record.status / 100, 1), 5) - 1].increment()
+        handle.duration.recordNanoseconds(Int64(clamping: record.durationNanoseconds))
+        if record.bytesIn > 0 { handle.bytesIn.increment(by: Int64(clamping: record.bytesIn)) }
+        if record.bytesOut > 0 { handle.bytesOut.increment(by: Int64(clamping: record.bytesOut)) }
+    }
+}
+
+extension Operation.Kind {
+    /// The case's place in `allCases`.
+    fileprivate var index: Int {
+        switch self {
+        case .get: 0
+        case .list: 1
+        case .create: 2
+        case .update: 3
+        case .delete: 4
+        }
+    }
+}
+
+/// Writes the access line of each request, where there is an access log, and counts it.
+public struct GatewayObserver: RequestObserver {
+    private let accessLog: AccessLog?
+    private let metrics: RequestMetrics
+
+    /// Creates an observer; without an access log it only counts.
+    public init(accessLog: AccessLog?, metrics: RequestMetrics) {
+        self.accessLog = accessLog
+        self.metrics = metrics
+    }
+
+    public func finished(_ record: RequestRecord) {
+        metrics.count(record)
+        accessLog?.finished(record)
+    }
+}
+
+extension PrometheusRegistry {
+    /// Shows what the HTTP server counts.
+    public func addServer(_ statistics: ServerStatistics) {
+        collect { text in
+            text.single(
+                "sluice_connections_open", .gauge, "Connections that are open.",
+                statistics.openConnections)
+            text.single(
+                "sluice_connections_accepted_total", .counter, "Connections accepted.",
+                statistics.acceptedConnections)
+            text.single(
+                "sluice_streams_live", .gauge, "Requests whose answer has not ended.",
+                statistics.liveStreams)
+            text.single(
+                "sluice_protocol_errors_total", .counter,
+                "Connections that ended because the peer broke the protocol.",
+                statistics.protocolErrorCount)
+            text.single(
+                "sluice_tls_handshake_failures_total", .counter, "TLS handshakes that failed.",
+                statistics.failedHandshakes)
+            text.family(
+                "sluice_limit_hits_total", .counter, "How often a limit of a connection was hit.")
+            for kind in LimitKind.allCases {
+                text.sample(
+                    "sluice_limit_hits_total", [PrometheusLabel("limit", "\(kind)")],
+                    statistics.hits(kind))
+            }
+        }
+    }
+
+    /// Shows how many log lines were lost.
+    public func addLog(_ sink: LogSink) {
+        collect { text in
+            text.single(
+                "sluice_log_lines_dropped_total", .counter,
+                "Log lines lost because the log's reader was too slow or gone.", sink.droppedLines)
+        }
+    }
+}

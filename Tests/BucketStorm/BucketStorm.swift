@@ -1,0 +1,90 @@
+import BucketConformance
+import Buckets
+import EventLoop
+import Glibc
+
+/// Writes, patches and deletes without end until it is killed: `BucketStorm DIRECTORY SEED`.
+///
+/// Each line on standard output says what is about to be tried or was acknowledged, so that whoever killed it knows what
+/// must be there. Each lane has names of its own: what it was told is the truth about them.
+@main
+struct BucketStorm {
+    static let lanes = 12
+    static let namesPerLane = 12
+    static let sizes = [0, 100, 4096, 4097, 30_000, 65_536, 65_537, 300_000]
+
+    static func main() async throws {
+        let path = CommandLine.arguments[1]
+        let seed = UInt64(CommandLine.arguments[2]) ?? 0
+        let pool = BlockingPool(threads: 2)
+        let bucket = try DirectoryBucket(path: path, pool: pool, readers: 1)
+        say("ready")
+        try await onLoop {
+            try await withThrowingTaskGroup(of: Void.self) { group in
+                for lane in 0..<lanes {
+                    group.addTask(executorPreference: EventLoop.current) {
+                        try await rage(bucket, lane, seed)
+                    }
+                }
+                try await group.waitForAll()
+            }
+        }
+    }
+
+    static func rage(_ bucket: DirectoryBucket, _ lane: Int, _ seed: UInt64) async throws {
+        var random = Random(state: seed &* 1_000_003 &+ UInt64(lane))
+        while true {
+            let name = "lane\(lane)/\(random.next(below: namesPerLane))"
+            switch random.next(below: 10) {
+            case 0..<6:
+                let size = sizes[random.next(below: sizes.count)]
+                let content = random.next(below: 1_000_000)
+                say("try \(name) put \(size) \(content) put/\(content)")
+                try await bucket.put(
+                    name, pattern(size, seed: UInt64(content)),
+                    ObjectAttributes(contentType: "put/\(content)"))
+                say("ack \(name)")
+            case 6, 7:
+                say("try \(name) delete")
+                try await unlessMissing { try await bucket.delete(name, Preconditions()) }
+                say("ack \(name)")
+            case 8:
+                let value = "patch/\(random.next(below: 1_000_000))"
+                var patch = AttributePatch()
+                patch.contentType = .set(value)
+                say("try \(name) patch \(value)")
+                try await unlessMissing { _ = try await bucket.patch(name, patch, Preconditions()) }
+                say("ack \(name)")
+            default:
+                let size = sizes[random.next(below: sizes.count)]
+                let upload = try await bucket.filledUpload(name, pattern(size, seed: 1))
+                if random.next(below: 2) == 0 { _ = try await upload.finish() }
+                upload.abort()
+            }
+        }
+    }
+
+    static func unlessMissing(_ body: () async throws -> Void) async throws {
+        do {
+            try await body()
+        } catch let error as BucketError where error.code == .objectNotFound {}
+    }
+
+    /// One line, in one write: lines never mix, and none is lost in a buffer.
+    static func say(_ line: String) {
+        var text = line + "\n"
+        text.withUTF8 { bytes in
+            if write(1, bytes.baseAddress, bytes.count) != bytes.count { exit(1) }
+        }
+    }
+}
+
+/// A small generator: the same seed gives the same storm.
+struct Random {
+    var state: UInt64
+
+    mutating func next(below bound: Int) -> Int {
+        state = state &* 6_364_136_223_846_793_005 &+ 1_442_695_040_888_963_407
+        return Int(state >> 33) % bound
+    }
+}

@@ -1,0 +1,193 @@
+import BucketConformance
+import Glibc
+import Testing
+
+@testable import Buckets
+
+/// What the killed process had been told, and what it was waiting for.
+private struct Ledger {
+    struct Object: Equatable {
+        var size: Int
+        var seed: UInt64
+        var contentType: String
+    }
+    /// nil: acknowledged to be absent.
+    var acknowledged: [String: Object?] = [:]
+    var pending: [String: Object?] = [:]
+    var count = 0
+
+    mutating func read(_ line: Substring) {
+        let words = line.split(separator: " ").map(String.init)
+        guard words.count >= 2 else { return }
+        let name = words[1]
+        let now = acknowledged[name] ?? nil
+        switch (words[0], words.dropFirst(2).first) {
+        case ("try", "put"):
+            pending[name] = .some(
+                Object(size: Int(words[3])!, seed: UInt64(words[4])!, contentType: words[5]))
+        case ("try", "delete"): pending[name] = .some(nil)
+        case ("try", "patch"):
+            var object = now
+            object?.contentType = words[3]
+            pending[name] = .some(object)
+        case ("ack", _):
+            if let object = pending.removeValue(forKey: name) { acknowledged[name] = .some(object) }
+            count += 1
+        default: break
+        }
+    }
+}
+
+/// A child process whose standard output is read line by line.
+private final class Child {
+    private let identifier: pid_t
+    private let output: Int32
+    private var rest = ""
+
+    init(_ arguments: [String]) throws {
+        var ends: [Int32] = [0, 0]
+        try #require(pipe(&ends) == 0)
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        posix_spawn_file_actions_adddup2(&actions, ends[1], 1)
+        posix_spawn_file_actions_addclose(&actions, ends[0])
+        posix_spawn_file_actions_addclose(&actions, ends[1])
+        var list = arguments.map { strdup($0) } + [nil]
+        defer { for text in list { free(text) } }
+        var identifier: pid_t = 0
+        let code = posix_spawn(&identifier, arguments[0], &actions, nil, &list, environ)
+        close(ends[1])
+        try #require(code == 0, "\(arguments[0]): \(String(cString: strerror(code)))")
+        self.identifier = identifier
+        output = ends[0]
+        _ = fcntl(output, F_SETFD, FD_CLOEXEC)
+    }
+
+    /// The next whole lines; nil at the end of the output.
+    func lines() -> [Substring]? {
+        var buffer = [UInt8](repeating: 0, count: 65_536)
+        let count = read(output, &buffer, buffer.count)
+        guard count > 0 else { return nil }
+        rest += String(decoding: buffer[..<count], as: UTF8.self)
+        guard let end = rest.lastIndex(of: "\n") else { return [] }
+        let whole = rest[..<end].split(separator: "\n")
+        rest = String(rest[rest.index(after: end)...])
+        return whole
+    }
+
+    /// Kills the process and waits for its end; its status is returned.
+    func kill() -> Int32 {
+        Glibc.kill(identifier, SIGKILL)
+        var status: Int32 = 0
+        waitpid(identifier, &status, 0)
+        return status
+    }
+
+    deinit { close(output) }
+}
+
+@Suite("Killed at any moment", .timeLimit(.minutes(10)))
+struct CrashTests {
+    /// The helper stands beside the test executable.
+    static func storm() throws -> String {
+        var buffer = [CChar](repeating: 0, count: 4096)
+        let count = readlink("/proc/self/exe", &buffer, buffer.count - 1)
+        try #require(count > 0)
+        let own = String(decoding: buffer[..<count].map { UInt8(bitPattern: $0) }, as: UTF8.self)
+        let besides = own[...own.lastIndex(of: "/")!] + "BucketStorm"
+        try #require(access(String(besides), X_OK) == 0, "\(besides) is not built")
+        return String(besides)
+    }
+
+    @Test("Every acknowledged write is there, nothing half, nothing left over: 60 times")
+    func killedSixtyTimes() async throws {
+        let directory = TemporaryDirectory()
+        let path = directory.path + "/bucket"
+        let storm = try Self.storm()
+        var ledger = Ledger()
+        var present = 0
+        for round in 0..<60 {
+            let child = try Child([storm, path, String(round)])
+            // From the first moments, when files are made and leftovers collected, to long storms.
+            var remaining = round % 3 == 0 ? round / 3 : round * 7 % 200
+            var isReady = false
+            while remaining > 0 || !isReady, let lines = child.lines() {
+                for line in lines {
+                    isReady = isReady || line == "ready"
+                    ledger.read(line)
+                }
+                remaining -= lines.count
+            }
+            #expect(child.kill() == SIGKILL, "the storm ended by itself")
+            while let lines = child.lines() { for line in lines { ledger.read(line) } }
+            present = try await verify(path, &ledger)
+        }
+        // The storm was one, and left something to verify.
+        #expect(ledger.count > 1000)
+        #expect(present > 20)
+    }
+
+    /// Opens the bucket and compares all of it with what was acknowledged.
+    /// - Returns: How many objects there are.
+    private func verify(_ path: String, _ ledger: inout Ledger) async throws -> Int {
+        let known = ledger
+        let found = try await onLoop { () -> [String: Ledger.Object] in
+            let bucket = try openBucket(path)
+            var objects: [String: Ledger.Object] = [:]
+            let names = try await bucket.list(
+                ListQuery(prefix: "", delimited: false, limit: 1000), after: nil
+            ).items
+            for name in names {
+                let reader = try await bucket.open(name)
+                let metadata = reader.metadata
+                let bytes = try await readAll(reader, 0..<metadata.size)
+                #expect(digest(.md5, bytes) == metadata.md5)
+                let candidates = [known.acknowledged[name] ?? nil, known.pending[name] ?? nil]
+                let object = candidates.compactMap { $0 }.first {
+                    $0.contentType == metadata.attributes.contentType
+                        && bytes == pattern($0.size, seed: $0.seed)
+                }
+                let known: Ledger.Object = try #require(
+                    object, "\(name) is neither the old nor the new object")
+                objects[name] = known
+            }
+            await bucket.close()
+            return objects
+        }
+        for (name, object) in ledger.acknowledged where ledger.pending[name] == nil {
+            #expect(found[name] == object, "\(name) is not as it was acknowledged")
+        }
+        for (name, object) in ledger.pending {
+            let now = found[name]
+            #expect(
+                now == object || now == (ledger.acknowledged[name] ?? nil),
+                "\(name) is something else")
+            ledger.acknowledged[name] = .some(now)
+        }
+        ledger.pending = [:]
+        try expectNoLeftovers(path)
+        return found.count
+    }
+}
+
+/// Checks that the files of a closed bucket are exactly those that its index names.
+func expectNoLeftovers(_ path: String, sourceLocation: SourceLocation = #_sourceLocation) throws {
+    let connection = try SQLiteConnection(path + "/index.sqlite", cacheKiB: 512)
+    let statement = try SQLiteStatement(
+        connection, "SELECT blob FROM objects WHERE blob IS NOT NULL ORDER BY CAST(blob AS TEXT)")
+    var named: [String] = []
+    while try statement.step() { named.append(String(statement.int64(0))) }
+    let found = files(of: path)
+    #expect(found.blobs == named, "files and index differ", sourceLocation: sourceLocation)
+    #expect(found.staged == [], "staged files are left", sourceLocation: sourceLocation)
+    let orphans = try connection.integer(
+        "SELECT count(*) FROM contents WHERE generation NOT IN (SELECT generation FROM objects)")
+    #expect(orphans == 0, "contents without an object", sourceLocation: sourceLocation)
+    let missing = try connection.integer(
+        """
+        SELECT count(*) FROM objects WHERE blob IS NULL AND size > 0
+        AND generation NOT IN (SELECT generation FROM contents)
+        """)
+    #expect(missing == 0, "objects without contents", sourceLocation: sourceLocation)
+}
