@@ -53,7 +53,12 @@ let package = Package(
             name: "BucketBenchmark", dependencies: ["Buckets", "EventLoop"],
             path: "Benchmarks/Buckets", swiftSettings: strict),
         .testTarget(name: "EventLoopTests", dependencies: ["EventLoop"], swiftSettings: strict),
-        .testTarget(name: "HTTPServerTests", dependencies: ["HTTPServer"], swiftSettings: strict),
+        .systemLibrary(
+            name: "CHTTPParser", path: "Tests/CHTTPParser",
+            providers: [.apt(["libhttp-parser-dev"])]),
+        .testTarget(
+            name: "HTTPServerTests", dependencies: ["HTTPServer", "EventLoop", "CHTTPParser"],
+            swiftSettings: strict),
         .target(
             name: "BucketConformance", dependencies: ["Buckets", "EventLoop", "OpenSSL"],
             path: "Tests/BucketConformance", swiftSettings: strict),
