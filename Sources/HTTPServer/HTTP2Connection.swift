@@ -197,6 +197,8 @@ final class HTTP2Connection: Engine {
         if !accepted.isEmpty { connection?.markDirty() }
     }
 
+    var isEnding: Bool { isTerminated }
+
     var isFinished: Bool {
         (isTerminated || nghttp2_session_want_read(session) == 0)
             && nghttp2_session_want_write(session) == 0
