@@ -118,7 +118,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
             now = EventLoop.monotonicNow()
             for index in 0..<max(0, Int(count)) { dispatch(events[index]) }
             takeInbox()
-            timers.fire(until: now)
+            while let timer = timers.takeDue(now) { timer() }
             settle()
         }
         thread.store(0, ordering: .relaxed)
