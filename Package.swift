@@ -65,7 +65,12 @@ let package = Package(
             dependencies: ["Buckets", "BucketConformance", "BucketStorm", "EventLoop", "OpenSSL"],
             swiftSettings: strict),
         .testTarget(
-            name: "GatewayTests", dependencies: ["Gateway", "HTTPServer", "Buckets", "EventLoop"],
+            name: "GatewayTests",
+            dependencies: [
+                "Gateway", "HTTPServer", "Buckets", "EventLoop",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "CoreMetrics", package: "swift-metrics"),
+            ],
             swiftSettings: strict),
         .testTarget(name: "TidyTests", swiftSettings: strict),
     ]
