@@ -71,7 +71,11 @@ let package = Package(
             swiftSettings: strict),
         .testTarget(
             name: "GatewayTests",
-            dependencies: ["Gateway", "HTTPServer", "Buckets", "EventLoop", "OpenSSL"],
+            dependencies: [
+                "Gateway", "HTTPServer", "Buckets", "EventLoop", "OpenSSL",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "CoreMetrics", package: "swift-metrics"),
+            ],
             swiftSettings: strict),
         .testTarget(name: "TidyTests", swiftSettings: strict),
     ]
