@@ -57,7 +57,9 @@ public enum BodyError: Error {
 
 /// The version of HTTP that a request came by.
 public enum HTTPVersion: String, Sendable {
+    // swift-format-ignore: AlwaysUseLowerCamelCase
     case http1_0 = "HTTP/1.0"
+    // swift-format-ignore: AlwaysUseLowerCamelCase
     case http1_1 = "HTTP/1.1"
     case http2 = "HTTP/2"
 }
