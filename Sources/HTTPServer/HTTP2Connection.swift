@@ -10,6 +10,9 @@ final class HTTP2Connection: Engine {
     struct Arriving {
         var id: Int32
         var head: RequestHead
+        var hasHost = false
+        var hasExpectation = false
+        var hasLength = false
         var bytes = 0
         var refusal: (status: Int, reason: String)?
     }
