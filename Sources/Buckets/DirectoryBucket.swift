@@ -44,6 +44,9 @@ public final class DirectoryBucket: BucketDriver {
         return Int64(time.tv_sec) * 1_000_000 + Int64(time.tv_nsec) / 1000
     }
 
+    /// Batches of writes so far: how well they share their syncs.
+    var batches: Int { committer.batches.load(ordering: .relaxed) }
+
     private func session() async throws(BucketError) -> DirectorySession {
         if let session = try state.current() { return session }
         let state = state

@@ -55,6 +55,8 @@ final class DirectoryCommitter: @unchecked Sendable {
     private let state: DirectoryState
     private let clock: @Sendable () -> Int64
     private let queue = Mutex(Queue())
+    /// Batches so far.
+    let batches = Atomic<Int>(0)
     /// Whether the last write failed because of the store.
     private let failing = Atomic<Bool>(false)
     private var session: DirectorySession?
@@ -97,6 +99,7 @@ final class DirectoryCommitter: @unchecked Sendable {
     }
 
     private func perform(_ batch: [DirectoryChange]) {
+        batches.wrappingAdd(1, ordering: .relaxed)
         let session: DirectorySession
         let writer: IndexWriter
         do throws(BucketError) {

@@ -26,7 +26,9 @@ final class IndexWriter {
     init(_ path: String) throws(BucketError) {
         do throws(SQLiteError) {
             connection = try SQLiteConnection(path, cacheKiB: 2048)
-        } catch { throw error.bucketError }
+        } catch {
+            throw error.code & 0xff == SQLITE_NOTADB ? IndexSchema.foreign(path) : error.bucketError
+        }
         try IndexSchema.prepare(connection, path)
         let connection = connection
         do throws(SQLiteError) {

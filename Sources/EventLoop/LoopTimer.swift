@@ -41,7 +41,7 @@ struct TimerHeap {
         siftDown(last.index)
     }
 
-    /// Takes out the earliest timer that is due. The caller fires it: a timer may arm itself or others again.
+    /// Takes the earliest timer out where it is due.
     mutating func takeDue(_ now: UInt64) -> LoopTimer? {
         guard let first = heap.first, first.deadline <= now else { return nil }
         remove(first)

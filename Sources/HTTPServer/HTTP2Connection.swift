@@ -10,6 +10,9 @@ final class HTTP2Connection: Engine {
     struct Arriving {
         var id: Int32
         var head: RequestHead
+        var hasHost = false
+        var hasExpectation = false
+        var hasLength = false
         var bytes = 0
         var refusal: (status: Int, reason: String)?
     }
@@ -196,6 +199,8 @@ final class HTTP2Connection: Engine {
         if drain == .final && streams.isEmpty && runningHandlers == 0 { isTerminated = true }
         if !accepted.isEmpty { connection?.markDirty() }
     }
+
+    var isEnding: Bool { isTerminated }
 
     var isFinished: Bool {
         (isTerminated || nghttp2_session_want_read(session) == 0)

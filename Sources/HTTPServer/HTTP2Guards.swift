@@ -36,6 +36,9 @@ struct HTTP2Guards {
             // a connection error where that stream was never opened.
             if id < lastStream, !isOpen(id), skipped.contains(where: { $0.contains(id) }) {
                 fail(NGHTTP2_PROTOCOL_ERROR, nil)
+            } else if id <= lastStream, !isOpen(id), !control.take(now) {
+                // The stream is gone: the block is decoded for the table's sake alone.
+                fail(NGHTTP2_ENHANCE_YOUR_CALM, .controlFrames)
             }
         case NGHTTP2_RST_STREAM.rawValue:
             if !resets.take(now) { fail(NGHTTP2_ENHANCE_YOUR_CALM, .resetsReceived) }
@@ -54,8 +57,12 @@ struct HTTP2Guards {
         lastStream = max(lastStream, id)
     }
 
-    /// DATA that was sent is answered by WINDOW_UPDATE, which must not count as a flood.
-    mutating func dataSent() { control.give(4) }
+    /// DATA that was sent is answered by WINDOW_UPDATE, which must not count as a flood; but who opens the window byte
+    /// by byte wants many frames, not many bytes (CVE-2019-9511).
+    mutating func dataSent(_ header: nghttp2_frame_hd) {
+        let isLast = header.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0
+        if isLast || header.length >= 256 { control.give(4) }
+    }
 
     mutating func resetSent(now: UInt64) {
         if !sentResets.take(now) { fail(NGHTTP2_ENHANCE_YOUR_CALM, .resetsSent) }
