@@ -96,16 +96,20 @@ public final class LogSink: @unchecked Sendable {
         return dropped
     }
 
-    /// Takes one line with its newline. Never waits for the descriptor.
-    func append(_ line: [UInt8]) {
+    /// Takes one line, and gives it its newline. Never waits for the descriptor.
+    func append(_ line: borrowing LogLine) { line.withBytes(append) }
+
+    /// Takes one line without its newline.
+    func append(_ line: UnsafeBufferPointer<UInt8>) {
         pthread_mutex_lock(mutex)
         let before = pending.count
-        guard !isClosed, before + line.count <= capacity else {
+        guard !isClosed, before + line.count < capacity else {
             dropped += 1
             pthread_mutex_unlock(mutex)
             return
         }
         pending.append(contentsOf: line)
+        pending.append(UInt8(ascii: "\n"))
         let isFull = before < batch && pending.count >= batch
         pthread_mutex_unlock(mutex)
         if before == 0 || isFull { pthread_cond_signal(filled) }

@@ -310,6 +310,14 @@ final class HTTP2Connection: Engine {
         connection?.markDirty()
     }
 
+    /// nghttp2 ends a connection by itself where the peer broke the protocol; that is counted here.
+    func goawaySent(_ code: UInt32) {
+        guard !isTerminated, code != NGHTTP2_NO_ERROR.rawValue else { return }
+        context.statistics.protocolError()
+        for stream in streams.values { stream.abandon() }
+        isTerminated = true
+    }
+
     private func terminateNow() {
         isTerminated = true
         connection?.close()

@@ -32,6 +32,10 @@ func logged(_ format: LogFormat, _ body: (LogSink) -> Void) -> [String] {
     return String(decoding: bytes[..<count], as: UTF8.self).split(separator: "\n").map(String.init)
 }
 
+extension LogSink {
+    func append(_ text: String) { Array(text.utf8).withUnsafeBufferPointer(append) }
+}
+
 func object(_ line: String) throws -> [String: Any] {
     try #require(try JSONSerialization.jsonObject(with: Data(line.utf8)) as? [String: Any])
 }
@@ -223,7 +227,7 @@ func record(
     @Test func aReaderThatStopsCostsLinesButNoTime() {
         let pipe = Pipe()
         let sink = LogSink(descriptor: pipe.writing, format: .json, capacity: 4096)
-        let line = [UInt8](repeating: UInt8(ascii: "x"), count: 99) + [UInt8(ascii: "\n")]
+        let line = String(repeating: "x", count: 99)
         // Nobody reads: the pipe fills, then the buffer.
         var count = 0
         while sink.droppedLines == 0 || sink.flush(within: 1_000_000) {
@@ -234,7 +238,7 @@ func record(
         #expect(sink.flush(within: 10_000_000_000))
         sink.close()
         close(pipe.writing)
-        #expect(reader.total() == (count - sink.droppedLines) * line.count)
+        #expect(reader.total() == (count - sink.droppedLines) * 100)
         close(pipe.reading)
     }
 
@@ -243,11 +247,11 @@ func record(
         let pipe = Pipe()
         close(pipe.reading)
         let sink = LogSink(descriptor: pipe.writing, format: .json)
-        for _ in 0..<10 { sink.append(Array("line\n".utf8)) }
+        for _ in 0..<10 { sink.append("line") }
         #expect(sink.flush(within: 10_000_000_000))
         #expect(sink.droppedLines == 10)
         sink.close()
-        sink.append(Array("late\n".utf8))
+        sink.append("late")
         #expect(sink.droppedLines == 11)
         close(pipe.writing)
     }

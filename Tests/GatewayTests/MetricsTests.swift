@@ -179,7 +179,7 @@ struct Exposition {
         registry.addServer(ServerStatistics())
         registry.addProcess(BuildInfo(version: "1.2.3"))
         let sink = LogSink(descriptor: 2, format: .json, capacity: 0)
-        sink.append([UInt8(ascii: "\n")])
+        sink.append("lost")
         registry.addLog(sink)
         sink.close()
         let read = try Exposition(registry.exposition())
