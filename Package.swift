@@ -53,7 +53,12 @@ let package = Package(
             name: "BucketBenchmark", dependencies: ["Buckets", "EventLoop"],
             path: "Benchmarks/Buckets", swiftSettings: strict),
         .testTarget(name: "EventLoopTests", dependencies: ["EventLoop"], swiftSettings: strict),
-        .testTarget(name: "HTTPServerTests", dependencies: ["HTTPServer"], swiftSettings: strict),
+        .systemLibrary(
+            name: "CHTTPParser", path: "Tests/CHTTPParser",
+            providers: [.apt(["libhttp-parser-dev"])]),
+        .testTarget(
+            name: "HTTPServerTests", dependencies: ["HTTPServer", "EventLoop", "CHTTPParser"],
+            swiftSettings: strict),
         .target(
             name: "BucketConformance", dependencies: ["Buckets", "EventLoop", "OpenSSL"],
             path: "Tests/BucketConformance", swiftSettings: strict),
@@ -65,7 +70,12 @@ let package = Package(
             dependencies: ["Buckets", "BucketConformance", "BucketStorm", "EventLoop", "OpenSSL"],
             swiftSettings: strict),
         .testTarget(
-            name: "GatewayTests", dependencies: ["Gateway", "HTTPServer", "Buckets", "EventLoop"],
+            name: "GatewayTests",
+            dependencies: [
+                "Gateway", "HTTPServer", "Buckets", "EventLoop", "OpenSSL",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "CoreMetrics", package: "swift-metrics"),
+            ],
             swiftSettings: strict),
         .testTarget(name: "TidyTests", swiftSettings: strict),
     ]

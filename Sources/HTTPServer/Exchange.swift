@@ -111,7 +111,8 @@ public final class Exchange: @unchecked Sendable {
     {
         if let length = head.contentLength, length > limit { throw .tooLarge }
         sendContinue()
-        let result = await withCheckedContinuation { waiter in
+        // Unsafe saves an allocation a call: a stream completes each call exactly once (``ExchangeStream``).
+        let result = await withUnsafeContinuation { waiter in
             stream.receive(into: sink, limit: limit) { waiter.resume(returning: $0) }
         }
         return try result.get()
@@ -129,7 +130,7 @@ public final class Exchange: @unchecked Sendable {
     @discardableResult
     public func respond(_ head: ResponseHead, _ body: ResponseBody = .none) async -> ResponseOutcome
     {
-        await withCheckedContinuation { waiter in
+        await withUnsafeContinuation { waiter in
             stream.respond(head, body) { waiter.resume(returning: $0) }
         }
     }

@@ -29,6 +29,7 @@ final class HTTP1Connection: Engine {
     private var isDraining = false
     private var peerEnded = false
     private(set) var isFinished = false
+    var isEnding: Bool { isFinished }
 
     init(_ connection: Connection) {
         self.connection = connection
