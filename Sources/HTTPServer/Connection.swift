@@ -54,6 +54,9 @@ final class Connection: EventHandler {
     private var hasFailed = false
     private var unsent: [UInt8] = []
     private var unsentPlace = 0
+    /// Bytes given to the kernel, how many they were at the last look at a peer that does not take them, and when.
+    private var sentBytes: UInt64 = 0
+    private var sentMark: (bytes: UInt64, time: UInt64)?
     private var lingered = 0
     private var stateSince: UInt64
     /// When the engine began to end, where it did.
@@ -284,6 +287,7 @@ final class Connection: EventHandler {
                 descriptor, bytes.baseAddress! + place, bytes.count - place, Int32(MSG_NOSIGNAL))
             if count >= 0 {
                 place += count
+                sentBytes &+= UInt64(count)
             } else if errno == EAGAIN {
                 writable = false
                 break
@@ -346,6 +350,7 @@ final class Connection: EventHandler {
         guard state != .closed, let timer else { return }
         let now = context.loop.now
         if endingSince == nil && engine?.isEnding == true { endingSince = now }
+        if !isBlocked { sentMark = nil } else if sentMark == nil { sentMark = (sentBytes, now) }
         let wanted = nextDeadline()
         guard wanted < armedFor else { return }
         armedFor = wanted
@@ -360,10 +365,26 @@ final class Connection: EventHandler {
             if let endingSince {
                 endingSince + Connection.endingTimeout
             } else {
-                engine?.deadline(context.limits) ?? stateSince + context.limits.handshakeTimeout
+                min(
+                    engineDeadline,
+                    sentMark.map { $0.time + context.limits.progressInterval } ?? .max)
             }
         case .closed: .max
         }
+    }
+
+    private var engineDeadline: UInt64 {
+        engine?.deadline(context.limits) ?? stateSince + context.limits.handshakeTimeout
+    }
+
+    /// Whether the peer has taken nearly nothing of what was sent for a whole interval. The engine's own looks are
+    /// not enough: a reset that can't be sent ends no stream.
+    private func isStuck(_ now: UInt64) -> Bool {
+        guard let mark = sentMark, mark.time + context.limits.progressInterval <= now else {
+            return false
+        }
+        sentMark = isBlocked ? (sentBytes, now) : nil
+        return isBlocked && sentBytes - mark.bytes < context.limits.minimumProgress
     }
 
     private func timerFired() {
@@ -371,7 +392,11 @@ final class Connection: EventHandler {
         let now = context.loop.now
         guard nextDeadline() <= now else { return updateTimer() }
         if state == .open, endingSince == nil, let engine {
-            engine.expire(now)
+            if isStuck(now) {
+                context.statistics.hit(.bodyProgress)
+                return close()
+            }
+            if engineDeadline <= now { engine.expire(now) }
             // The flush that follows arms the timer again.
             return markDirty()
         }

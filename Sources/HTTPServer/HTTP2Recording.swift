@@ -145,6 +145,7 @@ extension HTTP2Connection {
         switch UInt32(header.type) {
         case NGHTTP2_RST_STREAM.rawValue:
             guards.resetSent(now: context.loop.now)
+        case NGHTTP2_GOAWAY.rawValue: goawaySent(frame.goaway.error_code)
         case NGHTTP2_HEADERS.rawValue, NGHTTP2_DATA.rawValue:
             if header.type == UInt8(NGHTTP2_DATA.rawValue) { guards.dataSent(header) }
             if header.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0,

@@ -138,6 +138,8 @@ class Target:
 
     path = "/b/photos/o/conformance.txt"
     body = b"Quercus robur, thirty metres tall.\n"
+    large = "/b/photos/o/conformance.large"
+    large_size = 200_000
 
     def __init__(self, clear, tls):
         self.clear, self.tls = clear, tls
@@ -162,6 +164,8 @@ def target(request, tmp_path_factory):
     file = tmp_path_factory.mktemp("target") / "body"
     file.write_bytes(where.body)
     curl("--fail", "-T", str(file), "http://%s:%d%s" % (*where.clear, where.path))
+    file.write_bytes(bytes(where.large_size))
+    curl("--fail", "-T", str(file), "http://%s:%d%s" % (*where.clear, where.large))
     return where
 
 

@@ -107,7 +107,7 @@ class Peer:
     def close(self):
         self.socket.close()
 
-    def handshake(self, *pairs):
+    def handshake(self, *pairs, acknowledge=True):
         self.raw(PREFACE)
         self.send(SETTINGS, payload=settings(*pairs))
         acknowledged = False
@@ -119,7 +119,8 @@ class Peer:
                 for place in range(0, len(got.payload), 6):
                     number, value = struct.unpack_from(">HI", got.payload, place)
                     self.settings[number] = value
-        self.send(SETTINGS, ACK)
+        if acknowledge:
+            self.send(SETTINGS, ACK)
         return self
 
     # Sending
@@ -178,6 +179,11 @@ class Peer:
             if condition(got):
                 return got
             assert got.type != GOAWAY, f"GOAWAY {got.code}"
+
+    def until_goaway(self):
+        while (got := self.take()).type != GOAWAY:
+            pass
+        return got
 
     def response(self, stream=1):
         """Reads the whole answer on `stream`."""

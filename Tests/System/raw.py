@@ -78,3 +78,120 @@ def responses(taken, heads=()):
         found.append(Response(int(status), fields, rest[:length]))
         taken = rest[length:]
     return found
+
+
+# HTTP/2 (RFC 9113, section 6): frame types, flags and settings by their numbers.
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING = 0, 1, 2, 3, 4, 6
+GOAWAY, WINDOW_UPDATE, CONTINUATION = 7, 8, 9
+END_STREAM, ACK, END_HEADERS = 1, 1, 4
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+PROTOCOL_ERROR, FLOW_CONTROL_ERROR, STREAM_CLOSED = 1, 3, 5
+REFUSED_STREAM, CANCEL, ENHANCE_YOUR_CALM = 7, 8, 11
+
+
+def frame(kind, flags, stream, payload=b""):
+    return len(payload).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4) + payload
+
+
+def setting(number, value):
+    return number.to_bytes(2) + value.to_bytes(4)
+
+
+def literal(name, value):
+    """A field that no table remembers (RFC 7541, section 6.2.2), written as it stands."""
+    def text(data):
+        count = len(data)
+        if count < 127:
+            return bytes([count]) + data
+        count -= 127
+        size = b"\x7f"
+        while count >= 128:
+            size += bytes([count & 127 | 128])
+            count >>= 7
+        return size + bytes([count]) + data
+
+    return b"\x00" + text(name) + text(value)
+
+
+def block(method=b"GET", path=b"/b/photos/o/none", *fields, scheme=b"http", authority=b"a"):
+    """A header block; a pseudo-header that is None is left out."""
+    pseudo = [(b":method", method), (b":scheme", scheme), (b":authority", authority), (b":path", path)]
+    given = [pair for pair in pseudo if pair[1] is not None] + list(fields)
+    return b"".join(literal(name, value) for name, value in given)
+
+
+class HTTP2:
+    """A connection that sends exactly what it is told, and reads frames when it is told to."""
+
+    def __init__(self, address, *settings, encrypted=False, receive_buffer=None):
+        self.raw = connect(address, receive_buffer)
+        if encrypted:
+            self.raw = encrypt(self.raw)
+        self.taken = b""
+        self.is_ended = False
+        self.send(PREFACE + frame(SETTINGS, 0, 0, b"".join(settings)))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.raw.close()
+
+    def send(self, data):
+        """Sends; false where the server has ended the connection."""
+        try:
+            self.raw.sendall(data)
+            return True
+        except (ConnectionError, ssl.SSLError):
+            return False
+
+    def request(self, stream, method=b"GET", path=b"/b/photos/o/none", *fields, end=True, **options):
+        flags = END_HEADERS | (END_STREAM if end else 0)
+        return self.send(frame(HEADERS, flags, stream, block(method, path, *fields, **options)))
+
+    def next(self, timeout=10):
+        """The next frame as (type, flags, stream, payload); None at the end."""
+        self.raw.settimeout(timeout)
+        while len(self.taken) < 9 or len(self.taken) < 9 + int.from_bytes(self.taken[:3]):
+            try:
+                more = self.raw.recv(65536)
+            except (ConnectionError, ssl.SSLEOFError):
+                more = b""
+            if not more:
+                self.is_ended = True
+                return None
+            self.taken += more
+        size = 9 + int.from_bytes(self.taken[:3])
+        head, self.taken = self.taken[:size], self.taken[size:]
+        return head[3], head[4], int.from_bytes(head[5:9]) & 0x7FFFFFFF, head[9:]
+
+    def until(self, *kinds, stream=None, acknowledgement=False):
+        """The next frame of these types, acknowledgements only where they are asked for; None at the end."""
+        while found := self.next():
+            if found[0] not in kinds or (stream is not None and found[2] != stream):
+                continue
+            if found[0] in (SETTINGS, PING) and bool(found[1] & ACK) != acknowledgement:
+                continue
+            return found
+        return None
+
+    def acknowledge(self):
+        """Waits for the server's settings and acknowledges them."""
+        assert self.until(SETTINGS)
+        self.send(frame(SETTINGS, ACK, 0) + frame(PING, 0, 0, bytes(8)))
+        assert self.until(PING, acknowledgement=True)
+
+    def end(self):
+        """Reads to the end: the error code of the GOAWAY; None where none came."""
+        code = None
+        while found := self.next():
+            if found[0] == GOAWAY:
+                code = int.from_bytes(found[3][4:8])
+        return code
+
+
+def status(found):
+    """The status of a HEADERS frame that nghttp2 encoded, as text."""
+    import hpack
+
+    return dict(hpack.Decoder().decode(found[3]))[":status"]
