@@ -75,6 +75,7 @@ let package = Package(
                 "Gateway", "HTTPServer", "Buckets", "EventLoop", "OpenSSL",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
+                .product(name: "Yams", package: "Yams"),
             ],
             swiftSettings: strict),
         .testTarget(name: "TidyTests", swiftSettings: strict),
