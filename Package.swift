@@ -7,7 +7,7 @@ let strict: [SwiftSetting] = [.swiftLanguageMode(.v6), .treatAllWarnings(as: .er
 let package = Package(
     name: "sluice",
     products: [
-        .executable(name: "sluice", targets: ["CLI"]),
+        .executable(name: "sluice", targets: ["CLI"])
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
@@ -70,7 +70,12 @@ let package = Package(
             dependencies: ["Buckets", "BucketConformance", "BucketStorm", "EventLoop", "OpenSSL"],
             swiftSettings: strict),
         .testTarget(
-            name: "GatewayTests", dependencies: ["Gateway", "HTTPServer", "Buckets", "EventLoop"],
+            name: "GatewayTests",
+            dependencies: [
+                "Gateway", "HTTPServer", "Buckets", "EventLoop", "OpenSSL",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "CoreMetrics", package: "swift-metrics"),
+            ],
             swiftSettings: strict),
         .testTarget(name: "TidyTests", swiftSettings: strict),
     ]

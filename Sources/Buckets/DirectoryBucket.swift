@@ -14,6 +14,9 @@ import Glibc
 public final class DirectoryBucket: BucketDriver {
     public let capabilities = Capabilities(atomicPreconditions: true, durable: true)
 
+    /// Free bytes with which no upload is refused, however long the log is: 64 MiB.
+    private static let ampleRoom: UInt64 = 64 << 20
+
     let pool: BlockingPool
     private let state: DirectoryState
     private let committer: DirectoryCommitter
@@ -43,6 +46,9 @@ public final class DirectoryBucket: BucketDriver {
         clock_gettime(CLOCK_REALTIME, &time)
         return Int64(time.tv_sec) * 1_000_000 + Int64(time.tv_nsec) / 1000
     }
+
+    /// Batches of writes so far: how well they share their syncs.
+    var batches: Int { committer.batches.load(ordering: .relaxed) }
 
     private func session() async throws(BucketError) -> DirectorySession {
         if let session = try state.current() { return session }
@@ -122,12 +128,15 @@ public final class DirectoryBucket: BucketDriver {
 
     public func checkHealth() async throws(BucketError) {
         let session = try await session()
-        try await pool.run { () throws(BucketError) in
+        let free = try await pool.run { () throws(BucketError) in
             try session.checkIdentity()
             try session.files.probe()
+            return session.files.freeBytes()
         }
-        // After a fault only a write that succeeds shows that it is gone.
-        if committer.isFailing { _ = try await change("", .probe, Preconditions()) }
+        // After a fault, or with little room left, only a write that succeeds shows that all is well.
+        if committer.isFailing || free < DirectoryBucket.ampleRoom {
+            _ = try await change("", .probe, Preconditions())
+        }
     }
 
     public func close() async {

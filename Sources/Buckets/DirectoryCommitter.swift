@@ -8,8 +8,21 @@ struct DirectoryChange: Sendable {
         case put(UploadContent, ContentFacts, ObjectAttributes)
         case patch(AttributePatch)
         case delete
-        /// Writes, and changes nothing: whether the index can be written.
+        /// Writes, and changes nothing: whether an upload could be written.
         case probe
+
+        /// Whether it is refused on a disk that is nearly full.
+        var needsRoom: Bool {
+            switch self {
+            case .put, .probe: true
+            case .patch, .delete: false
+            }
+        }
+
+        /// Removes what was staged for it.
+        func discard() {
+            if case .put(let content, _, _) = self { content.discard() }
+        }
     }
     struct Outcome: Sendable {
         /// The object as the change left it, or as it was before its deletion; nil for a probe.
@@ -43,6 +56,8 @@ final class DirectoryCommitter: @unchecked Sendable {
         case failed(BucketError)
     }
 
+    private static let full = BucketError(
+        .insufficientStorage, "less than \(reserve >> 10) KiB are left beside what the index needs")
     /// Changes of one batch.
     static let maximumBatch = 256
     /// Bytes up to which content goes into the index: no file, and one sync for all of a batch.
@@ -52,9 +67,16 @@ final class DirectoryCommitter: @unchecked Sendable {
     /// Removed blobs whose rows leave the garbage table together, after one sync of their directories.
     static let garbageBatch = 1024
 
+    /// Room that uploads leave on the disk, beside what the log will need when it moves into the index: with none at
+    /// all, not even a deletion could be written.
+    static let reserve: UInt64 = 1 << 20
+    private static let pageSize = 4096
+
     private let state: DirectoryState
     private let clock: @Sendable () -> Int64
     private let queue = Mutex(Queue())
+    /// Batches so far.
+    let batches = Atomic<Int>(0)
     /// Whether the last write failed because of the store.
     private let failing = Atomic<Bool>(false)
     private var session: DirectorySession?
@@ -97,6 +119,7 @@ final class DirectoryCommitter: @unchecked Sendable {
     }
 
     private func perform(_ batch: [DirectoryChange]) {
+        batches.wrappingAdd(1, ordering: .relaxed)
         let session: DirectorySession
         let writer: IndexWriter
         do throws(BucketError) {
@@ -111,24 +134,38 @@ final class DirectoryCommitter: @unchecked Sendable {
             failing.store(true, ordering: .relaxed)
             self.session = nil
             for change in batch {
-                if case .put(let content, _, _) = change.kind { content.discard() }
+                change.kind.discard()
                 change.answer(.failure(error))
             }
             return
         }
-        let placements = place(batch, session, writer)
+        let placements = place(batch, session, writer, hasRoom: makeRoom(session, writer))
         var transaction = Transaction(session: session, writer: writer, clock: clock)
         let results = transact(batch, placements, &transaction)
         session.index.publish()
         note(results)
         for (change, result) in zip(batch, results) { change.answer(result) }
         collect(transaction.released, session)
-        if writer.pagesInLog >= DirectoryCommitter.checkpointPages {
-            // Released before, so that the log's end can be reached, and after, so that it can start over.
-            session.index.releaseSnapshots()
-            writer.checkpoint()
-            session.index.releaseSnapshots()
+        if writer.pagesInLog >= DirectoryCommitter.checkpointPages { checkpoint(session, writer) }
+    }
+
+    /// Moves the log into the index.
+    private func checkpoint(_ session: DirectorySession, _ writer: IndexWriter) {
+        // Readers let go before, so that the log's end can be reached, and after, so that it can start over.
+        session.index.releaseSnapshots()
+        writer.checkpoint()
+        session.index.releaseSnapshots()
+    }
+
+    /// Whether an upload leaves enough of the disk; with little left, the log is moved into the index first.
+    private func makeRoom(_ session: DirectorySession, _ writer: IndexWriter) -> Bool {
+        func needed() -> UInt64 {
+            DirectoryCommitter.reserve + UInt64(writer.pagesInLog * DirectoryCommitter.pageSize)
         }
+        if session.files.freeBytes() >= needed() { return true }
+        checkpoint(session, writer)
+        let inIndex = UInt64(writer.freePages() * DirectoryCommitter.pageSize)
+        return session.files.freeBytes() + inIndex >= needed()
     }
 
     private func note(_ results: [Result<DirectoryChange.Outcome, BucketError>]) {
@@ -145,7 +182,8 @@ final class DirectoryCommitter: @unchecked Sendable {
 
     /// Writes or moves all blobs of a batch to their places and syncs them. A failure stays with its change.
     private func place(
-        _ batch: [DirectoryChange], _ session: DirectorySession, _ writer: IndexWriter
+        _ batch: [DirectoryChange], _ session: DirectorySession, _ writer: IndexWriter,
+        hasRoom: Bool
     )
         -> [Placement]
     {
@@ -154,6 +192,11 @@ final class DirectoryCommitter: @unchecked Sendable {
         var written: [(Int, Int32)] = []
         var shards: Set<Int64> = []
         for change in batch {
+            if !hasRoom && change.kind.needsRoom {
+                change.kind.discard()
+                placements.append(.failed(DirectoryCommitter.full))
+                continue
+            }
             guard case .put(let content, let facts, _) = change.kind, facts.size > 0 else {
                 placements.append(.none)
                 continue

@@ -169,7 +169,14 @@ final class DirectoryFiles: Sendable {
         }
     }
 
-    /// Makes and removes a file, and looks how much room is left.
+    /// Bytes that the file system has left for us; a number beyond all needs where it does not say.
+    func freeBytes() -> UInt64 {
+        var status = statvfs()
+        guard fstatvfs(root, &status) == 0, status.f_blocks > 0 else { return .max }
+        return UInt64(status.f_bavail) * UInt64(status.f_frsize)
+    }
+
+    /// Makes and removes a file.
     func probe() throws(BucketError) {
         try checkWritable()
         let name = path + "/staging/probe"

@@ -52,9 +52,13 @@ enum IndexSchema {
         do throws(SQLiteError) {
             if try isUsable(connection) { return }
         } catch {
-            if error.code & 0xff != SQLITE_NOTADB { throw error.bucketError }
+            throw error.code & 0xff == SQLITE_NOTADB ? foreign(path) : error.bucketError
         }
-        throw BucketError(
+        throw foreign(path)
+    }
+
+    static func foreign(_ path: String) -> BucketError {
+        BucketError(
             .unavailable, "\(path) is of another program or a newer version: it is left untouched")
     }
 
@@ -153,14 +157,14 @@ final class DirectoryIndex: Sendable {
 
     /// The current object of that name.
     func lookup(_ name: String) throws(SQLiteError) -> IndexRow? {
-        try withReader(readers) { reader throws(SQLiteError) in try reader.lookup(name) }
+        try withReader(readers) { reader throws(SQLiteError) in try reader.object(name)?.row }
     }
 
     /// The current object of that name and, where the index holds its bytes, those.
     func lookupWithContent(_ name: String) throws(SQLiteError) -> (IndexRow, [UInt8])? {
         try withReader(readers) { reader throws(SQLiteError) in
-            guard let row = try reader.lookup(name) else { return nil }
-            return (row, row.isInline ? try reader.content(row.metadata.generation) : [])
+            guard let object = try reader.object(name) else { return nil }
+            return (object.row, object.content)
         }
     }
 
@@ -197,6 +201,12 @@ final class DirectoryIndex: Sendable {
     }
 }
 
+/// A row and the bytes that the index holds for it.
+struct FoundObject: Sendable {
+    var row: IndexRow
+    var content: [UInt8]
+}
+
 /// One read connection with its prepared statements.
 ///
 /// It keeps its snapshot (read transaction) between lookups until something was written: that saves the four
@@ -212,6 +222,10 @@ final class IndexReader: @unchecked Sendable {
     private let contentStatement: SQLiteStatement
     let seek: SQLiteStatement
     private var snapshot: UInt64 = 0
+    /// Objects that were found in this snapshot: it never changes, so neither do they.
+    private var found: [String: FoundObject] = [:]
+    /// Entries of ``found``, at most 6 KiB each.
+    private static let maximumFound = 256
 
     init(_ path: String, cacheKiB: Int) throws(SQLiteError) {
         connection = try SQLiteConnection(path, cacheKiB: cacheKiB)
@@ -245,16 +259,33 @@ final class IndexReader: @unchecked Sendable {
     func release() {
         guard snapshot != 0 else { return }
         snapshot = 0
+        found.removeAll(keepingCapacity: true)
         try? end.run()
     }
 
-    func lookup(_ name: String) throws(SQLiteError) -> IndexRow? {
+    /// The object of that name with the bytes that the index holds; nil where there is none.
+    func object(_ name: String) throws(SQLiteError) -> FoundObject? {
+        // Strings are equal where they are canonically equivalent; names only where their bytes are.
+        if let object = found[name], object.row.metadata.name.utf8.elementsEqual(name.utf8) {
+            return object
+        }
+        guard let row = try lookup(name) else { return nil }
+        let content = row.isInline ? try content(row.metadata.generation) : []
+        let object = FoundObject(row: row, content: content)
+        if row.metadata.attributes.customMetadata.isEmpty {
+            if found.count >= IndexReader.maximumFound { found.removeAll(keepingCapacity: true) }
+            found[name] = object
+        }
+        return object
+    }
+
+    private func lookup(_ name: String) throws(SQLiteError) -> IndexRow? {
         lookupStatement.bind(1, name)
         defer { lookupStatement.reset() }
         return try lookupStatement.step() ? IndexSchema.row(lookupStatement, name) : nil
     }
 
-    func content(_ generation: Int64) throws(SQLiteError) -> [UInt8] {
+    private func content(_ generation: Int64) throws(SQLiteError) -> [UInt8] {
         contentStatement.bind(1, generation)
         defer { contentStatement.reset() }
         return try contentStatement.step() ? contentStatement.blob(0) ?? [] : []

@@ -9,7 +9,7 @@ import Synchronization
 final class UploadBuffer: @unchecked Sendable {
     static let limit = 64 * 1024
     private var start: UnsafeMutableRawPointer?
-    private var capacity = 0
+    private(set) var capacity = 0
     private(set) var count = 0
 
     deinit { free(start) }

@@ -26,7 +26,9 @@ final class IndexWriter {
     init(_ path: String) throws(BucketError) {
         do throws(SQLiteError) {
             connection = try SQLiteConnection(path, cacheKiB: 2048)
-        } catch { throw error.bucketError }
+        } catch {
+            throw error.code & 0xff == SQLITE_NOTADB ? IndexSchema.foreign(path) : error.bucketError
+        }
         try IndexSchema.prepare(connection, path)
         let connection = connection
         do throws(SQLiteError) {
@@ -95,15 +97,23 @@ final class IndexWriter {
         if sqlite3_get_autocommit(connection.handle) == 0 { try? connection.execute("ROLLBACK") }
     }
 
-    /// Pages in the write-ahead log after the last commit.
+    /// Pages in the write-ahead log that are not in the index yet.
     var pagesInLog: Int { Int(logPages.pointee) }
+
+    /// Pages in the index that hold nothing and will be used again.
+    func freePages() -> Int {
+        Int((try? connection.integer("PRAGMA freelist_count")) ?? 0)
+    }
 
     /// Has the next ``commit()`` write, whatever else the transaction does.
     func touch() { saved = (-1, -1) }
 
     /// Moves the log's pages into the index, as far as no reader stands in the way.
     func checkpoint() {
-        sqlite3_wal_checkpoint_v2(connection.handle, nil, SQLITE_CHECKPOINT_PASSIVE, nil, nil)
+        var (all, moved): (Int32, Int32) = (-1, -1)
+        let code = sqlite3_wal_checkpoint_v2(
+            connection.handle, nil, SQLITE_CHECKPOINT_PASSIVE, &all, &moved)
+        if code == SQLITE_OK && all == moved { logPages.pointee = 0 }
     }
 
     /// Moves the log into the index and empties the file.

@@ -7,7 +7,8 @@ import Glibc
 public final class BlockingPool: @unchecked Sendable {
     private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
     private let condition = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
-    private var queue: [@Sendable () -> Void] = []
+    /// nil where a job was taken: what a job holds must not be released with `mutex` held, or later than its end.
+    private var queue: [(@Sendable () -> Void)?] = []
     private var head = 0
     private var idle = 0
     private var closed = false
@@ -18,7 +19,8 @@ public final class BlockingPool: @unchecked Sendable {
         pthread_mutex_init(mutex, nil)
         pthread_cond_init(condition, nil)
         for _ in 0..<max(1, count) {
-            threads.append(startThread { [unowned self] in work() })
+            // Unsafe is right: `deinit` waits for the threads, and a checked reference would fail there.
+            threads.append(startThread { [unowned(unsafe) self] in work() })
         }
     }
 
@@ -80,13 +82,14 @@ public final class BlockingPool: @unchecked Sendable {
                 return
             }
             let job = queue[head]
+            queue[head] = nil
             head += 1
             if head == queue.count {
                 queue.removeAll(keepingCapacity: queue.capacity <= 1024)
                 head = 0
             }
             pthread_mutex_unlock(mutex)
-            job()
+            job?()
         }
     }
 }

@@ -27,6 +27,7 @@ public final class Health: Sendable {
     }
 
     private struct Entry {
+        let id: Int
         let name: String
         let check: Check
         var failure: String?
@@ -36,8 +37,13 @@ public final class Health: Sendable {
     private struct State {
         var entries: [Entry] = []
         var waiters: [Int: CheckedContinuation<Void, Never>] = [:]
-        var nextWaiter = 0
+        var nextId = 0
         var isDraining = false
+
+        mutating func id() -> Int {
+            nextId += 1
+            return nextId
+        }
     }
 
     /// Nanoseconds a result stands.
@@ -64,7 +70,16 @@ public final class Health: Sendable {
 
     /// Adds a check, for example `health.add("bucket photos") { try await driver.checkHealth() }`.
     public func add(_ name: String, _ check: @escaping Check) {
-        state.withLock { $0.entries.append(Entry(name: name, check: check)) }
+        state.withLock { $0.entries.append(Entry(id: $0.id(), name: name, check: check)) }
+    }
+
+    /// Forgets all checks of this name; one that runs is left to end on its own.
+    public func remove(_ name: String) {
+        let resumed = state.withLock { state in
+            state.entries.removeAll { $0.name == name }
+            return hasPending(state, now()) ? [] : takeWaiters(&state)
+        }
+        for waiter in resumed { waiter.resume() }
     }
 
     /// Adds a check that `loop` still takes turns.
@@ -81,7 +96,7 @@ public final class Health: Sendable {
     /// Runs the checks whose results are too old, and reports.
     public func report() async -> Report {
         let due = begin()
-        for index in due { start(index) }
+        for entry in due { start(entry) }
         await wait()
         let end = now()
         return state.withLock { state in
@@ -98,35 +113,37 @@ public final class Health: Sendable {
         }
     }
 
-    /// Marks the checks that are due as running and returns their places.
-    private func begin() -> [Int] {
+    /// Marks the checks that are due as running and returns them.
+    private func begin() -> [Entry] {
         let now = now()
         return state.withLock { state in
-            state.entries.indices.filter { index in
-                let entry = state.entries[index]
-                if entry.runningSince != nil { return false }
-                if let checked = entry.checked, now &- checked < freshness { return false }
+            var due: [Entry] = []
+            for index in state.entries.indices where state.entries[index].runningSince == nil {
+                let checked = state.entries[index].checked
+                if let checked, now &- checked < freshness { continue }
                 state.entries[index].runningSince = now
-                return true
+                due.append(state.entries[index])
             }
+            return due
         }
     }
 
-    private func start(_ index: Int) {
-        let check = state.withLock { $0.entries[index].check }
+    private func start(_ entry: Entry) {
         Task(executorPreference: executor) { [self] in
             var failure: String?
-            do { try await check() } catch { failure = "\(error)" }
-            finish(index, failure)
+            do { try await entry.check() } catch { failure = "\(error)" }
+            finish(entry.id, failure)
         }
     }
 
-    private func finish(_ index: Int, _ failure: String?) {
+    private func finish(_ id: Int, _ failure: String?) {
         let now = now()
         let resumed = state.withLock { state in
-            state.entries[index].failure = failure
-            state.entries[index].checked = now
-            state.entries[index].runningSince = nil
+            if let index = state.entries.firstIndex(where: { $0.id == id }) {
+                state.entries[index].failure = failure
+                state.entries[index].checked = now
+                state.entries[index].runningSince = nil
+            }
             return hasPending(state, now) ? [] : takeWaiters(&state)
         }
         for waiter in resumed { waiter.resume() }
@@ -134,15 +151,8 @@ public final class Health: Sendable {
 
     /// Waits until no check is running that is not yet overdue, at most ``timeout``.
     private func wait() async {
-        let id = state.withLock { state in
-            state.nextWaiter += 1
-            return state.nextWaiter
-        }
-        let alarm = Task {
-            try await Task.sleep(nanoseconds: timeout)
-            state.withLock { $0.waiters.removeValue(forKey: id) }?.resume()
-        }
-        defer { alarm.cancel() }
+        let id = state.withLock { $0.id() }
+        var alarm: Task<Void, any Error>?
         await withCheckedContinuation { waiter in
             let now = now()
             let isPending = state.withLock { state in
@@ -150,8 +160,13 @@ public final class Health: Sendable {
                 state.waiters[id] = waiter
                 return true
             }
-            if !isPending { waiter.resume() }
+            guard isPending else { return waiter.resume() }
+            alarm = Task {
+                try await Task.sleep(nanoseconds: timeout)
+                state.withLock { $0.waiters.removeValue(forKey: id) }?.resume()
+            }
         }
+        alarm?.cancel()
     }
 
     private func hasPending(_ state: borrowing State, _ now: UInt64) -> Bool {

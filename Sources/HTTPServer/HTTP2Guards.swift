@@ -13,6 +13,8 @@ struct HTTP2Guards {
     private var lastStream: Int32 = 0
     /// Stream numbers that the peer passed over, which it may never use any more.
     private var skipped: [ClosedRange<Int32>] = []
+    /// The highest number of a gap that is in ``skipped`` no more.
+    private var forgotten: Int32 = 0
 
     init(_ limits: ServerLimits, _ statistics: ServerStatistics, now: UInt64) {
         self.statistics = statistics
@@ -34,7 +36,9 @@ struct HTTP2Guards {
             let id = header.stream_id
             // nghttp2 passes over a HEADERS frame on a number below an earlier one; RFC 9113, section 5.1.1, wants
             // a connection error where that stream was never opened.
-            if id < lastStream, !isOpen(id), skipped.contains(where: { $0.contains(id) }) {
+            if id < lastStream, !isOpen(id),
+                id <= forgotten || skipped.contains(where: { $0.contains(id) })
+            {
                 fail(NGHTTP2_PROTOCOL_ERROR, nil)
             } else if id <= lastStream, !isOpen(id), !control.take(now) {
                 // The stream is gone: the block is decoded for the table's sake alone.
@@ -51,8 +55,8 @@ struct HTTP2Guards {
     mutating func opened(_ id: Int32) {
         if id > lastStream + 2 || (lastStream == 0 && id > 1) {
             skipped.append(max(1, lastStream + 1)...(id - 1))
-            // Nobody who means well passes over numbers again and again.
-            if skipped.count > 64 { skipped.removeFirst() }
+            // Nobody who means well passes over numbers again and again, or still sends HEADERS on so old a stream.
+            if skipped.count > 64 { forgotten = skipped.removeFirst().upperBound }
         }
         lastStream = max(lastStream, id)
     }

@@ -30,6 +30,7 @@ extension HTTP2Connection {
             return refuse(431, "header block too large", .headerBytes)
         }
         if name.first == UInt8(ascii: ":") { return pseudo(name, value) }
+        if name.count == 4 || name.count == 6 || name.count == 14 { note(name) }
         arriving!.head.fields.append(name, value)
         if arriving!.head.fields.count > limits.headerFields {
             refuse(431, "too many header fields", .headerFields)
@@ -43,10 +44,21 @@ extension HTTP2Connection {
         guard let text = String(validating: value, as: UTF8.self) else {
             return refuse(400, "request target is not UTF-8")
         }
+        // nghttp2 lets no other pass but :scheme, which tells nothing.
+        switch (name.count, name[1]) {
+        case (5, UInt8(ascii: "p")): arriving!.head.target = text
+        case (7, UInt8(ascii: "m")): arriving!.head.method = text
+        case (10, _): arriving!.head.authority = text
+        default: break
+        }
+    }
+
+    /// Notes which of the few fields that concern the connection are there, so that others need not be searched for them.
+    private func note(_ name: UnsafeBufferPointer<UInt8>) {
         switch String(decoding: name, as: UTF8.self) {
-        case ":path": arriving!.head.target = text
-        case ":method": arriving!.head.method = text
-        case ":authority": arriving!.head.authority = text
+        case "host": arriving!.hasHost = true
+        case "expect": arriving!.hasExpectation = true
+        case "content-length": arriving!.hasLength = true
         default: break
         }
     }
@@ -81,7 +93,7 @@ extension HTTP2Connection {
         var request = arrived
         let id = request.id
         request.head.hasBody = !ends
-        if request.refusal == nil { request.refusal = check(&request.head) }
+        if request.refusal == nil { request.refusal = check(&request) }
         let stream = ServerStream(
             id: id, owner: self, context: context, expectsContinue: request.head.expectsContinue)
         stream.isHead = request.head.method == "HEAD"
@@ -92,26 +104,28 @@ extension HTTP2Connection {
     }
 
     /// Checks what nghttp2 leaves open, as the HTTP/1.1 parser does; tells why the request is refused.
-    private func check(_ head: inout RequestHead) -> (status: Int, reason: String)? {
-        if let host = head.fields["host"] {
-            if head.authority == nil { head.authority = host }
-            if !head.authority!.utf8.elementsEqual(host.utf8) {
+    private func check(_ request: inout Arriving) -> (status: Int, reason: String)? {
+        if request.hasHost, let host = request.head.fields["host"] {
+            if request.head.authority == nil { request.head.authority = host }
+            if !request.head.authority!.utf8.elementsEqual(host.utf8) {
                 return (400, ":authority and Host differ")
             }
         }
-        if let authority = head.authority, !isHost(authority) {
+        if let authority = request.head.authority, !isHost(authority) {
             return (400, "malformed :authority")
         }
         // A CONNECT has no path, and a scheme other than HTTP's may have any.
-        guard isTarget(head.target, of: head.method) else {
+        guard isTarget(request.head.target, of: request.head.method) else {
             return (400, "malformed request target")
         }
-        if let length = head.fields["content-length"] { head.contentLength = decimal(length) }
-        if let expect = head.fields.list("expect") {
+        if request.hasLength, let length = request.head.fields["content-length"] {
+            request.head.contentLength = decimal(length)
+        }
+        if request.hasExpectation, let expect = request.head.fields.list("expect") {
             guard isEqual(expect, ignoringCase: "100-continue") else {
                 return (417, "unknown expectation")
             }
-            head.expectsContinue = head.hasBody
+            request.head.expectsContinue = request.head.hasBody
         }
         return nil
     }

@@ -77,7 +77,7 @@ final class HTTP2Settings {
 /// The connection that nghttp2 hands back as user data.
 @inline(__always)
 private func connection(_ user: UnsafeMutableRawPointer?) -> HTTP2Connection {
-    Unmanaged<HTTP2Connection>.fromOpaque(user!).takeUnretainedValue()
+    Unmanaged<HTTP2Connection>.fromOpaque(user.unsafelyUnwrapped).takeUnretainedValue()
 }
 
 extension nghttp2_nv {

@@ -36,6 +36,10 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     var grownWindow = 0
     /// Bytes consumed since the window was last changed (HTTP/2).
     var consumedSinceGrowth = 0
+    /// When the answer had been sent while the body still arrived (HTTP/2); `.max` once the stream is being reset.
+    var answered: UInt64?
+    /// Bytes of the body that came after the answer (HTTP/2).
+    var unwanted = 0
     /// Bytes both ways at the last look of the progress timer, and when that was.
     var progressMark: (bytes: UInt64, time: UInt64) = (0, 0)
     /// Held strongly: weak references would make every retain of the connection slow. The connection lets go of its

@@ -58,3 +58,40 @@ func openBucket(_ path: String) throws -> DirectoryBucket {
 func eventually(_ condition: () async throws -> Bool) async rethrows {
     while try await !condition() { await Task.yield() }
 }
+
+/// Runs a program found on the path and waits for it.
+/// - Returns: Its status as waitpid(2) tells it, or -1.
+@discardableResult
+func run(_ arguments: String...) -> Int32 {
+    var list = arguments.map { strdup($0) } + [nil]
+    defer { for text in list { free(text) } }
+    var actions = posix_spawn_file_actions_t()
+    posix_spawn_file_actions_init(&actions)
+    defer { posix_spawn_file_actions_destroy(&actions) }
+    posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0)
+    var identifier: pid_t = 0
+    guard posix_spawnp(&identifier, arguments[0], &actions, nil, &list, environ) == 0 else {
+        return -1
+    }
+    var status: Int32 = 0
+    return waitpid(identifier, &status, 0) == identifier ? status : -1
+}
+
+/// A small file system in memory, unmounted when the value goes.
+final class SmallDisk: Sendable {
+    private let directory = TemporaryDirectory()
+    var path: String { directory.path }
+
+    /// nil where the tests may not mount.
+    init?(size: String = "8m") {
+        guard run("mount", "-t", "tmpfs", "-o", "size=\(size),mode=0700", "tmpfs", path) == 0 else {
+            return nil
+        }
+    }
+
+    deinit { run("umount", "-l", path) }
+
+    static let isPossible = geteuid() == 0 && SmallDisk() != nil
+
+    func remount(_ options: String) -> Bool { run("mount", "-o", "remount,\(options)", path) == 0 }
+}
