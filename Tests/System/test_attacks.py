@@ -14,7 +14,7 @@ from conftest import wait_until
 from raw import (
     ACK, CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, FLOW_CONTROL_ERROR, GOAWAY,
     HEADERS, HTTP2, PING, PREFACE, PRIORITY, REFUSED_STREAM, RST_STREAM, SETTINGS, STREAM_CLOSED,
-    WINDOW_UPDATE, block, connect, encrypt, frame, literal, read_to_end, responses, setting, status,
+    WINDOW_UPDATE, block, connect, encrypt, frame, literal, read_to_end, responses, setting,
 )
 
 # KiB by which the highest resident size may rise in one attack: the receive budget of a loop (8 MiB) and as much
