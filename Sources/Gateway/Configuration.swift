@@ -2,7 +2,7 @@ import EventLoop
 import HTTPServer
 
 /// What a server is told to do: one immutable value, read from a YAML file, the environment and flags.
-public struct Configuration: Sendable {
+public struct Configuration: Sendable, Equatable {
     /// A listener with TLS.
     public struct HTTPS: Sendable, Equatable {
         public var address: String?

@@ -28,7 +28,7 @@ extension Configuration {
         file: String, environment: [String: String] = [:], flags: [Override] = []
     ) throws(ConfigurationError) -> Configuration {
         guard let data = FileManager.default.contents(atPath: file) else {
-            throw ConfigurationError(findings: ["\(file): error: can't be read"])
+            throw ConfigurationError(findings: ["\(file): error: \(unreadable(file))"])
         }
         guard let text = String(validating: data, as: UTF8.self) else {
             throw ConfigurationError(findings: ["\(file): error: is not valid UTF-8"])
@@ -42,47 +42,6 @@ extension Configuration {
         if !reader.findings.isEmpty { throw ConfigurationError(findings: reader.findings) }
         return reader.result
     }
-
-    /// The whole configuration as YAML, with what overrode the file.
-    public func yaml() -> String {
-        var lines = YAMLLines()
-        for setting in Configuration.settings {
-            lines.add(setting.path, setting.print(self), comment: overrides[setting.path])
-        }
-        for bucket in buckets {
-            for setting in Bucket.settings {
-                lines.add("buckets.\(bucket.name)/\(setting.path)", setting.print(bucket))
-            }
-        }
-        return lines.text
-    }
-}
-
-/// Builds nested YAML from dotted paths in order.
-private struct YAMLLines {
-    private(set) var text = ""
-    private var open: [Substring] = []
-
-    /// A `/` after a bucket's name ends it, since a name may have dots.
-    mutating func add(_ path: String, _ value: String, comment: String? = nil) {
-        var names = path.split(separator: ".")
-        if let slash = path.firstIndex(of: "/") {
-            let head = path[..<slash]
-            names = ["buckets", head.dropFirst("buckets.".count)]
-            names += path[path.index(after: slash)...].split(separator: ".")
-        }
-        let parents = names.dropLast()
-        var common = 0
-        while common < min(open.count, parents.count), open[common] == parents[common] {
-            common += 1
-        }
-        for depth in common..<parents.count {
-            text += String(repeating: "  ", count: depth) + parents[depth] + ":\n"
-        }
-        open = Array(parents)
-        text += String(repeating: "  ", count: parents.count) + names.last! + ": " + value
-        text += comment.map { "  # from \($0)\n" } ?? "\n"
-    }
 }
 
 /// Walks the YAML tree against the tables of settings and gathers what is wrong.
@@ -90,14 +49,23 @@ struct ConfigurationReader {
     let file: String
     var result = Configuration()
     var findings: [String] = []
-    /// Where each key stands in the file, for what is found wrong only later.
-    private var places: [String: Mark] = [:]
+    /// Where each key stands in the file, for what is found wrong only later. A bucket's keys follow its name and `/`.
+    private(set) var places: [String: Mark] = [:]
 
     init(file: String) { self.file = file }
 
-    mutating func report(_ mark: Mark?, _ message: String) {
+    private mutating func report(_ mark: Mark?, _ message: String) {
         let place = mark.map { "\(file):\($0.line):\($0.column)" } ?? file
         findings.append("\(place): error: \(message)")
+    }
+
+    /// Reports what is wrong with a key's value, at what gave it: a variable, a flag, or a place in the file.
+    mutating func report(at path: String, _ message: String) {
+        if let source = result.overrides[path] {
+            findings.append("\(source): error: \(message)")
+        } else {
+            report(places[path], message)
+        }
     }
 
     mutating func read(_ text: String) {
@@ -161,7 +129,7 @@ struct ConfigurationReader {
             for (key, value) in mapping {
                 walk(key, value, parents + [name], settings, &root, prefix: prefix)
             }
-        case .scalar(let scalar) where scalar.string.isEmpty || scalar.string == "null": break
+        case .scalar(let scalar) where isNull(scalar.string): break
         default: report(value.mark, "'\(path)' must be a mapping of keys")
         }
     }
@@ -171,33 +139,43 @@ struct ConfigurationReader {
             switch value {
             case .scalar(let scalar):
                 if setting.setList != nil {
-                    throw SettingError(message: "must be a list: \(setting.type)")
+                    throw SettingError(message: "must be a \(setting.type)")
                 }
                 try setting.set(&root, scalar.string)
             case .sequence(let sequence):
-                let texts = sequence.compactMap { $0.scalar?.string }
-                guard let setList = setting.setList, texts.count == sequence.count else {
-                    throw SettingError(message: "must be \(setting.type)")
+                guard let setList = setting.setList else {
+                    throw SettingError(message: "is a list, and must be \(setting.type)")
                 }
-                setList(&root, texts)
-            default: throw SettingError(message: "must be \(setting.type)")
+                for node in sequence where ConfigurationReader.text(node) == nil {
+                    return report(
+                        node.mark, "'\(setting.path)' must be a \(setting.type)")
+                }
+                try setList(&root, sequence.compactMap(ConfigurationReader.text))
+            default:
+                throw SettingError(message: "is a mapping, and must be \(setting.type)")
             }
         } catch {
             report(value.mark, "'\(setting.path)' \(error.message)")
         }
     }
 
+    /// A string; nil for null and what is no scalar.
+    private static func text(_ node: Node) -> String? {
+        guard let scalar = node.scalar, scalar.style != .plain || !isNull(scalar.string) else {
+            return nil
+        }
+        return scalar.string
+    }
+
     private mutating func readBuckets(_ node: Node) {
+        if let scalar = node.scalar, isNull(scalar.string) { return }
         guard case .mapping(let mapping) = node else {
             return report(node.mark, "'buckets' must be a mapping of names")
         }
         for (key, value) in mapping {
             let name = key.string ?? ""
             guard BucketName(name) != nil else {
-                report(
-                    key.mark,
-                    "'\(name)' is no bucket name: 3 to 63 lower-case letters, digits, '-', '_' and '.'"
-                )
+                report(key.mark, "'\(name)' is no bucket name: \(BucketName.rule)")
                 continue
             }
             var bucket = Configuration.Bucket(name: name)
@@ -215,7 +193,7 @@ struct ConfigurationReader {
                 }
                 walk(
                     key, value, [], Configuration.Bucket.settings, &bucket,
-                    prefix: "buckets.\(name).")
+                    prefix: "buckets.\(name)/")
             }
             result.buckets.append(bucket)
         }
@@ -234,18 +212,22 @@ struct ConfigurationReader {
 
     mutating func override(_ environment: [String: String]) {
         for (name, value) in environment.sorted(by: { $0.key < $1.key })
-        where name.hasPrefix("SLUICE_") && name != "SLUICE_CONFIG" {
+        where name.hasPrefix("SLUICE_") && !ConfigurationReader.isForeign(name) {
             let setting = Configuration.settings.first { Configuration.variable($0.path) == name }
             guard let setting else {
-                findings.append(
-                    "\(name): error: no key has this name; "
-                        + unknown(
-                            name, name,
-                            Configuration.settings.map { Configuration.variable($0.path) }))
+                let names = Configuration.settings.map { Configuration.variable($0.path) }
+                findings.append("\(name): error: \(unknown(name, name, names))")
                 continue
             }
             apply(.init(path: setting.path, value: value, source: name))
         }
+    }
+
+    /// Variables that stand for no key. Kubernetes sets `SLUICE_SERVICE_…` and `SLUICE_PORT…` in every container
+    /// beside a Service named `sluice`.
+    private static func isForeign(_ name: String) -> Bool {
+        name == "SLUICE_CONFIG" || name == "SLUICE_PORT" || name.hasPrefix("SLUICE_PORT_")
+            || name.hasPrefix("SLUICE_SERVICE_")
     }
 
     mutating func apply(_ override: Configuration.Override) {
@@ -261,112 +243,6 @@ struct ConfigurationReader {
             findings.append("\(override.source): error: '\(setting.path)' \(error.message)")
         }
     }
-
-    // MARK: The whole
-
-    mutating func resolvePaths() {
-        let base = URL(fileURLWithPath: file).deletingLastPathComponent()
-        func absolute(_ path: String) -> String {
-            URL(fileURLWithPath: path, relativeTo: base).standardizedFileURL.path
-        }
-        if let path = result.https.certificate, path != Configuration.HTTPS.selfSigned {
-            result.https.certificate = absolute(path)
-        }
-        result.https.key = result.https.key.map(absolute)
-        for index in result.buckets.indices {
-            result.buckets[index].directory = result.buckets[index].directory.map(absolute)
-        }
-    }
-
-    mutating func validate() {
-        validateListeners()
-        if result.limits.initialWindow > result.limits.maximumWindow {
-            report(
-                places["limits.initialWindow"],
-                "'limits.initialWindow' is larger than 'limits.maximumWindow'")
-        }
-        checkRules(result.rules, "rules")
-        if result.buckets.isEmpty && findings.isEmpty {
-            report(nil, "no bucket is configured: 'buckets' is missing or empty")
-        }
-        var directories: [String: String] = [:]
-        for bucket in result.buckets { validate(bucket, &directories) }
-    }
-
-    private mutating func validateListeners() {
-        let addresses = [
-            ("listen.http", result.http), ("listen.https.address", result.https.address),
-            ("listen.operator", result.operatorAddress),
-        ]
-        var seen: [String: String] = [:]
-        for case (let path, let text?) in addresses {
-            guard let address = SocketAddress(text) else {
-                report(
-                    places[path],
-                    "'\(path)' is '\(text)', and must be host:port, such as 127.0.0.1:8080")
-                continue
-            }
-            if address.port != 0, let other = seen.updateValue(path, forKey: address.description) {
-                report(places[path], "'\(path)' and '\(other)' are the same address, \(text)")
-            }
-        }
-        if result.http == nil && result.https.address == nil {
-            report(
-                places["listen"],
-                "neither 'listen.http' nor 'listen.https.address' is set: nothing would be served")
-        }
-        guard result.https.address != nil else { return }
-        let mark = places["listen.https"]
-        switch (result.https.certificate, result.https.key) {
-        case (nil, _):
-            report(
-                mark, "'listen.https.certificate' is missing; 'self-signed' makes a throw-away one")
-        case (Configuration.HTTPS.selfSigned, nil): break
-        case (Configuration.HTTPS.selfSigned, _):
-            report(mark, "'listen.https.key' has no use with a self-signed certificate")
-        case (_, nil): report(mark, "'listen.https.key' is missing")
-        case (let certificate?, let key?):
-            for path in [certificate, key] where !FileManager.default.isReadableFile(atPath: path) {
-                report(mark, "\(path) can't be read")
-            }
-        }
-    }
-
-    private mutating func checkRules(_ rules: String?, _ path: String) {
-        guard let rules, rules != "none" else { return }
-        report(
-            places[path],
-            "'\(path)' is '\(rules)': rule files are not supported by this version, and 'none' is the only value"
-        )
-    }
-
-    private mutating func validate(
-        _ bucket: Configuration.Bucket, _ directories: inout [String: String]
-    ) {
-        let path = "buckets.\(bucket.name)"
-        let mark = places[path]
-        checkRules(bucket.rules, path + ".rules")
-        if bucket.rules == nil && result.rules == nil {
-            report(
-                mark,
-                "bucket '\(bucket.name)' has no rules, so nothing may be served from it. "
-                    + "'rules: none' serves it, open to everybody who can reach the listeners: reading, writing and deleting"
-            )
-        }
-        if let directory = bucket.directory {
-            if let other = directories.updateValue(bucket.name, forKey: directory) {
-                report(
-                    mark,
-                    "buckets '\(bucket.name)' and '\(other)' have the same directory, \(directory)")
-            }
-        } else {
-            report(
-                mark, "bucket '\(bucket.name)' has no store: 'directory: { path: … }' is missing")
-        }
-        do throws(PathRules.PatternError) { _ = try bucket.pathRules() } catch {
-            report(mark, "bucket '\(bucket.name)': \(error)")
-        }
-    }
 }
 
 extension Configuration {
@@ -376,14 +252,13 @@ extension Configuration {
     }
 }
 
-extension Configuration.Bucket {
-    /// The rules for names.
-    public func pathRules() throws(PathRules.PatternError) -> PathRules {
-        try PathRules(
-            allowed: allowedPaths, denied: deniedPaths,
-            maximumDepth: maximumDepth > 0 ? maximumDepth : nil,
-            refusesDiscouraged: refusesDiscouraged)
+/// Why a file can't be read.
+private func unreadable(_ file: String) -> String {
+    var isDirectory: ObjCBool = false
+    guard FileManager.default.fileExists(atPath: file, isDirectory: &isDirectory) else {
+        return "there is no such file"
     }
+    return isDirectory.boolValue ? "is a directory" : "can't be read"
 }
 
 /// Insertions, deletions and changes that make one string the other.

@@ -13,7 +13,7 @@ public struct Setting<Root: Sendable>: Sendable {
     /// Reads a scalar.
     let set: @Sendable (inout Root, String) throws(SettingError) -> Void
     /// Reads a sequence; nil for a scalar.
-    let setList: (@Sendable (inout Root, [String]) -> Void)?
+    let setList: (@Sendable (inout Root, [String]) throws(SettingError) -> Void)?
     /// The value as YAML.
     public let print: @Sendable (Root) -> String
 }
@@ -38,7 +38,8 @@ extension Setting {
         _ meaning: String
     ) -> Setting {
         Setting(path, type, meaning) { root, text throws(SettingError) in
-            root[keyPath: field] = ["null", "~", ""].contains(text) ? nil : text
+            guard !text.utf8.contains(0) else { throw SettingError(message: "has a NUL") }
+            root[keyPath: field] = isNull(text) ? nil : text
         } print: {
             $0[keyPath: field].map(Setting.quoted) ?? "null"
         }
@@ -131,16 +132,24 @@ extension Setting {
         }
     }
 
+    /// A list; in the environment and in flags with commas between.
     static func list(
         _ path: String, _ type: String, _ field: WritableKeyPath<Root, [String]> & Sendable,
-        _ meaning: String
+        each isValid: @escaping @Sendable (String) -> Bool = { _ in true }, _ meaning: String
     ) -> Setting {
-        Setting(path: path, type: type, meaning: meaning) { root, text throws(SettingError) in
-            root[keyPath: field] = text.split(separator: ",").map {
-                $0.trimmingCharacters(in: .whitespaces)
+        let set: @Sendable (inout Root, [String]) throws(SettingError) -> Void = {
+            root, values throws(SettingError) in
+            if let wrong = values.first(where: { !isValid($0) }) {
+                throw SettingError(message: "has '\(wrong)', and must be a \(type)")
             }
-        } setList: { root, values in
             root[keyPath: field] = values
+        }
+        return Setting(path: path, type: type, meaning: meaning) {
+            root, text throws(SettingError) in
+            let values = text.split(separator: ",").map { $0.trimmingCharacters(in: .whitespaces) }
+            try set(&root, values)
+        } setList: { root, values throws(SettingError) in
+            try set(&root, values)
         } print: {
             "[" + $0[keyPath: field].map(Setting.quoted).joined(separator: ", ") + "]"
         }
@@ -151,12 +160,26 @@ extension Setting {
         let plain = text.utf8.allSatisfy { byte in
             ASCII.isLetter(byte) || ASCII.isDigit(byte) || "-_./".utf8.contains(byte)
         }
-        let isWord = ["null", "true", "false", "yes", "no", "on", "off", "~", ""].contains(
+        let isWord = ["null", "true", "false", "yes", "no", "on", "off", ""].contains(
             text.lowercased())
-        if plain && !isWord && Double(text) == nil && !text.hasPrefix("-") { return text }
-        return "'" + text.replacingOccurrences(of: "'", with: "''") + "'"
+        let begins = text.utf8.first.map { ASCII.isLetter($0) || $0 == UInt8(ascii: "/") } ?? false
+        if plain && begins && !isWord && Double(text) == nil { return text }
+        var quoted = "\""
+        for scalar in text.unicodeScalars {
+            switch scalar {
+            case "\"", "\\": quoted += "\\" + String(scalar)
+            case _ where scalar.properties.generalCategory == .control || scalar.value > 0x7e:
+                let digits = String(scalar.value, radix: 16)
+                quoted += "\\U" + String(repeating: "0", count: 8 - digits.count) + digits
+            default: quoted.unicodeScalars.append(scalar)
+            }
+        }
+        return quoted + "\""
     }
 }
+
+/// Whether a plain scalar stands for nothing.
+func isNull(_ text: String) -> Bool { ["null", "~", ""].contains(text) }
 
 /// Bytes and durations in the forms of the configuration.
 enum Units {
@@ -185,7 +208,7 @@ enum Units {
         for (unit, size) in timeUnits where value >= size && value % size == 0 {
             return "\(value / size)\(unit)"
         }
-        return "\(value / 1_000_000)ms"
+        return value == 0 ? "0s" : "\(value / 1_000_000)ms"
     }
 
     static func parseDuration(_ text: String) -> UInt64? {

@@ -1,3 +1,4 @@
+import Foundation
 import HTTPServer
 
 extension Configuration {
@@ -40,13 +41,15 @@ extension Configuration {
                 "'auto' is text on a terminal and JSON otherwise."),
             .flag("log.access", \.logsAccess, "Whether each request is logged in a line."),
             .list(
-                "cors.origins", "origins such as https://app.example, or '*'", \.corsOrigins,
-                "Pages of these origins may call; none is off."),
+                "cors.origins", "list of origins such as https://app.example, or '*'",
+                \.corsOrigins, each: Configuration.isOrigin,
+                "Pages of these origins may call; an empty list switches CORS off."),
             .duration(
                 "cors.maximumAge", 0...86_400 * second, \.corsMaximumAge,
                 "How long a browser may keep the answer to a preflight."),
             .list(
-                "cors.exposedHeaders", "field names, or '*'", \.corsExposedHeaders,
+                "cors.exposedHeaders", "list of field names, or '*'", \.corsExposedHeaders,
+                each: { !$0.isEmpty && $0.utf8.allSatisfy(ASCII.isToken) },
                 "Response fields that pages may read."),
         ] + connectionSettings + streamSettings
 
@@ -81,6 +84,9 @@ extension Configuration {
         .bytes(
             "limits.minimumProgress", 0...UInt64(gibibyte), \.limits.minimumProgress,
             "What a body must move in each progressInterval while it is the peer's turn."),
+        .duration(
+            "limits.unwantedBodyTimeout", times, \.limits.unwantedBodyTimeout,
+            "For a body to end that goes on after its answer; then RST_STREAM NO_ERROR."),
         .duration(
             "limits.drainTimeout", times, \.limits.drainTimeout,
             "For open requests to end after SIGTERM; then connections are cut."),
@@ -129,6 +135,22 @@ extension Configuration {
     ]
 }
 
+extension Configuration {
+    /// What a browser sends as `Origin`: a scheme, a host and perhaps a port, in lower case (RFC 6454, section 6.1).
+    private static func isOrigin(_ text: String) -> Bool {
+        if text == "*" { return true }
+        guard let scheme = text.range(of: "://") else { return false }
+        let authority = text[scheme.upperBound...]
+        return scheme.lowerBound > text.startIndex && !authority.isEmpty
+            && authority.utf8.allSatisfy { byte in
+                ASCII.isLowercase(byte) || ASCII.isDigit(byte) || "-._:[]".utf8.contains(byte)
+            }
+            && text[..<scheme.lowerBound].utf8.allSatisfy { byte in
+                ASCII.isLowercase(byte) || ASCII.isDigit(byte) || "+-.".utf8.contains(byte)
+            }
+    }
+}
+
 extension Configuration.Bucket {
     /// Every key of a bucket, below `buckets.NAME`.
     public static let settings: [Setting<Configuration.Bucket>] = [
@@ -142,10 +164,10 @@ extension Configuration.Bucket {
             "maximumObjectSize", 1...UInt64(1) << 50, \.maximumObjectSize,
             "The most bytes of an uploaded object; over it 413."),
         .list(
-            "paths.allowed", "patterns with * and **", \.allowedPaths,
-            "Names must match one of them; none allows all."),
+            "paths.allowed", "list of patterns with * and **", \.allowedPaths,
+            "Names must match one of them; an empty list allows all."),
         .list(
-            "paths.denied", "patterns with * and **", \.deniedPaths,
+            "paths.denied", "list of patterns with * and **", \.deniedPaths,
             "Names must match none of them."),
         .integer(
             "paths.maximumDepth", 0...1024, \.maximumDepth, "Segments of a name; 0 is no limit."),
