@@ -131,13 +131,13 @@ private final class Service: Sendable {
             await reloadable.withLock { $0.gateway }.respond(exchange)
         }
         var listeners: [ListenerConfiguration] = []
-        if let http = configuration.http.flatMap(SocketAddress.init) {
+        if let http = try resolved(configuration.http) {
             listeners.append(.init(address: http, handler: handler))
         }
-        if let https = configuration.https.address.flatMap(SocketAddress.init) {
+        if let https = try resolved(configuration.https.address) {
             listeners.append(.init(address: https, credentials: credentials, handler: handler))
         }
-        if let address = configuration.operatorAddress.flatMap(SocketAddress.init) {
+        if let address = try resolved(configuration.operatorAddress) {
             let bound = try operatorServer.start([
                 .init(address: address, handler: endpoints.handler)
             ])
@@ -314,6 +314,19 @@ private final class CertificateFiles: Sendable {
             inode: UInt(status.st_ino), size: Int(status.st_size), seconds: status.st_mtim.tv_sec,
             nanoseconds: status.st_mtim.tv_nsec)
     }
+}
+
+/// What the system makes of a listener's address; nil where it is switched off.
+private func resolved(_ address: String?) throws -> SocketAddress? {
+    guard let address else { return nil }
+    guard let resolved = SocketAddress(address) else { throw UnknownHost(address: address) }
+    return resolved
+}
+
+/// A listener's host that the system does not know.
+private struct UnknownHost: Error, CustomStringConvertible {
+    let address: String
+    var description: String { "\(address): the host is not known" }
 }
 
 /// Takes as many descriptors as the hard limit allows.

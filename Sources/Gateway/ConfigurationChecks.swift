@@ -1,130 +1,171 @@
-import EventLoop
-import Foundation
+import Glibc
 
-/// What one key alone can't tell: paths, and values that do not fit each other.
+/// What a value alone does not tell.
 extension ConfigurationReader {
-    mutating func resolvePaths() {
-        let base = URL(fileURLWithPath: file).deletingLastPathComponent()
-        func absolute(_ path: String) -> String {
-            URL(fileURLWithPath: path, relativeTo: base).standardizedFileURL.path
-        }
-        if let path = result.https.certificate, path != Configuration.HTTPS.selfSigned {
-            result.https.certificate = absolute(path)
-        }
-        result.https.key = result.https.key.map(absolute)
-        for index in result.buckets.indices {
-            result.buckets[index].directory = result.buckets[index].directory.map(absolute)
+    mutating func check() {
+        checkHTTPS()
+        checkListeners()
+        checkBuckets()
+        checkDirectories()
+        checkLimits()
+    }
+
+    /// Blames the last-laid of the values, or else the first of `others` that the file has. Says nothing where one of
+    /// the values could not be read: that is reported already.
+    private mutating func report(
+        _ error: SettingError, at keys: String..., otherwise others: [String] = []
+    ) {
+        guard broken.isDisjoint(with: keys) else { return }
+        let found = keys.compactMap { origins[$0] }
+        let blamed = found.last { $0.isOverride } ?? found.first
+        report(error, blamed ?? others.compactMap { origins[$0] }.first)
+    }
+
+    private mutating func checkHTTPS() {
+        let https = result.https
+        let isSelfSigned = https.certificate == Configuration.HTTPS.selfSigned
+        for (name, file) in [("certificate", https.certificate), ("key", https.key)] {
+            let path = "listen.https.\(name)"
+            switch (https.address, file) {
+            case (nil, nil): break
+            case (nil, _):
+                report(
+                    SettingError(message: "'\(path)' is of no use without 'listen.https.address'"),
+                    at: path)
+            case (_, nil) where isSelfSigned: break
+            case (_, nil):
+                let hint = name == "key" ? "" : "; 'self-signed' makes a throw-away one"
+                report(
+                    SettingError(message: "'\(path)' is missing: HTTPS needs it\(hint)"),
+                    at: "listen.https.address", otherwise: ["listen.https"])
+            case (_, _) where isSelfSigned:
+                if name == "certificate" { break }
+                report(
+                    SettingError(message: "'\(path)' is of no use with a self-signed certificate"),
+                    at: path)
+            case (_, let file?):
+                guard let reason = Self.whyUnreadable(file) else { break }
+                report(
+                    SettingError(message: "'\(path)': \(file) can't be read: \(reason)"), at: path)
+            }
         }
     }
 
-    mutating func validate() {
-        validateListeners()
-        if result.limits.initialWindow > result.limits.maximumWindow {
+    private static func whyUnreadable(_ file: String) -> String? {
+        let descriptor = open(file, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else { return String(cString: strerror(errno)) }
+        defer { close(descriptor) }
+        var status = stat()
+        guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT != S_IFREG else {
+            return nil
+        }
+        return "not a file"
+    }
+
+    private mutating func checkListeners() {
+        if result.http == nil, result.https.address == nil {
             report(
-                at: "limits.initialWindow",
-                "'limits.initialWindow' is larger than 'limits.maximumWindow'")
+                SettingError(
+                    message:
+                        "nothing is served: 'listen.http' and 'listen.https.address' are both off"),
+                at: "listen.http", "listen.https.address", otherwise: ["listen"])
         }
-        checkRules(result.rules, "rules")
-        if result.buckets.isEmpty && findings.isEmpty {
-            report(at: "buckets", "no bucket is configured: 'buckets' is missing or empty")
-        }
-        var directories: [String: String] = [:]
-        for bucket in result.buckets { validate(bucket, &directories) }
-    }
-
-    private mutating func validateListeners() {
-        let addresses = [
+        let all = [
             ("listen.http", result.http), ("listen.https.address", result.https.address),
             ("listen.operator", result.operatorAddress),
         ]
-        var seen: [String: String] = [:]
-        for case (let path, let text?) in addresses {
-            guard let address = SocketAddress(text) else {
+        let parsed = all.compactMap { key, text in
+            text.flatMap { ListenAddress($0) }.map { (key, $0) }
+        }
+        for (index, (key, address)) in parsed.enumerated() {
+            for (earlier, other) in parsed[..<index] where address.overlaps(other) {
                 report(
-                    at: path,
-                    "'\(path)' is '\(text)', and must be host:port, such as 127.0.0.1:8080")
-                continue
-            }
-            if address.port != 0, let other = seen.updateValue(path, forKey: address.description) {
-                report(at: path, "'\(path)' and '\(other)' are the same address, \(text)")
+                    SettingError(message: "'\(earlier)' and '\(key)' listen on the same address"),
+                    at: earlier, key)
             }
         }
-        if result.http == nil && result.https.address == nil {
+    }
+
+    private mutating func checkBuckets() {
+        if result.buckets.isEmpty, broken.isDisjoint(with: ["", "buckets"]) {
             report(
-                at: "listen",
-                "neither 'listen.http' nor 'listen.https.address' is set: nothing would be served")
+                SettingError(
+                    message:
+                        "no bucket: 'buckets: { NAME: { directory: { path: PATH } } }' is missing"),
+                at: "buckets")
         }
-        guard result.https.address != nil else {
-            // Said to be null, it switches TLS off.
-            let address = "listen.https.address"
-            if places["listen.https"] != nil, places[address] == nil,
-                result.overrides[address] == nil
+        for bucket in result.buckets {
+            let path = "buckets.\(bucket.name)"
+            guard broken.isDisjoint(with: ["", path]) else { continue }
+            if bucket.directory == nil,
+                broken.isDisjoint(with: [path + ".directory", path + ".directory.path"])
             {
-                report(at: "listen.https", "'listen.https.address' is missing")
-            }
-            return
-        }
-        let path = "listen.https"
-        switch (result.https.certificate, result.https.key) {
-        case (nil, _):
-            report(
-                at: path,
-                "'listen.https.certificate' is missing; 'self-signed' makes a throw-away one")
-        case (Configuration.HTTPS.selfSigned, nil): break
-        case (Configuration.HTTPS.selfSigned, _):
-            report(at: path, "'listen.https.key' has no use with a self-signed certificate")
-        case (_, nil): report(at: path, "'listen.https.key' is missing")
-        case (let certificate?, let key?):
-            for (path, file) in [("certificate", certificate), ("key", key)]
-            where !FileManager.default.isReadableFile(atPath: file) {
-                report(at: "listen.https.\(path)", "\(file) can't be read")
-            }
-        }
-    }
-
-    private mutating func checkRules(_ rules: String?, _ path: String) {
-        guard let rules, rules != "none" else { return }
-        report(
-            at: path,
-            "'rules' is '\(rules)': rule files are not supported by this version, and 'none' is the only value"
-        )
-    }
-
-    private mutating func validate(
-        _ bucket: Configuration.Bucket, _ directories: inout [String: String]
-    ) {
-        let path = "buckets.\(bucket.name)"
-        checkRules(bucket.rules, path + "/rules")
-        if bucket.rules == nil && result.rules == nil {
-            report(
-                at: path,
-                "bucket '\(bucket.name)' has no rules, so nothing may be served from it. "
-                    + "'rules: none' serves it, open to everybody who can reach the listeners: reading, writing and deleting"
-            )
-        }
-        if let directory = bucket.directory {
-            if let other = directories.updateValue(bucket.name, forKey: directory) {
                 report(
-                    at: path,
-                    "buckets '\(bucket.name)' and '\(other)' have the same directory, \(directory)")
+                    SettingError(
+                        message:
+                            "bucket '\(bucket.name)' has no store: 'directory: { path: PATH }' is missing"
+                    ),
+                    at: path)
             }
-        } else {
-            report(
-                at: path,
-                "bucket '\(bucket.name)' has no store: 'directory: { path: … }' is missing")
-        }
-        do throws(PathRules.PatternError) { _ = try bucket.pathRules() } catch {
-            report(at: path, "bucket '\(bucket.name)': \(error)")
+            if bucket.rules == nil, result.rules == nil,
+                broken.isDisjoint(with: ["rules", path + ".rules"])
+            {
+                report(
+                    SettingError(
+                        message:
+                            "bucket '\(bucket.name)' has no rules, so it is not served; 'rules: none' serves "
+                            + "it with everything open: whoever reaches the listeners can read, list, replace and "
+                            + "delete all of it"), at: path)
+            }
         }
     }
-}
 
-extension Configuration.Bucket {
-    /// The rules for names.
-    public func pathRules() throws(PathRules.PatternError) -> PathRules {
-        try PathRules(
-            allowed: allowedPaths, denied: deniedPaths,
-            maximumDepth: maximumDepth > 0 ? maximumDepth : nil,
-            refusesDiscouraged: refusesDiscouraged)
+    private mutating func checkDirectories() {
+        let places = result.buckets.compactMap { bucket in
+            bucket.directory.map { (bucket.name, Self.resolved($0)) }
+        }
+        for (index, (name, path)) in places.enumerated() {
+            for (other, otherPath) in places[..<index] {
+                let isInside = path.hasPrefix(otherPath + "/") || otherPath.hasPrefix(path + "/")
+                guard path == otherPath || isInside else { continue }
+                let relation =
+                    path == otherPath
+                    ? "have the same directory" : "have directories inside each other"
+                report(
+                    SettingError(message: "buckets '\(other)' and '\(name)' \(relation)"),
+                    at: "buckets.\(other).directory.path", "buckets.\(name).directory.path")
+            }
+        }
+    }
+
+    /// The path without symbolic links, as far as it exists.
+    private static func resolved(_ path: String) -> String {
+        var head = path
+        var tail = ""
+        while head != "/" {
+            if let real = realpath(head, nil) {
+                defer { free(real) }
+                return FilePath.normalized(String(cString: real) + tail)
+            }
+            tail = String(head[head.lastIndex(of: "/")!...]) + tail
+            head = FilePath.directory(of: head)
+        }
+        return FilePath.normalized(tail)
+    }
+
+    private mutating func checkLimits() {
+        let limits = result.limits
+        func order(_ small: String, _ smallValue: Int, _ large: String, _ largeValue: Int) {
+            guard smallValue > largeValue else { return }
+            let units = Units.bytes
+            report(
+                SettingError(
+                    message:
+                        "'limits.\(small)' (\(units.text(UInt64(smallValue)))) is larger than "
+                        + "'limits.\(large)' (\(units.text(UInt64(largeValue))))"),
+                at: "limits.\(small)", "limits.\(large)")
+        }
+        order("initialWindow", limits.initialWindow, "maximumWindow", limits.maximumWindow)
+        order("initialWindow", limits.initialWindow, "receiveBudget", limits.receiveBudget)
     }
 }

@@ -152,13 +152,9 @@ public struct NameError: Error, Sendable, Equatable, CustomStringConvertible {
     }
 }
 
-/// A bucket's name; see ``rule``.
+/// A bucket's name: 1–222 bytes of `a-z`, `0-9`, `-`, `_` and `.`, beginning and ending with a letter or digit.
 public struct BucketName: Sendable, Hashable, CustomStringConvertible {
     public let value: String
-
-    /// What a name must be, in words.
-    public static let rule =
-        "1 to 222 of a-z, 0-9, '-', '_' and '.', beginning and ending with a letter or digit"
 
     /// nil where the name is not one.
     public init?(_ value: String) {

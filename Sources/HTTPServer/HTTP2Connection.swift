@@ -185,15 +185,21 @@ final class HTTP2Connection: Engine {
     static let frameRoom = 16_384 + 9 + 256
 
     /// The answer is final; nothing more of the request is wanted (RFC 9113, section 8.1). A moment passes before the
-    /// peer is told, in which what was on its way already is checked and dropped: nghttp2 checks nothing that comes
-    /// for a stream which was reset.
+    /// peer is told, in which what still comes is checked and dropped: nghttp2 checks nothing that comes for a stream
+    /// which was reset, and some clients see no answer before they have sent a small body whole.
     private func answered(_ stream: ServerStream) {
-        if streams.count > context.limits.concurrentStreams / 2 {
-            reset(stream.id, NGHTTP2_NO_ERROR)
-        } else {
-            stream.answered = context.loop.now
-        }
+        stream.answered = context.loop.now
+        if streams.count > context.limits.concurrentStreams / 2 { dismiss(stream) }
     }
+
+    private func dismiss(_ stream: ServerStream) {
+        guard stream.answered != .max else { return }
+        stream.answered = .max
+        reset(stream.id, NGHTTP2_NO_ERROR)
+    }
+
+    /// DATA frames need their headers: nothing goes directly.
+    func transfer(to socket: Int32) -> DirectTransfer { .unsupported }
 
     func flushed() {
         if !sentStreams.isEmpty {
@@ -244,12 +250,12 @@ final class HTTP2Connection: Engine {
             connection?.markDirty()
             return
         }
-        if stream.answered != nil {
-            // Nothing more is granted to a body that nobody wants.
-            nghttp2_session_consume_connection(session, count)
-        } else {
-            nghttp2_session_consume(session, stream.id, count)
+        nghttp2_session_consume(session, stream.id, count)
+        if stream.answered == nil {
             grow(stream, count)
+        } else {
+            stream.unwanted += count
+            if stream.unwanted > context.limits.maximumWindow { dismiss(stream) }
         }
         connection?.markDirty()
     }
@@ -361,7 +367,7 @@ final class HTTP2Connection: Engine {
         if streams.isEmpty { return min(earliest, idleSince + limits.idleTimeout) }
         for stream in streams.values {
             earliest = min(earliest, stream.progressMark.time + limits.progressInterval)
-            if let answered = stream.answered {
+            if let answered = stream.answered, answered != .max {
                 earliest = min(earliest, answered + limits.unwantedBodyTimeout)
             }
         }
@@ -380,11 +386,10 @@ final class HTTP2Connection: Engine {
             return terminate(NGHTTP2_NO_ERROR)
         }
         for stream in streams.values {
-            guard let answered = stream.answered,
+            guard let answered = stream.answered, answered != .max,
                 answered + context.limits.unwantedBodyTimeout <= now
             else { continue }
-            stream.answered = nil
-            reset(stream.id, NGHTTP2_NO_ERROR)
+            dismiss(stream)
         }
         for stream in Array(streams.values)
         where stream.progressMark.time + context.limits.progressInterval <= now {

@@ -1,341 +1,238 @@
 import Foundation
+import HTTPServer
 import Testing
 
 @testable import Gateway
 
-/// Files, variables and flags that are wrong, each with the exact words that say so.
+/// What a right configuration comes to. ``ConfigurationErrorTests`` has the wrong ones.
 @Suite struct ConfigurationTests {
-    struct Bad: Sendable, CustomTestStringConvertible {
-        var yaml: String
-        var findings: [String]
+    private static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
+        .deletingLastPathComponent().deletingLastPathComponent()
 
-        /// `findings` begin after `FILE:` or, for the file as a whole, after `FILE`.
-        init(_ yaml: String, _ findings: String...) {
-            self.yaml = yaml
-            self.findings = findings
-        }
-
-        var testDescription: String { yaml }
+    @Test func everythingInConfigLoads() throws {
+        let directory = ConfigurationTests.root.appendingPathComponent("config")
+        let names = try FileManager.default.contentsOfDirectory(atPath: directory.path)
+        let files = names.filter { $0.hasSuffix(".yaml") }
+        #expect(files.contains("quickstart.yaml") && files.contains("reference.yaml"))
+        for file in files { _ = try Configuration.load(file: "\(directory.path)/\(file)") }
     }
 
-    private static let fine = "rules: none\nbuckets: { a: { directory: { path: d } } }\n"
-
-    static let notYAML = [
-        Bad("", ": error: the file is empty; config/quickstart.yaml is an example"),
-        Bad("# nothing\n", ": error: the file is empty; config/quickstart.yaml is an example"),
-        Bad("just words", ":1:1: error: the file must be a mapping of keys"),
-        Bad("- a\n- b\n", ":1:1: error: the file must be a mapping of keys"),
-        Bad("listen: [", ":2:1: error: did not find expected node content"),
-        Bad("a: 1\n\tb: 2\n", ":2:1: error: found a tab character that violates indentation"),
-        Bad("threads: 1\nthreads: 2\n", ":1:1: error: key given twice: threads"),
-        Bad(
-            "rules: none\nbuckets:\n  a: { directory: { path: d } }\n  a: { directory: { path: e } }\n",
-            ":3:3: error: key given twice: a"),
-        Bad("? [a]\n: 1\n" + fine, ":1:3: error: a key must be a string"),
-    ]
-
-    static let keys = [
-        Bad("thread: 2\n" + fine, ":1:1: error: unknown key 'thread'; did you mean 'threads'?"),
-        Bad(
-            "listen:\n  htpp: 127.0.0.1:1\n" + fine,
-            ":2:3: error: unknown key 'listen.htpp'; did you mean 'http'?"),
-        Bad(
-            "listen: { https: { adress: 127.0.0.1:1 } }\n" + fine,
-            ":1:20: error: unknown key 'listen.https.adress'; did you mean 'address'?",
-            ":1:11: error: 'listen.https.address' is missing"),
-        Bad(
-            "log: { colour: true }\n" + fine,
-            ":1:8: error: unknown key 'log.colour'; known here: access, format, level"),
-        Bad("bucket: {}\n" + fine, ":1:1: error: unknown key 'bucket'; did you mean 'buckets'?"),
-        Bad(
-            "rules: none\nbuckets:\n  a:\n    directory: { path: d }\n    path: x\n",
-            ":5:5: error: unknown key 'path'; did you mean 'paths'?"),
-        Bad(
-            "rules: none\nbuckets: { a: { gcs: { bucket: b } } }\n",
-            ":2:17: error: 'gcs' buckets are not served by this version; 'directory' is",
-            ":2:12: error: bucket 'a' has no store: 'directory: { path: … }' is missing"),
-        // Everything is reported, not only the first.
-        Bad(
-            "thread: 2\nlimits: { conections: 1 }\n" + fine,
-            ":1:1: error: unknown key 'thread'; did you mean 'threads'?",
-            ":2:11: error: unknown key 'limits.conections'; did you mean 'connections'?"),
-    ]
-
-    static let types = [
-        Bad("threads: [1]\n" + fine, ":1:10: error: 'threads' is a list, and must be 0 to 256"),
-        Bad("threads: {}\n" + fine, ":1:10: error: 'threads' is a mapping, and must be 0 to 256"),
-        Bad(
-            "threads: two\n" + fine, ":1:10: error: 'threads' is 'two', and must be a whole number"),
-        Bad(
-            "threads: 1.5\n" + fine, ":1:10: error: 'threads' is '1.5', and must be a whole number"),
-        Bad("threads:\n" + fine, ":1:9: error: 'threads' is '', and must be a whole number"),
-        Bad("threads: 257\n" + fine, ":1:10: error: 'threads' is 257, and may be 0 to 256"),
-        Bad("listen: 8080\n" + fine, ":1:9: error: 'listen' must be a mapping of keys"),
-        Bad("listen: [a]\n" + fine, ":1:9: error: 'listen' must be a mapping of keys"),
-        Bad(
-            "listen: { http: { port: 1 } }\n" + fine,
-            ":1:17: error: 'listen.http' is a mapping, and must be host:port or null"),
-        Bad(
-            "log: { access: yes }\n" + fine,
-            ":1:16: error: 'log.access' is 'yes', and may be true or false"),
-        Bad(
-            "log: { format: xml }\n" + fine,
-            ":1:16: error: 'log.format' is 'xml', and may be one of auto, text, json"),
-        Bad(
-            "limits: { headerBytes: 32kb }\n" + fine,
-            ":1:24: error: 'limits.headerBytes' is '32kb', and must be a number of bytes such as 4096, 32KiB or 8MiB"
-        ),
-        Bad(
-            "limits: { headerBytes: 1 }\n" + fine,
-            ":1:24: error: 'limits.headerBytes' is 1, and may be 1KiB to 1MiB"),
-        Bad(
-            "limits: { idleTimeout: 10 }\n" + fine,
-            ":1:24: error: 'limits.idleTimeout' is '10', and must be a duration such as 500ms, 10s or 2m"
-        ),
-        Bad(
-            "limits: { idleTimeout: 0s }\n" + fine,
-            ":1:24: error: 'limits.idleTimeout' is 0s, and may be 10ms to 24h"),
-        Bad(
-            "cors: { origins: https://app.example }\n" + fine,
-            ":1:18: error: 'cors.origins' must be a list of origins such as https://app.example, or '*'"
-        ),
-        Bad(
-            "cors: { origins: [null] }\n" + fine,
-            ":1:19: error: 'cors.origins' must be a list of origins such as https://app.example, or '*'"
-        ),
-        Bad(
-            "cors: { origins: [app.example] }\n" + fine,
-            ":1:18: error: 'cors.origins' has 'app.example', and must be a list of origins such as https://app.example, or '*'"
-        ),
-        Bad(
-            "cors: { origins: ['https://app.example/'] }\n" + fine,
-            ":1:18: error: 'cors.origins' has 'https://app.example/', and must be a list of origins such as https://app.example, or '*'"
-        ),
-        Bad(
-            "cors: { exposedHeaders: [\"a\\nb\"] }\n" + fine,
-            ":1:25: error: 'cors.exposedHeaders' has 'a\nb', and must be a list of field names, or '*'"
-        ),
-        Bad("rules: none\nbuckets: []\n", ":2:10: error: 'buckets' must be a mapping of names"),
-        Bad(
-            "rules: none\nbuckets: { a: }\n",
-            ":2:15: error: bucket 'a' must be a mapping of keys"),
-        Bad(
-            "rules: none\nbuckets: { a: { directory: d } }\n",
-            ":2:28: error: 'directory' must be a mapping of keys",
-            ":2:12: error: bucket 'a' has no store: 'directory: { path: … }' is missing"),
-        Bad(
-            "rules: none\nbuckets: { A: { directory: { path: d } } }\n",
-            ":2:12: error: 'A' is no bucket name: 1 to 222 of a-z, 0-9, '-', '_' and '.', beginning and ending with a letter or digit"
-        ),
-    ]
-
-    static let wholes = [
-        Bad("rules: none\n", ": error: no bucket is configured: 'buckets' is missing or empty"),
-        Bad(
-            "rules: none\nbuckets:\n",
-            ": error: no bucket is configured: 'buckets' is missing or empty"
-        ),
-        Bad(
-            "buckets: { a: { directory: { path: d } } }\n",
-            ":1:12: error: bucket 'a' has no rules, so nothing may be served from it. 'rules: none' serves it, open to everybody who can reach the listeners: reading, writing and deleting"
-        ),
-        Bad(
-            "rules: storage.rules\nbuckets: { a: { directory: { path: d } } }\n",
-            ":1:8: error: 'rules' is 'storage.rules': rule files are not supported by this version, and 'none' is the only value"
-        ),
-        Bad(
-            "rules: none\nbuckets: { a: { rules: a.rules, directory: { path: d } } }\n",
-            ":2:24: error: 'rules' is 'a.rules': rule files are not supported by this version, and 'none' is the only value"
-        ),
-        Bad(
-            "listen: { http: null }\n" + fine,
-            ":1:1: error: neither 'listen.http' nor 'listen.https.address' is set: nothing would be served"
-        ),
-        Bad(
-            "listen: { http: 8080 }\n" + fine,
-            ":1:17: error: 'listen.http' is '8080', and must be host:port, such as 127.0.0.1:8080"),
-        Bad(
-            "listen: { http: 127.0.0.1:65536 }\n" + fine,
-            ":1:17: error: 'listen.http' is '127.0.0.1:65536', and must be host:port, such as 127.0.0.1:8080"
-        ),
-        Bad(
-            "listen: { http: 127.0.0.1:9090 }\n" + fine,
-            ": error: 'listen.operator' and 'listen.http' are the same address, 127.0.0.1:9090"),
-        Bad(
-            "listen: { https: { address: 127.0.0.1:1 } }\n" + fine,
-            ":1:11: error: 'listen.https.certificate' is missing; 'self-signed' makes a throw-away one"
-        ),
-        Bad(
-            "listen: { https: { address: 127.0.0.1:1, certificate: c } }\n" + fine,
-            ":1:11: error: 'listen.https.key' is missing"),
-        Bad(
-            "listen: { https: { address: 127.0.0.1:1, certificate: self-signed, key: k } }\n"
-                + fine,
-            ":1:11: error: 'listen.https.key' has no use with a self-signed certificate"),
-        Bad(
-            "limits: { initialWindow: 2MiB }\n" + fine,
-            ":1:26: error: 'limits.initialWindow' is larger than 'limits.maximumWindow'"),
-        Bad(
-            "rules: none\nbuckets:\n  a: { directory: { path: d } }\n  b: { directory: { path: ./d/ } }\n",
-            ":4:3: error: buckets 'b' and 'a' have the same directory, DIR/d"),
-        Bad(
-            "rules: none\nbuckets: { a: { directory: { path: d }, paths: { denied: [/x] } } }\n",
-            ":2:12: error: bucket 'a': pattern '/x': it has an empty segment, which no name has; begin and end without '/'"
-        ),
-    ]
-
-    @Test(arguments: notYAML + keys + types + wholes)
-    func refusesWithExactWords(_ bad: Bad) throws {
-        let folder = try Folder()
-        let file = try folder.write(bad.yaml)
-        let expected = bad.findings.map {
-            file + $0.replacingOccurrences(of: "DIR", with: folder.path)
-        }
-        #expect(findings(file) == expected)
-    }
-
-    @Test func refusesCertificatesThatCannotBeRead() throws {
-        let folder = try Folder()
-        let file = try folder.write(
-            "listen:\n  https:\n    address: 127.0.0.1:1\n    certificate: c.pem\n    key: ../k.pem\n"
-                + Self.fine)
-        let parent = URL(filePath: folder.path).deletingLastPathComponent().path
+    @Test func theReferenceIsWhatTheTableSays() throws {
+        let file = ConfigurationTests.root.appendingPathComponent("config/reference.yaml")
+        let text = try String(contentsOf: file, encoding: .utf8)
         #expect(
-            findings(file) == [
-                "\(file):4:18: error: \(folder.path)/c.pem can't be read",
-                "\(file):5:10: error: \(parent)/k.pem can't be read",
-            ])
+            text == Configuration.reference(),
+            "run: sluice check --reference > config/reference.yaml")
+        for setting in Configuration.settings {
+            let key = setting.path.split(separator: ".").last!
+            #expect(text.contains("\(key): \(setting.print(Configuration()))\n"), "\(setting.path)")
+        }
     }
 
-    @Test func refusesFilesThatCannotBeRead() throws {
-        let folder = try Folder()
+    @Test func theReferenceChangesNoDefault() throws {
+        let file = ConfigurationTests.root.appendingPathComponent("config/reference.yaml")
+        let loaded = try Configuration.load(file: file.path)
+        for setting in Configuration.settings {
+            #expect(setting.print(loaded) == setting.print(Configuration()), "\(setting.path)")
+        }
+    }
+
+    @Test func everyLimitOfTheServerIsAKey() {
+        let limits = Mirror(reflecting: ServerLimits()).children.compactMap(\.label)
+        let keys = Configuration.settings.map(\.path).filter { $0.hasPrefix("limits.") }
+        #expect(Set(limits.map { "limits.\($0)" }) == Set(keys))
+        #expect(Set(Configuration.settings.map(\.path)).count == Configuration.settings.count)
+    }
+
+    @Test func theQuickstartServesOneBucketOnLoopback() throws {
+        let root = ConfigurationTests.root
+        let file = root.appendingPathComponent("config/quickstart.yaml").path
+        let configuration = try Configuration.load(file: file)
+        #expect(configuration.http == "127.0.0.1:8080")
+        #expect(configuration.operatorAddress == "127.0.0.1:9090")
+        #expect(configuration.buckets.map(\.name) == ["photos"])
+        #expect(configuration.buckets[0].directory == root.path + "/data/photos")
+        #expect(configuration.loopCount >= 1)
+    }
+
+    @Test func aFileSetsEverything() throws {
+        let file = try ConfigurationFile(
+            """
+            listen:
+              http: null
+              https: { address: "[::1]:8443", certificate: self-signed }
+              operator: 127.0.0.1:9090
+            threads: 2
+            log: { level: debug, format: json, access: false }
+            cors: { origins: [https://app.example], maximumAge: 10m }
+            limits: { idleTimeout: 1500ms, receiveBudget: 16MiB, headerBytes: 2048 }
+            buckets:
+              b.two:
+                rules: none
+                directory: { path: /srv/two }
+              one:
+                rules: none
+                directory: { path: data/../one }
+                maximumObjectSize: 5GiB
+                paths: { allowed: ["images/**"], denied: [], maximumDepth: 3, refuseDiscouraged: true }
+            """)
+        let configuration = try file.load()
+        #expect(configuration.http == nil)
+        #expect(configuration.https.address == "[::1]:8443")
+        #expect(configuration.https.certificate == Configuration.HTTPS.selfSigned)
+        #expect(configuration.loopCount == 2)
+        #expect(configuration.logLevel == "debug" && configuration.logFormat == "json")
+        #expect(!configuration.logsAccess)
+        #expect(configuration.corsOrigins == ["https://app.example"])
+        #expect(configuration.corsMaximumAge == 600_000_000_000)
+        #expect(configuration.limits.idleTimeout == 1_500_000_000)
+        #expect(configuration.limits.receiveBudget == 16 << 20)
+        #expect(configuration.limits.headerBytes == 2048)
+        #expect(configuration.buckets.map(\.name) == ["b.two", "one"])
+        let one = configuration.buckets[1]
+        #expect(one.directory == file.directory + "/one")
+        #expect(one.maximumObjectSize == 5 << 30)
         #expect(
-            findings(folder.path + "/none.yaml") == [
-                "\(folder.path)/none.yaml: error: there is no such file"
-            ])
-        #expect(findings(folder.path) == ["\(folder.path): error: is a directory"])
-        let file = try folder.write("")
-        try Data([0x61, 0x3a, 0xff]).write(to: URL(filePath: file))
-        #expect(findings(file) == ["\(file): error: is not valid UTF-8"])
+            one.allowedPaths == ["images/**"] && one.maximumDepth == 3 && one.refusesDiscouraged)
     }
 
-    // MARK: Overrides
-
-    @Test func environmentOverridesTheFileAndFlagsBoth() throws {
-        let folder = try Folder()
-        defer { withExtendedLifetime(folder) {} }
-        let file = try folder.write("threads: 1\nlog: { level: error }\n" + Self.fine)
+    @Test func flagsWinOverVariablesAndThoseOverTheFile() throws {
+        let file = try ConfigurationFile("threads: 1\nfileThreads: 1\n" + ConfigurationFile.minimal)
         let configuration = try Configuration.load(
-            file: file,
+            file: file.path,
             environment: [
-                "SLUICE_THREADS": "2", "SLUICE_LISTEN_HTTPS_ADDRESS": "127.0.0.1:8443",
-                "SLUICE_LISTEN_HTTPS_CERTIFICATE": "self-signed",
-                "SLUICE_CORS_ORIGINS": "*, http://a",
-                "SLUICE_CONFIG": "ignored", "OTHER": "x",
+                "SLUICE_THREADS": "2", "SLUICE_FILETHREADS": "2", "SLUICE_LIMITS_IDLETIMEOUT": "5s",
+                "SLUICE_BUCKETS_PHOTOS_DIRECTORY_PATH": "elsewhere",
+                "SLUICE_CORS_ORIGINS": "https://a.example , https://b.example",
+                "SLUICE_LISTEN_OPERATOR": "null", "SLUICE_LOG_LEVEL": "", "THREADS": "x",
             ],
             flags: [
                 .init(path: "threads", value: "3", source: "--threads"),
-                .init(path: "listen.operator", value: "null", source: "--set listen.operator"),
-            ])
+                .init(path: "buckets.my.own.directory.path", value: "/own", source: "--set"),
+            ], directory: "/work")
         #expect(configuration.threads == 3)
-        #expect(configuration.logLevel == "error")
-        #expect(configuration.https.address == "127.0.0.1:8443")
-        #expect(configuration.corsOrigins == ["*", "http://a"])
+        #expect(configuration.fileThreads == 2)
+        #expect(configuration.limits.idleTimeout == 5_000_000_000)
+        #expect(configuration.corsOrigins == ["https://a.example", "https://b.example"])
         #expect(configuration.operatorAddress == nil)
-        #expect(configuration.overrides["threads"] == "--threads")
-        #expect(configuration.yaml().contains("threads: 3  # from --threads\n"))
+        #expect(configuration.logLevel == "info")
+        #expect(configuration.buckets.map(\.name) == ["my.own", "photos"])
+        #expect(configuration.buckets.map(\.directory) == ["/own", "/work/elsewhere"])
+        let yaml = configuration.yaml()
+        #expect(yaml.contains("\nthreads: 3  # from --threads\n"))
+        #expect(yaml.contains("idleTimeout: 5s  # from SLUICE_LIMITS_IDLETIMEOUT\n"))
         #expect(
-            configuration.yaml().contains(
-                "address: \"127.0.0.1:8443\"  # from SLUICE_LISTEN_HTTPS_ADDRESS\n"))
+            yaml.contains("path: /work/elsewhere  # from SLUICE_BUCKETS_PHOTOS_DIRECTORY_PATH\n"))
+        #expect(!yaml.contains("log:  #") && yaml.contains("level: info\n"))
     }
 
-    @Test func refusesOverridesAtTheirSource() throws {
-        let folder = try Folder()
-        defer { withExtendedLifetime(folder) {} }
-        let file = try folder.write(Self.fine)
-        #expect(
-            findings(
-                file,
-                environment: [
-                    "SLUICE_THREDS": "1", "SLUICE_THREADS": "many",
-                    "SLUICE_LIMITS_INITIALWINDOW": "16MiB",
-                ],
-                flags: [.init(path: "log.levl", value: "info", source: "--set log.levl")])
-                == [
-                    "SLUICE_THREADS: error: 'threads' is 'many', and must be a whole number",
-                    "SLUICE_THREDS: error: unknown key 'SLUICE_THREDS'; did you mean 'SLUICE_THREADS'?",
-                    "--set log.levl: error: unknown key 'log.levl'; did you mean 'log.level'?",
-                    "SLUICE_LIMITS_INITIALWINDOW: error: 'limits.initialWindow' is larger than 'limits.maximumWindow'",
-                ])
+    /// Kubernetes sets these in every pod beside a service called `sluice`.
+    @Test func serviceLinksAreNoOverrides() throws {
+        let environment = [
+            "SLUICE_PORT": "tcp://10.0.0.1:80", "SLUICE_PORT_80_TCP": "tcp://10.0.0.1:80",
+            "SLUICE_PORT_80_TCP_ADDR": "10.0.0.1", "SLUICE_SERVICE_HOST": "10.0.0.1",
+            "SLUICE_SERVICE_PORT": "80", "SLUICE_SERVICE_PORT_HTTP": "80",
+            "SLUICE_CONFIG": "sluice.yaml",
+        ]
+        let file = try ConfigurationFile(ConfigurationFile.minimal)
+        _ = try Configuration.load(file: file.path, environment: environment)
     }
 
-    /// They appear in every container beside a Service named `sluice`.
-    @Test func ignoresWhatKubernetesSetsForAService() throws {
-        let folder = try Folder()
-        defer { withExtendedLifetime(folder) {} }
-        let file = try folder.write(Self.fine)
-        #expect(
-            findings(
-                file,
-                environment: [
-                    "SLUICE_SERVICE_HOST": "10.0.0.1", "SLUICE_SERVICE_PORT_HTTP": "80",
-                    "SLUICE_PORT": "tcp://10.0.0.1:80", "SLUICE_PORT_80_TCP_ADDR": "10.0.0.1",
-                ]) == [])
-        let names = Configuration.settings.map { Configuration.variable($0.path) }
-        #expect(Set(names).count == names.count)
-        #expect(!names.contains { $0.hasPrefix("SLUICE_PORT") || $0.hasPrefix("SLUICE_SERVICE") })
+    @Test func whatIsPrintedLoadsAgainAsTheSame() throws {
+        let file = try ConfigurationFile(
+            """
+            rules: none
+            limits: { idleTimeout: 90s, receiveBudget: 1000000 }
+            cors: { origins: ["*"] }
+            buckets:
+              1.5: { directory: { path: "odd: #'\\" name\\\\" } }
+              photos: { directory: { path: "-1" }, paths: { denied: ["**/*.tmp", "a b"] } }
+            """)
+        let first = try file.load()
+        #expect(first.buckets[0].directory == file.directory + "/odd: #'\" name\\")
+        let again = try ConfigurationFile(first.yaml()).load()
+        #expect(again.yaml() == first.yaml())
+        #expect(again.buckets == first.buckets && again.limits == first.limits)
     }
 
-    @Test func aNullAddressSwitchesTLSOff() throws {
-        let https = "listen: { https: { address: 127.0.0.1:1, certificate: c, key: k } }\n"
-        let folder = try Folder()
-        defer { withExtendedLifetime(folder) {} }
-        let file = try folder.write(https + Self.fine)
-        let off = Configuration.Override(
-            path: "listen.https.address", value: "null", source: "--set listen.https.address")
-        #expect(findings(file, flags: [off]) == [])
+    @Test(
+        arguments: [
+            ("0", 0), ("1", 1), ("4096", 4096), ("32KiB", 32768), ("8MiB", 8 << 20), ("7B", 7),
+            ("18446744073709551615", UInt64.max), ("16777215TiB", 16_777_215 << 40),
+        ] as [(String, UInt64)])
+    func bytes(_ text: String, _ value: UInt64) {
+        #expect(Units.bytes.value(text) == value)
+        #expect(Units.bytes.value(Units.bytes.text(value)) == value)
     }
 
-    // MARK: Paths
-
-    @Test func pathsAreRelativeToTheFile() throws {
-        let folder = try Folder()
-        let file = try folder.write(
-            "rules: none\nbuckets:\n  a: { directory: { path: ../x } }\n  b: { directory: { path: /y/./z/ } }\n"
-        )
-        let parent = URL(filePath: folder.path).deletingLastPathComponent().path
-        let buckets = try Configuration.load(file: file).buckets
-        #expect(buckets.map(\.directory) == ["\(parent)/x", "/y/z"])
+    @Test(arguments: [
+        "", "KiB", "1 KiB", "1kb", "1K", "-1", "1.5MiB", "16777216TiB", "１KiB", "1KiBx",
+    ])
+    func notBytes(_ text: String) {
+        #expect(Units.bytes.value(text) == nil)
     }
 
-    private func findings(
-        _ file: String, environment: [String: String] = [:], flags: [Configuration.Override] = []
-    ) -> [String] {
-        do throws(ConfigurationError) {
-            _ = try Configuration.load(file: file, environment: environment, flags: flags)
-            return []
-        } catch {
-            return error.findings
-        }
+    @Test(
+        arguments: [
+            ("500ms", 500_000_000), ("10s", 10_000_000_000), ("2m", 120_000_000_000),
+            ("24h", 86_400_000_000_000), ("0s", 0), ("0", 0), ("1500ms", 1_500_000_000),
+        ] as [(String, UInt64)])
+    func durations(_ text: String, _ value: UInt64) {
+        #expect(Units.durations.value(text) == value)
+        #expect(Units.durations.value(Units.durations.text(value)) == value)
+    }
+
+    @Test(arguments: ["", "10", "s", "1d", "1.5s", "-1s", "10 s", "1m30s"])
+    func notDurations(_ text: String) {
+        #expect(Units.durations.value(text) == nil)
+    }
+
+    @Test(arguments: [
+        ("127.0.0.1:80", "127.0.0.1:80", true), ("127.0.0.1:80", "0.0.0.0:80", true),
+        ("[::]:80", "10.0.0.1:80", true), ("localhost:80", "127.0.0.1:80", true),
+        ("127.0.0.1:80", "127.0.0.1:81", false), ("127.0.0.1:80", "127.0.0.2:80", false),
+        ("127.0.0.1:0", "127.0.0.1:0", false),
+    ])
+    func overlaps(_ first: String, _ second: String, _ expected: Bool) throws {
+        let (a, b) = (try #require(ListenAddress(first)), try #require(ListenAddress(second)))
+        #expect(a.overlaps(b) == expected && b.overlaps(a) == expected)
+    }
+
+    @Test(arguments: [
+        "", ":80", "host", "host:", "host:65536", "::1:80", "[]:80", "[a]:80", "a b:80", "a/b:80",
+        "h:+1",
+    ])
+    func notAddresses(_ text: String) {
+        #expect(ListenAddress(text) == nil)
+    }
+
+    @Test func nearestSpelling() {
+        let keys = ["threads", "rules", "listen", "buckets"]
+        #expect(Spelling.nearest(to: "thraeds", among: keys) == "threads")
+        #expect(Spelling.nearest(to: "Rule", among: keys) == "rules")
+        #expect(Spelling.nearest(to: "zzz", among: keys) == nil)
+        #expect(Spelling.distance("kitten", "sitting") == 3)
+        #expect(Spelling.distance("ab", "ba") == 1)
     }
 }
 
-/// A folder that goes with the test.
-final class Folder {
-    let path: String
+/// A configuration file in a directory of its own, removed with it.
+final class ConfigurationFile {
+    /// The least that can be served.
+    static let minimal = "rules: none\nbuckets: { photos: { directory: { path: photos } } }\n"
+    let directory: String
+    var path: String { directory + "/sluice.yaml" }
 
-    init() throws {
-        let url = FileManager.default.temporaryDirectory.appending(path: "sluice-\(UUID())")
-        try FileManager.default.createDirectory(at: url, withIntermediateDirectories: true)
-        path = url.standardizedFileURL.path
+    convenience init(_ text: String) throws { try self.init(bytes: Array(text.utf8)) }
+
+    init(bytes: [UInt8]) throws {
+        directory = NSTemporaryDirectory() + "sluice-\(UUID().uuidString)"
+        try FileManager.default.createDirectory(
+            atPath: directory, withIntermediateDirectories: false)
+        try Data(bytes).write(to: URL(fileURLWithPath: path))
     }
 
-    deinit { try? FileManager.default.removeItem(atPath: path) }
+    func load() throws(ConfigurationError) -> Configuration { try Configuration.load(file: path) }
 
-    /// Writes `sluice.yaml`; returns its path.
-    func write(_ text: String) throws -> String {
-        let file = path + "/sluice.yaml"
-        try text.write(toFile: file, atomically: false, encoding: .utf8)
-        return file
-    }
+    deinit { try? FileManager.default.removeItem(atPath: directory) }
 }

@@ -180,6 +180,11 @@ class Peer:
                 return got
             assert got.type != GOAWAY, f"GOAWAY {got.code}"
 
+    def until_goaway(self):
+        while (got := self.take()).type != GOAWAY:
+            pass
+        return got
+
     def response(self, stream=1):
         """Reads the whole answer on `stream`."""
         status, fields, body, interim, trailers = None, [], b"", [], []

@@ -447,13 +447,20 @@ def test_6_9_2_initial_window_that_overflows_an_open_stream(connect, target):
     peer.stream_error(1, FLOW_CONTROL_ERROR)
 
 
-def test_6_9_1_client_overruns_the_streams_window(peer, target):
-    # The answer is out, so nothing more is granted to the body.
+def test_6_9_1_a_body_after_an_early_answer_is_taken_for_a_while(peer, target):
     peer.request(path=target.path, end=False)
     peer.response()
-    for _ in range(peer.settings.get(INITIAL_WINDOW_SIZE, 65535) // 16384 + 1):
+    window = peer.settings[INITIAL_WINDOW_SIZE]
+    for _ in range(64):
         peer.send(DATA, 0, 1, bytes(16384))
-    peer.stream_error(1, FLOW_CONTROL_ERROR)
+        window -= 16384
+        while window < 16384:
+            got = peer.until(lambda f: f.stream == 1)
+            assert got.type == WINDOW_UPDATE
+            window += int.from_bytes(got.payload, "big")
+    peer.send(DATA, 0, 1, b"one byte too many"[:1])
+    assert peer.until(lambda f: f.type == RST_STREAM).code == 0
+    peer.alive()
 
 
 # 6.10 CONTINUATION
