@@ -20,7 +20,7 @@ test: libraries test-tools .venv/installed
 	.venv/bin/pytest -q Tests/System
 
 lint:
-	swift format lint --strict --recursive Package.swift Sources Tests Benchmarks
+	swift format lint --strict --recursive Package.swift Sources Tests Benchmarks Fuzz
 
 bench: libraries
 	Benchmarks/run

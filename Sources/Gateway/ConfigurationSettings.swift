@@ -13,12 +13,12 @@ public struct Setting<Root: Sendable>: Sendable {
 
     /// - Parameters:
     ///   - parse: Reads a value of `type`.
-    ///   - print: Writes it as YAML.
+    ///   - text: Writes it as YAML.
     private init<Value>(
         _ path: String, _ type: String, _ field: WritableKeyPath<Root, Value> & Sendable,
         _ meaning: String,
         parse: @escaping @Sendable (ConfigurationInput) throws(SettingError) -> Value,
-        print: @escaping @Sendable (Value) -> String
+        print text: @escaping @Sendable (Value) -> String
     ) {
         self.path = path
         self.type = type
@@ -26,7 +26,7 @@ public struct Setting<Root: Sendable>: Sendable {
         read = { (root, input) throws(SettingError) in
             root[keyPath: field] = try parse(input)
         }
-        self.print = { print($0[keyPath: field]) }
+        self.print = { text($0[keyPath: field]) }
     }
 }
 

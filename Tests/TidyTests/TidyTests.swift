@@ -22,7 +22,8 @@ import Testing
 
     // MARK: Imports
 
-    /// What each target may import besides Glibc and Synchronization. A target stands below those it imports.
+    /// What each target may import besides Glibc and Synchronization. A target imports only those above it; Foundation
+    /// is for the program alone.
     private static let mayImport: [(target: String, modules: Set<String>)] = [
         ("EventLoop", ["CLinux"]),
         ("OpenSSL", ["COpenSSL"]),
@@ -45,11 +46,6 @@ import Testing
         ),
     ]
 
-    /// The only library files with Foundation: what they do runs once, at start.
-    private static let mayUseFoundation: Set<String> = [
-        "Sources/Gateway/ConfigurationReader.swift", "Sources/Gateway/ConfigurationSettings.swift",
-    ]
-
     @Test func importsFollowTheTable() {
         var wrong: [String] = []
         for file in sources {
@@ -59,16 +55,10 @@ import Testing
             }
             for module in file.imports
             where !rule.modules.contains(module) && !["Glibc", "Synchronization"].contains(module) {
-                if module == "Foundation" && Self.mayUseFoundation.contains(file.path) { continue }
                 wrong.append("\(file.path) imports \(module)")
             }
         }
         #expect(wrong.isEmpty, report(wrong))
-    }
-
-    @Test func foundationIsListedOnlyWhereItIsImported() {
-        let importing = libraries.filter { $0.imports.contains("Foundation") }.map(\.path)
-        #expect(Set(importing) == Self.mayUseFoundation)
     }
 
     @Test func importsFormADAG() {
