@@ -75,8 +75,22 @@ let package = Package(
                 "Gateway", "HTTPServer", "Buckets", "EventLoop", "OpenSSL",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
+                .product(name: "Yams", package: "Yams"),
             ],
             swiftSettings: strict),
         .testTarget(name: "TidyTests", swiftSettings: strict),
     ]
 )
+
+// `Fuzz/run` builds the fuzzers, which need sanitizers on every target, into a folder of their own.
+if Context.environment["SLUICE_FUZZ"] != nil {
+    package.targets += [
+        .systemLibrary(name: "CLibFuzzer", path: "Fuzz/CLibFuzzer"),
+        .executableTarget(
+            name: "Fuzz",
+            dependencies: ["CLibFuzzer", "Gateway", "HTTPServer", "Buckets", "EventLoop"],
+            path: "Fuzz/Sources", swiftSettings: strict,
+            // gold, the default, fails on the sanitizers.
+            linkerSettings: [.unsafeFlags(["-use-ld=lld"])]),
+    ]
+}

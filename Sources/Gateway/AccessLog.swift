@@ -84,7 +84,7 @@ public struct AccessLog: RequestObserver {
         line.byte(UInt8(ascii: " "))
         start = line.count
         line.address(record.peer)
-        line.pad(from: start, to: 16)
+        line.pad(from: start, to: 21)
         line.byte(UInt8(ascii: " "))
         start = line.count
         line.raw(record.version.label)

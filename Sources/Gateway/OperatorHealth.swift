@@ -27,7 +27,6 @@ public final class Health: Sendable {
     }
 
     private struct Entry {
-        let id: Int
         let name: String
         let check: Check
         var failure: String?
@@ -37,13 +36,8 @@ public final class Health: Sendable {
     private struct State {
         var entries: [Entry] = []
         var waiters: [Int: CheckedContinuation<Void, Never>] = [:]
-        var nextId = 0
+        var nextWaiter = 0
         var isDraining = false
-
-        mutating func id() -> Int {
-            nextId += 1
-            return nextId
-        }
     }
 
     /// Nanoseconds a result stands.
@@ -70,16 +64,7 @@ public final class Health: Sendable {
 
     /// Adds a check, for example `health.add("bucket photos") { try await driver.checkHealth() }`.
     public func add(_ name: String, _ check: @escaping Check) {
-        state.withLock { $0.entries.append(Entry(id: $0.id(), name: name, check: check)) }
-    }
-
-    /// Forgets all checks of this name; one that runs is left to end on its own.
-    public func remove(_ name: String) {
-        let resumed = state.withLock { state in
-            state.entries.removeAll { $0.name == name }
-            return hasPending(state, now()) ? [] : takeWaiters(&state)
-        }
-        for waiter in resumed { waiter.resume() }
+        state.withLock { $0.entries.append(Entry(name: name, check: check)) }
     }
 
     /// Adds a check that `loop` still takes turns.
@@ -96,7 +81,7 @@ public final class Health: Sendable {
     /// Runs the checks whose results are too old, and reports.
     public func report() async -> Report {
         let due = begin()
-        for entry in due { start(entry) }
+        for index in due { start(index) }
         await wait()
         let end = now()
         return state.withLock { state in
@@ -113,37 +98,35 @@ public final class Health: Sendable {
         }
     }
 
-    /// Marks the checks that are due as running and returns them.
-    private func begin() -> [Entry] {
+    /// Marks the checks that are due as running and returns their places.
+    private func begin() -> [Int] {
         let now = now()
         return state.withLock { state in
-            var due: [Entry] = []
-            for index in state.entries.indices where state.entries[index].runningSince == nil {
-                let checked = state.entries[index].checked
-                if let checked, now &- checked < freshness { continue }
+            state.entries.indices.filter { index in
+                let entry = state.entries[index]
+                if entry.runningSince != nil { return false }
+                if let checked = entry.checked, now &- checked < freshness { return false }
                 state.entries[index].runningSince = now
-                due.append(state.entries[index])
+                return true
             }
-            return due
         }
     }
 
-    private func start(_ entry: Entry) {
+    private func start(_ index: Int) {
+        let check = state.withLock { $0.entries[index].check }
         Task(executorPreference: executor) { [self] in
             var failure: String?
-            do { try await entry.check() } catch { failure = "\(error)" }
-            finish(entry.id, failure)
+            do { try await check() } catch { failure = "\(error)" }
+            finish(index, failure)
         }
     }
 
-    private func finish(_ id: Int, _ failure: String?) {
+    private func finish(_ index: Int, _ failure: String?) {
         let now = now()
         let resumed = state.withLock { state in
-            if let index = state.entries.firstIndex(where: { $0.id == id }) {
-                state.entries[index].failure = failure
-                state.entries[index].checked = now
-                state.entries[index].runningSince = nil
-            }
+            state.entries[index].failure = failure
+            state.entries[index].checked = now
+            state.entries[index].runningSince = nil
             return hasPending(state, now) ? [] : takeWaiters(&state)
         }
         for waiter in resumed { waiter.resume() }
@@ -151,7 +134,10 @@ public final class Health: Sendable {
 
     /// Waits until no check is running that is not yet overdue, at most ``timeout``.
     private func wait() async {
-        let id = state.withLock { $0.id() }
+        let id = state.withLock { state in
+            state.nextWaiter += 1
+            return state.nextWaiter
+        }
         var alarm: Task<Void, any Error>?
         await withCheckedContinuation { waiter in
             let now = now()

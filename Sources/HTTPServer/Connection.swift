@@ -14,6 +14,8 @@ protocol Engine: StreamOwner {
     var waitingBytes: Int { get }
     /// Places what is to be sent next into `output`, nothing where there is nothing now.
     func produce(_ output: OutputBuffer)
+    /// Moves the next bytes of a body directly to the socket, in clear text; called where nothing was produced.
+    func transfer(to socket: Int32) -> DirectTransfer
     /// All that was produced was given to the kernel.
     func flushed()
     /// Whether nothing of the peer is heeded any more: what is queued is sent, then the connection ends.
@@ -236,9 +238,17 @@ final class Connection: EventHandler {
             let output = context.output
             output.reset()
             engine.produce(output)
-            guard output.count > 0 else { break }
-            send(output.bytes)
-            if isBlocked { return }
+            if output.count > 0 {
+                send(output.bytes)
+                if isBlocked { return }
+            } else {
+                let moved = isSecure ? .unsupported : engine.transfer(to: descriptor)
+                if moved == .socketWaits {
+                    writable = false
+                    return
+                }
+                guard case .bytes = moved else { break }
+            }
             engine.flushed()
             rounds += 1
             if rounds == 4 { return markDirty() }

@@ -198,6 +198,9 @@ final class HTTP2Connection: Engine {
         reset(stream.id, NGHTTP2_NO_ERROR)
     }
 
+    /// DATA frames need their headers: nothing goes directly.
+    func transfer(to socket: Int32) -> DirectTransfer { .unsupported }
+
     func flushed() {
         if !sentStreams.isEmpty {
             let done = sentStreams

@@ -37,6 +37,7 @@ struct Exposition {
         }
     }
 
+    /// Safety: a regular expression without captured state is never changed.
     nonisolated(unsafe) private static let sample =
         /[a-zA-Z_:][a-zA-Z0-9_:]*(\{[a-zA-Z_][a-zA-Z0-9_]*="([^"\\]|\\[\\"n])*"(,[a-zA-Z_][a-zA-Z0-9_]*="([^"\\]|\\[\\"n])*")*\})?/
 

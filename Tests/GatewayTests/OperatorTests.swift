@@ -101,18 +101,6 @@ private final class Clock: Sendable {
         while await !health.report().isReady { await Task.yield() }
     }
 
-    @Test func aRemovedCheckIsForgottenEvenWhileItRuns() async {
-        let health = health()
-        store.stick()
-        async let report = health.report()
-        while store.checks == 0 { await Task.yield() }
-        health.remove("store")
-        #expect(await report == Health.Report(results: [], isDraining: false))
-        health.add("other") {}
-        store.release()
-        #expect(await health.report().results == [.init(name: "other", failure: nil)])
-    }
-
     @Test func drainingIsNotReady() async {
         let health = health()
         health.beginDraining()

@@ -173,7 +173,13 @@ def test_made_you_reset_by_our_window(launch):
         for n in range(150):
             peer.request(2 * n + 1, b"PUT", b"/b/photos/o/flow", end=False)
             peer.send(frame(DATA, 0, 2 * n + 1, bytes(4000)))
-        assert peer.end() in (ENHANCE_YOUR_CALM, FLOW_CONTROL_ERROR)
+            found = peer.until(RST_STREAM, GOAWAY)
+            if found is None or found[0] == GOAWAY:
+                break
+            assert int.from_bytes(found[3]) == FLOW_CONTROL_ERROR
+        assert n >= 99
+        assert int.from_bytes(found[3][4:8]) == ENHANCE_YOUR_CALM
+        peer.end()
 
 
 def test_too_many_streams_before_the_settings_are_acknowledged(victim):
