@@ -71,9 +71,9 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
 public enum Socket {
     /// Binds and listens, close-on-exec and non-blocking; several listeners may share an address (`SO_REUSEPORT`).
     /// - Throws: ``SystemError``, for example where the address is in use or not of this host.
-    public static func listen(_ address: SocketAddress, backlog: Int32 = 4096) throws(SystemError)
-        -> Int32
-    {
+    public static func listen(
+        _ address: SocketAddress, sharing: Bool = true, backlog: Int32 = 4096
+    ) throws(SystemError) -> Int32 {
         let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
         let descriptor = try SystemError.check("socket") {
             socket(Int32(address.storage.ss_family), type, 0)
@@ -81,7 +81,7 @@ public enum Socket {
         do throws(SystemError) {
             var on: Int32 = 1
             setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, 4)
-            setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &on, 4)
+            if sharing { setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &on, 4) }
             try SystemError.check("bind \(address)") {
                 withAddress(address) { bind(descriptor, $0, address.length) }
             }
@@ -91,6 +91,12 @@ public enum Socket {
             Glibc.close(descriptor)
             throw error
         }
+    }
+
+    /// Finds out whether another process listens on the address: sockets that share a port would hide it.
+    /// - Throws: ``SystemError`` where the address is in use or not of this host.
+    public static func checkFree(_ address: SocketAddress) throws(SystemError) {
+        if address.port != 0 { close(try listen(address, sharing: false)) }
     }
 
     /// The address a descriptor is bound to; of use where port 0 was asked for.

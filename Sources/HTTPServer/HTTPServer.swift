@@ -42,6 +42,7 @@ public final class HTTPServer: Sendable {
         do throws(SystemError) {
             for listener in listeners {
                 var address = listener.address
+                try Socket.checkFree(address)
                 for worker in workers {
                     let descriptor = try Socket.listen(address)
                     sockets.append((descriptor, listener, worker))

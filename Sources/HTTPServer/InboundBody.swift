@@ -64,6 +64,7 @@ final class InboundBody {
     ) {
         if let failure { return completion(.failure(failure)) }
         receiver = .sink(sink, limit: limit, completion)
+        stream?.restartProgress()
         pump()
     }
 
@@ -91,6 +92,7 @@ final class InboundBody {
 
     private func pump() {
         isSinkBusy = false
+        stream?.restartProgress()
         var total = 0
         while waitingCount > 0 && !isSinkBusy {
             let piece = waiting[used.pieces]

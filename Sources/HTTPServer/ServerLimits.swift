@@ -3,7 +3,7 @@
 /// What happens at a limit is named with it: the HTTP/2 error code, or the HTTP/1.1 status, and the
 /// ``ServerStatistics`` counter of the same name goes up.
 public struct ServerLimits: Sendable, Equatable {
-    /// Connections per listener. Over it: a new connection is closed at once.
+    /// Connections of a loop, over all its listeners. Over it: a new connection is closed at once.
     public var connections = 8192
     /// Bytes of a header block, names and values and 32 for each field (RFC 9113, section 6.5.2). Over it: 431.
     public var headerBytes = 32 * 1024
