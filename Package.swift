@@ -7,7 +7,7 @@ let strict: [SwiftSetting] = [.swiftLanguageMode(.v6), .treatAllWarnings(as: .er
 let package = Package(
     name: "sluice",
     products: [
-        .executable(name: "sluice", targets: ["CLI"]),
+        .executable(name: "sluice", targets: ["CLI"])
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
@@ -53,7 +53,12 @@ let package = Package(
             name: "BucketBenchmark", dependencies: ["Buckets", "EventLoop"],
             path: "Benchmarks/Buckets", swiftSettings: strict),
         .testTarget(name: "EventLoopTests", dependencies: ["EventLoop"], swiftSettings: strict),
-        .testTarget(name: "HTTPServerTests", dependencies: ["HTTPServer"], swiftSettings: strict),
+        .systemLibrary(
+            name: "CHTTPParser", path: "Tests/CHTTPParser",
+            providers: [.apt(["libhttp-parser-dev"])]),
+        .testTarget(
+            name: "HTTPServerTests", dependencies: ["HTTPServer", "EventLoop", "CHTTPParser"],
+            swiftSettings: strict),
         .target(
             name: "BucketConformance", dependencies: ["Buckets", "EventLoop", "OpenSSL"],
             path: "Tests/BucketConformance", swiftSettings: strict),
@@ -65,8 +70,27 @@ let package = Package(
             dependencies: ["Buckets", "BucketConformance", "BucketStorm", "EventLoop", "OpenSSL"],
             swiftSettings: strict),
         .testTarget(
-            name: "GatewayTests", dependencies: ["Gateway", "HTTPServer", "Buckets", "EventLoop"],
+            name: "GatewayTests",
+            dependencies: [
+                "Gateway", "HTTPServer", "Buckets", "EventLoop", "OpenSSL",
+                .product(name: "Logging", package: "swift-log"),
+                .product(name: "CoreMetrics", package: "swift-metrics"),
+                .product(name: "Yams", package: "Yams"),
+            ],
             swiftSettings: strict),
         .testTarget(name: "TidyTests", swiftSettings: strict),
     ]
 )
+
+// `Fuzz/run` builds the fuzzers, which need sanitizers on every target, into a folder of their own.
+if Context.environment["SLUICE_FUZZ"] != nil {
+    package.targets += [
+        .systemLibrary(name: "CLibFuzzer", path: "Fuzz/CLibFuzzer"),
+        .executableTarget(
+            name: "Fuzz",
+            dependencies: ["CLibFuzzer", "Gateway", "HTTPServer", "Buckets", "EventLoop"],
+            path: "Fuzz/Sources", swiftSettings: strict,
+            // gold, the default, fails on the sanitizers.
+            linkerSettings: [.unsafeFlags(["-use-ld=lld"])]),
+    ]
+}

@@ -13,6 +13,7 @@ public struct BucketError: Error, Sendable, CustomStringConvertible {
         /// A fault of our own or of the data.
         case `internal`
     }
+    /// What went wrong, as far as a client may know.
     public var code: Code
     /// For the operator: names the cause, never shown to a client.
     public var cause: String

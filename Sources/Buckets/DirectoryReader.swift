@@ -81,7 +81,7 @@ private final class MemorySource: ByteSource {
 ///
 /// Safety: confined to its loop; a job on the pool touches only the descriptor and its own buffer, and carries the
 /// reference back to the loop.
-private final class FileSource: ByteSource, @unchecked Sendable {
+private final class FileSource: DirectSource, @unchecked Sendable {
     /// Bytes that the pool reads at a time.
     private static let chunk = 64 * 1024
     /// Files from this size on are closed by the pool: the last close of a removed file frees its blocks.
@@ -135,6 +135,23 @@ private final class FileSource: ByteSource, @unchecked Sendable {
         case .wouldWait:
             readElsewhere(min(count, FileSource.chunk))
             return .wait
+        }
+    }
+
+    func transfer(to socket: Int32, count: Int) throws -> DirectTransfer {
+        if let failure { throw failure }
+        if isClosed || !ready.isEmpty { return .unsupported }
+        if isRunning { return .sourceWaits }
+        let count = min(count, Int(clamping: end - position))
+        switch try File.send(descriptor, to: socket, count: count, at: position) {
+        case .bytes(0): throw BucketError(.internal, "a blob is shorter than its object's size")
+        case .bytes(let count):
+            position += UInt64(count)
+            return .bytes(count)
+        case .socketFull: return .socketWaits
+        case .wouldWait:
+            readElsewhere(min(count, FileSource.chunk))
+            return .sourceWaits
         }
     }
 

@@ -30,6 +30,7 @@ public struct AttributePatch: Sendable, Equatable {
         case remove
         case set(String)
     }
+    /// Each property that has a field of its own.
     public var contentType = Change.keep
     public var cacheControl = Change.keep
     public var contentDisposition = Change.keep

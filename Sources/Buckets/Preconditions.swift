@@ -2,7 +2,9 @@
 public struct Preconditions: Sendable, Equatable {
     /// Entity tags without quotes, or any.
     public enum Tags: Sendable, Equatable {
+        /// `*`: whatever there is.
         case any
+        /// One of these.
         case tags([String])
 
         func matches(_ etag: String) -> Bool {

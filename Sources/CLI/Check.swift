@@ -14,9 +14,16 @@ struct Check: ParsableCommand {
     @Argument(help: "The configuration file; --config or SLUICE_CONFIG otherwise.")
     var file: String?
 
+    @Flag(help: "Print config/reference.yaml instead: every key with its default and meaning.")
+    var reference = false
+
     @OptionGroup var options: ConfigurationOptions
 
     func run() throws {
+        if reference {
+            print(Configuration.reference(), terminator: "")
+            return
+        }
         let configuration = try options.load(file)
         do {
             _ = try configuration.credentials()

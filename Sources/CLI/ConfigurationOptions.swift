@@ -32,14 +32,20 @@ struct ConfigurationOptions: ParsableArguments {
 
     /// Reads the configuration; findings go to standard error, and the process ends with status 1.
     func load(_ argument: String? = nil) throws -> Configuration {
-        let file = try file(argument)
         do {
-            return try Configuration.load(
-                file: file, environment: ProcessInfo.processInfo.environment, flags: try flags())
+            return try read(argument)
         } catch let error as ConfigurationError {
             complain(error.description)
             throw ExitCode(1)
         }
+    }
+
+    /// Reads the configuration.
+    /// - Throws: ``ConfigurationError``, or ``ValidationError`` for a wrong flag.
+    func read(_ argument: String? = nil) throws -> Configuration {
+        try Configuration.load(
+            file: try file(argument), environment: ProcessInfo.processInfo.environment,
+            flags: try flags())
     }
 
     private func flags() throws -> [Configuration.Override] {

@@ -35,7 +35,7 @@ struct Serve: ParsableCommand {
         while true {
             let signal = signals.wait()
             if signal == SIGHUP {
-                if let fresh = try? options.load() { service.reload(fresh) }
+                service.reload { try options.read() }
             } else if isEnding {
                 service.abandon()
                 Glibc._exit(128 + signal)
@@ -71,11 +71,6 @@ private struct SignalSet {
 
 /// Everything that runs for one configuration, and what of it a reload can replace.
 private final class Service: Sendable {
-    private struct Reloadable {
-        var configuration: Configuration
-        var gateway: Gateway
-        var buckets: [String: DirectoryBucket]
-    }
     private let logger: Logger
     private let sink: LogSink
     private let server: HTTPServer
@@ -85,10 +80,14 @@ private final class Service: Sendable {
     private let health = Health()
     private let credentials: TLSCredentials?
     private let certificates: CertificateFiles?
-    private let reloadable: Mutex<Reloadable>
+    /// The configuration that everything was started with.
+    private let started: Configuration
+    private let buckets: [String: DirectoryBucket]
+    private let gateway: Mutex<Gateway>
 
     init(_ configuration: Configuration) throws {
         raiseDescriptorLimit()
+        started = configuration
         let format: LogFormat =
             switch configuration.logFormat {
             case "json": .json
@@ -112,10 +111,8 @@ private final class Service: Sendable {
         operatorServer = HTTPServer(loops: [loops[0]], limits: configuration.limits)
         credentials = try configuration.credentials().map(TLSCredentials.init)
         certificates = CertificateFiles(configuration)
-        let buckets = try Service.openBuckets(configuration, pool, keeping: [:])
-        let gateway = try Service.gateway(configuration, buckets, observer)
-        reloadable = Mutex(
-            Reloadable(configuration: configuration, gateway: gateway, buckets: buckets))
+        buckets = try Service.openBuckets(configuration, pool)
+        gateway = Mutex(try Service.gateway(configuration, buckets, observer))
         registry.addServer(server.statistics)
         registry.addLog(sink)
         registry.addProcess(build)
@@ -128,16 +125,16 @@ private final class Service: Sendable {
 
     private func listen(_ configuration: Configuration, _ endpoints: Operator) throws {
         let handler: RequestHandler = { [self] exchange in
-            await reloadable.withLock { $0.gateway }.respond(exchange)
+            await gateway.withLock { $0 }.respond(exchange)
         }
         var listeners: [ListenerConfiguration] = []
-        if let http = configuration.http.flatMap(SocketAddress.init) {
+        if let http = try resolved(configuration.http) {
             listeners.append(.init(address: http, handler: handler))
         }
-        if let https = configuration.https.address.flatMap(SocketAddress.init) {
+        if let https = try resolved(configuration.https.address) {
             listeners.append(.init(address: https, credentials: credentials, handler: handler))
         }
-        if let address = configuration.operatorAddress.flatMap(SocketAddress.init) {
+        if let address = try resolved(configuration.operatorAddress) {
             let bound = try operatorServer.start([
                 .init(address: address, handler: endpoints.handler)
             ])
@@ -161,15 +158,13 @@ private final class Service: Sendable {
     }
 
     private static func openBuckets(
-        _ configuration: Configuration, _ pool: BlockingPool,
-        keeping open: [String: DirectoryBucket]
+        _ configuration: Configuration, _ pool: BlockingPool
     ) throws -> [String: DirectoryBucket] {
         var buckets: [String: DirectoryBucket] = [:]
         for bucket in configuration.buckets {
             guard let path = bucket.directory else { continue }
-            buckets[bucket.name] =
-                try open[bucket.name]
-                ?? DirectoryBucket(path: path, pool: pool, readers: configuration.loopCount)
+            buckets[bucket.name] = try DirectoryBucket(
+                path: path, pool: pool, readers: configuration.loopCount)
         }
         return buckets
     }
@@ -200,32 +195,30 @@ private final class Service: Sendable {
 
     // MARK: Reload
 
-    /// Takes over what can change while serving: buckets' rules for names and sizes, CORS, certificates.
-    func reload(_ fresh: Configuration) {
+    /// Takes over what can change while serving: buckets' rules for names and sizes, CORS, certificates. Everything
+    /// stays as it is where the new configuration has findings or other buckets.
+    func reload(_ read: () throws -> Configuration) {
         reloadCertificates()
-        let current = reloadable.withLock { $0 }
-        let stores = { (configuration: Configuration) in
-            configuration.buckets.map { [$0.name, $0.directory ?? ""] }
-        }
-        let needsRestart =
-            stores(fresh) != stores(current.configuration)
-            || fresh.limits != current.configuration.limits
-            || fresh.http != current.configuration.http
-            || fresh.https != current.configuration.https
-            || fresh.operatorAddress != current.configuration.operatorAddress
-            || fresh.threads != current.configuration.threads
         do {
-            if stores(fresh) == stores(current.configuration) {
-                let gateway = try Service.gateway(fresh, current.buckets, observer)
-                reloadable.withLock {
-                    $0.gateway = gateway
-                    $0.configuration = fresh
-                }
+            let fresh = try read()
+            let stores = { (configuration: Configuration) in
+                configuration.buckets.map { [$0.name, $0.directory ?? ""] }
             }
+            guard stores(fresh) == stores(started) else {
+                return logger.error(
+                    "configuration not reloaded",
+                    metadata: ["cause": "other buckets or directories take a restart"])
+            }
+            let replacement = try Service.gateway(fresh, buckets, observer)
+            gateway.withLock { $0 = replacement }
             logger.info("configuration reloaded")
-            if needsRestart {
-                logger.warning(
-                    "listeners, threads, limits and the set of buckets change only with a restart")
+            let waiting = Configuration.settings.filter {
+                !$0.path.hasPrefix("cors.") && $0.path != "rules"
+                    && $0.print(fresh) != $0.print(started)
+            }
+            if !waiting.isEmpty {
+                let keys = waiting.map(\.path).joined(separator: ", ")
+                logger.warning("some changes take a restart", metadata: ["keys": "\(keys)"])
             }
         } catch {
             logger.error("configuration not reloaded", metadata: ["cause": "\(error)"])
@@ -262,7 +255,7 @@ private final class Service: Sendable {
         logger.info("draining")
         health.beginDraining()
         await server.drain()
-        for bucket in reloadable.withLock({ $0.buckets }).values { await bucket.close() }
+        for bucket in buckets.values { await bucket.close() }
         logger.info("drained")
         sink.close()
     }
@@ -314,6 +307,19 @@ private final class CertificateFiles: Sendable {
             inode: UInt(status.st_ino), size: Int(status.st_size), seconds: status.st_mtim.tv_sec,
             nanoseconds: status.st_mtim.tv_nsec)
     }
+}
+
+/// What the system makes of a listener's address; nil where it is switched off.
+private func resolved(_ address: String?) throws -> SocketAddress? {
+    guard let address else { return nil }
+    guard let resolved = SocketAddress(address) else { throw UnknownHost(address: address) }
+    return resolved
+}
+
+/// A listener's host that the system does not know.
+private struct UnknownHost: Error, CustomStringConvertible {
+    let address: String
+    var description: String { "\(address): the host is not known" }
 }
 
 /// Takes as many descriptors as the hard limit allows.

@@ -118,7 +118,8 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
             now = EventLoop.monotonicNow()
             for index in 0..<max(0, Int(count)) { dispatch(events[index]) }
             takeInbox()
-            timers.fire(until: now)
+            // Timers arm and disarm others, and themselves: the heap is not held while they run.
+            while let due = timers.takeDue(now) { due() }
             settle()
         }
         thread.store(0, ordering: .relaxed)
@@ -250,9 +251,10 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
 
     // MARK: Timers
 
-    /// Arms `timer` for `nanoseconds` from now, in place of what it was armed for.
+    /// Arms `timer` for `nanoseconds` from now, in place of what it was armed for. It fires in a later turn than this
+    /// one, also with 0.
     public func arm(_ timer: LoopTimer, after nanoseconds: UInt64) {
-        timers.set(timer, deadline: now &+ nanoseconds)
+        timers.set(timer, deadline: now &+ max(1, nanoseconds))
     }
 
     /// Disarms `timer`; nothing happens where it is not armed.

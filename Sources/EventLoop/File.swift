@@ -42,6 +42,44 @@ public enum File {
         throw SystemError("preadv2", outcome.1)
     }
 
+    /// What ``send(_:to:count:at:)`` came to.
+    public enum SendResult: Equatable, Sendable {
+        /// So many bytes went to the socket; 0 at the end of the file.
+        case bytes(Int)
+        /// The page cache does not hold the bytes: read them where waiting is allowed.
+        case wouldWait
+        /// The socket takes no more now.
+        case socketFull
+    }
+
+    /// Bytes of one call of ``send(_:to:count:at:)``, as far as the kernel is asked what it holds.
+    private static let sendWindow = 256 * 1024
+
+    /// Moves bytes that the page cache holds to a socket without copying them through this process. Only the first
+    /// and the last of them are looked for: read-ahead brings in what lies between.
+    /// - Throws: ``SystemError`` where the file can't be read or the socket has failed.
+    public static func send(
+        _ descriptor: Int32, to socket: Int32, count: Int, at offset: UInt64
+    ) throws(SystemError) -> SendResult {
+        let wanted = min(count, sendWindow)
+        for place in [offset, offset + UInt64(wanted) - 1] {
+            var byte: UInt8 = 0
+            if sluice_pread_nowait(descriptor, &byte, 1, off_t(place)) < 0 && errno == EAGAIN {
+                return .wouldWait
+            }
+        }
+        var place = off_t(offset)
+        while true {
+            let sent = sendfile(socket, descriptor, &place, wanted)
+            if sent >= 0 { return .bytes(sent) }
+            switch errno {
+            case EINTR: continue
+            case EAGAIN: return .socketFull
+            default: throw SystemError("sendfile", errno)
+            }
+        }
+    }
+
     /// Asks the kernel to begin writing `count` dirty bytes from `offset`, so that a later sync has less to wait for.
     public static func startWriteback(_ descriptor: Int32, from offset: UInt64, count: UInt64) {
         _ = sluice_start_writeback(descriptor, Int64(offset), Int64(count))

@@ -10,7 +10,7 @@ public final class LoopTimer {
     /// Whether the timer waits to fire.
     public var isArmed: Bool { index >= 0 }
 
-    fileprivate func callAsFunction() { fire() }
+    func callAsFunction() { fire() }
 }
 
 /// A binary heap of armed timers, earliest first; each timer knows its place, so removal is O(log n).
@@ -41,11 +41,11 @@ struct TimerHeap {
         siftDown(last.index)
     }
 
-    mutating func fire(until now: UInt64) {
-        while let first = heap.first, first.deadline <= now {
-            remove(first)
-            first()
-        }
+    /// Takes the earliest timer out where it is due.
+    mutating func takeDue(_ now: UInt64) -> LoopTimer? {
+        guard let first = heap.first, first.deadline <= now else { return nil }
+        remove(first)
+        return first
     }
 
     private mutating func siftUp(_ start: Int) {

@@ -28,3 +28,22 @@ public protocol ByteSource: AnyObject {
     /// Releases what the source holds; called once, at the end or when the receiver is gone.
     func close()
 }
+
+/// What became of a direct transfer.
+public enum DirectTransfer: Equatable, Sendable {
+    /// So many bytes went to the socket (at least one).
+    case bytes(Int)
+    /// The source has nothing now; what was given by ``ByteSource/whenReadable(_:)`` is called when it has.
+    case sourceWaits
+    /// The socket takes no more now.
+    case socketWaits
+    /// The bytes can't go directly: read them.
+    case unsupported
+}
+
+/// A source whose bytes the kernel can move to a socket by itself (sendfile(2)).
+public protocol DirectSource: ByteSource {
+    /// Moves at most `count` bytes to a connected, non-blocking socket in clear text.
+    /// - Throws: where the bytes can't be had, or the socket has failed.
+    func transfer(to socket: Int32, count: Int) throws -> DirectTransfer
+}

@@ -17,8 +17,7 @@ public struct AccessLog: RequestObserver {
         case .json: AccessLog.writeJSON(record, &line)
         case .text(let colour): AccessLog.writeText(record, colour, &line)
         }
-        line.byte(UInt8(ascii: "\n"))
-        sink.append(line.bytes)
+        sink.append(line)
     }
 
     static func writeJSON(_ record: RequestRecord, _ line: inout LogLine) {
@@ -74,7 +73,7 @@ public struct AccessLog: RequestObserver {
         line.number(UInt64(max(0, record.status)), width: 3)
         if colour { line.raw("\u{1b}[0m") }
         line.byte(UInt8(ascii: " "))
-        var start = line.bytes.count
+        var start = line.count
         line.word(record.method)
         line.pad(from: start, to: 7)
         line.milliseconds(record.durationNanoseconds, width: 6)
@@ -83,16 +82,16 @@ public struct AccessLog: RequestObserver {
         line.raw(" out ")
         line.number(record.bytesOut, width: 8)
         line.byte(UInt8(ascii: " "))
-        start = line.bytes.count
+        start = line.count
         line.address(record.peer)
-        line.pad(from: start, to: 16)
+        line.pad(from: start, to: 21)
         line.byte(UInt8(ascii: " "))
-        start = line.bytes.count
+        start = line.count
         line.raw(record.version.label)
         if record.isSecure { line.raw("+TLS") }
         line.pad(from: start, to: 12)
         line.byte(UInt8(ascii: " "))
-        start = line.bytes.count
+        start = line.count
         line.raw(record.operation?.label ?? "-")
         line.pad(from: start, to: 7)
         line.word(record.path)
@@ -123,17 +122,19 @@ public struct AccessLog: RequestObserver {
 }
 
 extension LogLine {
-    /// Appends an address that the kernel gave us, with anything else than an address's bytes left out.
+    /// Appends an address that the kernel gave us; a text that is none is left out.
     fileprivate mutating func address(_ address: String) {
-        for byte in address.utf8 {
-            switch byte {
+        let span = address.utf8.span
+        for index in span.indices {
+            switch span[index] {
             case UInt8(ascii: "0")...UInt8(ascii: ":"), UInt8(ascii: "a")...UInt8(ascii: "z"),
-                UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "["), UInt8(ascii: "]"),
-                UInt8(ascii: "."), UInt8(ascii: "%"):
-                self.byte(byte)
-            default: break
+                UInt8(ascii: "A")...UInt8(ascii: "["), UInt8(ascii: "]"), UInt8(ascii: "."),
+                UInt8(ascii: "%"):
+                continue
+            default: return
             }
         }
+        copy(span, 0..<span.count)
     }
 }
 

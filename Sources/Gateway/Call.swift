@@ -8,9 +8,9 @@ struct Answer {
     var head: ResponseHead
     var body = ResponseBody.none
 
-    init(status: Int) {
+    init(status: Int, fields: HeaderFields = HeaderFields(reserving: 768, fields: 20)) {
         head = ResponseHead(status: status)
-        head.fields = HeaderFields(reserving: 768, fields: 20)
+        head.fields = fields
     }
 
     init(status: Int, json: [UInt8], type: String = "application/json") {

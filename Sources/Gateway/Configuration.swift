@@ -54,7 +54,7 @@ public struct Configuration: Sendable {
     public var limits = ServerLimits()
     /// By name.
     public var buckets: [Bucket] = []
-    /// Where each value that the file does not decide came from, by key: `SLUICE_THREADS`, `--set`.
+    /// What gave each value that the file does not decide, by key: `SLUICE_THREADS`, `--set threads`.
     public var overrides: [String: String] = [:]
 
     public init() {}
@@ -69,4 +69,14 @@ public struct ConfigurationError: Error, CustomStringConvertible, Equatable {
     public var findings: [String]
 
     public var description: String { findings.joined(separator: "\n") }
+}
+
+extension Configuration.Bucket {
+    /// The rules for names.
+    public func pathRules() throws(PathRules.PatternError) -> PathRules {
+        try PathRules(
+            allowed: allowedPaths, denied: deniedPaths,
+            maximumDepth: maximumDepth > 0 ? maximumDepth : nil,
+            refusesDiscouraged: refusesDiscouraged)
+    }
 }

@@ -1,12 +1,12 @@
-import EventLoop
-import Foundation
+import Glibc
 import Yams
 
 extension Configuration {
     /// A value from the environment or a flag.
     public struct Override: Sendable {
-        /// The key, as in ``settings``.
+        /// The key, as in ``settings``; a bucket's with `buckets.NAME.` before it.
         public var path: String
+        /// As in the file but without quotes; the elements of a list are separated by commas.
         public var value: String
         /// What to name in an error: `SLUICE_THREADS`, `--set threads`.
         public var source: String
@@ -18,386 +18,367 @@ extension Configuration {
         }
     }
 
-    /// Reads and validates a configuration.
+    /// Reads the file, lays the environment and then the flags over it, and checks the whole.
     /// - Parameters:
-    ///   - file: A YAML file. Relative paths in it are relative to its directory.
-    ///   - environment: `SLUICE_` and a key in upper case, dots as underscores, overrides that key: `SLUICE_LISTEN_HTTP`.
-    ///   - flags: Override the environment.
+    ///   - file: A YAML file of at most 1 MiB. Relative paths in it are relative to its directory.
+    ///   - environment: ``variable(_:)`` names a key's variable. An empty one counts as not set; one that starts
+    ///     with `SLUICE_` and names no key is refused, unless Kubernetes set it for a service called `sluice`.
+    ///   - flags: Override the environment. They may name a bucket that the file does not have.
+    ///   - directory: What relative paths in the environment and in flags are relative to.
     /// - Throws: ``ConfigurationError`` with every finding.
     public static func load(
-        file: String, environment: [String: String] = [:], flags: [Override] = []
+        file: String, environment: [String: String] = [:], flags: [Override] = [],
+        directory: String = "."
     ) throws(ConfigurationError) -> Configuration {
-        guard let data = FileManager.default.contents(atPath: file) else {
-            throw ConfigurationError(findings: ["\(file): error: can't be read"])
-        }
-        guard let text = String(validating: data, as: UTF8.self) else {
-            throw ConfigurationError(findings: ["\(file): error: is not valid UTF-8"])
-        }
-        var reader = ConfigurationReader(file: file)
-        reader.read(text)
-        reader.override(environment)
+        var reader = ConfigurationReader(file: file, directory: directory)
+        reader.readFile()
+        for flag in flags { reader.addBucket(of: flag) }
+        reader.readEnvironment(environment)
         for flag in flags { reader.apply(flag) }
-        reader.resolvePaths()
-        reader.validate()
-        if !reader.findings.isEmpty { throw ConfigurationError(findings: reader.findings) }
-        return reader.result
+        reader.check()
+        if reader.findings.isEmpty { return reader.result }
+        // In the file's order, then the overrides'.
+        let sorted = reader.findings.enumerated().sorted {
+            ($0.element.line, $0.offset) < ($1.element.line, $1.offset)
+        }
+        throw ConfigurationError(findings: sorted.map(\.element.text))
     }
 
-    /// The whole configuration as YAML, with what overrode the file.
-    public func yaml() -> String {
-        var lines = YAMLLines()
-        for setting in Configuration.settings {
-            lines.add(setting.path, setting.print(self), comment: overrides[setting.path])
-        }
-        for bucket in buckets {
-            for setting in Bucket.settings {
-                lines.add("buckets.\(bucket.name)/\(setting.path)", setting.print(bucket))
-            }
-        }
-        return lines.text
+    /// The environment variable of a key: `SLUICE_` and the key in capitals, `_` for what is neither letter nor digit.
+    public static func variable(_ path: String) -> String {
+        "SLUICE_" + String(path.uppercased().map { $0.isLetter || $0.isNumber ? $0 : "_" })
     }
 }
 
-/// Builds nested YAML from dotted paths in order.
-private struct YAMLLines {
-    private(set) var text = ""
-    private var open: [Substring] = []
+/// Where a value came from.
+enum ConfigurationOrigin {
+    case file(Mark)
+    /// A variable or a flag, by its name.
+    case override(String)
 
-    /// A `/` after a bucket's name ends it, since a name may have dots.
-    mutating func add(_ path: String, _ value: String, comment: String? = nil) {
-        var names = path.split(separator: ".")
-        if let slash = path.firstIndex(of: "/") {
-            let head = path[..<slash]
-            names = ["buckets", head.dropFirst("buckets.".count)]
-            names += path[path.index(after: slash)...].split(separator: ".")
-        }
-        let parents = names.dropLast()
-        var common = 0
-        while common < min(open.count, parents.count), open[common] == parents[common] {
-            common += 1
-        }
-        for depth in common..<parents.count {
-            text += String(repeating: "  ", count: depth) + parents[depth] + ":\n"
-        }
-        open = Array(parents)
-        text += String(repeating: "  ", count: parents.count) + names.last! + ": " + value
-        text += comment.map { "  # from \($0)\n" } ?? "\n"
+    var isOverride: Bool {
+        if case .override = self { true } else { false }
     }
 }
 
-/// Walks the YAML tree against the tables of settings and gathers what is wrong.
+/// Collects values, where they came from, and what is wrong with them.
 struct ConfigurationReader {
-    let file: String
+    /// One line of ``ConfigurationError``, and its line in the file.
+    struct Finding {
+        var line: Int
+        var text: String
+    }
+
     var result = Configuration()
-    var findings: [String] = []
-    /// Where each key stands in the file, for what is found wrong only later.
-    private var places: [String: Mark] = [:]
+    private(set) var findings: [Finding] = []
+    /// Of keys, sections and buckets.
+    private(set) var origins: [String: ConfigurationOrigin] = [:]
+    /// Keys whose values could not be read, and sections with unknown keys: what follows from them is not reported.
+    private(set) var broken: Set<String> = []
+    private let file: String
+    private let directory: String
 
-    init(file: String) { self.file = file }
-
-    mutating func report(_ mark: Mark?, _ message: String) {
-        let place = mark.map { "\(file):\($0.line):\($0.column)" } ?? file
-        findings.append("\(place): error: \(message)")
+    init(file: String, directory: String) {
+        self.file = file
+        self.directory = Self.absolute(directory)
     }
 
-    mutating func read(_ text: String) {
-        let root: Node?
+    /// - Parameter origin: What is at fault; nil for the file as a whole.
+    mutating func report(_ error: SettingError, _ origin: ConfigurationOrigin?) {
+        let hint = error.suggestion.map { "; did you mean '\($0)'?" } ?? ""
+        var finding = Finding(line: 0, text: "error: \(error.message)\(hint)")
+        switch origin {
+        case .override(let name):
+            finding = Finding(line: .max, text: "\(name): \(finding.text)")
+        case .file(let mark):
+            let mark = error.mark ?? mark
+            let place = "\(file):\(mark.line):\(mark.column)"
+            finding = Finding(line: mark.line, text: "\(place): \(finding.text)")
+        case nil: finding.text = "\(file): \(finding.text)"
+        }
+        findings.append(finding)
+    }
+
+    // MARK: The file
+
+    mutating func readFile() {
         do {
-            root = try Yams.compose(yaml: text)
-        } catch {
-            return report(yamlError: error)
-        }
-        guard let root else {
-            return report(nil, "the file is empty; config/quickstart.yaml is an example")
-        }
-        guard case .mapping(let mapping) = root else {
-            return report(root.mark, "the file must be a mapping of keys")
-        }
-        for (key, value) in mapping {
-            if key.string == "buckets" {
-                readBuckets(value)
-            } else {
-                var target = result
-                walk(key, value, [], Configuration.settings, &target, extra: ["buckets"])
-                result = target
+            let text = try Self.contents(of: file)
+            guard let root = try compose(yaml: text, .default, .default, .utf8) else {
+                throw SettingError(message: "is empty")
             }
+            guard let mapping = root.mapping else {
+                throw SettingError(
+                    message: "expected a mapping of keys to values", mark: root.mark)
+            }
+            read(root: mapping)
+        } catch {
+            broken.insert("")
+            let error =
+                error as? SettingError ?? (error as? YamlError).map(Self.explain)
+                ?? SettingError(message: "\(error)")
+            report(error, error.mark.map { .file($0) })
         }
     }
 
-    private mutating func report(yamlError error: any Error) {
-        switch error as? YamlError {
-        case .scanner(_, let problem, let mark, _), .parser(_, let problem, let mark, _),
-            .composer(_, let problem, let mark, _):
-            report(mark, problem)
-        case .duplicatedKeysInMapping(let duplicates, let context):
-            report(
-                context.mark,
-                "key given twice: \(duplicates.map { "\($0)" }.joined(separator: ", "))")
-        default: report(nil, "not valid YAML: \(error)")
+    private static func explain(_ error: YamlError) -> SettingError {
+        switch error {
+        case .scanner(let context, let problem, let mark, _),
+            .parser(let context, let problem, let mark, _),
+            .composer(let context, let problem, let mark, _):
+            let context = context.map { "\($0.text): " } ?? ""
+            return SettingError(message: "not YAML: \(context)\(problem)", mark: mark)
+        case .duplicatedKeysInMapping(let keys, let context):
+            let names = keys.map { "'\($0)'" }.joined(separator: ", ")
+            return SettingError(
+                message: "\(names) is given more than once; here for the first time",
+                mark: context.mark)
+        case .reader(let problem, _, _, _): return SettingError(message: "not YAML: \(problem)")
+        default: return SettingError(message: "not YAML: \(error)")
         }
     }
 
-    /// Reads one key below `parents`: a section is walked into, a setting set.
-    private mutating func walk<Root>(
-        _ key: Node, _ value: Node, _ parents: [String], _ settings: [Setting<Root>],
-        _ root: inout Root, extra: [String] = [], prefix: String = ""
+    private mutating func read(root: Node.Mapping) {
+        // A copy, because the walk can't have both `self` and a part of it.
+        var copy = result
+        read(root, "", Configuration.settings, into: &copy)
+        result = copy
+        guard let (key, value) = root.first(where: { $0.key.scalar?.string == "buckets" }) else {
+            return
+        }
+        origins["buckets"] = origin(of: key)
+        guard let mapping = value.mapping else {
+            broken.insert("buckets")
+            let error = input(value).mismatch("a mapping of bucket names")
+            return report(error, origin(of: value))
+        }
+        for (key, value) in mapping { readBucket(key, value) }
+    }
+
+    private mutating func readBucket(_ key: Node, _ value: Node) {
+        let name = key.scalar?.string ?? ""
+        guard BucketName(name) != nil else {
+            broken.insert("buckets")
+            return report(
+                SettingError(
+                    message:
+                        "'\(name)' can't be a bucket's name: it has 1 to 222 of a-z, 0-9, '-', '_' and "
+                        + "'.', and begins and ends with a letter or digit"), origin(of: key))
+        }
+        let path = "buckets.\(name)"
+        origins[path] = origin(of: key)
+        var bucket = Configuration.Bucket(name: name)
+        if let mapping = value.mapping {
+            read(mapping, path + ".", Configuration.Bucket.settings, into: &bucket)
+        } else {
+            broken.insert(path)
+            let error = input(value).mismatch(
+                "a mapping such as { directory: { path: ./data/\(name) } }")
+            report(error, origin(of: value))
+        }
+        insert(bucket)
+    }
+
+    /// Keeps buckets in the order of their names.
+    private mutating func insert(_ bucket: Configuration.Bucket) {
+        let place = result.buckets.firstIndex { $0.name > bucket.name }
+        result.buckets.insert(bucket, at: place ?? result.buckets.endIndex)
+    }
+
+    private func input(_ node: Node) -> ConfigurationInput {
+        ConfigurationInput(
+            node: node, base: Self.absolute(FilePath.directory(of: file)), isOverride: false)
+    }
+
+    /// Reads one mapping and those in it.
+    /// - Parameters:
+    ///   - prefix: The path to the mapping, with a dot where it is not the root.
+    ///   - section: The part of `prefix` that belongs to the paths of `settings`.
+    private mutating func read<Root>(
+        _ mapping: Node.Mapping, _ prefix: String, section: String = "",
+        _ settings: [Setting<Root>], into root: inout Root
     ) {
-        guard let name = key.string else { return report(key.mark, "a key must be a string") }
-        let path = (parents + [name]).joined(separator: ".")
-        if let setting = settings.first(where: { $0.path == path }) {
-            places[prefix + path] = value.mark
-            return set(setting, value, &root)
-        }
-        let below = settings.filter { $0.path.hasPrefix(path + ".") }
-        guard !below.isEmpty else {
-            let depth = parents.count
-            let siblings = settings.map { $0.path.split(separator: ".").map(String.init) }
-                .filter { $0.count > depth && Array($0[..<depth]) == parents }.map { $0[depth] }
-            return report(key.mark, unknown(path, name, siblings + extra))
-        }
-        switch value {
-        case .mapping(let mapping):
-            places[prefix + path] = key.mark
-            for (key, value) in mapping {
-                walk(key, value, parents + [name], settings, &root, prefix: prefix)
-            }
-        case .scalar(let scalar) where scalar.string.isEmpty || scalar.string == "null": break
-        default: report(value.mark, "'\(path)' must be a mapping of keys")
-        }
-    }
-
-    private mutating func set<Root>(_ setting: Setting<Root>, _ value: Node, _ root: inout Root) {
-        do throws(SettingError) {
-            switch value {
-            case .scalar(let scalar):
-                if setting.setList != nil {
-                    throw SettingError(message: "must be a list: \(setting.type)")
-                }
-                try setting.set(&root, scalar.string)
-            case .sequence(let sequence):
-                let texts = sequence.compactMap { $0.scalar?.string }
-                guard let setList = setting.setList, texts.count == sequence.count else {
-                    throw SettingError(message: "must be \(setting.type)")
-                }
-                setList(&root, texts)
-            default: throw SettingError(message: "must be \(setting.type)")
-            }
-        } catch {
-            report(value.mark, "'\(setting.path)' \(error.message)")
-        }
-    }
-
-    private mutating func readBuckets(_ node: Node) {
-        guard case .mapping(let mapping) = node else {
-            return report(node.mark, "'buckets' must be a mapping of names")
-        }
         for (key, value) in mapping {
-            let name = key.string ?? ""
-            guard BucketName(name) != nil else {
-                report(
-                    key.mark,
-                    "'\(name)' is no bucket name: 3 to 63 lower-case letters, digits, '-', '_' and '.'"
-                )
+            guard let word = key.scalar?.string else {
+                report(SettingError(message: "a key must be a word"), origin(of: key))
                 continue
             }
-            var bucket = Configuration.Bucket(name: name)
-            places["buckets.\(name)"] = key.mark
-            guard case .mapping(let settings) = value else {
-                report(value.mark, "bucket '\(name)' must be a mapping of keys")
-                continue
-            }
-            for (key, value) in settings {
-                if key.string == "gcs" || key.string == "s3" {
-                    report(
-                        key.mark,
-                        "'\(key.string!)' buckets are not served by this version; 'directory' is")
-                    continue
+            if prefix.isEmpty, word == "buckets" { continue }
+            let name = section + word
+            if let setting = settings.first(where: { $0.path == name }) {
+                origins[prefix + word] = origin(of: value)
+                set(setting, prefix + word, input(value), &root)
+            } else if settings.contains(where: { $0.path.hasPrefix(name + ".") }) {
+                origins[prefix + word] = origin(of: key)
+                if let inner = value.mapping {
+                    read(inner, prefix + word + ".", section: name + ".", settings, into: &root)
+                } else if !input(value).isNull {
+                    broken.insert(prefix + word)
+                    let error = input(value).mismatch("a mapping")
+                    report(SettingError(message: "'\(name)': \(error.message)"), origin(of: value))
                 }
-                walk(
-                    key, value, [], Configuration.Bucket.settings, &bucket,
-                    prefix: "buckets.\(name).")
+            } else {
+                broken.insert(String(prefix.dropLast()))
+                report(unknown(word, in: prefix, section, settings.map(\.path)), origin(of: key))
             }
-            result.buckets.append(bucket)
         }
     }
 
-    private func unknown(_ path: String, _ name: String, _ candidates: [String]) -> String {
-        let nearest = candidates.map { ($0, editDistance(name, $0)) }.min { $0.1 < $1.1 }
-        guard let nearest, nearest.1 <= max(2, name.count / 3) else {
-            let known = Set(candidates).sorted().joined(separator: ", ")
-            return "unknown key '\(path)'; known here: \(known)"
+    private mutating func set<Root>(
+        _ setting: Setting<Root>, _ path: String, _ input: ConfigurationInput, _ root: inout Root
+    ) {
+        do throws(SettingError) {
+            try setting.read(&root, input)
+        } catch {
+            var error = error
+            if !input.isOverride { error.message = "'\(setting.path)': \(error.message)" }
+            broken.insert(path)
+            report(error, origins[path])
         }
-        return "unknown key '\(path)'; did you mean '\(nearest.0)'?"
+    }
+
+    /// What to say of a key that is not in the table.
+    private func unknown(_ word: String, in prefix: String, _ section: String, _ names: [String])
+        -> SettingError
+    {
+        if section.isEmpty, !prefix.isEmpty, ["gcs", "s3"].contains(word) {
+            return SettingError(
+                message: "this version has no '\(word)' buckets, only 'directory'")
+        }
+        let siblings = names.filter { $0.hasPrefix(section) }.map {
+            String($0.dropFirst(section.count).prefix { $0 != "." })
+        }
+        let nearest = Spelling.nearest(
+            to: word, among: prefix.isEmpty ? siblings + ["buckets"] : siblings)
+        let elsewhere = names.first { $0.hasSuffix("." + word) }
+        let place = prefix.isEmpty ? "" : " in '\(prefix.dropLast())'"
+        return SettingError(
+            message: "unknown key '\(word)'\(place)", suggestion: nearest ?? elsewhere)
+    }
+
+    private func origin(of node: Node) -> ConfigurationOrigin? {
+        node.mark.map { .file($0) }
     }
 
     // MARK: Overrides
 
-    mutating func override(_ environment: [String: String]) {
-        for (name, value) in environment.sorted(by: { $0.key < $1.key })
-        where name.hasPrefix("SLUICE_") && name != "SLUICE_CONFIG" {
-            let setting = Configuration.settings.first { Configuration.variable($0.path) == name }
-            guard let setting else {
-                findings.append(
-                    "\(name): error: no key has this name; "
-                        + unknown(
-                            name, name,
-                            Configuration.settings.map { Configuration.variable($0.path) }))
-                continue
-            }
-            apply(.init(path: setting.path, value: value, source: name))
+    mutating func readEnvironment(_ environment: [String: String]) {
+        var paths: [String: [String]] = [:]
+        let ofBuckets = result.buckets.flatMap { bucket in
+            Configuration.Bucket.settings.map { "buckets.\(bucket.name).\($0.path)" }
         }
+        for path in Configuration.settings.map(\.path) + ofBuckets {
+            paths[Configuration.variable(path), default: []].append(path)
+        }
+        let given = environment.filter { $0.key.hasPrefix("SLUICE_") && !$0.value.isEmpty }
+        for (variable, value) in given.sorted(by: { $0.key < $1.key })
+        where variable != "SLUICE_CONFIG" && !Self.isServiceLink(variable, value) {
+            let matches = paths[variable] ?? []
+            if matches.count == 1 {
+                apply(.init(path: matches[0], value: value, source: variable))
+            } else if matches.isEmpty {
+                let nearest = Spelling.nearest(to: variable, among: paths.keys.sorted())
+                report(
+                    SettingError(message: "no key has this variable", suggestion: nearest),
+                    .override(variable))
+            } else {
+                let names = matches.map { "'\($0)'" }.joined(separator: " and ")
+                report(
+                    SettingError(message: "could mean \(names); use --set"), .override(variable))
+            }
+        }
+    }
+
+    /// Whether Kubernetes sets such a variable in every pod beside a service called `sluice` or `sluice-…`:
+    /// `…_SERVICE_HOST`, `…_SERVICE_PORT`, `…_SERVICE_PORT_NAME`, `…_PORT=tcp://…`, `…_PORT_80_TCP_ADDR`.
+    private static func isServiceLink(_ variable: String, _ value: String) -> Bool {
+        let words = variable.split(separator: "_")
+        guard let port = words.lastIndex(of: "PORT") else {
+            return variable.hasSuffix("_SERVICE_HOST")
+        }
+        if words[port - 1] == "SERVICE" { return true }
+        if port == words.count - 1 { return value.contains("://") }
+        return Int(words[port + 1]) != nil
+    }
+
+    /// Adds the bucket that a flag names where the file does not have it.
+    mutating func addBucket(of flag: Configuration.Override) {
+        guard let (name, _) = Self.bucketSetting(flag.path), BucketName(name) != nil,
+            !result.buckets.contains(where: { $0.name == name })
+        else { return }
+        insert(Configuration.Bucket(name: name))
+        origins["buckets.\(name)"] = .override(flag.source)
     }
 
     mutating func apply(_ override: Configuration.Override) {
-        guard let setting = Configuration.settings.first(where: { $0.path == override.path }) else {
-            let message = unknown(override.path, override.path, Configuration.settings.map(\.path))
-            findings.append("\(override.source): error: \(message)")
-            return
-        }
-        do throws(SettingError) {
-            try setting.set(&result, override.value)
-            result.overrides[setting.path] = override.source
-        } catch {
-            findings.append("\(override.source): error: '\(setting.path)' \(error.message)")
-        }
-    }
-
-    // MARK: The whole
-
-    mutating func resolvePaths() {
-        let base = URL(fileURLWithPath: file).deletingLastPathComponent()
-        func absolute(_ path: String) -> String {
-            URL(fileURLWithPath: path, relativeTo: base).standardizedFileURL.path
-        }
-        if let path = result.https.certificate, path != Configuration.HTTPS.selfSigned {
-            result.https.certificate = absolute(path)
-        }
-        result.https.key = result.https.key.map(absolute)
-        for index in result.buckets.indices {
-            result.buckets[index].directory = result.buckets[index].directory.map(absolute)
-        }
-    }
-
-    mutating func validate() {
-        validateListeners()
-        if result.limits.initialWindow > result.limits.maximumWindow {
-            report(
-                places["limits.initialWindow"],
-                "'limits.initialWindow' is larger than 'limits.maximumWindow'")
-        }
-        checkRules(result.rules, "rules")
-        if result.buckets.isEmpty && findings.isEmpty {
-            report(nil, "no bucket is configured: 'buckets' is missing or empty")
-        }
-        var directories: [String: String] = [:]
-        for bucket in result.buckets { validate(bucket, &directories) }
-    }
-
-    private mutating func validateListeners() {
-        let addresses = [
-            ("listen.http", result.http), ("listen.https.address", result.https.address),
-            ("listen.operator", result.operatorAddress),
-        ]
-        var seen: [String: String] = [:]
-        for case (let path, let text?) in addresses {
-            guard let address = SocketAddress(text) else {
-                report(
-                    places[path],
-                    "'\(path)' is '\(text)', and must be host:port, such as 127.0.0.1:8080")
-                continue
-            }
-            if address.port != 0, let other = seen.updateValue(path, forKey: address.description) {
-                report(places[path], "'\(path)' and '\(other)' are the same address, \(text)")
-            }
-        }
-        if result.http == nil && result.https.address == nil {
-            report(
-                places["listen"],
-                "neither 'listen.http' nor 'listen.https.address' is set: nothing would be served")
-        }
-        guard result.https.address != nil else { return }
-        let mark = places["listen.https"]
-        switch (result.https.certificate, result.https.key) {
-        case (nil, _):
-            report(
-                mark, "'listen.https.certificate' is missing; 'self-signed' makes a throw-away one")
-        case (Configuration.HTTPS.selfSigned, nil): break
-        case (Configuration.HTTPS.selfSigned, _):
-            report(mark, "'listen.https.key' has no use with a self-signed certificate")
-        case (_, nil): report(mark, "'listen.https.key' is missing")
-        case (let certificate?, let key?):
-            for path in [certificate, key] where !FileManager.default.isReadableFile(atPath: path) {
-                report(mark, "\(path) can't be read")
-            }
-        }
-    }
-
-    private mutating func checkRules(_ rules: String?, _ path: String) {
-        guard let rules, rules != "none" else { return }
-        report(
-            places[path],
-            "'\(path)' is '\(rules)': rule files are not supported by this version, and 'none' is the only value"
-        )
-    }
-
-    private mutating func validate(
-        _ bucket: Configuration.Bucket, _ directories: inout [String: String]
-    ) {
-        let path = "buckets.\(bucket.name)"
-        let mark = places[path]
-        checkRules(bucket.rules, path + ".rules")
-        if bucket.rules == nil && result.rules == nil {
-            report(
-                mark,
-                "bucket '\(bucket.name)' has no rules, so nothing may be served from it. "
-                    + "'rules: none' serves it, open to everybody who can reach the listeners: reading, writing and deleting"
-            )
-        }
-        if let directory = bucket.directory {
-            if let other = directories.updateValue(bucket.name, forKey: directory) {
-                report(
-                    mark,
-                    "buckets '\(bucket.name)' and '\(other)' have the same directory, \(directory)")
-            }
+        let path = override.path
+        let origin = ConfigurationOrigin.override(override.source)
+        let input = ConfigurationInput(
+            node: .scalar(Node.Scalar(override.value, .implicit, .plain)), base: directory,
+            isOverride: true)
+        origins[path] = origin
+        result.overrides[path] = override.source
+        if let setting = Configuration.settings.first(where: { $0.path == path }) {
+            var copy = result
+            set(setting, path, input, &copy)
+            result = copy
+        } else if let (name, setting) = Self.bucketSetting(path),
+            let index = result.buckets.firstIndex(where: { $0.name == name })
+        {
+            var copy = result.buckets[index]
+            set(setting, path, input, &copy)
+            result.buckets[index] = copy
         } else {
-            report(
-                mark, "bucket '\(bucket.name)' has no store: 'directory: { path: … }' is missing")
-        }
-        do throws(PathRules.PatternError) { _ = try bucket.pathRules() } catch {
-            report(mark, "bucket '\(bucket.name)': \(error)")
-        }
-    }
-}
-
-extension Configuration {
-    /// The environment variable that overrides a key.
-    public static func variable(_ path: String) -> String {
-        "SLUICE_" + path.uppercased().replacingOccurrences(of: ".", with: "_")
-    }
-}
-
-extension Configuration.Bucket {
-    /// The rules for names.
-    public func pathRules() throws(PathRules.PatternError) -> PathRules {
-        try PathRules(
-            allowed: allowedPaths, denied: deniedPaths,
-            maximumDepth: maximumDepth > 0 ? maximumDepth : nil,
-            refusesDiscouraged: refusesDiscouraged)
-    }
-}
-
-/// Insertions, deletions and changes that make one string the other.
-private func editDistance(_ first: String, _ second: String) -> Int {
-    let (first, second) = (Array(first.lowercased().utf8), Array(second.lowercased().utf8))
-    var row = Array(0...second.count)
-    for (index, byte) in first.enumerated() {
-        var diagonal = row[0]
-        row[0] = index + 1
-        for (place, other) in second.enumerated() {
-            let changed = diagonal + (byte == other ? 0 : 1)
-            diagonal = row[place + 1]
-            row[place + 1] = min(changed, row[place] + 1, diagonal + 1)
+            let names = Configuration.settings.map(\.path)
+            let nearest = Spelling.nearest(to: path, among: names)
+            let error = SettingError(
+                message: "unknown key '\(path)'",
+                suggestion: nearest ?? names.first { $0.hasSuffix("." + path) })
+            report(error, origin)
         }
     }
-    return row[second.count]
+
+    /// The name of a bucket, which may have dots, and the setting that the path ends with.
+    private static func bucketSetting(_ path: String) -> (String, Setting<Configuration.Bucket>)? {
+        guard path.hasPrefix("buckets.") else { return nil }
+        let rest = path.dropFirst("buckets.".count)
+        return Configuration.Bucket.settings
+            .filter { rest.hasSuffix("." + $0.path) && rest.count > $0.path.count + 1 }
+            .max { $0.path.count < $1.path.count }
+            .map { (String(rest.dropLast($0.path.count + 1)), $0) }
+    }
+
+    // MARK: The system
+
+    private static func absolute(_ path: String) -> String {
+        if path.hasPrefix("/") { return path }
+        guard let directory = getcwd(nil, 0) else { return "/" + path }
+        defer { free(directory) }
+        return "\(String(cString: directory))/\(path)"
+    }
+
+    /// The file's text: at most 1 MiB of UTF-8.
+    private static func contents(of file: String) throws(SettingError) -> String {
+        let descriptor = open(file, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else {
+            throw SettingError(message: "can't be opened: \(String(cString: strerror(errno)))")
+        }
+        defer { close(descriptor) }
+        let limit = 1 << 20
+        var bytes: [UInt8] = []
+        var buffer = [UInt8](repeating: 0, count: 64 * 1024)
+        while bytes.count <= limit {
+            let count = Glibc.read(descriptor, &buffer, buffer.count)
+            if count == 0 { break }
+            guard count > 0 else {
+                throw SettingError(message: "can't be read: \(String(cString: strerror(errno)))")
+            }
+            bytes += buffer[..<count]
+        }
+        guard bytes.count <= limit else { throw SettingError(message: "has more than 1 MiB") }
+        guard let text = String(validating: bytes, as: UTF8.self) else {
+            throw SettingError(message: "is not UTF-8")
+        }
+        return text
+    }
 }

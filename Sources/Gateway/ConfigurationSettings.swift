@@ -1,46 +1,85 @@
-import Foundation
-import HTTPServer
-
 /// One key of the configuration: how it is read, printed and explained. The one table of them drives the reader,
-/// `sluice check`, and the test of `config/reference.yaml`.
+/// `sluice check`, and `config/reference.yaml`.
 public struct Setting<Root: Sendable>: Sendable {
     /// Names from the top, joined by dots.
     public let path: String
-    /// What the value may be, in words, with its unit and range.
+    /// What the value may be, in words, with its unit and range: `a whole number from 1 to 64`.
     public let type: String
-    /// What it means, in a sentence.
+    /// What it means, in a sentence or two.
     public let meaning: String
-    /// Reads a scalar.
-    let set: @Sendable (inout Root, String) throws(SettingError) -> Void
-    /// Reads a sequence; nil for a scalar.
-    let setList: (@Sendable (inout Root, [String]) -> Void)?
+    let read: @Sendable (inout Root, ConfigurationInput) throws(SettingError) -> Void
     /// The value as YAML.
     public let print: @Sendable (Root) -> String
-}
 
-/// A value that a setting can't take.
-struct SettingError: Error {
-    var message: String
+    /// - Parameters:
+    ///   - parse: Reads a value of `type`.
+    ///   - text: Writes it as YAML.
+    private init<Value>(
+        _ path: String, _ type: String, _ field: WritableKeyPath<Root, Value> & Sendable,
+        _ meaning: String,
+        parse: @escaping @Sendable (ConfigurationInput) throws(SettingError) -> Value,
+        print text: @escaping @Sendable (Value) -> String
+    ) {
+        self.path = path
+        self.type = type
+        self.meaning = meaning
+        read = { (root, input) throws(SettingError) in
+            root[keyPath: field] = try parse(input)
+        }
+        self.print = { text($0[keyPath: field]) }
+    }
 }
 
 extension Setting {
-    init(
-        _ path: String, _ type: String, _ meaning: String,
-        set: @escaping @Sendable (inout Root, String) throws(SettingError) -> Void,
-        print: @escaping @Sendable (Root) -> String
-    ) {
-        self.init(
-            path: path, type: type, meaning: meaning, set: set, setList: nil, print: print)
+    /// `host:port`; null switches the listener off.
+    static func address(
+        _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String
+    ) -> Setting {
+        let form = "an address such as 127.0.0.1:8080 or '[::1]:8080'"
+        return optionalText(path, form + ", or null for off", field, meaning) {
+            (text, _) throws(SettingError) in
+            guard ListenAddress(text) != nil else {
+                throw SettingError(message: "expected \(form), found '\(text)'")
+            }
+            return text
+        }
     }
 
-    static func text(
-        _ path: String, _ type: String, _ field: WritableKeyPath<Root, String?> & Sendable,
+    /// A path, made absolute; `word` is left as it is.
+    static func path(
+        _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, or word: String? = nil,
         _ meaning: String
     ) -> Setting {
-        Setting(path, type, meaning) { root, text throws(SettingError) in
-            root[keyPath: field] = ["null", "~", ""].contains(text) ? nil : text
+        let type = "a path, " + (word.map { "\($0), " } ?? "") + "or null"
+        return optionalText(path, type, field, meaning) { (text, base) throws(SettingError) in
+            if text == word { return text }
+            return FilePath.normalized(text.hasPrefix("/") ? text : "\(base)/\(text)")
+        }
+    }
+
+    /// `none`, which is on purpose not the same as leaving the key out.
+    static func rules(
+        _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String
+    ) -> Setting {
+        optionalText(path, "none, or null for no rules", field, meaning) {
+            (text, _) throws(SettingError) in
+            if text == "none" { return text }
+            throw SettingError(
+                message:
+                    "rule files are not supported by this version, so '\(text)' can't be used; the "
+                    + "only value is 'none', which leaves everything open to everybody")
+        }
+    }
+
+    private static func optionalText(
+        _ path: String, _ type: String, _ field: WritableKeyPath<Root, String?> & Sendable,
+        _ meaning: String,
+        check: @escaping @Sendable (String, _ base: String) throws(SettingError) -> String
+    ) -> Setting {
+        Setting(path, type, field, meaning) { (input) throws(SettingError) in
+            input.isNull ? nil : try check(try input.text(type), input.base)
         } print: {
-            $0[keyPath: field].map(Setting.quoted) ?? "null"
+            $0.map(YAMLText.scalar) ?? "null"
         }
     }
 
@@ -48,27 +87,30 @@ extension Setting {
         _ path: String, _ choices: [String], _ field: WritableKeyPath<Root, String> & Sendable,
         _ meaning: String
     ) -> Setting {
-        let type = choices.joined(separator: ", ")
-        return Setting(path, "one of " + type, meaning) { root, text throws(SettingError) in
-            guard choices.contains(text) else {
-                throw SettingError(message: "is '\(text)', and may be one of \(type)")
-            }
-            root[keyPath: field] = text
+        let type = "one of " + choices.joined(separator: ", ")
+        return Setting(path, type, field, meaning) { (input) throws(SettingError) in
+            let (text, _) = try input.scalar(type)
+            if choices.contains(text) { return text }
+            var error = input.mismatch(type)
+            error.suggestion = Spelling.nearest(to: text, among: choices)
+            throw error
         } print: {
-            $0[keyPath: field]
+            $0
         }
     }
 
     static func flag(
         _ path: String, _ field: WritableKeyPath<Root, Bool> & Sendable, _ meaning: String
     ) -> Setting {
-        Setting(path, "true or false", meaning) { root, text throws(SettingError) in
-            guard text == "true" || text == "false" else {
-                throw SettingError(message: "is '\(text)', and may be true or false")
+        let type = "true or false"
+        return Setting(path, type, field, meaning) { (input) throws(SettingError) in
+            switch try input.plain(type) {
+            case "true": return true
+            case "false": return false
+            default: throw input.mismatch(type)
             }
-            root[keyPath: field] = text == "true"
         } print: {
-            String($0[keyPath: field])
+            String($0)
         }
     }
 
@@ -76,129 +118,68 @@ extension Setting {
         _ path: String, _ range: ClosedRange<Int>, _ field: WritableKeyPath<Root, Int> & Sendable,
         _ meaning: String
     ) -> Setting {
-        Setting(path, "\(range.lowerBound) to \(range.upperBound)", meaning) {
-            root, text throws(SettingError) in
-            guard let value = Int(text) else {
-                throw SettingError(message: "is '\(text)', and must be a whole number")
+        let type = "a whole number from \(range.lowerBound) to \(range.upperBound)"
+        return Setting(path, type, field, meaning) { (input) throws(SettingError) in
+            guard let value = Int(try input.plain(type)), range.contains(value) else {
+                throw input.mismatch(type)
             }
-            guard range.contains(value) else {
-                throw SettingError(
-                    message: "is \(value), and may be \(range.lowerBound) to \(range.upperBound)")
-            }
-            root[keyPath: field] = value
+            return value
         } print: {
-            String($0[keyPath: field])
+            String($0)
         }
     }
 
+    /// A number of bytes, plain or with `KiB`, `MiB`, `GiB`, `TiB`.
     static func bytes<Value: FixedWidthInteger & Sendable>(
         _ path: String, _ range: ClosedRange<Value>,
         _ field: WritableKeyPath<Root, Value> & Sendable, _ meaning: String
     ) -> Setting {
-        let bounds =
-            "\(Units.bytes(UInt64(range.lowerBound))) to \(Units.bytes(UInt64(range.upperBound)))"
-        return Setting(path, "bytes, \(bounds)", meaning) { root, text throws(SettingError) in
-            guard let value = Units.parseBytes(text) else {
-                throw SettingError(
-                    message:
-                        "is '\(text)', and must be a number of bytes such as 4096, 32KiB or 8MiB")
-            }
-            guard value >= UInt64(range.lowerBound), value <= UInt64(range.upperBound) else {
-                throw SettingError(message: "is \(text), and may be \(bounds)")
-            }
-            root[keyPath: field] = Value(value)
-        } print: {
-            Units.bytes(UInt64($0[keyPath: field]))
-        }
+        quantity(path, range, .bytes, "bytes such as 4096 or 32KiB", field, meaning)
     }
 
+    /// Nanoseconds, written with `ms`, `s`, `m` or `h`.
     static func duration(
         _ path: String, _ range: ClosedRange<UInt64>,
         _ field: WritableKeyPath<Root, UInt64> & Sendable, _ meaning: String
     ) -> Setting {
-        let bounds = "\(Units.duration(range.lowerBound)) to \(Units.duration(range.upperBound))"
-        return Setting(path, "duration, \(bounds)", meaning) { root, text throws(SettingError) in
-            guard let value = Units.parseDuration(text) else {
-                throw SettingError(
-                    message: "is '\(text)', and must be a duration such as 500ms, 10s or 2m")
+        quantity(path, range, .durations, "a duration such as 500ms or 10s", field, meaning)
+    }
+
+    private static func quantity<Value: FixedWidthInteger & Sendable>(
+        _ path: String, _ range: ClosedRange<Value>, _ units: Units, _ form: String,
+        _ field: WritableKeyPath<Root, Value> & Sendable, _ meaning: String
+    ) -> Setting {
+        let bounds = [range.lowerBound, range.upperBound].map { units.text(UInt64($0)) }
+        let type = "\(form), from \(bounds[0]) to \(bounds[1])"
+        return Setting(path, type, field, meaning) { (input) throws(SettingError) in
+            let count = units.value(try input.plain(type))
+            guard let value = count.flatMap(Value.init(exactly:)), range.contains(value) else {
+                throw input.mismatch(type)
             }
-            guard range.contains(value) else {
-                throw SettingError(message: "is \(text), and may be \(bounds)")
-            }
-            root[keyPath: field] = value
+            return value
         } print: {
-            Units.duration($0[keyPath: field])
+            units.text(UInt64($0))
         }
     }
 
+    /// A list of texts, each of which `check` may refuse.
     static func list(
         _ path: String, _ type: String, _ field: WritableKeyPath<Root, [String]> & Sendable,
-        _ meaning: String
+        _ meaning: String, check: @escaping @Sendable (String) -> String? = { _ in nil }
     ) -> Setting {
-        Setting(path: path, type: type, meaning: meaning) { root, text throws(SettingError) in
-            root[keyPath: field] = text.split(separator: ",").map {
-                $0.trimmingCharacters(in: .whitespaces)
+        let type = "a list of " + type
+        return Setting(path, type, field, meaning) { (input) throws(SettingError) in
+            var texts: [String] = []
+            for element in try input.elements(type) {
+                let text = try element.text(type)
+                if let reason = check(text) {
+                    throw SettingError(message: reason, mark: element.node.mark)
+                }
+                texts.append(text)
             }
-        } setList: { root, values in
-            root[keyPath: field] = values
+            return texts
         } print: {
-            "[" + $0[keyPath: field].map(Setting.quoted).joined(separator: ", ") + "]"
+            "[" + $0.map(YAMLText.scalar).joined(separator: ", ") + "]"
         }
-    }
-
-    /// A string as YAML that reads back as the same string.
-    static func quoted(_ text: String) -> String {
-        let plain = text.utf8.allSatisfy { byte in
-            ASCII.isLetter(byte) || ASCII.isDigit(byte) || "-_./".utf8.contains(byte)
-        }
-        let isWord = ["null", "true", "false", "yes", "no", "on", "off", "~", ""].contains(
-            text.lowercased())
-        if plain && !isWord && Double(text) == nil && !text.hasPrefix("-") { return text }
-        return "'" + text.replacingOccurrences(of: "'", with: "''") + "'"
-    }
-}
-
-/// Bytes and durations in the forms of the configuration.
-enum Units {
-    private static let byteUnits: [(String, UInt64)] = [
-        ("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10),
-    ]
-    private static let timeUnits: [(String, UInt64)] = [
-        ("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000), ("ms", 1_000_000),
-    ]
-
-    static func bytes(_ value: UInt64) -> String {
-        for (unit, size) in byteUnits where value >= size && value % size == 0 {
-            return "\(value / size)\(unit)"
-        }
-        return String(value)
-    }
-
-    static func parseBytes(_ text: String) -> UInt64? {
-        for (unit, size) in byteUnits where text.hasSuffix(unit) {
-            return scaled(text.dropLast(unit.count), size)
-        }
-        return scaled(text[...], 1)
-    }
-
-    static func duration(_ value: UInt64) -> String {
-        for (unit, size) in timeUnits where value >= size && value % size == 0 {
-            return "\(value / size)\(unit)"
-        }
-        return "\(value / 1_000_000)ms"
-    }
-
-    static func parseDuration(_ text: String) -> UInt64? {
-        for unit in ["ms", "h", "m", "s"] where text.hasSuffix(unit) {
-            return scaled(text.dropLast(unit.count), timeUnits.first { $0.0 == unit }!.1)
-        }
-        return nil
-    }
-
-    private static func scaled(_ digits: Substring, _ size: UInt64) -> UInt64? {
-        guard !digits.isEmpty, digits.utf8.allSatisfy(ASCII.isDigit), let value = UInt64(digits)
-        else { return nil }
-        let (product, overflow) = value.multipliedReportingOverflow(by: size)
-        return overflow ? nil : product
     }
 }

@@ -8,20 +8,20 @@ extension Configuration {
     /// Every key but those of a bucket, in the order they are printed.
     public static let settings: [Setting<Configuration>] =
         [
-            .text(
-                "listen.http", "host:port or null", \.http,
+            .address(
+                "listen.http", \.http,
                 "HTTP/2 with prior knowledge and HTTP/1.1, in clear text."),
-            .text(
-                "listen.https.address", "host:port or null", \.https.address,
+            .address(
+                "listen.https.address", \.https.address,
                 "TLS with ALPN h2 and http/1.1; null is off."),
-            .text(
-                "listen.https.certificate", "path or self-signed", \.https.certificate,
+            .path(
+                "listen.https.certificate", \.https.certificate, or: HTTPS.selfSigned,
                 "PEM chain; 'self-signed' makes a throw-away certificate at start."),
-            .text(
-                "listen.https.key", "path or null", \.https.key,
+            .path(
+                "listen.https.key", \.https.key,
                 "PEM key of the certificate. Both files are read again when they change."),
-            .text(
-                "listen.operator", "host:port or null", \.operatorAddress,
+            .address(
+                "listen.operator", \.operatorAddress,
                 "/livez /readyz /metrics /version."),
             .integer(
                 "threads", 0...256, \.threads,
@@ -29,8 +29,8 @@ extension Configuration {
             .integer(
                 "fileThreads", 1...64, \.fileThreads,
                 "Threads for file work that may wait for a disk."),
-            .text(
-                "rules", "none", \.rules,
+            .rules(
+                "rules", \.rules,
                 "'none' opens every bucket to everybody who reaches the listeners."),
             .choice(
                 "log.level", ["trace", "debug", "info", "notice", "warning", "error", "critical"],
@@ -40,15 +40,25 @@ extension Configuration {
                 "'auto' is text on a terminal and JSON otherwise."),
             .flag("log.access", \.logsAccess, "Whether each request is logged in a line."),
             .list(
-                "cors.origins", "origins such as https://app.example, or '*'", \.corsOrigins,
-                "Pages of these origins may call; none is off."),
+                "cors.origins", "origins such as https://app.example, or \"*\"", \.corsOrigins,
+                "Pages of these origins may call; none is off.", check: originFault),
             .duration(
                 "cors.maximumAge", 0...86_400 * second, \.corsMaximumAge,
                 "How long a browser may keep the answer to a preflight."),
             .list(
-                "cors.exposedHeaders", "field names, or '*'", \.corsExposedHeaders,
+                "cors.exposedHeaders", "field names, or \"*\"", \.corsExposedHeaders,
                 "Response fields that pages may read."),
         ] + connectionSettings + streamSettings
+
+    /// What is wrong with an origin: browsers send a scheme, a host and perhaps a port (RFC 6454, section 6.2).
+    private static func originFault(_ text: String) -> String? {
+        if text == "*" { return nil }
+        let host = ["https://", "http://"].first(where: text.hasPrefix).map {
+            text.dropFirst($0.count)
+        }
+        if let host, !host.isEmpty, !host.contains(where: { "/?# ".contains($0) }) { return nil }
+        return "expected an origin such as https://app.example, or \"*\", found '\(text)'"
+    }
 
     private static let connectionSettings: [Setting<Configuration>] = [
         .integer(
@@ -81,6 +91,9 @@ extension Configuration {
         .bytes(
             "limits.minimumProgress", 0...UInt64(gibibyte), \.limits.minimumProgress,
             "What a body must move in each progressInterval while it is the peer's turn."),
+        .duration(
+            "limits.unwantedBodyTimeout", times, \.limits.unwantedBodyTimeout,
+            "A stream answered before its request's body ended stays open; over it RST_STREAM."),
         .duration(
             "limits.drainTimeout", times, \.limits.drainTimeout,
             "For open requests to end after SIGTERM; then connections are cut."),
@@ -132,25 +145,34 @@ extension Configuration {
 extension Configuration.Bucket {
     /// Every key of a bucket, below `buckets.NAME`.
     public static let settings: [Setting<Configuration.Bucket>] = [
-        .text(
-            "directory.path", "path", \.directory,
+        .path(
+            "directory.path", \.directory,
             "The directory that holds the bucket; made where it is missing."),
-        .text(
-            "rules", "none", \.rules,
+        .rules(
+            "rules", \.rules,
             "'none' opens this bucket to everybody who reaches the listeners."),
         .bytes(
             "maximumObjectSize", 1...UInt64(1) << 50, \.maximumObjectSize,
             "The most bytes of an uploaded object; over it 413."),
         .list(
             "paths.allowed", "patterns with * and **", \.allowedPaths,
-            "Names must match one of them; none allows all."),
+            "Names must match one of them; none allows all.", check: patternFault),
         .list(
             "paths.denied", "patterns with * and **", \.deniedPaths,
-            "Names must match none of them."),
+            "Names must match none of them.", check: patternFault),
         .integer(
             "paths.maximumDepth", 0...1024, \.maximumDepth, "Segments of a name; 0 is no limit."),
         .flag(
             "paths.refuseDiscouraged", \.refusesDiscouraged,
             "Whether names with # [ ] * ? are refused."),
     ]
+    /// What is wrong with a pattern of names.
+    private static func patternFault(_ text: String) -> String? {
+        do throws(PathRules.PatternError) {
+            _ = try PathRules(allowed: [text], denied: [])
+            return nil
+        } catch {
+            return "\(error)"
+        }
+    }
 }

@@ -8,6 +8,7 @@ public final class GatewayBucket: Sendable {
     public let pathRules: PathRules
     /// The most bytes of an uploaded object.
     public let maximumObjectSize: UInt64
+    let headers = HeaderCache()
 
     public init(
         name: BucketName, driver: any BucketDriver, pathRules: PathRules = .none,

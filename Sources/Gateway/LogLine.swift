@@ -1,45 +1,80 @@
 import Glibc
 
-/// Builds one log line in bytes.
+/// Builds one log line in bytes of its own, which are freed with it.
 ///
 /// Text that others chose goes in through ``quoted(_:)`` or ``word(_:)`` only, which redact it and escape whatever
 /// could end the line, close a quote, move a terminal's cursor or turn the direction of reading: nothing inside a
 /// value can look like another line or field.
-struct LogLine {
+struct LogLine: ~Copyable {
     /// Bytes of a text that are kept; what is longer ends in `…`.
     static let longestText = 4096
-    private(set) var bytes: [UInt8] = []
+    private var start: UnsafeMutablePointer<UInt8>
+    private var capacity = 512
+    private(set) var count = 0
 
-    init() { bytes.reserveCapacity(384) }
+    init() { start = .allocate(capacity: capacity) }
 
-    /// Appends text of our own, as it is.
-    mutating func raw(_ text: StaticString) {
-        text.withUTF8Buffer { bytes.append(contentsOf: $0) }
+    deinit { start.deallocate() }
+
+    /// Lends what has been built.
+    borrowing func withBytes(_ body: (UnsafeBufferPointer<UInt8>) -> Void) {
+        body(UnsafeBufferPointer(start: start, count: count))
     }
 
-    mutating func byte(_ byte: UInt8) { bytes.append(byte) }
+    /// A copy of what has been built.
+    var bytes: [UInt8] { Array(UnsafeBufferPointer(start: start, count: count)) }
+
+    /// Makes room for `extra` bytes and moves the end behind them; the caller writes them.
+    @inline(__always)
+    private mutating func extend(_ extra: Int) -> UnsafeMutablePointer<UInt8> {
+        if count + extra > capacity { grow(count + extra) }
+        defer { count += extra }
+        return start + count
+    }
+
+    @inline(never)
+    private mutating func grow(_ wanted: Int) {
+        capacity = max(2 * capacity, wanted)
+        let larger = UnsafeMutablePointer<UInt8>.allocate(capacity: capacity)
+        larger.update(from: start, count: count)
+        start.deallocate()
+        start = larger
+    }
+
+    /// Appends text of our own, as it is.
+    @inline(__always)
+    mutating func raw(_ text: StaticString) {
+        extend(text.utf8CodeUnitCount).update(from: text.utf8Start, count: text.utf8CodeUnitCount)
+    }
+
+    @inline(__always)
+    mutating func byte(_ byte: UInt8) { extend(1).pointee = byte }
 
     /// Appends a number in decimal, right-aligned to `width` with spaces.
     mutating func number(_ value: UInt64, width: Int = 1) {
-        var value = value
-        let start = bytes.count
-        repeat {
-            bytes.append(UInt8(ascii: "0") + UInt8(value % 10))
-            value /= 10
-        } while value > 0
-        while bytes.count - start < width { bytes.append(UInt8(ascii: " ")) }
-        bytes[start...].reverse()
+        var length = 1
+        var rest = value
+        while rest >= 10 {
+            rest /= 10
+            length += 1
+        }
+        if length < width {
+            extend(width - length).update(repeating: UInt8(ascii: " "), count: width - length)
+        }
+        digits(value, length)
     }
 
     /// Appends a number with exactly `count` digits, zeros in front.
+    @inline(__always)
     mutating func digits(_ value: UInt64, _ count: Int) {
-        let start = bytes.count
+        let place = extend(count)
         var value = value
-        for _ in 0..<count {
-            bytes.append(UInt8(ascii: "0") + UInt8(value % 10))
+        var index = count
+        while index > 0 {
+            index -= 1
+            place[index] = UInt8(ascii: "0") &+ UInt8(truncatingIfNeeded: value % 10)
             value /= 10
         }
-        bytes[start...].reverse()
     }
 
     /// Appends nanoseconds as milliseconds with three decimals.
@@ -50,9 +85,9 @@ struct LogLine {
         digits(microseconds % 1000, 3)
     }
 
-    /// Appends spaces until `width` bytes stand after `start`.
+    /// Appends spaces until `width` bytes stand after the first `start`.
     mutating func pad(from start: Int, to width: Int) {
-        while bytes.count - start < width { bytes.append(UInt8(ascii: " ")) }
+        while count - start < width { byte(UInt8(ascii: " ")) }
     }
 
     /// Appends a time as RFC 3339 says, in UTC, with milliseconds.
@@ -94,7 +129,13 @@ struct LogLine {
     mutating func quoted(_ text: String) {
         let span = text.utf8.span
         byte(UInt8(ascii: "\""))
-        if let clean = LogRedaction.redacted(span) { escape(clean.span) } else { escape(span) }
+        if LogLine.isPlain(span) {
+            copy(span, 0..<span.count)
+        } else if let clean = LogRedaction.redacted(span) {
+            escape(clean.span)
+        } else {
+            escape(span)
+        }
         byte(UInt8(ascii: "\""))
     }
 
@@ -102,16 +143,35 @@ struct LogLine {
     /// string; redacted in both cases.
     mutating func word(_ text: String) {
         let span = text.utf8.span
-        guard !span.isEmpty, span.count <= LogLine.longestText else { return quoted(text) }
-        for index in span.indices {
-            switch span[index] {
-            case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "="): return quoted(text)
-            case 0x21...0x7e: continue
-            default: return quoted(text)
+        guard !span.isEmpty, LogLine.isWord(span), LogRedaction.redacted(span) == nil else {
+            return quoted(text)
+        }
+        copy(span, 0..<span.count)
+    }
+
+    /// Whether a text holds nothing to escape, and none of the bytes that ``LogRedaction`` looks for: most do not.
+    private static func isPlain(_ text: Span<UInt8>) -> Bool {
+        guard text.count <= longestText else { return false }
+        for index in text.indices {
+            switch text[index] {
+            case 0x21, 0x23, 0x24, 0x26...0x39, 0x3b, 0x3c, 0x3e...0x49, 0x4b...0x5b, 0x5d...0x7e:
+                continue
+            default: return false
             }
         }
-        if LogRedaction.redacted(span) != nil { return quoted(text) }
-        span.withUnsafeBufferPointer { bytes.append(contentsOf: $0) }
+        return true
+    }
+
+    private static func isWord(_ text: Span<UInt8>) -> Bool {
+        guard text.count <= longestText else { return false }
+        for index in text.indices {
+            switch text[index] {
+            case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "="): return false
+            case 0x21...0x7e: continue
+            default: return false
+            }
+        }
+        return true
     }
 
     private mutating func escape(_ text: Span<UInt8>) {
@@ -135,8 +195,12 @@ struct LogLine {
         if end < text.count { raw("…") }
     }
 
-    private mutating func copy(_ text: Span<UInt8>, _ range: Range<Int>) {
-        text.extracting(range).withUnsafeBufferPointer { bytes.append(contentsOf: $0) }
+    /// Appends a part of a text as it is: of one that holds nothing to redact or escape.
+    mutating func copy(_ text: Span<UInt8>, _ range: Range<Int>) {
+        let place = extend(range.count)
+        text.extracting(range).withUnsafeBufferPointer { bytes in
+            if let first = bytes.baseAddress { place.update(from: first, count: bytes.count) }
+        }
     }
 
     /// Bytes of the character at `index` that must be escaped; 0 for one that may stand as it is.

@@ -32,8 +32,7 @@ public struct LogOutput: LogHandler {
         case .json: writeJSON(event, all, &line)
         case .text(let colour): writeText(event, all, colour, &line)
         }
-        line.byte(UInt8(ascii: "\n"))
-        sink.append(line.bytes)
+        sink.append(line)
     }
 
     private func writeJSON(_ event: LogEvent, _ all: Logger.Metadata, _ line: inout LogLine) {
@@ -83,7 +82,7 @@ public struct LogOutput: LogHandler {
         line.now()
         line.byte(UInt8(ascii: " "))
         if colour { line.raw(LogOutput.colour(event.level)) }
-        let start = line.bytes.count
+        let start = line.count
         line.word(event.level.rawValue)
         line.pad(from: start, to: 8)
         if colour { line.raw("\u{1b}[0m") }

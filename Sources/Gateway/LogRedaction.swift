@@ -31,7 +31,7 @@ enum LogRedaction {
                 index += 1
                 continue
             }
-            append(text, copied..<secret.lowerBound, to: &result)
+            append(text, copied..<max(copied, secret.lowerBound), to: &result)
             mark.withUTF8Buffer { result.append(contentsOf: $0) }
             copied = secret.upperBound
             index = secret.upperBound
@@ -55,7 +55,7 @@ enum LogRedaction {
             default: return nil
             }
         case UInt8(ascii: " "): return afterScheme(text, space: index)
-        case UInt8(ascii: "e"): return jsonWebToken(text, at: index)
+        case UInt8(ascii: "J"): return jsonWebToken(text, at: index - 2)
         default: return nil
         }
     }
@@ -115,8 +115,7 @@ enum LogRedaction {
     }
 
     private static func jsonWebToken(_ text: Span<UInt8>, at index: Int) -> Range<Int>? {
-        guard index + 20 <= text.count, text[index + 1] == UInt8(ascii: "y"),
-            text[index + 2] == UInt8(ascii: "J")
+        guard index >= 0, text[index] == UInt8(ascii: "e"), text[index + 1] == UInt8(ascii: "y")
         else { return nil }
         let end = tokenEnd(text, from: index)
         guard end - index >= 20 else { return nil }

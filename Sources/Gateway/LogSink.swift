@@ -1,4 +1,3 @@
-import CLinux
 import EventLoop
 import Glibc
 
@@ -20,6 +19,15 @@ public enum LogFormat: Sendable, Equatable {
         .text(colour: isatty(descriptor) == 1 && mayColour(descriptor))
     }
 
+    /// The format that a configuration names: `text`, `json`, or anything else for ``automatic(for:)``.
+    public static func named(_ name: String, for descriptor: Int32) -> LogFormat {
+        switch name {
+        case "text": text(for: descriptor)
+        case "json": .json
+        default: automatic(for: descriptor)
+        }
+    }
+
     private static func mayColour(_ descriptor: Int32) -> Bool {
         if let value = getenv("NO_COLOR"), value.pointee != 0 { return false }
         guard let term = getenv("TERM") else { return false }
@@ -35,7 +43,7 @@ public enum LogFormat: Sendable, Equatable {
 ///
 /// Safety: mutable state is touched only with `mutex` held, but for `isMidLine`, which is the writing thread's own.
 public final class LogSink: @unchecked Sendable {
-    /// Bytes that are written without waiting for more.
+    /// Bytes that are written without waiting for more; half the capacity where that is less.
     public static let batchBytes = 16 * 1024
     /// Nanoseconds a line waits for company.
     public static let batchDelay: UInt64 = 50_000_000
@@ -45,6 +53,7 @@ public final class LogSink: @unchecked Sendable {
     /// The most bytes that wait to be written, besides those being written.
     public let capacity: Int
     private let descriptor: Int32
+    private let batch: Int
     private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
     private let filled = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
     private let drained = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
@@ -60,6 +69,7 @@ public final class LogSink: @unchecked Sendable {
         self.descriptor = descriptor
         self.format = format
         self.capacity = capacity
+        batch = min(LogSink.batchBytes, capacity / 2)
         pthread_mutex_init(mutex, nil)
         var attributes = pthread_condattr_t()
         pthread_condattr_init(&attributes)
@@ -86,17 +96,21 @@ public final class LogSink: @unchecked Sendable {
         return dropped
     }
 
-    /// Takes one line with its newline. Never waits for the descriptor.
-    func append(_ line: [UInt8]) {
+    /// Takes one line, and gives it its newline. Never waits for the descriptor.
+    func append(_ line: borrowing LogLine) { line.withBytes(append) }
+
+    /// Takes one line without its newline.
+    func append(_ line: UnsafeBufferPointer<UInt8>) {
         pthread_mutex_lock(mutex)
         let before = pending.count
-        guard !isClosed, before + line.count <= capacity else {
+        guard !isClosed, before + line.count < capacity else {
             dropped += 1
             pthread_mutex_unlock(mutex)
             return
         }
         pending.append(contentsOf: line)
-        let isFull = before < LogSink.batchBytes && pending.count >= LogSink.batchBytes
+        pending.append(UInt8(ascii: "\n"))
+        let isFull = before < batch && pending.count >= batch
         pthread_mutex_unlock(mutex)
         if before == 0 || isFull { pthread_cond_signal(filled) }
     }
@@ -154,7 +168,7 @@ public final class LogSink: @unchecked Sendable {
 
     private func waitForCompany() {
         var deadline = LogSink.deadline(after: LogSink.batchDelay)
-        while pending.count < LogSink.batchBytes && !isHurried && !isClosed {
+        while pending.count < batch && !isHurried && !isClosed {
             if pthread_cond_timedwait(filled, mutex, &deadline) == ETIMEDOUT { return }
         }
     }

@@ -1,4 +1,3 @@
-import CLinux
 import Glibc
 
 /// What this program is.

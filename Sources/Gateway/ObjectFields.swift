@@ -123,7 +123,7 @@ extension ObjectAttributes {
 
 extension ObjectMetadata {
     /// The entity tag as a field has it.
-    var quotedETag: String { "\"\(etag)\"" }
+    var quotedETag: String { "\"" + etag + "\"" }
 
     /// What a 304 repeats (RFC 9110, section 15.4.5).
     func appendValidators(to fields: inout HeaderFields) {

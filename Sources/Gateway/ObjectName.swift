@@ -117,6 +117,7 @@ public struct NameError: Error, Sendable, Equatable, CustomStringConvertible {
         /// This denied pattern of the configuration matches.
         case denied(String)
     }
+    /// The first limit that the name breaks.
     public var limit: Limit
     /// Bytes from the beginning of the name; for ``Limit/malformedEncoding`` of the name as it came.
     public var offset: Int

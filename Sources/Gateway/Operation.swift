@@ -5,6 +5,7 @@ public struct Operation: Sendable, Equatable {
         case get, list, create, update, delete
     }
 
+    /// What is to be done.
     public var kind: Kind
     /// The bucket's name.
     public var bucket: String

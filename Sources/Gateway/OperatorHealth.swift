@@ -138,11 +138,7 @@ public final class Health: Sendable {
             state.nextWaiter += 1
             return state.nextWaiter
         }
-        let alarm = Task {
-            try await Task.sleep(nanoseconds: timeout)
-            state.withLock { $0.waiters.removeValue(forKey: id) }?.resume()
-        }
-        defer { alarm.cancel() }
+        var alarm: Task<Void, any Error>?
         await withCheckedContinuation { waiter in
             let now = now()
             let isPending = state.withLock { state in
@@ -150,8 +146,13 @@ public final class Health: Sendable {
                 state.waiters[id] = waiter
                 return true
             }
-            if !isPending { waiter.resume() }
+            guard isPending else { return waiter.resume() }
+            alarm = Task {
+                try await Task.sleep(nanoseconds: timeout)
+                state.withLock { $0.waiters.removeValue(forKey: id) }?.resume()
+            }
         }
+        alarm?.cancel()
     }
 
     private func hasPending(_ state: borrowing State, _ now: UInt64) -> Bool {

@@ -77,6 +77,7 @@ public struct Problem: Error, Sendable {
             }
         }
     }
+    /// Which problem it is; decides the status.
     public var code: Code
     /// A sentence that the client can act on; nothing internal.
     public var detail: String

@@ -9,8 +9,7 @@ extension Call {
         if isHead {
             let object = try await stat(name, bucket)
             if let answer = try unmodified(object, conditions) { return answer }
-            var answer = Answer(status: 200)
-            object.appendFields(to: &answer.head.fields)
+            var answer = Answer(status: 200, fields: bucket.headers.fields(of: object))
             answer.head.fields.append("content-length", object.size)
             return answer
         }
@@ -25,17 +24,19 @@ extension Call {
                 reader.close()
                 return answer
             }
-            return try content(of: reader)
+            return try content(of: reader, bucket)
         } catch {
             reader.close()
             throw error
         }
     }
 
-    private func content(of reader: any ObjectReader) throws(Problem) -> Answer {
+    private func content(of reader: any ObjectReader, _ bucket: GatewayBucket) throws(Problem)
+        -> Answer
+    {
         let object = reader.metadata
         var range = 0..<object.size
-        var answer = Answer(status: 200)
+        var answer = Answer(status: 200, fields: bucket.headers.fields(of: object))
         switch selectRange(fields, of: object, now: now) {
         case .whole: break
         case .part(let part):
@@ -48,7 +49,6 @@ extension Call {
                 .rangeNotSatisfiable, "The object has \(object.size) bytes.",
                 field: ("content-range", "bytes */\(object.size)"))
         }
-        object.appendFields(to: &answer.head.fields)
         if range.isEmpty {
             reader.close()
             answer.body = .bytes([])
@@ -113,7 +113,10 @@ extension Call {
         json.beginObject()
         json.key("prefixes")
         json.beginArray()
-        for prefix in page.prefixes { json.string(prefix) }
+        // A folder that came by other means may have a name that no list can be asked for.
+        for prefix in page.prefixes where (try? Query.prefix(prefix)) != nil {
+            json.string(prefix)
+        }
         json.endArray()
         json.key("items")
         json.beginArray()

@@ -14,8 +14,12 @@ protocol Engine: StreamOwner {
     var waitingBytes: Int { get }
     /// Places what is to be sent next into `output`, nothing where there is nothing now.
     func produce(_ output: OutputBuffer)
+    /// Moves the next bytes of a body directly to the socket, in clear text; called where nothing was produced.
+    func transfer(to socket: Int32) -> DirectTransfer
     /// All that was produced was given to the kernel.
     func flushed()
+    /// Whether nothing of the peer is heeded any more: what is queued is sent, then the connection ends.
+    var isEnding: Bool { get }
     /// Whether the connection ends once everything is flushed.
     var isFinished: Bool { get }
     /// The next moment at which something must have happened.
@@ -52,8 +56,13 @@ final class Connection: EventHandler {
     private var hasFailed = false
     private var unsent: [UInt8] = []
     private var unsentPlace = 0
+    /// Bytes given to the kernel, how many they were at the last look at a peer that does not take them, and when.
+    private var sentBytes: UInt64 = 0
+    private var sentMark: (bytes: UInt64, time: UInt64)?
     private var lingered = 0
     private var stateSince: UInt64
+    /// When the engine began to end, where it did.
+    private var endingSince: UInt64?
     private var timer: LoopTimer?
     private var armedFor: UInt64 = .max
 
@@ -111,7 +120,7 @@ final class Connection: EventHandler {
         isDirty = false
         flush()
         if hasMore { markDirty() }
-        if state != .closed { updateTimer() }
+        updateTimer()
     }
 
     // MARK: Reading
@@ -229,9 +238,17 @@ final class Connection: EventHandler {
             let output = context.output
             output.reset()
             engine.produce(output)
-            guard output.count > 0 else { break }
-            send(output.bytes)
-            if isBlocked { return }
+            if output.count > 0 {
+                send(output.bytes)
+                if isBlocked { return }
+            } else {
+                let moved = isSecure ? .unsupported : engine.transfer(to: descriptor)
+                if moved == .socketWaits {
+                    writable = false
+                    return
+                }
+                guard case .bytes = moved else { break }
+            }
             engine.flushed()
             rounds += 1
             if rounds == 4 { return markDirty() }
@@ -280,6 +297,7 @@ final class Connection: EventHandler {
                 descriptor, bytes.baseAddress! + place, bytes.count - place, Int32(MSG_NOSIGNAL))
             if count >= 0 {
                 place += count
+                sentBytes &+= UInt64(count)
             } else if errno == EAGAIN {
                 writable = false
                 break
@@ -334,36 +352,65 @@ final class Connection: EventHandler {
 
     // MARK: Time
 
+    /// How long a peer may take to accept the last bytes and to end its own side.
+    private static let endingTimeout: UInt64 = 2_000_000_000
+
     /// Arms the timer where the next deadline came nearer; a deadline that moved away is seen when it fires.
     private func updateTimer() {
-        let wanted = nextDeadline()
-        guard wanted < armedFor, let timer else { return }
-        armedFor = wanted
+        guard state != .closed, let timer else { return }
         let now = context.loop.now
+        if endingSince == nil && engine?.isEnding == true { endingSince = now }
+        if !isBlocked { sentMark = nil } else if sentMark == nil { sentMark = (sentBytes, now) }
+        let wanted = nextDeadline()
+        guard wanted < armedFor else { return }
+        armedFor = wanted
         context.loop.arm(timer, after: wanted > now ? wanted - now : 0)
     }
 
     private func nextDeadline() -> UInt64 {
         switch state {
         case .handshaking, .sniffing: stateSince + context.limits.handshakeTimeout
-        case .lingering: stateSince + 2_000_000_000
-        case .open: engine?.deadline(context.limits) ?? stateSince + context.limits.handshakeTimeout
+        case .lingering: stateSince + Connection.endingTimeout
+        case .open:
+            if let endingSince {
+                endingSince + Connection.endingTimeout
+            } else {
+                min(
+                    engineDeadline,
+                    sentMark.map { $0.time + context.limits.progressInterval } ?? .max)
+            }
         case .closed: .max
         }
+    }
+
+    private var engineDeadline: UInt64 {
+        engine?.deadline(context.limits) ?? stateSince + context.limits.handshakeTimeout
+    }
+
+    /// Whether the peer has taken nearly nothing of what was sent for a whole interval. The engine's own looks are
+    /// not enough: a reset that can't be sent ends no stream.
+    private func isStuck(_ now: UInt64) -> Bool {
+        guard let mark = sentMark, mark.time + context.limits.progressInterval <= now else {
+            return false
+        }
+        sentMark = isBlocked ? (sentBytes, now) : nil
+        return isBlocked && sentBytes - mark.bytes < context.limits.minimumProgress
     }
 
     private func timerFired() {
         armedFor = .max
         let now = context.loop.now
-        if nextDeadline() <= now {
-            if state == .open, let engine {
-                engine.expire(now)
-                markDirty()
-            } else {
-                if state != .lingering { context.statistics.hit(.handshakeTimeout) }
+        guard nextDeadline() <= now else { return updateTimer() }
+        if state == .open, endingSince == nil, let engine {
+            if isStuck(now) {
+                context.statistics.hit(.bodyProgress)
                 return close()
             }
+            if engineDeadline <= now { engine.expire(now) }
+            // The flush that follows arms the timer again.
+            return markDirty()
         }
-        if state != .closed { updateTimer() }
+        if state != .lingering && endingSince == nil { context.statistics.hit(.handshakeTimeout) }
+        close()
     }
 }

@@ -57,7 +57,9 @@ public enum BodyError: Error {
 
 /// The version of HTTP that a request came by.
 public enum HTTPVersion: String, Sendable {
+    // swift-format-ignore: AlwaysUseLowerCamelCase
     case http1_0 = "HTTP/1.0"
+    // swift-format-ignore: AlwaysUseLowerCamelCase
     case http1_1 = "HTTP/1.1"
     case http2 = "HTTP/2"
 }
@@ -109,7 +111,8 @@ public final class Exchange: @unchecked Sendable {
     {
         if let length = head.contentLength, length > limit { throw .tooLarge }
         sendContinue()
-        let result = await withCheckedContinuation { waiter in
+        // Unsafe saves an allocation a call: a stream completes each call exactly once (``ExchangeStream``).
+        let result = await withUnsafeContinuation { waiter in
             stream.receive(into: sink, limit: limit) { waiter.resume(returning: $0) }
         }
         return try result.get()
@@ -127,7 +130,7 @@ public final class Exchange: @unchecked Sendable {
     @discardableResult
     public func respond(_ head: ResponseHead, _ body: ResponseBody = .none) async -> ResponseOutcome
     {
-        await withCheckedContinuation { waiter in
+        await withUnsafeContinuation { waiter in
             stream.respond(head, body) { waiter.resume(returning: $0) }
         }
     }

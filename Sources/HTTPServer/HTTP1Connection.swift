@@ -29,6 +29,7 @@ final class HTTP1Connection: Engine {
     private var isDraining = false
     private var peerEnded = false
     private(set) var isFinished = false
+    var isEnding: Bool { isFinished }
 
     init(_ connection: Connection) {
         self.connection = connection
@@ -244,6 +245,7 @@ final class HTTP1Connection: Engine {
             }
         }
         guard isBodyStarted, !isResponseComplete, let stream, output.isEmpty else { return }
+        if stream.isDirect && stream.remaining > 0 && connection?.isSecure == false { return }
         do {
             while stream.remaining > 0 && buffer.room > 0 {
                 var span = buffer.free.mutableBytes
@@ -255,6 +257,21 @@ final class HTTP1Connection: Engine {
             // The length was promised: only a cut connection tells the client that the body is short.
             stream.finish(complete: false)
             connection?.close()
+        }
+    }
+
+    func transfer(to socket: Int32) -> DirectTransfer {
+        guard isBodyStarted, !isResponseComplete, output.isEmpty, let stream else {
+            return .unsupported
+        }
+        do {
+            let result = try stream.transfer(to: socket)
+            if stream.remaining == 0 { isResponseComplete = true }
+            return result
+        } catch {
+            stream.finish(complete: false)
+            connection?.close()
+            return .unsupported
         }
     }
 

@@ -121,7 +121,11 @@ struct HTTP1Parser {
             method: method, target: "", authority: nil,
             fields: HeaderFields(reserving: 512, fields: 16), contentLength: nil, hasBody: false,
             expectsContinue: false)
-        try setTarget(text(line.extracting(targetStart..<place)), of: &request)
+        let target = line.extracting(targetStart..<place).withUnsafeBufferPointer {
+            String(validating: $0, as: UTF8.self)
+        }
+        guard let target else { throw HTTP1Error(400, "request target is not UTF-8") }
+        try setTarget(target, of: &request)
         return (request, version)
     }
 
@@ -137,8 +141,7 @@ struct HTTP1Parser {
 
     /// Origin form, absolute form (RFC 9112, section 3.2.2) and the asterisk of OPTIONS.
     private func setTarget(_ target: String, of request: inout RequestHead) throws(HTTP1Error) {
-        if target.utf8.first == UInt8(ascii: "/") || (target == "*" && request.method == "OPTIONS")
-        {
+        if isTarget(target, of: request.method) {
             request.target = target
             return
         }
@@ -149,9 +152,14 @@ struct HTTP1Parser {
         let slash =
             rest.firstIndex { $0 == UInt8(ascii: "/") || $0 == UInt8(ascii: "?") } ?? rest.endIndex
         guard slash > rest.startIndex else { throw HTTP1Error(400, "malformed request target") }
-        request.authority = String(rest[..<slash])
+        let authority = String(rest[..<slash]) ?? ""
         let path = String(rest[slash...]) ?? ""
-        request.target = path.hasPrefix("/") ? path : "/" + path
+        let origin = path.utf8.first == UInt8(ascii: "/") ? path : "/" + path
+        guard isHost(authority), isTarget(origin, of: request.method) else {
+            throw HTTP1Error(400, "malformed request target")
+        }
+        request.authority = authority
+        request.target = origin
     }
 
     private func field(_ line: Span<UInt8>, into fields: inout HeaderFields) throws(HTTP1Error) {
@@ -187,7 +195,7 @@ struct HTTP1Parser {
                 throw HTTP1Error(400, "Transfer-Encoding in HTTP/1.0")
             }
             let codings = fields.values("transfer-encoding")
-            guard codings.count == 1, codings[0].lowercased() == "chunked" else {
+            guard codings.count == 1, isEqual(codings[0], ignoringCase: "chunked") else {
                 throw HTTP1Error(501, "transfer coding other than chunked")
             }
             return .chunked
@@ -211,8 +219,8 @@ struct HTTP1Parser {
     private func expectation(_ request: inout RequestHead, _ version: HTTPVersion)
         throws(HTTP1Error)
     {
-        guard let expect = request.fields["expect"], version == .http1_1 else { return }
-        guard expect.lowercased() == "100-continue" else {
+        guard let expect = request.fields.list("expect"), version == .http1_1 else { return }
+        guard isEqual(expect, ignoringCase: "100-continue") else {
             throw HTTP1Error(417, "unknown expectation")
         }
         request.expectsContinue = true
@@ -251,14 +259,36 @@ func decimal(_ text: String) -> UInt64? {
     return UInt64(text)
 }
 
-/// A host with an optional port: no characters that could end it (RFC 3986, section 3.2).
+/// Whether a target is a path with or without a query, or the asterisk of OPTIONS; a fragment is never sent
+/// (RFC 9110, section 7.1).
+func isTarget(_ target: String, of method: String) -> Bool {
+    target.utf8.first == UInt8(ascii: "/")
+        ? !target.utf8.contains(UInt8(ascii: "#")) : target == "*" && method == "OPTIONS"
+}
+
+/// Whether `text` is `lower` but for the case of its ASCII letters. (`String` compares by canonical equivalence, and
+/// folds a Kelvin sign to `k`: two servers in a row could read such a field differently.)
+func isEqual(_ text: String, ignoringCase lower: StaticString) -> Bool {
+    lower.withUTF8Buffer { wanted in
+        text.utf8.count == wanted.count
+            && zip(text.utf8, wanted).allSatisfy { own, wanted in
+                own == wanted || (own >= 0x41 && own <= 0x5a && own | 0x20 == wanted)
+            }
+    }
+}
+
+/// A host with an optional port, of the characters that RFC 3986, section 3.2.2, gives them, but for the comma: two
+/// fields that were joined to one are no host.
 func isHost(_ text: String) -> Bool {
     text.utf8.count <= 255
         && text.utf8.allSatisfy { byte in
-            byte > space && byte < 0x7f && byte != UInt8(ascii: "/") && byte != UInt8(ascii: "\\")
-                && byte != UInt8(ascii: "?") && byte != UInt8(ascii: "#")
-                && byte != UInt8(ascii: "@") && byte != UInt8(ascii: ",")
-                && byte != UInt8(ascii: "\"")
+            switch byte {
+            case UInt8(ascii: "["), UInt8(ascii: "]"), UInt8(ascii: ":"), UInt8(ascii: "%"): true
+            case UInt8(ascii: "("), UInt8(ascii: ")"), UInt8(ascii: ";"), UInt8(ascii: "="): true
+            // Of the token characters these can't stand in a host.
+            case UInt8(ascii: "#"), UInt8(ascii: "^"), UInt8(ascii: "`"), UInt8(ascii: "|"): false
+            default: isToken(byte)
+            }
         }
 }
 

@@ -10,6 +10,9 @@ final class HTTP2Connection: Engine {
     struct Arriving {
         var id: Int32
         var head: RequestHead
+        var hasHost = false
+        var hasExpectation = false
+        var hasLength = false
         var bytes = 0
         var refusal: (status: Int, reason: String)?
     }
@@ -181,21 +184,37 @@ final class HTTP2Connection: Engine {
     /// The largest frame that nghttp2 may hand over at once: 16 KiB of header block, its header and padding.
     static let frameRoom = 16_384 + 9 + 256
 
+    /// The answer is final; nothing more of the request is wanted (RFC 9113, section 8.1). A moment passes before the
+    /// peer is told, in which what still comes is checked and dropped: nghttp2 checks nothing that comes for a stream
+    /// which was reset, and some clients see no answer before they have sent a small body whole.
+    private func answered(_ stream: ServerStream) {
+        stream.answered = context.loop.now
+        if streams.count > context.limits.concurrentStreams / 2 { dismiss(stream) }
+    }
+
+    private func dismiss(_ stream: ServerStream) {
+        guard stream.answered != .max else { return }
+        stream.answered = .max
+        reset(stream.id, NGHTTP2_NO_ERROR)
+    }
+
+    /// DATA frames need their headers: nothing goes directly.
+    func transfer(to socket: Int32) -> DirectTransfer { .unsupported }
+
     func flushed() {
         if !sentStreams.isEmpty {
             let done = sentStreams
             sentStreams = []
             for stream in done {
                 stream.finish(complete: true)
-                if !stream.body.isComplete && streams[stream.id] != nil {
-                    // The answer is final; nothing more of the request is wanted (RFC 9113, section 8.1).
-                    reset(stream.id, NGHTTP2_NO_ERROR)
-                }
+                if !stream.body.isComplete && streams[stream.id] != nil { answered(stream) }
             }
         }
         if drain == .final && streams.isEmpty && runningHandlers == 0 { isTerminated = true }
         if !accepted.isEmpty { connection?.markDirty() }
     }
+
+    var isEnding: Bool { isTerminated }
 
     var isFinished: Bool {
         (isTerminated || nghttp2_session_want_read(session) == 0)
@@ -232,7 +251,12 @@ final class HTTP2Connection: Engine {
             return
         }
         nghttp2_session_consume(session, stream.id, count)
-        grow(stream, count)
+        if stream.answered == nil {
+            grow(stream, count)
+        } else {
+            stream.unwanted += count
+            if stream.unwanted > context.limits.maximumWindow { dismiss(stream) }
+        }
         connection?.markDirty()
     }
 
@@ -289,6 +313,14 @@ final class HTTP2Connection: Engine {
         connection?.markDirty()
     }
 
+    /// nghttp2 ends a connection by itself where the peer broke the protocol; that is counted here.
+    func goawaySent(_ code: UInt32) {
+        guard !isTerminated, code != NGHTTP2_NO_ERROR.rawValue else { return }
+        context.statistics.protocolError()
+        for stream in streams.values { stream.abandon() }
+        isTerminated = true
+    }
+
     private func terminateNow() {
         isTerminated = true
         connection?.close()
@@ -335,6 +367,9 @@ final class HTTP2Connection: Engine {
         if streams.isEmpty { return min(earliest, idleSince + limits.idleTimeout) }
         for stream in streams.values {
             earliest = min(earliest, stream.progressMark.time + limits.progressInterval)
+            if let answered = stream.answered, answered != .max {
+                earliest = min(earliest, answered + limits.unwantedBodyTimeout)
+            }
         }
         return earliest
     }
@@ -349,6 +384,12 @@ final class HTTP2Connection: Engine {
             guard idleSince + context.limits.idleTimeout <= now else { return }
             context.statistics.hit(.idleTimeout)
             return terminate(NGHTTP2_NO_ERROR)
+        }
+        for stream in streams.values {
+            guard let answered = stream.answered, answered != .max,
+                answered + context.limits.unwantedBodyTimeout <= now
+            else { continue }
+            dismiss(stream)
         }
         for stream in Array(streams.values)
         where stream.progressMark.time + context.limits.progressInterval <= now {

@@ -13,6 +13,8 @@ struct HTTP2Guards {
     private var lastStream: Int32 = 0
     /// Stream numbers that the peer passed over, which it may never use any more.
     private var skipped: [ClosedRange<Int32>] = []
+    /// The highest number of a gap that is in ``skipped`` no more.
+    private var forgotten: Int32 = 0
 
     init(_ limits: ServerLimits, _ statistics: ServerStatistics, now: UInt64) {
         self.statistics = statistics
@@ -34,8 +36,13 @@ struct HTTP2Guards {
             let id = header.stream_id
             // nghttp2 passes over a HEADERS frame on a number below an earlier one; RFC 9113, section 5.1.1, wants
             // a connection error where that stream was never opened.
-            if id < lastStream, !isOpen(id), skipped.contains(where: { $0.contains(id) }) {
+            if id < lastStream, !isOpen(id),
+                id <= forgotten || skipped.contains(where: { $0.contains(id) })
+            {
                 fail(NGHTTP2_PROTOCOL_ERROR, nil)
+            } else if id <= lastStream, !isOpen(id), !control.take(now) {
+                // The stream is gone: the block is decoded for the table's sake alone.
+                fail(NGHTTP2_ENHANCE_YOUR_CALM, .controlFrames)
             }
         case NGHTTP2_RST_STREAM.rawValue:
             if !resets.take(now) { fail(NGHTTP2_ENHANCE_YOUR_CALM, .resetsReceived) }
@@ -48,14 +55,18 @@ struct HTTP2Guards {
     mutating func opened(_ id: Int32) {
         if id > lastStream + 2 || (lastStream == 0 && id > 1) {
             skipped.append(max(1, lastStream + 1)...(id - 1))
-            // Nobody who means well passes over numbers again and again.
-            if skipped.count > 64 { skipped.removeFirst() }
+            // Nobody who means well passes over numbers again and again, or still sends HEADERS on so old a stream.
+            if skipped.count > 64 { forgotten = skipped.removeFirst().upperBound }
         }
         lastStream = max(lastStream, id)
     }
 
-    /// DATA that was sent is answered by WINDOW_UPDATE, which must not count as a flood.
-    mutating func dataSent() { control.give(4) }
+    /// DATA that was sent is answered by WINDOW_UPDATE, which must not count as a flood; but who opens the window byte
+    /// by byte wants many frames, not many bytes (CVE-2019-9511).
+    mutating func dataSent(_ header: nghttp2_frame_hd) {
+        let isLast = header.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0
+        if isLast || header.length >= 256 { control.give(4) }
+    }
 
     mutating func resetSent(now: UInt64) {
         if !sentResets.take(now) { fail(NGHTTP2_ENHANCE_YOUR_CALM, .resetsSent) }

@@ -26,10 +26,11 @@ extension HTTP2Connection {
         guard arriving?.id == id else { return }
         let limits = context.limits
         arriving!.bytes += name.count + value.count + 32
-        if arriving!.bytes > limits.headerBytes {
+        if arriving!.bytes > limits.headerBytes || name.count > 255 {
             return refuse(431, "header block too large", .headerBytes)
         }
         if name.first == UInt8(ascii: ":") { return pseudo(name, value) }
+        if name.count == 4 || name.count == 6 || name.count == 14 { note(name) }
         arriving!.head.fields.append(name, value)
         if arriving!.head.fields.count > limits.headerFields {
             refuse(431, "too many header fields", .headerFields)
@@ -40,18 +41,31 @@ extension HTTP2Connection {
         if value.count > context.limits.targetBytes {
             return refuse(414, "request target too long", .targetBytes)
         }
-        let text = String(decoding: value, as: UTF8.self)
-        switch String(decoding: name, as: UTF8.self) {
-        case ":path": arriving!.head.target = text
-        case ":method": arriving!.head.method = text
-        case ":authority": arriving!.head.authority = text
+        guard let text = String(validating: value, as: UTF8.self) else {
+            return refuse(400, "request target is not UTF-8")
+        }
+        // nghttp2 lets no other pass but :scheme, which tells nothing.
+        switch (name.count, name[1]) {
+        case (5, UInt8(ascii: "p")): arriving!.head.target = text
+        case (7, UInt8(ascii: "m")): arriving!.head.method = text
+        case (10, _): arriving!.head.authority = text
         default: break
         }
     }
 
-    private func refuse(_ status: Int, _ reason: String, _ limit: LimitKind) {
+    /// Notes which of the few fields that concern the connection are there, so that others need not be searched for them.
+    private func note(_ name: UnsafeBufferPointer<UInt8>) {
+        switch String(decoding: name, as: UTF8.self) {
+        case "host": arriving!.hasHost = true
+        case "expect": arriving!.hasExpectation = true
+        case "content-length": arriving!.hasLength = true
+        default: break
+        }
+    }
+
+    private func refuse(_ status: Int, _ reason: String, _ limit: LimitKind? = nil) {
         guard arriving?.refusal == nil else { return }
-        context.statistics.hit(limit)
+        if let limit { context.statistics.hit(limit) }
         arriving!.refusal = (status, reason)
         arriving!.head.fields = HeaderFields()
     }
@@ -78,18 +92,8 @@ extension HTTP2Connection {
     private func accept(_ arrived: Arriving, _ ends: Bool) {
         var request = arrived
         let id = request.id
-        if let host = request.head.fields["host"] {
-            if request.head.authority == nil { request.head.authority = host }
-            if request.head.authority != host {
-                request.refusal = request.refusal ?? (400, ":authority and Host differ")
-            }
-        }
-        if let length = request.head.fields["content-length"] {
-            request.head.contentLength = decimal(length)
-        }
         request.head.hasBody = !ends
-        request.head.expectsContinue =
-            !ends && request.head.fields["expect"]?.lowercased() == "100-continue"
+        if request.refusal == nil { request.refusal = check(&request) }
         let stream = ServerStream(
             id: id, owner: self, context: context, expectsContinue: request.head.expectsContinue)
         stream.isHead = request.head.method == "HEAD"
@@ -97,6 +101,33 @@ extension HTTP2Connection {
         context.statistics.streamOpened()
         streams[id] = stream
         accepted.append(request)
+    }
+
+    /// Checks what nghttp2 leaves open, as the HTTP/1.1 parser does; tells why the request is refused.
+    private func check(_ request: inout Arriving) -> (status: Int, reason: String)? {
+        if request.hasHost, let host = request.head.fields["host"] {
+            if request.head.authority == nil { request.head.authority = host }
+            if !request.head.authority!.utf8.elementsEqual(host.utf8) {
+                return (400, ":authority and Host differ")
+            }
+        }
+        if let authority = request.head.authority, !isHost(authority) {
+            return (400, "malformed :authority")
+        }
+        // A CONNECT has no path, and a scheme other than HTTP's may have any.
+        guard isTarget(request.head.target, of: request.head.method) else {
+            return (400, "malformed request target")
+        }
+        if request.hasLength, let length = request.head.fields["content-length"] {
+            request.head.contentLength = decimal(length)
+        }
+        if request.hasExpectation, let expect = request.head.fields.list("expect") {
+            guard isEqual(expect, ignoringCase: "100-continue") else {
+                return (417, "unknown expectation")
+            }
+            request.head.expectsContinue = request.head.hasBody
+        }
+        return nil
     }
 
     func dataReceived(_ id: Int32, _ bytes: UnsafeRawBufferPointer) {
@@ -114,8 +145,9 @@ extension HTTP2Connection {
         switch UInt32(header.type) {
         case NGHTTP2_RST_STREAM.rawValue:
             guards.resetSent(now: context.loop.now)
+        case NGHTTP2_GOAWAY.rawValue: goawaySent(frame.goaway.error_code)
         case NGHTTP2_HEADERS.rawValue, NGHTTP2_DATA.rawValue:
-            if header.type == UInt8(NGHTTP2_DATA.rawValue) { guards.dataSent() }
+            if header.type == UInt8(NGHTTP2_DATA.rawValue) { guards.dataSent(header) }
             if header.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0,
                 let stream = streams[header.stream_id]
             {

@@ -15,6 +15,8 @@ final class HTTP2Settings {
         options = newOptions
         nghttp2_option_set_no_auto_window_update(options, 1)
         nghttp2_option_set_max_settings(options, 32)
+        // Only frames that somebody could want are shown to the callbacks, and so are counted.
+        for type in UInt8(10)...255 { nghttp2_option_set_user_recv_extension_type(options, type) }
         install()
     }
 
@@ -53,6 +55,9 @@ final class HTTP2Settings {
             connection(user).dataReceived(id, UnsafeRawBufferPointer(start: data, count: length))
             return 0
         }
+        nghttp2_session_callbacks_set_unpack_extension_callback(callbacks) { _, _, _, _ in
+            NGHTTP2_ERR_CANCEL.rawValue
+        }
         nghttp2_session_callbacks_set_on_stream_close_callback(callbacks) { _, id, code, user in
             connection(user).streamClosed(id, code)
             return 0
@@ -72,7 +77,7 @@ final class HTTP2Settings {
 /// The connection that nghttp2 hands back as user data.
 @inline(__always)
 private func connection(_ user: UnsafeMutableRawPointer?) -> HTTP2Connection {
-    Unmanaged<HTTP2Connection>.fromOpaque(user!).takeUnretainedValue()
+    Unmanaged<HTTP2Connection>.fromOpaque(user.unsafelyUnwrapped).takeUnretainedValue()
 }
 
 extension nghttp2_nv {

@@ -77,7 +77,8 @@ public struct HeaderFields: Sendable, Equatable {
 
     /// All values of a name in lower case, in order.
     public func values(_ name: StaticString) -> [String] {
-        entries.filter { matches($0, name) }.map(value)
+        guard contains(name) else { return [] }
+        return entries.filter { matches($0, name) }.map(value)
     }
 
     /// All values of a name joined as a list (RFC 9110, section 5.3); nil where the name does not occur.
@@ -102,13 +103,14 @@ public struct HeaderFields: Sendable, Equatable {
 
     /// Writes `name: value` lines as HTTP/1.1 wants them.
     func appendLines(to output: inout [UInt8]) {
-        for entry in entries {
-            output.append(contentsOf: bytes[nameRange(entry)])
-            output.append(UInt8(ascii: ":"))
-            output.append(UInt8(ascii: " "))
-            output.append(contentsOf: bytes[valueRange(entry)])
-            output.append(cr)
-            output.append(lf)
+        output.reserveCapacity(output.count + bytes.count + 4 * entries.count + 64)
+        bytes.withUnsafeBufferPointer { bytes in
+            for entry in entries {
+                output.append(contentsOf: UnsafeBufferPointer(rebasing: bytes[nameRange(entry)]))
+                output.append(contentsOf: ": " as StaticString)
+                output.append(contentsOf: UnsafeBufferPointer(rebasing: bytes[valueRange(entry)]))
+                output.append(contentsOf: "\r\n" as StaticString)
+            }
         }
     }
 

@@ -36,6 +36,10 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     var grownWindow = 0
     /// Bytes consumed since the window was last changed (HTTP/2).
     var consumedSinceGrowth = 0
+    /// When the answer had been sent while the body still arrived (HTTP/2); `.max` once the stream is being reset.
+    var answered: UInt64?
+    /// Bytes of the body that came after the answer (HTTP/2).
+    var unwanted = 0
     /// Bytes both ways at the last look of the progress timer, and when that was.
     var progressMark: (bytes: UInt64, time: UInt64) = (0, 0)
     /// Held strongly: weak references would make every retain of the connection slow. The connection lets go of its
@@ -118,6 +122,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         case .source(let given, let length):
             remaining = length
             source = given
+            isDirect = length >= ServerStream.directBytes && given is any DirectSource
         }
         let carriesLength = head.status != 204 && head.status != 304
         if case .none = body {
@@ -150,15 +155,44 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
             sent += UInt64(count)
             return .bytes(count)
         case .wait:
-            isWaitingForSource = true
-            source.whenReadable { [weak self] in
-                guard let self, isWaitingForSource else { return }
-                isWaitingForSource = false
-                owner.bodyReady(self)
-            }
+            waitForSource(source)
             return .wait
         case .end: throw SourceEndedEarly()
         }
+    }
+
+    private func waitForSource(_ source: any ByteSource) {
+        isWaitingForSource = true
+        source.whenReadable { [weak self] in
+            guard let self, isWaitingForSource else { return }
+            isWaitingForSource = false
+            owner.bodyReady(self)
+        }
+    }
+
+    /// Bodies from this size on go directly to a socket in clear text; smaller ones together with their head.
+    private static let directBytes: UInt64 = 64 * 1024
+
+    /// Whether the rest of the body may go directly to a socket.
+    private(set) var isDirect = false
+
+    /// Moves the next bytes of the body directly to a socket. `.unsupported`: read them.
+    /// - Throws: where the source or the socket fails.
+    func transfer(to socket: Int32) throws -> DirectTransfer {
+        guard isDirect, remaining > 0, !isWaitingForSource, let source = source as? any DirectSource
+        else { return .unsupported }
+        let result = try source.transfer(to: socket, count: Int(clamping: remaining))
+        switch result {
+        case .bytes(let count):
+            remaining -= UInt64(count)
+            sent += UInt64(count)
+        case .sourceWaits: waitForSource(source)
+        case .socketWaits: break
+        case .unsupported:
+            isDirect = false
+            owner.bodyReady(self)
+        }
+        return result
     }
 
     /// The response has ended: with all of it given to the kernel, or not.

@@ -10,6 +10,9 @@ import urllib.request
 
 import pytest
 
+import wire as wire_client
+from http2_peer import Peer
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ.get("SLUICE", ROOT / ".build" / "debug" / "sluice"))
 
@@ -129,3 +132,78 @@ def curl(*arguments, check=True):
     if check and done.returncode != 0:
         raise AssertionError(f"curl {arguments}: {done.returncode} {done.stderr.decode()}")
     return done.stdout
+
+
+class Target:
+    """Where the protocol tests connect to, and an object there that has a body."""
+
+    path = "/b/photos/o/conformance.txt"
+    body = b"Quercus robur, thirty metres tall.\n"
+    large = "/b/photos/o/conformance.large"
+    large_size = 200_000
+
+    def __init__(self, clear, tls):
+        self.clear, self.tls = clear, tls
+
+    def address(self, transport):
+        return self.clear if transport == "h2c" else self.tls
+
+
+@pytest.fixture(scope="session")
+def target(request, tmp_path_factory):
+    """The shared server, or the one that SLUICE_TARGET and SLUICE_TARGET_TLS (host:port) name."""
+    def parsed(text):
+        host, port = text.rsplit(":", 1)
+        return host, int(port)
+
+    if "SLUICE_TARGET" in os.environ:
+        where = Target(parsed(os.environ["SLUICE_TARGET"]),
+                       parsed(os.environ.get("SLUICE_TARGET_TLS", os.environ["SLUICE_TARGET"])))
+    else:
+        server = request.getfixturevalue("server")
+        where = Target(("127.0.0.1", server.http), ("127.0.0.1", server.https))
+    file = tmp_path_factory.mktemp("target") / "body"
+    file.write_bytes(where.body)
+    curl("--fail", "-T", str(file), "http://%s:%d%s" % (*where.clear, where.path))
+    file.write_bytes(bytes(where.large_size))
+    curl("--fail", "-T", str(file), "http://%s:%d%s" % (*where.clear, where.large))
+    return where
+
+
+@pytest.fixture(params=["h2c", "tls"])
+def connect(request, target):
+    """Opens raw HTTP/2 connections, without a handshake: `connect().handshake()`."""
+    opened = []
+
+    def start():
+        peer = Peer(target.address(request.param), tls=request.param == "tls")
+        opened.append(peer)
+        return peer
+
+    yield start
+    for peer in opened:
+        peer.close()
+
+
+@pytest.fixture
+def peer(connect):
+    """A raw HTTP/2 connection whose SETTINGS are exchanged."""
+    return connect().handshake()
+
+
+@pytest.fixture(params=list(wire_client.TRANSPORTS))
+def wire(request, server):
+    """A client of the shared server, over each transport in turn."""
+    return wire_client.Wire(server, request.param)
+
+
+@pytest.fixture
+def http1(server):
+    """A client of the shared server over HTTP/1.1, for what no transport can make different."""
+    return wire_client.Wire(server)
+
+
+@pytest.fixture
+def folder():
+    """A folder that no other test uses."""
+    return wire_client.unique()

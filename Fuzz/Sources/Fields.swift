@@ -1,0 +1,72 @@
+import Buckets
+
+@testable import Gateway
+@testable import HTTPServer
+
+private func fields(_ bytes: [UInt8], _ names: [StaticString]) -> HeaderFields {
+    var fields = HeaderFields()
+    for (name, line) in zip(names, bytes.split(separator: lf, omittingEmptySubsequences: false))
+    where !line.isEmpty {
+        fields.append(name, String(decoding: line, as: UTF8.self))
+    }
+    return fields
+}
+
+/// A target to the route, its name and its query: a name that is accepted is within the limits, and its encoding is
+/// read back as the same name.
+func fuzzName(_ bytes: [UInt8]) {
+    let target = String(decoding: bytes, as: UTF8.self)
+    guard let route = try? Route(target: target) else { return }
+    _ = try? Query(route.query)
+    guard case .named(let path) = route.path, let name = try? ObjectName(percentEncoded: path)
+    else { return }
+    let value = Array(name.value.utf8)
+    precondition((1...ObjectName.maximumBytes).contains(value.count) && !value.contains(0))
+    let segments = value.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+    precondition(
+        segments.allSatisfy {
+            !$0.isEmpty && !$0.elementsEqual(".".utf8) && !$0.elementsEqual("..".utf8)
+        })
+    let again = try? ObjectName(
+        percentEncoded: Array(PercentEncoding.encodePath(name.value).utf8)[...])
+    precondition(again.map { $0.value.utf8.elementsEqual(value) } ?? false)
+}
+
+/// A `Range` field: what it selects lies within the object.
+func fuzzRange(_ bytes: [UInt8]) {
+    guard let range = ByteRange(bytes[...]) else { return }
+    for size in [0, 1, 2, 10, 1000, 1 << 40, UInt64.max] {
+        if case .part(let part) = range.select(size: size) {
+            precondition(!part.isEmpty && part.upperBound <= size)
+        }
+    }
+}
+
+/// Conditional fields, one a line.
+func fuzzPreconditions(_ bytes: [UInt8]) {
+    let names: [StaticString] = [
+        "if-match", "if-none-match", "if-modified-since", "if-unmodified-since",
+        "x-object-generation-match", "x-object-metageneration-match",
+    ]
+    _ = try? Preconditions(fields(bytes, names), now: 1_700_000_000)
+    for line in bytes.split(separator: lf) { _ = HTTPDate.parse(line, now: 1_700_000_000) }
+}
+
+/// Digest fields, one a line.
+func fuzzDigest(_ bytes: [UInt8]) {
+    _ = try? ExpectedDigests(fields(bytes, ["content-digest", "repr-digest", "content-md5"]))
+}
+
+/// A page token; one of our own is read back.
+func fuzzPageToken(_ bytes: [UInt8]) {
+    let text = String(decoding: bytes, as: UTF8.self)
+    _ = PageToken.decode(text, bucket: "b", prefix: "p/", isDelimited: true)
+    guard !text.isEmpty else { return }
+    let token = PageToken.encode(after: text, bucket: "b", prefix: "p/", isDelimited: false)
+    let end = PageToken.decode(token, bucket: "b", prefix: "p/", isDelimited: false)
+    precondition(end.map { $0.utf8.elementsEqual(text.utf8) } ?? false)
+    precondition(PageToken.decode(token, bucket: "b", prefix: "p/", isDelimited: true) == nil)
+}
+
+/// A merge patch.
+func fuzzPatch(_ bytes: [UInt8]) { _ = try? AttributePatch(mergePatch: bytes) }

@@ -1,0 +1,22 @@
+import Glibc
+
+/// What libFuzzer calls with each input. `FUZZ_TARGET` names the target; `Fuzz/run` sets it.
+@_cdecl("LLVMFuzzerTestOneInput")
+public func testOneInput(_ data: UnsafePointer<UInt8>?, _ size: Int) -> Int32 {
+    target(Array(UnsafeBufferPointer(start: data, count: size)))
+    return 0
+}
+
+private let target: @Sendable ([UInt8]) -> Void =
+    switch getenv("FUZZ_TARGET").map({ String(cString: $0) }) {
+    case "http1": fuzzHTTP1
+    case "http2": fuzzHTTP2
+    case "connection": fuzzConnection
+    case "name": fuzzName
+    case "range": fuzzRange
+    case "preconditions": fuzzPreconditions
+    case "digest": fuzzDigest
+    case "pagetoken": fuzzPageToken
+    case "patch": fuzzPatch
+    default: fatalError("FUZZ_TARGET names no target")
+    }

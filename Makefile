@@ -1,0 +1,55 @@
+# `make run` builds Sluice and serves config/quickstart.yaml; `make test` runs every test.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+
+LIBRARIES := libnghttp2-dev libssl-dev libcurl4-openssl-dev libre2-dev libsqlite3-dev pkg-config
+TEST_TOOLS := curl nghttp2-client openssl python3-venv libhttp-parser-dev
+# How long `make fuzz` runs each target.
+SECONDS_EACH ?= 60
+
+.PHONY: run test lint bench fuzz sanitize clean libraries test-tools
+
+run: libraries
+	swift build -c release --product sluice
+	exec .build/release/sluice serve --config config/quickstart.yaml
+
+test: libraries test-tools .venv/installed
+	swift build --build-tests
+	swift test --skip-build
+	.venv/bin/pytest -q Tests/System
+
+lint:
+	swift format lint --strict --recursive Package.swift Sources Tests Benchmarks Fuzz
+
+bench: libraries
+	Benchmarks/run
+
+fuzz: libraries test-tools
+	Fuzz/run $(SECONDS_EACH)
+
+# Everything `make test` runs, under the address sanitizer and then under the thread sanitizer.
+sanitize: libraries test-tools .venv/installed
+	for sanitizer in address thread; do \
+	    scratch=.build-$${sanitizer:0:1}san; \
+	    swift build --build-tests --sanitize=$$sanitizer --scratch-path $$scratch; \
+	    swift test --skip-build --sanitize=$$sanitizer --scratch-path $$scratch; \
+	    SANITIZER=$$sanitizer SLUICE=$$PWD/$$scratch/debug/sluice .venv/bin/pytest -q Tests/System; \
+	done
+
+clean:
+	rm -rf .build .build-static .build-asan .build-tsan .build-fuzz .venv .bench
+
+libraries:
+	@command -v swift >/dev/null || { \
+	    echo "The Swift toolchain (6.2 or newer) is not in PATH: https://www.swift.org/install" >&2; exit 1; }
+	@.ci/install $(LIBRARIES)
+
+test-tools:
+	@.ci/install $(TEST_TOOLS)
+
+# The Python peers of the system tests, in the versions of requirements.txt.
+.venv/installed: Tests/System/requirements.txt
+	python3 -m venv --clear .venv
+	.venv/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@

@@ -1,0 +1,171 @@
+import Glibc
+
+/// What a value alone does not tell.
+extension ConfigurationReader {
+    mutating func check() {
+        checkHTTPS()
+        checkListeners()
+        checkBuckets()
+        checkDirectories()
+        checkLimits()
+    }
+
+    /// Blames the last-laid of the values, or else the first of `others` that the file has. Says nothing where one of
+    /// the values could not be read: that is reported already.
+    private mutating func report(
+        _ error: SettingError, at keys: String..., otherwise others: [String] = []
+    ) {
+        guard broken.isDisjoint(with: keys) else { return }
+        let found = keys.compactMap { origins[$0] }
+        let blamed = found.last { $0.isOverride } ?? found.first
+        report(error, blamed ?? others.compactMap { origins[$0] }.first)
+    }
+
+    private mutating func checkHTTPS() {
+        let https = result.https
+        let isSelfSigned = https.certificate == Configuration.HTTPS.selfSigned
+        for (name, file) in [("certificate", https.certificate), ("key", https.key)] {
+            let path = "listen.https.\(name)"
+            switch (https.address, file) {
+            case (nil, nil): break
+            case (nil, _):
+                report(
+                    SettingError(message: "'\(path)' is of no use without 'listen.https.address'"),
+                    at: path)
+            case (_, nil) where isSelfSigned: break
+            case (_, nil):
+                let hint = name == "key" ? "" : "; 'self-signed' makes a throw-away one"
+                report(
+                    SettingError(message: "'\(path)' is missing: HTTPS needs it\(hint)"),
+                    at: "listen.https.address", otherwise: ["listen.https"])
+            case (_, _) where isSelfSigned:
+                if name == "certificate" { break }
+                report(
+                    SettingError(message: "'\(path)' is of no use with a self-signed certificate"),
+                    at: path)
+            case (_, let file?):
+                guard let reason = Self.whyUnreadable(file) else { break }
+                report(
+                    SettingError(message: "'\(path)': \(file) can't be read: \(reason)"), at: path)
+            }
+        }
+    }
+
+    private static func whyUnreadable(_ file: String) -> String? {
+        let descriptor = open(file, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else { return String(cString: strerror(errno)) }
+        defer { close(descriptor) }
+        var status = stat()
+        guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT != S_IFREG else {
+            return nil
+        }
+        return "not a file"
+    }
+
+    private mutating func checkListeners() {
+        if result.http == nil, result.https.address == nil {
+            report(
+                SettingError(
+                    message:
+                        "nothing is served: 'listen.http' and 'listen.https.address' are both off"),
+                at: "listen.http", "listen.https.address", otherwise: ["listen"])
+        }
+        let all = [
+            ("listen.http", result.http), ("listen.https.address", result.https.address),
+            ("listen.operator", result.operatorAddress),
+        ]
+        let parsed = all.compactMap { key, text in
+            text.flatMap { ListenAddress($0) }.map { (key, $0) }
+        }
+        for (index, (key, address)) in parsed.enumerated() {
+            for (earlier, other) in parsed[..<index] where address.overlaps(other) {
+                report(
+                    SettingError(message: "'\(earlier)' and '\(key)' listen on the same address"),
+                    at: earlier, key)
+            }
+        }
+    }
+
+    private mutating func checkBuckets() {
+        if result.buckets.isEmpty, broken.isDisjoint(with: ["", "buckets"]) {
+            report(
+                SettingError(
+                    message:
+                        "no bucket: 'buckets: { NAME: { directory: { path: PATH } } }' is missing"),
+                at: "buckets")
+        }
+        for bucket in result.buckets {
+            let path = "buckets.\(bucket.name)"
+            guard broken.isDisjoint(with: ["", path]) else { continue }
+            if bucket.directory == nil,
+                broken.isDisjoint(with: [path + ".directory", path + ".directory.path"])
+            {
+                report(
+                    SettingError(
+                        message:
+                            "bucket '\(bucket.name)' has no store: 'directory: { path: PATH }' is missing"
+                    ),
+                    at: path)
+            }
+            if bucket.rules == nil, result.rules == nil,
+                broken.isDisjoint(with: ["rules", path + ".rules"])
+            {
+                report(
+                    SettingError(
+                        message:
+                            "bucket '\(bucket.name)' has no rules, so it is not served; 'rules: none' serves "
+                            + "it with everything open: whoever reaches the listeners can read, list, replace and "
+                            + "delete all of it"), at: path)
+            }
+        }
+    }
+
+    private mutating func checkDirectories() {
+        let places = result.buckets.compactMap { bucket in
+            bucket.directory.map { (bucket.name, Self.resolved($0)) }
+        }
+        for (index, (name, path)) in places.enumerated() {
+            for (other, otherPath) in places[..<index] {
+                let isInside = path.hasPrefix(otherPath + "/") || otherPath.hasPrefix(path + "/")
+                guard path == otherPath || isInside else { continue }
+                let relation =
+                    path == otherPath
+                    ? "have the same directory" : "have directories inside each other"
+                report(
+                    SettingError(message: "buckets '\(other)' and '\(name)' \(relation)"),
+                    at: "buckets.\(other).directory.path", "buckets.\(name).directory.path")
+            }
+        }
+    }
+
+    /// The path without symbolic links, as far as it exists.
+    private static func resolved(_ path: String) -> String {
+        var head = path
+        var tail = ""
+        while head != "/" {
+            if let real = realpath(head, nil) {
+                defer { free(real) }
+                return FilePath.normalized(String(cString: real) + tail)
+            }
+            tail = String(head[head.lastIndex(of: "/")!...]) + tail
+            head = FilePath.directory(of: head)
+        }
+        return FilePath.normalized(tail)
+    }
+
+    private mutating func checkLimits() {
+        let limits = result.limits
+        func order(_ small: String, _ smallValue: Int, _ large: String, _ largeValue: Int) {
+            guard smallValue > largeValue else { return }
+            let units = Units.bytes
+            report(
+                SettingError(
+                    message:
+                        "'limits.\(small)' (\(units.text(UInt64(smallValue)))) is larger than "
+                        + "'limits.\(large)' (\(units.text(UInt64(largeValue))))"),
+                at: "limits.\(small)", "limits.\(large)")
+        }
+        order("initialWindow", limits.initialWindow, "maximumWindow", limits.maximumWindow)
+        order("initialWindow", limits.initialWindow, "receiveBudget", limits.receiveBudget)
+    }
+}

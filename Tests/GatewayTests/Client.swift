@@ -1,0 +1,168 @@
+import Buckets
+import EventLoop
+import Foundation
+import Synchronization
+
+@testable import Gateway
+@testable import HTTPServer
+
+/// Asks a gateway as the server does, on a loop's thread, without a connection.
+struct Client {
+    let gateway: Gateway
+    let records = Records()
+
+    init(
+        _ buckets: [GatewayBucket], policy: any Policy = OpenPolicy(), cors: CORSPolicy? = nil
+    ) {
+        gateway = Gateway(
+            buckets: buckets, policy: policy, cors: cors, observer: records,
+            wallClock: { 1_767_225_600 })
+    }
+
+    init(_ driver: MemoryBucket, policy: any Policy = OpenPolicy(), cors: CORSPolicy? = nil) {
+        self.init(
+            [GatewayBucket(name: BucketName("photos")!, driver: driver)], policy: policy, cors: cors
+        )
+    }
+
+    /// The records of all requests, in order.
+    final class Records: RequestObserver {
+        private let all = Mutex<[RequestRecord]>([])
+        func finished(_ record: RequestRecord) { all.withLock { $0.append(record) } }
+        var last: RequestRecord { all.withLock { $0.last! } }
+        var count: Int { all.withLock { $0.count } }
+    }
+
+    struct Reply: Sendable {
+        var status = 0
+        var fields = HeaderFields()
+        var body: [UInt8] = []
+        /// Whether the client was told to send its body.
+        var wasContinued = false
+
+        var text: String { String(decoding: body, as: UTF8.self) }
+        var json: [String: any Sendable] {
+            (try? JSONSerialization.jsonObject(with: Data(body))) as? [String: any Sendable] ?? [:]
+        }
+        var code: String? { json["code"] as? String }
+        var names: [String] { strings("items", "fullPath") }
+        var prefixes: [String] { json["prefixes"] as? [String] ?? [] }
+        private func strings(_ list: String, _ key: String) -> [String] {
+            (json[list] as? [[String: any Sendable]] ?? []).compactMap { $0[key] as? String }
+        }
+    }
+
+    /// What goes wrong with a request.
+    enum Trouble: Sendable {
+        case none
+        /// The body ends with this.
+        case body(BodyError)
+        /// The client goes away while the answer is sent.
+        case goneWhileSending
+    }
+
+    private static let loop: EventLoop = {
+        let loop = try! EventLoop()
+        Thread.detachNewThread { loop.run() }
+        return loop
+    }()
+
+    /// - Parameter declared: The length that is declared; nil for a body of unknown length.
+    func send(
+        _ method: String, _ target: String, _ fields: [(String, String)] = [],
+        body: [UInt8]? = nil, declared: UInt64?? = nil, _ trouble: Trouble = .none
+    ) async -> Reply {
+        var header = HeaderFields()
+        for (name, value) in fields { header.append(name: name, value) }
+        let head = RequestHead(
+            method: method, target: target, authority: "localhost", fields: header,
+            contentLength: declared ?? body.map { UInt64($0.count) }, hasBody: body != nil,
+            expectsContinue: body != nil)
+        let gateway = gateway
+        return await Task(executorPreference: Client.loop) {
+            let stream = FakeStream(body ?? [], trouble)
+            let exchange = Exchange(
+                head: head, version: .http2, isSecure: false, peer: "127.0.0.1:1",
+                loop: Client.loop, stream: stream)
+            await gateway.respond(exchange)
+            precondition(stream.answers == 1, "a request is answered once")
+            return stream.reply
+        }.value
+    }
+
+    func send(
+        _ method: String, _ target: String, _ fields: [(String, String)] = [], text: String
+    ) async -> Reply {
+        await send(method, target, fields, body: Array(text.utf8))
+    }
+}
+
+private final class FakeStream: ExchangeStream {
+    var reply = Client.Reply()
+    var answers = 0
+    private(set) var isGone = false
+    private let body: [UInt8]
+    private let trouble: Client.Trouble
+
+    init(_ body: [UInt8], _ trouble: Client.Trouble) {
+        self.body = body
+        self.trouble = trouble
+    }
+
+    func sendContinue() { reply.wasContinued = true }
+
+    func receive(
+        into sink: any ByteSink, limit: UInt64,
+        _ completion: @escaping (Result<UInt64, BodyError>) -> Void
+    ) {
+        var taken = 0
+        while taken < body.count {
+            if taken >= limit { return completion(.failure(.tooLarge)) }
+            let chunk = Array(body[taken..<min(body.count, taken + 5)])
+            do {
+                taken += try sink.write(chunk.span.bytes)
+            } catch {
+                return completion(.failure(.sink(error)))
+            }
+        }
+        if case .body(let error) = trouble {
+            if case .clientGone = error { isGone = true }
+            return completion(.failure(error))
+        }
+        completion(.success(UInt64(taken)))
+    }
+
+    func respond(
+        _ head: ResponseHead, _ body: ResponseBody,
+        _ completion: @escaping (ResponseOutcome) -> Void
+    ) {
+        answers += 1
+        reply.status = head.status
+        reply.fields = head.fields
+        var isComplete = !isGone
+        switch body {
+        case .none: break
+        case .bytes(let bytes): reply.body = bytes
+        case .source(let source, let length):
+            isComplete = pull(source, length) && isComplete
+            source.close()
+        }
+        completion(
+            ResponseOutcome(bodyBytes: UInt64(reply.body.count), isComplete: isComplete))
+    }
+
+    private func pull(_ source: any ByteSource, _ length: UInt64) -> Bool {
+        var buffer = [UInt8](repeating: 0, count: 16)
+        while reply.body.count < length {
+            if case .goneWhileSending = trouble {
+                isGone = true
+                return false
+            }
+            var span = buffer.mutableSpan
+            var raw = span.mutableBytes
+            guard case .bytes(let count)? = try? source.read(into: &raw) else { return false }
+            reply.body.append(contentsOf: buffer[..<count])
+        }
+        return true
+    }
+}

@@ -1,0 +1,258 @@
+import Buckets
+import EventLoop
+import OpenSSL
+import Synchronization
+
+/// A store in memory that can be told to fail.
+///
+/// Safety: all its state is behind one lock.
+final class MemoryBucket: BucketDriver, @unchecked Sendable {
+    struct State {
+        var objects: [[UInt8]: (metadata: ObjectMetadata, bytes: [UInt8])] = [:]
+        var nextGeneration: Int64 = 100
+        /// What every call throws.
+        var fault: BucketError?
+        /// Whether commits claim other bytes than they were given.
+        var isLying = false
+        /// Whether readers end early.
+        var breaksOff = false
+        /// Runs once before the next patch.
+        var beforePatch: (@Sendable (MemoryBucket) -> Void)?
+        /// Whatever was called, in order.
+        var calls: [String] = []
+        /// Readers and sources that are open.
+        var open = 0
+    }
+    private let state = Mutex(State())
+    let capabilities: Capabilities
+
+    init(atomicPreconditions: Bool = true) {
+        capabilities = Capabilities(atomicPreconditions: atomicPreconditions, durable: false)
+    }
+
+    func with<T>(_ body: (inout sending State) -> sending T) -> sending T { state.withLock(body) }
+
+    var calls: [String] { with { $0.calls } }
+    var openReaders: Int { with { $0.open } }
+
+    func bytes(of name: String) -> [UInt8]? { with { $0.objects[Array(name.utf8)]?.bytes } }
+
+    /// Puts an object there without the surface.
+    func seed(_ name: String, _ bytes: [UInt8] = [], _ attributes: ObjectAttributes = .init()) {
+        _ = with { commit(&$0, name, bytes, attributes) }
+    }
+
+    private func commit(
+        _ state: inout State, _ name: String, _ bytes: [UInt8], _ attributes: ObjectAttributes
+    ) -> CommitResult {
+        let (md5, crc32c) = digests(bytes)
+        let generation = state.nextGeneration
+        state.nextGeneration += 1
+        let object = ObjectMetadata(
+            name: name, generation: generation, metageneration: 1, size: UInt64(bytes.count),
+            created: 784_111_777_123, updated: 784_111_777_123,
+            md5: state.isLying ? Array(repeating: 0, count: 16) : md5, crc32c: crc32c,
+            etag: "e\(generation)", attributes: attributes)
+        let old = state.objects.updateValue((object, bytes), forKey: Array(name.utf8))
+        return CommitResult(metadata: object, replaced: old != nil)
+    }
+
+    private func called(_ call: String) throws(BucketError) {
+        let fault = with { state in
+            state.calls.append(call)
+            return state.fault
+        }
+        if let fault { throw fault }
+    }
+
+    private func find(_ name: String) throws(BucketError) -> (
+        metadata: ObjectMetadata, bytes: [UInt8]
+    ) {
+        guard let found = with({ $0.objects[Array(name.utf8)] }) else {
+            throw BucketError(.objectNotFound)
+        }
+        return found
+    }
+
+    func stat(_ name: String) async throws(BucketError) -> ObjectMetadata {
+        try called("stat \(name)")
+        return try find(name).metadata
+    }
+
+    func open(_ name: String) async throws(BucketError) -> any ObjectReader {
+        try called("open \(name)")
+        let found = try find(name)
+        with { $0.open += 1 }
+        return MemoryReader(self, found.metadata, found.bytes)
+    }
+
+    func beginUpload(
+        _ name: String, _ attributes: ObjectAttributes, size: UInt64?, digests: Set<DigestAlgorithm>
+    ) async throws(BucketError) -> any Upload {
+        try called("begin \(name)")
+        return MemoryUpload(self, name, attributes, digests)
+    }
+
+    fileprivate func commit(_ upload: MemoryUpload, _ preconditions: Preconditions)
+        throws(BucketError) -> CommitResult
+    {
+        try called("commit \(upload.name)")
+        let (name, bytes, attributes) = (upload.name, upload.bytes, upload.attributes)
+        let result: CommitResult? = with { state in
+            let old = state.objects[Array(name.utf8)]?.metadata
+            if preconditions.evaluate(old, reading: false) != nil { return nil }
+            return commit(&state, name, bytes, attributes)
+        }
+        guard let result else { throw BucketError(.preconditionFailed) }
+        return result
+    }
+
+    func patch(_ name: String, _ patch: AttributePatch, _ preconditions: Preconditions)
+        async throws(BucketError) -> ObjectMetadata
+    {
+        let hook = with { state in
+            let hook = state.beforePatch
+            state.beforePatch = nil
+            return hook
+        }
+        hook?(self)
+        try called("patch \(name)")
+        var found = try find(name)
+        if preconditions.evaluate(found.metadata, reading: false) != nil {
+            throw BucketError(.preconditionFailed)
+        }
+        found.metadata.attributes = patch.applied(to: found.metadata.attributes)
+        found.metadata.metageneration += 1
+        found.metadata.updated += 1000
+        let changed = found
+        with { $0.objects[Array(name.utf8)] = changed }
+        return found.metadata
+    }
+
+    func delete(_ name: String, _ preconditions: Preconditions) async throws(BucketError) {
+        try called("delete \(name)")
+        let found = try find(name)
+        if preconditions.evaluate(found.metadata, reading: false) != nil {
+            throw BucketError(.preconditionFailed)
+        }
+        _ = with { $0.objects.removeValue(forKey: Array(name.utf8)) == nil }
+    }
+
+    func list(_ query: ListQuery, after: String?) async throws(BucketError) -> ListPage {
+        try called("list \(query.prefix)")
+        let names = with { $0.objects.keys.sorted { $0.lexicographicallyPrecedes($1) } }
+        let prefix = Array(query.prefix.utf8)
+        var page = ListPage()
+        var last: [UInt8] = Array((after ?? "").utf8)
+        for name in names where name.starts(with: prefix) {
+            var entry = name
+            var isFolded = false
+            if query.delimited, let slash = name[prefix.count...].firstIndex(of: 0x2f) {
+                entry = Array(name[...slash])
+                isFolded = true
+            }
+            guard last.lexicographicallyPrecedes(entry) else { continue }
+            let text = String(decoding: entry, as: UTF8.self)
+            if !isFolded, text.contains("//") || text.hasSuffix("/") { continue }
+            if entry.count > prefix.count, entry[prefix.count] == 0x2f { continue }
+            if page.items.count + page.prefixes.count == query.limit {
+                page.end = String(decoding: last, as: UTF8.self)
+                return page
+            }
+            if isFolded { page.prefixes.append(text) } else { page.items.append(text) }
+            last = entry
+        }
+        return page
+    }
+
+    func checkHealth() async throws(BucketError) { try called("health") }
+
+    func close() async {}
+
+    fileprivate func aborted(_ name: String) { with { $0.calls.append("abort \(name)") } }
+
+    fileprivate func readerClosed() { with { $0.open -= 1 } }
+
+    fileprivate var breaksOff: Bool { with { $0.breaksOff } }
+}
+
+private func digests(_ bytes: [UInt8]) -> (md5: [UInt8], crc32c: UInt32) {
+    let md5 = Digest(.md5)
+    md5.update(bytes.span.bytes)
+    var crc = CRC32C()
+    crc.update(bytes.span.bytes)
+    return (md5.finish(), crc.value)
+}
+
+private final class MemoryUpload: Upload {
+    let name: String
+    let attributes: ObjectAttributes
+    var bytes: [UInt8] = []
+    private let bucket: MemoryBucket
+    private let algorithms: Set<DigestAlgorithm>
+
+    init(
+        _ bucket: MemoryBucket, _ name: String, _ attributes: ObjectAttributes,
+        _ algorithms: Set<DigestAlgorithm>
+    ) {
+        self.bucket = bucket
+        self.name = name
+        self.attributes = attributes
+        self.algorithms = algorithms
+    }
+
+    func write(_ span: RawSpan) throws -> Int {
+        if let fault = bucket.with({ $0.fault }) { throw fault }
+        span.withUnsafeBytes { bytes.append(contentsOf: $0) }
+        return span.byteCount
+    }
+
+    func whenWritable(_ resume: @escaping () -> Void) { resume() }
+
+    func finish() async throws(BucketError) -> ContentFacts {
+        let (md5, crc32c) = digests(bytes)
+        var facts = ContentFacts(size: UInt64(bytes.count), md5: md5, crc32c: crc32c)
+        for algorithm in algorithms {
+            let digest = Digest(algorithm == .sha256 ? .sha256 : .sha512)
+            digest.update(bytes.span.bytes)
+            facts.digests[algorithm] = digest.finish()
+        }
+        return facts
+    }
+
+    func commit(_ preconditions: Preconditions) async throws(BucketError) -> CommitResult {
+        try bucket.commit(self, preconditions)
+    }
+
+    func abort() { bucket.aborted(name) }
+}
+
+private final class MemoryReader: ObjectReader, ByteSource {
+    let metadata: ObjectMetadata
+    private let bucket: MemoryBucket
+    private var rest: ArraySlice<UInt8>
+
+    init(_ bucket: MemoryBucket, _ metadata: ObjectMetadata, _ bytes: [UInt8]) {
+        self.bucket = bucket
+        self.metadata = metadata
+        rest = bytes[...]
+    }
+
+    func bytes(_ range: Range<UInt64>) throws(BucketError) -> any ByteSource {
+        rest = rest[Int(range.lowerBound)..<Int(range.upperBound)]
+        return self
+    }
+
+    func read(into buffer: inout MutableRawSpan) throws -> SourceRead {
+        if bucket.breaksOff { throw BucketError(.unavailable, "gone") }
+        guard !rest.isEmpty else { return .end }
+        let count = min(3, rest.count, buffer.byteCount)
+        buffer.withUnsafeMutableBytes { $0.copyBytes(from: rest.prefix(count)) }
+        rest = rest.dropFirst(count)
+        return .bytes(count)
+    }
+
+    func whenReadable(_ resume: @escaping () -> Void) { resume() }
+
+    func close() { bucket.readerClosed() }
+}

@@ -1,0 +1,202 @@
+import CoreMetrics
+import HTTPServer
+import Testing
+
+@testable import Gateway
+
+/// The text exposition format read back strictly, as its specification says.
+struct Exposition {
+    var kinds: [String: String] = [:]
+    var help: [String: String] = [:]
+    /// By name and labels as they are written.
+    var samples: [String: Double] = [:]
+
+    init(_ bytes: [UInt8]) throws {
+        let text = String(decoding: bytes, as: UTF8.self)
+        try #require(text.hasSuffix("\n"))
+        var family = ""
+        for line in text.split(separator: "\n", omittingEmptySubsequences: false).dropLast() {
+            if line.hasPrefix("# HELP ") {
+                let parts = line.dropFirst(7).split(separator: " ", maxSplits: 1)
+                family = String(parts[0])
+                try #require(help.updateValue(String(parts[1]), forKey: family) == nil)
+            } else if line.hasPrefix("# TYPE ") {
+                let parts = line.dropFirst(7).split(separator: " ")
+                try #require(parts.count == 2 && parts[0] == family)
+                kinds[family] = String(parts[1])
+            } else {
+                let space = try #require(line.lastIndex(of: " "))
+                let key = String(line[..<space])
+                try #require(key.wholeMatch(of: Exposition.sample) != nil, "\(line)")
+                let suffixes = kinds[family] == "histogram" ? ["_bucket", "_sum", "_count"] : [""]
+                let name = key.prefix { $0 != "{" }
+                try #require(suffixes.contains { name == family + $0 }, "\(line)")
+                let value = try #require(Exposition.number(line[line.index(after: space)...]))
+                try #require(samples.updateValue(value, forKey: key) == nil, "twice: \(key)")
+            }
+        }
+    }
+
+    /// Safety: a regular expression without captured state is never changed.
+    nonisolated(unsafe) private static let sample =
+        /[a-zA-Z_:][a-zA-Z0-9_:]*(\{[a-zA-Z_][a-zA-Z0-9_]*="([^"\\]|\\[\\"n])*"(,[a-zA-Z_][a-zA-Z0-9_]*="([^"\\]|\\[\\"n])*")*\})?/
+
+    private static func number(_ text: Substring) -> Double? {
+        text == "+Inf" ? .infinity : text == "-Inf" ? -.infinity : Double(text)
+    }
+}
+
+@Suite struct PrometheusTests {
+    @Test func everyKindIsShownOnceInOrder() throws {
+        let registry = PrometheusRegistry()
+        registry.describe("b_total", "With \\ and\nnewline")
+        Counter(label: "b_total", dimensions: [("y", "2"), ("x", "1")], factory: registry)
+            .increment()
+        Counter(label: "b_total", dimensions: [("x", "1"), ("y", "2")], factory: registry)
+            .increment(by: 4)
+        Counter(label: "b_total", dimensions: [("x", "0"), ("y", "2")], factory: registry)
+            .increment()
+        FloatingPointCounter(label: "a.seconds-total", factory: registry).increment(by: 0.25)
+        Gauge(label: "g", factory: registry).record(-1.5)
+        Meter(label: "m", factory: registry).increment(by: 2)
+        let text = String(decoding: registry.exposition(), as: UTF8.self)
+        #expect(
+            text == """
+                # HELP a_seconds_total a_seconds_total
+                # TYPE a_seconds_total counter
+                a_seconds_total 0.25
+                # HELP b_total With \\\\ and\\nnewline
+                # TYPE b_total counter
+                b_total{x="0",y="2"} 1
+                b_total{x="1",y="2"} 5
+                # HELP g g
+                # TYPE g gauge
+                g -1.5
+                # HELP m m
+                # TYPE m gauge
+                m 2
+
+                """)
+    }
+
+    @Test func aLabelValueCannotEndItsLine() throws {
+        let registry = PrometheusRegistry()
+        Counter(label: "c_total", dimensions: [("1 x", "a\"} 1\nforged 2\\")], factory: registry)
+            .increment()
+        let read = try Exposition(registry.exposition())
+        #expect(read.samples == [#"c_total{_1_x="a\"} 1\nforged 2\\"}"#: 1])
+    }
+
+    @Test func aHistogramCountsEachValueInItsBucketAndAllAbove() throws {
+        let registry = PrometheusRegistry()
+        let timer = CoreMetrics.Timer(label: "t_seconds", factory: registry)
+        // Below the first bound, exactly on one, between two, and above the last.
+        for nanoseconds in [1000, 1_000_000, 2_000_000, 400_000_000_000] as [Int64] {
+            timer.recordNanoseconds(nanoseconds)
+        }
+        let read = try Exposition(registry.exposition())
+        #expect(read.kinds == ["t_seconds": "histogram"])
+        #expect(read.samples[#"t_seconds_bucket{le="0.0001"}"#] == 1)
+        #expect(read.samples[#"t_seconds_bucket{le="0.0005"}"#] == 1)
+        #expect(read.samples[#"t_seconds_bucket{le="0.001"}"#] == 2)
+        #expect(read.samples[#"t_seconds_bucket{le="0.0025"}"#] == 3)
+        #expect(read.samples[#"t_seconds_bucket{le="300"}"#] == 3)
+        #expect(read.samples[#"t_seconds_bucket{le="+Inf"}"#] == 4)
+        #expect(read.samples["t_seconds_count"] == 4)
+        let sum = try #require(read.samples["t_seconds_sum"])
+        #expect(abs(sum - 400.003001) < 1e-9)
+        #expect(read.samples.count == PrometheusRegistry.durationBounds.count + 3)
+    }
+
+    @Test func sizesHaveBoundsInBytes() throws {
+        let registry = PrometheusRegistry()
+        let recorder = Recorder(label: "size_bytes", factory: registry)
+        recorder.record(1024)
+        recorder.record(1025)
+        let read = try Exposition(registry.exposition())
+        #expect(read.samples[#"size_bytes_bucket{le="1024"}"#] == 1)
+        #expect(read.samples[#"size_bytes_bucket{le="8192"}"#] == 2)
+        #expect(read.samples["size_bytes_sum"] == 2049)
+    }
+
+    @Test func anotherKindUnderATakenNameIsNotShown() throws {
+        let registry = PrometheusRegistry()
+        Counter(label: "x", factory: registry).increment()
+        Gauge(label: "x", dimensions: [("a", "b")], factory: registry).record(7)
+        #expect(try Exposition(registry.exposition()).samples == ["x": 1])
+    }
+
+    @Test func whatIsDestroyedIsGone() throws {
+        let registry = PrometheusRegistry()
+        let counter = Counter(label: "x", factory: registry)
+        counter.increment()
+        counter.destroy()
+        #expect(registry.exposition().isEmpty)
+    }
+
+    @Test func threadsLoseNoCount() async throws {
+        let registry = PrometheusRegistry()
+        let timer = CoreMetrics.Timer(label: "t", factory: registry)
+        await withTaskGroup { group in
+            for _ in 0..<4 {
+                group.addTask { for _ in 0..<10_000 { timer.recordNanoseconds(1_000_000_000) } }
+            }
+        }
+        let read = try Exposition(registry.exposition())
+        #expect(read.samples["t_count"] == 40_000)
+        #expect(read.samples["t_sum"] == 40_000)
+    }
+}
+
+@Suite struct GatewayMetricsTests {
+    @Test func requestsAreCountedByOperationAndClass() throws {
+        let registry = PrometheusRegistry()
+        let observer = GatewayObserver(accessLog: nil, metrics: RequestMetrics(registry))
+        observer.finished(record())
+        observer.finished(record(status: 499))
+        var other = record(status: 404)
+        other.operation = nil
+        observer.finished(other)
+        for kind in Operation.Kind.allCases {
+            var own = record(status: 503)
+            own.operation = kind
+            observer.finished(own)
+        }
+        let samples = try Exposition(registry.exposition()).samples
+        #expect(samples[#"sluice_requests_total{operation="get",status="2xx"}"#] == 1)
+        #expect(samples[#"sluice_requests_total{operation="get",status="4xx"}"#] == 1)
+        #expect(samples[#"sluice_requests_total{operation="none",status="4xx"}"#] == 1)
+        for kind in Operation.Kind.allCases {
+            let key = "sluice_requests_total{operation=\"\(kind)\",status=\"5xx\"}"
+            #expect(samples[key] == 1)
+        }
+        #expect(samples[#"sluice_request_body_bytes_total{operation="get"}"#] == 21)
+        #expect(samples[#"sluice_response_body_bytes_total{operation="get"}"#] == 3072)
+        #expect(samples[#"sluice_request_duration_seconds_count{operation="get"}"#] == 3)
+    }
+
+    @Test func serverAndProcessAreShownAtScrapeTime() throws {
+        let registry = PrometheusRegistry()
+        registry.addServer(ServerStatistics())
+        registry.addProcess(BuildInfo(version: "1.2.3"))
+        let sink = LogSink(descriptor: 2, format: .json, capacity: 0)
+        sink.append("lost")
+        registry.addLog(sink)
+        sink.close()
+        let read = try Exposition(registry.exposition())
+        for kind in LimitKind.allCases {
+            #expect(read.samples["sluice_limit_hits_total{limit=\"\(kind)\"}"] == 0)
+        }
+        #expect(read.samples["sluice_connections_open"] == 0)
+        #expect(read.samples["sluice_log_lines_dropped_total"] == 1)
+        let swift = BuildInfo(version: "").swift
+        #expect(read.samples["sluice_build_info{version=\"1.2.3\",swift=\"\(swift)\"}"] == 1)
+        #expect(try #require(read.samples["process_resident_memory_bytes"]) > 1_000_000)
+        #expect(try #require(read.samples["process_open_fds"]) >= 3)
+        #expect(try #require(read.samples["process_max_fds"]) >= 3)
+        #expect(try #require(read.samples["process_cpu_seconds_total"]) > 0)
+        let started = try #require(read.samples["process_start_time_seconds"])
+        #expect(abs(started - Double(systemSeconds())) < 3600)
+        for (name, kind) in read.kinds { #expect(name.hasSuffix("_total") == (kind == "counter")) }
+    }
+}

@@ -1,0 +1,224 @@
+import EventLoop
+import Foundation
+import Glibc
+import HTTPServer
+import Synchronization
+import Testing
+
+@testable import Gateway
+
+/// A store whose health the test decides.
+private final class Store: Sendable {
+    struct Broken: Error, CustomStringConvertible {
+        var description: String { "token=S3CRET\nforged ok" }
+    }
+    private struct State {
+        var isBroken = false
+        var checks = 0
+        var isStuck = false
+        var stuck: [CheckedContinuation<Void, Never>] = []
+    }
+    private let state = Mutex(State())
+
+    var checks: Int { state.withLock { $0.checks } }
+    func breakDown(_ isBroken: Bool) { state.withLock { $0.isBroken = isBroken } }
+    func stick() { state.withLock { $0.isStuck = true } }
+    func release() {
+        let all = state.withLock { state in
+            state.isStuck = false
+            defer { state.stuck = [] }
+            return state.stuck
+        }
+        for one in all { one.resume() }
+    }
+
+    func check() async throws {
+        await withCheckedContinuation { waiter in
+            let isStuck = state.withLock { state in
+                state.checks += 1
+                if state.isStuck { state.stuck.append(waiter) }
+                return state.isStuck
+            }
+            if !isStuck { waiter.resume() }
+        }
+        if state.withLock({ $0.isBroken }) { throw Broken() }
+    }
+}
+
+private final class Clock: Sendable {
+    private let time = Atomic<UInt64>(1)
+    var now: UInt64 { time.load(ordering: .relaxed) }
+    func advance(_ nanoseconds: UInt64) { time.add(nanoseconds, ordering: .relaxed) }
+}
+
+@Suite struct HealthTests {
+    private let store = Store()
+    private let clock = Clock()
+
+    private func health(timeout: UInt64 = 60_000_000_000) -> Health {
+        let health = Health(freshness: 1000, timeout: timeout) { [clock] in clock.now }
+        health.add("store") { [store] in try await store.check() }
+        return health
+    }
+
+    @Test func aResultStandsUntilItIsTooOld() async {
+        let health = health()
+        #expect(await health.report().isReady)
+        store.breakDown(true)
+        clock.advance(999)
+        #expect(await health.report().isReady)
+        #expect(store.checks == 1)
+        clock.advance(1)
+        let report = await health.report()
+        #expect(!report.isReady)
+        #expect(report.results == [.init(name: "store", failure: "\(Store.Broken())")])
+        store.breakDown(false)
+        clock.advance(1000)
+        #expect(await health.report().isReady)
+        #expect(store.checks == 3)
+    }
+
+    @Test func manyQuestionsAreOneCheck() async {
+        let health = health()
+        store.stick()
+        await withTaskGroup { group in
+            for _ in 0..<20 { group.addTask { #expect(await health.report().isReady) } }
+            while store.checks == 0 { await Task.yield() }
+            store.release()
+        }
+        #expect(store.checks == 1)
+    }
+
+    @Test func aStuckCheckFailsUntilItEndsAndIsNotRepeated() async {
+        let health = health(timeout: 5_000_000)
+        store.stick()
+        #expect(!(await health.report().isReady))
+        clock.advance(10_000_000_000)
+        let report = await health.report()
+        #expect(report.results[0].failure == "no result after 10000 ms")
+        #expect(store.checks == 1)
+        store.release()
+        while await !health.report().isReady { await Task.yield() }
+    }
+
+    @Test func drainingIsNotReady() async {
+        let health = health()
+        health.beginDraining()
+        let report = await health.report()
+        #expect(report.isDraining && !report.isReady)
+        #expect(report.results[0].failure == nil)
+    }
+
+    @Test func aLoopThatTakesNoTurnsFails() async throws {
+        let loop = try EventLoop()
+        let health = Health(freshness: 0, timeout: 5_000_000)
+        health.add("loop 0", loop: loop)
+        #expect(!(await health.report().isReady))
+        let thread = startThread { loop.run() }
+        while await !health.report().isReady { await Task.yield() }
+        loop.stop()
+        pthread_join(thread, nil)
+    }
+}
+
+@Suite struct OperatorTests {
+    private let store = Store()
+
+    private func endpoints() -> (Operator, Health) {
+        let health = Health(freshness: 0)
+        health.add("bucket photos") { [store] in try await store.check() }
+        let registry = PrometheusRegistry()
+        registry.addProcess(BuildInfo(version: "1.2.3"))
+        return (
+            Operator(health: health, registry: registry, build: BuildInfo(version: "1.2.3")), health
+        )
+    }
+
+    private func text(_ answer: Operator.Answer) -> String {
+        String(decoding: answer.body, as: UTF8.self)
+    }
+
+    @Test func readinessFollowsTheChecks() async {
+        let (endpoints, health) = endpoints()
+        #expect(await endpoints.answer("GET", "/readyz") == .text(200, "ok\n"))
+        let verbose = await endpoints.answer("GET", "/readyz?a=b&verbose")
+        #expect(text(verbose) == "[+] \"bucket photos\" ok\n[+] not draining\nready\n")
+        store.breakDown(true)
+        #expect(await endpoints.answer("GET", "/readyz") == .text(503, "not ready\n"))
+        let broken = await endpoints.answer("GET", "/readyz?verbose")
+        #expect(broken.status == 503)
+        #expect(
+            text(broken) == "[-] \"bucket photos\" failed: \"token=<redacted>\\nforged ok\"\n"
+                + "[+] not draining\nnot ready\n")
+        #expect(await endpoints.answer("GET", "/livez").status == 200)
+        store.breakDown(false)
+        health.beginDraining()
+        #expect(await endpoints.answer("GET", "/readyz").status == 503)
+        #expect(await endpoints.answer("GET", "/healthz") == .text(200, "ok\n"))
+    }
+
+    @Test func otherMethodsAndPathsAreRefused() async throws {
+        let (endpoints, _) = endpoints()
+        let posted = await endpoints.answer("POST", "/metrics")
+        #expect(posted.status == 405 && posted.allow == "GET, HEAD")
+        #expect(posted.contentType == "application/problem+json")
+        for path in ["/", "/metrics/", "/b/photos/o/a", "*", "/livezz", ""] {
+            let answer = await endpoints.answer("GET", path)
+            #expect(answer.status == 404)
+            #expect(try object(text(answer))["code"] as? String == "not-found")
+        }
+    }
+
+    @Test func versionIsJSONAndMetricsAreText() async throws {
+        let (endpoints, _) = endpoints()
+        let version = await endpoints.answer("GET", "/version")
+        #expect(try object(text(version))["version"] as? String == "1.2.3")
+        let metrics = await endpoints.answer("GET", "/metrics")
+        #expect(metrics.contentType == "text/plain; version=0.0.4; charset=utf-8")
+        #expect(try Exposition(metrics.body).kinds["sluice_build_info"] == "gauge")
+    }
+
+    /// Over a real listener: what a kubelet and a Prometheus server see.
+    @Test func aListenerAnswers() async throws {
+        let loop = try EventLoop()
+        let thread = startThread { loop.run() }
+        defer {
+            loop.stop()
+            pthread_join(thread, nil)
+        }
+        let server = HTTPServer(loops: [loop])
+        let (endpoints, _) = endpoints()
+        let bound = try server.start([
+            .init(address: SocketAddress("127.0.0.1:0")!, handler: endpoints.handler)
+        ])
+        for (target, status) in [
+            ("/readyz", 200), ("/metrics", 200), ("/version", 200), ("/x", 404),
+        ] {
+            let url = try #require(URL(string: "http://\(bound[0])\(target)"))
+            let answer = try await curl([url.absoluteString])
+            #expect(answer.hasSuffix("\n\(status)"))
+        }
+        store.breakDown(true)
+        #expect(try await curl(["http://\(bound[0])/readyz"]) == "not ready\n\n503")
+        #expect(try await curl(["-I", "http://\(bound[0])/livez"]).contains("content-length: 3"))
+        await server.drain()
+    }
+
+    /// On a thread of its own: the answer needs Swift's pool.
+    private func curl(_ arguments: [String]) async throws -> String {
+        let pool = BlockingPool(threads: 1)
+        return try await pool.run { () throws -> String in try runCurl(arguments) }
+    }
+
+    private func runCurl(_ arguments: [String]) throws -> String {
+        let process = Process()
+        let output = Foundation.Pipe()
+        process.executableURL = URL(fileURLWithPath: "/usr/bin/curl")
+        process.arguments = ["-s", "-m", "20", "-w", "\n%{http_code}"] + arguments
+        process.standardOutput = output
+        try process.run()
+        let data = output.fileHandleForReading.readDataToEndOfFile()
+        process.waitUntilExit()
+        return String(decoding: data, as: UTF8.self)
+    }
+}
