@@ -69,10 +69,13 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
 
 /// Non-blocking TCP sockets as plain descriptors: what a loop needs of them.
 public enum Socket {
-    /// Binds and listens, close-on-exec and non-blocking; several listeners may share an address (`SO_REUSEPORT`).
+    /// Binds and listens, close-on-exec and non-blocking. The kernel spreads connections over the listeners that share
+    /// an address (`SO_REUSEPORT`).
+    /// - Parameter joining: Whether to share the address with a listener that this process has on it. Without, it is an
+    ///   error that anybody listens there, another process that would share it included.
     /// - Throws: ``SystemError``, for example where the address is in use or not of this host.
     public static func listen(
-        _ address: SocketAddress, sharing: Bool = true, backlog: Int32 = 4096
+        _ address: SocketAddress, backlog: Int32 = 4096, joining: Bool = false
     ) throws(SystemError) -> Int32 {
         let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
         let descriptor = try SystemError.check("socket") {
@@ -81,22 +84,18 @@ public enum Socket {
         do throws(SystemError) {
             var on: Int32 = 1
             setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, 4)
-            if sharing { setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &on, 4) }
+            if joining { setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &on, 4) }
             try SystemError.check("bind \(address)") {
                 withAddress(address) { bind(descriptor, $0, address.length) }
             }
+            // Only now, so that the address had to be free; those who join later find it set.
+            setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &on, 4)
             try SystemError.check("listen") { Glibc.listen(descriptor, backlog) }
             return descriptor
         } catch {
             Glibc.close(descriptor)
             throw error
         }
-    }
-
-    /// Finds out whether another process listens on the address: sockets that share a port would hide it.
-    /// - Throws: ``SystemError`` where the address is in use or not of this host.
-    public static func checkFree(_ address: SocketAddress) throws(SystemError) {
-        if address.port != 0 { close(try listen(address, sharing: false)) }
     }
 
     /// The address a descriptor is bound to; of use where port 0 was asked for.

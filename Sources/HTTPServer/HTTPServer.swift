@@ -42,9 +42,8 @@ public final class HTTPServer: Sendable {
         do throws(SystemError) {
             for listener in listeners {
                 var address = listener.address
-                try Socket.checkFree(address)
-                for worker in workers {
-                    let descriptor = try Socket.listen(address)
+                for (index, worker) in workers.enumerated() {
+                    let descriptor = try Socket.listen(address, joining: index > 0)
                     sockets.append((descriptor, listener, worker))
                     if address.port == 0 { address = Socket.localAddress(descriptor) ?? address }
                 }
