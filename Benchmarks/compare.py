@@ -207,7 +207,8 @@ def fake_gcs():
 
 
 def seaweedfs():
-    ports, data = [free_port() for _ in range(4)], WORK / "seaweedfs"
+    # Each of its servers also takes the port 10,000 higher.
+    ports, data = list(range(19321, 19325)), WORK / "seaweedfs"
     data.mkdir(exist_ok=True)
     base = f"http://127.0.0.1:{ports[3]}"
     command = [BIN / "weed", "-logtostderr", "server", f"-dir={data}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1",
@@ -277,14 +278,14 @@ def front(rounds):
                 with make(tls=tls) as server:
                     cells = rows.setdefault(server.name, {})
                     for size in SIZES:
-                        body = os.urandom(SIZES[size])
+                        body, name = os.urandom(SIZES[size]), f"front-{SIZES[size]}"
                         if server.name == "sluice":
-                            subprocess.run(["curl", "-sfk", "-T", "-", server.url("front")], input=body, check=True, stdout=subprocess.DEVNULL)
+                            subprocess.run(["curl", "-sfk", "-T", "-", server.url(name)], input=body, check=True, stdout=subprocess.DEVNULL)
                         else:
-                            (WORK / "nginx" / "front").write_bytes(body)
+                            (WORK / "nginx" / name).write_bytes(body)
                         count, clients, streams = (40000, 8, 32) if size == "1 KiB" else (120, 8, 2)
-                        h2load([server.url("front")], count // 10, clients, streams)
-                        rate, spent = measure(server, [server.url("front")], count, clients, streams)
+                        h2load([server.url(name)], count // 10, clients, streams)
+                        rate, spent = measure(server, [server.url(name)], count, clients, streams)
                         scale = 1e6 if size == "1 KiB" else 1e9 / SIZES[size]
                         cells.setdefault(f"{label}, {size}", []).append(rate and spent * scale)
     for cells in rows.values():
