@@ -38,13 +38,16 @@ struct BucketBenchmark {
             report("PUT \(size) B, \(lanes) at once", count, seconds, bytes: size)
         }
         let reads = 200_000
-        let stat = try await time {
-            for index in 0..<reads { _ = try await bucket.stat(name(index)) }
+        for hot in [objects, 100] {
+            let stat = try await time {
+                for index in 0..<reads { _ = try await bucket.stat(name(index % hot)) }
+            }
+            report("stat, \(hot) names", reads, stat, bytes: 0)
         }
-        report("stat", reads, stat, bytes: 0)
         var chunk = [UInt8](repeating: 0, count: 64 * 1024)
         for (folder, size, count, available) in [
-            ("put-1024-256/", 1024, 100_000, objects), ("put-8192-64/", 8192, 50_000, 5_000),
+            ("put-1024-256/", 1024, 100_000, objects), ("put-1024-256/", 1024, 100_000, 100),
+            ("put-8192-64/", 8192, 50_000, 5_000),
             ("put-65536-64/", 65_536, 20_000, 2_000), ("put-16777216-4/", 16 << 20, 64, 16),
         ] {
             let seconds = try await time {
@@ -55,7 +58,7 @@ struct BucketBenchmark {
                         folder + "\(Int(random >> 33) % available)", size, &chunk)
                 }
             }
-            report("GET \(size) B", count, seconds, bytes: size)
+            report("GET \(size) B, \(available) names", count, seconds, bytes: size)
         }
         let query = ListQuery(prefix: "put-1024-256/", delimited: true, limit: 1000)
         let pages = 200
@@ -116,16 +119,35 @@ struct BucketBenchmark {
         }
     }
 
-    func time(_ body: () async throws -> Void) async throws -> Double {
-        let start = EventLoop.monotonicNow()
-        try await body()
-        return Double(EventLoop.monotonicNow() - start) / 1e9
+    /// How long something took, and how much processor time the whole process.
+    struct Duration {
+        let seconds: Double
+        let processor: Double
     }
 
-    func report(_ what: String, _ count: Int, _ seconds: Double, bytes: Int) {
+    func time(_ body: () async throws -> Void) async throws -> Duration {
+        let (start, processor) = (EventLoop.monotonicNow(), BucketBenchmark.processorTime())
+        try await body()
+        return Duration(
+            seconds: Double(EventLoop.monotonicNow() - start) / 1e9,
+            processor: BucketBenchmark.processorTime() - processor)
+    }
+
+    static func processorTime() -> Double {
+        var time = timespec()
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time)
+        return Double(time.tv_sec) + Double(time.tv_nsec) / 1e9
+    }
+
+    func report(_ what: String, _ count: Int, _ duration: Duration, bytes: Int) {
+        let seconds = duration.seconds
         func rounded(_ value: Double) -> Double { (value * 100).rounded() / 100 }
         let rate = Int(Double(count) / seconds)
         let volume = bytes == 0 ? "" : ", \(Int(Double(count * bytes) / seconds / 1e6)) MB/s"
-        print("\(what): \(rounded(seconds / Double(count) * 1e6)) µs each, \(rate)/s\(volume)")
+        let (each, processor) = (
+            rounded(seconds / Double(count) * 1e6),
+            rounded(duration.processor / Double(count) * 1e6)
+        )
+        print("\(what): \(each) µs each (processor \(processor) µs), \(rate)/s\(volume)")
     }
 }

@@ -60,7 +60,9 @@ public final class DirectoryBucket: BucketDriver {
     public func stat(_ name: String) async throws(BucketError) -> ObjectMetadata {
         let session = try await session()
         do throws(SQLiteError) {
-            if let row = try session.index.lookup(name) { return row.metadata }
+            if let entry = try session.index.lookup(name, withContent: false) {
+                return entry.row.metadata
+            }
         } catch { throw error.bucketError }
         throw BucketError(.objectNotFound)
     }
@@ -69,13 +71,14 @@ public final class DirectoryBucket: BucketDriver {
         // A blob that was just replaced may be gone between lookup and opening: the next lookup knows its successor.
         for _ in 0..<8 {
             let session = try await session()
-            let found: (IndexRow, [UInt8])?
+            let found: IndexEntry?
             do throws(SQLiteError) {
-                found = try session.index.lookupWithContent(name)
+                found = try session.index.lookup(name, withContent: true)
             } catch { throw error.bucketError }
-            guard let (row, bytes) = found else { throw BucketError(.objectNotFound) }
+            guard let found else { throw BucketError(.objectNotFound) }
+            let row = found.row
             guard let blob = row.blob else {
-                return DirectoryReader(row.metadata, .memory(bytes), pool)
+                return DirectoryReader(row.metadata, .memory(found.content ?? []), pool)
             }
             if let descriptor = try session.files.openBlob(blob) {
                 return DirectoryReader(row.metadata, .file(descriptor), pool)

@@ -142,7 +142,7 @@ final class DirectoryCommitter: @unchecked Sendable {
         let placements = place(batch, session, writer, hasRoom: makeRoom(session, writer))
         var transaction = Transaction(session: session, writer: writer, clock: clock)
         let results = transact(batch, placements, &transaction)
-        session.index.publish()
+        session.index.publish(batch.map(\.name))
         note(results)
         for (change, result) in zip(batch, results) { change.answer(result) }
         collect(transaction.released, session)

@@ -29,10 +29,10 @@ final class DirectoryFiles: Sendable {
         root = try DirectoryFiles.openDirectory(AT_FDCWD, path, path)
         var held: [Int32] = [root]
         do throws(BucketError) {
+            try DirectoryFiles.checkContents(root, path, create: create)
             let locked = try DirectoryFiles.takeLock(root, path)
             held.append(locked)
             lock = Atomic(locked)
-            try DirectoryFiles.checkContents(root, path, create: create)
             for name in ["blobs", "staging"]
             where mkdirat(root, name, 0o700) != 0 && errno != EEXIST {
                 throw BucketError("mkdir", path + "/" + name)

@@ -133,6 +133,46 @@ enum CustomMetadata {
     }
 }
 
+/// An object as a lookup gives it.
+struct IndexEntry: Sendable {
+    let row: IndexRow
+    /// The bytes that the index holds, where they were asked for.
+    var content: [UInt8]?
+
+    var isComplete: Bool { content != nil || !row.isInline }
+}
+
+/// The objects that one reader was asked for lately: a lookup of a hot object costs no step of SQLite. Each name has
+/// one place, where the last one stays: at most 512 entries, so at most 2 MiB of contents.
+struct IndexCache {
+    private static let places = 512
+    private var entries: [IndexEntry?] = []
+
+    /// The place of a name. By its bytes: as Swift compares strings, "ä" and "a" with a diaeresis are the same.
+    static func slot(_ name: String) -> Int {
+        var hasher = Hasher()
+        var name = name
+        name.withUTF8 { hasher.combine(bytes: UnsafeRawBufferPointer($0)) }
+        return hasher.finalize() & (places - 1)
+    }
+
+    func entry(_ name: String, _ slot: Int) -> IndexEntry? {
+        guard !entries.isEmpty, let entry = entries[slot],
+            entry.row.metadata.name.utf8.elementsEqual(name.utf8)
+        else { return nil }
+        return entry
+    }
+
+    mutating func store(_ entry: IndexEntry, _ slot: Int) {
+        if entries.isEmpty { entries = Array(repeating: nil, count: IndexCache.places) }
+        entries[slot] = entry
+    }
+
+    mutating func drop(_ slot: Int) {
+        if !entries.isEmpty { entries[slot] = nil }
+    }
+}
+
 /// The read connections of one opened index. A lookup takes a free one, on whatever thread it runs, and no other
 /// thread is asked.
 final class DirectoryIndex: Sendable {
@@ -155,28 +195,41 @@ final class DirectoryIndex: Sendable {
         readers = Array(made[2...])
     }
 
-    /// The current object of that name.
-    func lookup(_ name: String) throws(SQLiteError) -> IndexRow? {
-        try withReader(readers) { reader throws(SQLiteError) in try reader.object(name)?.row }
-    }
-
-    /// The current object of that name and, where the index holds its bytes, those.
-    func lookupWithContent(_ name: String) throws(SQLiteError) -> (IndexRow, [UInt8])? {
+    /// The current object of that name and, where the index holds its bytes and they are asked for, those.
+    func lookup(_ name: String, withContent: Bool) throws(SQLiteError) -> IndexEntry? {
         try withReader(readers) { reader throws(SQLiteError) in
-            guard let object = try reader.object(name) else { return nil }
-            return (object.row, object.content)
+            let slot = IndexCache.slot(name)
+            if let entry = reader.cache.entry(name, slot), !withContent || entry.isComplete {
+                return entry
+            }
+            try reader.refresh(version.load(ordering: .acquiring))
+            guard var entry = try reader.lookup(name) else { return nil }
+            if withContent && !entry.isComplete {
+                entry.content = try reader.content(entry.row.metadata.generation)
+            }
+            reader.cache.store(entry, slot)
+            return entry
         }
     }
 
     /// One page, and what it cost in steps of SQLite's machine.
     func list(_ query: ListQuery, after: String?) throws(SQLiteError) -> (ListPage, steps: Int) {
         try withReader(listers) { reader throws(SQLiteError) in
-            try reader.list(query, after: after)
+            try reader.refresh(version.load(ordering: .acquiring))
+            return try reader.list(query, after: after)
         }
     }
 
-    /// Makes a finished transaction visible to every lookup that begins after this call.
-    func publish() { version.wrappingAdd(1, ordering: .releasing) }
+    /// Makes a finished transaction visible to every lookup that ends after this call.
+    func publish(_ names: [String]) {
+        // In this order: a lookup that still sees the old rows holds its reader's lock, and what it keeps is dropped
+        // after it; every later one sees the new number and takes a new snapshot.
+        version.wrappingAdd(1, ordering: .releasing)
+        let slots = names.map { IndexCache.slot($0) }
+        for reader in readers {
+            reader.lock.withLock { _ in for slot in slots { reader.cache.drop(slot) } }
+        }
+    }
 
     /// Ends the snapshots of all readers, so that a checkpoint can reach the end of the log.
     func releaseSnapshots() {
@@ -186,25 +239,18 @@ final class DirectoryIndex: Sendable {
     private func withReader<Result: Sendable>(
         _ pool: [IndexReader], _ body: (IndexReader) throws(SQLiteError) -> Result
     ) throws(SQLiteError) -> Result {
-        let current = version.load(ordering: .acquiring)
         // A thread comes back to the same reader; its neighbours are tried where that one is taken.
         let first = Int(truncatingIfNeeded: UInt(pthread_self()) >> 12 &* 0x9e37_79b9) & 0xffff
         for step in 0..<pool.count {
             let reader = pool[(first + step) % pool.count]
             let result = try reader.lock.withLockIfAvailable { _ throws(SQLiteError) in
-                try reader.run(current, body)
+                try reader.run(body)
             }
             if let result { return result }
         }
         let reader = pool[first % pool.count]
-        return try reader.lock.withLock { _ throws(SQLiteError) in try reader.run(current, body) }
+        return try reader.lock.withLock { _ throws(SQLiteError) in try reader.run(body) }
     }
-}
-
-/// A row and the bytes that the index holds for it.
-struct FoundObject: Sendable {
-    var row: IndexRow
-    var content: [UInt8]
 }
 
 /// One read connection with its prepared statements.
@@ -221,11 +267,8 @@ final class IndexReader: @unchecked Sendable {
     private let lookupStatement: SQLiteStatement
     private let contentStatement: SQLiteStatement
     let seek: SQLiteStatement
+    var cache = IndexCache()
     private var snapshot: UInt64 = 0
-    /// Objects that were found in this snapshot: it never changes, so neither do they.
-    private var found: [String: FoundObject] = [:]
-    /// Entries of ``found``, at most 6 KiB each.
-    private static let maximumFound = 256
 
     init(_ path: String, cacheKiB: Int) throws(SQLiteError) {
         connection = try SQLiteConnection(path, cacheKiB: cacheKiB)
@@ -238,15 +281,10 @@ final class IndexReader: @unchecked Sendable {
             connection, "SELECT name FROM objects WHERE name >= ?1 ORDER BY name")
     }
 
-    /// Runs `body` on a snapshot at least as new as `version`.
+    /// Runs `body`, and lets go of the snapshot where it fails.
     func run<Result>(
-        _ version: UInt64, _ body: (IndexReader) throws(SQLiteError) -> Result
+        _ body: (IndexReader) throws(SQLiteError) -> Result
     ) throws(SQLiteError) -> Result {
-        if snapshot != version {
-            release()
-            try begin.run()
-            snapshot = version
-        }
         do throws(SQLiteError) {
             return try body(self)
         } catch {
@@ -255,37 +293,29 @@ final class IndexReader: @unchecked Sendable {
         }
     }
 
+    /// Sees to a snapshot at least as new as `version`.
+    func refresh(_ version: UInt64) throws(SQLiteError) {
+        if snapshot == version { return }
+        release()
+        try begin.run()
+        snapshot = version
+    }
+
     /// Ends the snapshot.
     func release() {
         guard snapshot != 0 else { return }
         snapshot = 0
-        found.removeAll(keepingCapacity: true)
         try? end.run()
     }
 
-    /// The object of that name with the bytes that the index holds; nil where there is none.
-    func object(_ name: String) throws(SQLiteError) -> FoundObject? {
-        // Strings are equal where they are canonically equivalent; names only where their bytes are.
-        if let object = found[name], object.row.metadata.name.utf8.elementsEqual(name.utf8) {
-            return object
-        }
-        guard let row = try lookup(name) else { return nil }
-        let content = row.isInline ? try content(row.metadata.generation) : []
-        let object = FoundObject(row: row, content: content)
-        if row.metadata.attributes.customMetadata.isEmpty {
-            if found.count >= IndexReader.maximumFound { found.removeAll(keepingCapacity: true) }
-            found[name] = object
-        }
-        return object
-    }
-
-    private func lookup(_ name: String) throws(SQLiteError) -> IndexRow? {
+    func lookup(_ name: String) throws(SQLiteError) -> IndexEntry? {
         lookupStatement.bind(1, name)
         defer { lookupStatement.reset() }
-        return try lookupStatement.step() ? IndexSchema.row(lookupStatement, name) : nil
+        guard try lookupStatement.step() else { return nil }
+        return IndexEntry(row: IndexSchema.row(lookupStatement, name))
     }
 
-    private func content(_ generation: Int64) throws(SQLiteError) -> [UInt8] {
+    func content(_ generation: Int64) throws(SQLiteError) -> [UInt8] {
         contentStatement.bind(1, generation)
         defer { contentStatement.reset() }
         return try contentStatement.step() ? contentStatement.blob(0) ?? [] : []

@@ -43,7 +43,8 @@ struct Serve: ParsableCommand {
                 isEnding = true
                 Task {
                     await service.drain()
-                    Glibc.exit(0)
+                    // Not exit(): loops still run, and what it would tidy up is theirs.
+                    Glibc._exit(0)
                 }
             }
         }
@@ -86,7 +87,7 @@ private final class Service: Sendable {
     private let gateway: Mutex<Gateway>
 
     init(_ configuration: Configuration) throws {
-        raiseDescriptorLimit()
+        let descriptors = raiseDescriptorLimit()
         started = configuration
         let format: LogFormat =
             switch configuration.logFormat {
@@ -107,7 +108,10 @@ private final class Service: Sendable {
             metrics: RequestMetrics(registry))
         let loops = try (0..<configuration.loopCount).map { _ in try EventLoop() }
         for loop in loops { _ = startThread { loop.run() } }
-        server = HTTPServer(loops: loops, limits: configuration.limits)
+        var limits = configuration.limits
+        // Files, sockets of the operator and new connections need descriptors too: half of them stay free.
+        limits.connections = max(1, min(limits.connections, descriptors / 2 / loops.count))
+        server = HTTPServer(loops: loops, limits: limits)
         operatorServer = HTTPServer(loops: [loops[0]], limits: configuration.limits)
         credentials = try configuration.credentials().map(TLSCredentials.init)
         certificates = CertificateFiles(configuration)
@@ -118,6 +122,11 @@ private final class Service: Sendable {
         registry.addProcess(build)
         for (name, bucket) in buckets {
             health.add("bucket \(name)") { try await bucket.checkHealth() }
+        }
+        if limits.connections < configuration.limits.connections {
+            logger.warning(
+                "fewer connections than configured: the process may have too few descriptors",
+                metadata: ["connections_per_loop": "\(limits.connections)"])
         }
         try listen(configuration, Operator(health: health, registry: registry, build: build))
         watchCertificates(on: loops[0])
@@ -134,14 +143,14 @@ private final class Service: Sendable {
         if let https = try resolved(configuration.https.address) {
             listeners.append(.init(address: https, credentials: credentials, handler: handler))
         }
+        for address in try server.start(listeners) {
+            logger.info("listening", metadata: ["address": "\(address)"])
+        }
         if let address = try resolved(configuration.operatorAddress) {
             let bound = try operatorServer.start([
                 .init(address: address, handler: endpoints.handler)
             ])
             logger.info("operator endpoints", metadata: ["address": "\(bound[0])"])
-        }
-        for address in try server.start(listeners) {
-            logger.info("listening", metadata: ["address": "\(address)"])
         }
         if configuration.https.certificate == Configuration.HTTPS.selfSigned {
             logger.warning("the TLS certificate is a throw-away, self-signed one: for trials only")
@@ -322,10 +331,11 @@ private struct UnknownHost: Error, CustomStringConvertible {
     var description: String { "\(address): the host is not known" }
 }
 
-/// Takes as many descriptors as the hard limit allows.
-private func raiseDescriptorLimit() {
+/// Takes as many descriptors as the hard limit allows; returns how many there are.
+private func raiseDescriptorLimit() -> Int {
     var limit = rlimit()
-    guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return }
+    guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return 1024 }
     limit.rlim_cur = limit.rlim_max
     setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+    return Int(clamping: limit.rlim_cur)
 }

@@ -4,7 +4,7 @@ public protocol ByteSink: AnyObject {
     /// was given by ``whenWritable(_:)`` once it can take more.
     /// - Throws: where the bytes can't be stored; nothing more is offered then.
     func write(_ bytes: RawSpan) throws -> Int
-    /// Has `resume` called on the loop, once, as soon as the sink can take bytes again.
+    /// Has `resume` called on the loop, once, as soon as the sink can take bytes again, but never from within this call.
     func whenWritable(_ resume: @escaping () -> Void)
 }
 
@@ -23,7 +23,7 @@ public protocol ByteSource: AnyObject {
     /// Places the next bytes at the start of `buffer`.
     /// - Throws: where the bytes can't be had; the receiver is then told that the body broke off.
     func read(into buffer: inout MutableRawSpan) throws -> SourceRead
-    /// Has `resume` called on the loop, once, as soon as there is something to read.
+    /// Has `resume` called on the loop, once, as soon as there is something to read, but never from within this call.
     func whenReadable(_ resume: @escaping () -> Void)
     /// Releases what the source holds; called once, at the end or when the receiver is gone.
     func close()

@@ -113,7 +113,10 @@ extension Call {
         json.beginObject()
         json.key("prefixes")
         json.beginArray()
-        for prefix in page.prefixes { json.string(prefix) }
+        // A folder that came by other means may have a name that no list can be asked for.
+        for prefix in page.prefixes where (try? Query.prefix(prefix)) != nil {
+            json.string(prefix)
+        }
         json.endArray()
         json.key("items")
         json.beginArray()

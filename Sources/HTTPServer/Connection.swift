@@ -45,7 +45,9 @@ final class Connection: EventHandler {
     private let descriptor: Int32
     private let tls: TLSSession?
     private var registration: Registration?
-    private var state: State
+    private var state: State {
+        didSet { precondition(oldValue != .closed, "a connection that is closed stays closed") }
+    }
     private var engine: (any Engine)?
     private var sniffed: [UInt8] = []
     private var isDirty = false
@@ -101,6 +103,9 @@ final class Connection: EventHandler {
         context.loop.markDirty(self)
     }
 
+    /// Bytes that may wait for the kernel: one output buffer with its records, and what TLS answers by itself.
+    private static let maximumUnsent = 256 * 1024
+
     // MARK: EventHandler
 
     func ready(_ events: Readiness) {
@@ -116,10 +121,11 @@ final class Connection: EventHandler {
     func settle() {
         guard state != .closed else { return }
         // While it reads, the connection stays listed: the flush below serves whatever marks it dirty.
+        let wasBlocked = isBlocked
         let hasMore = readAvailable()
         isDirty = false
         flush()
-        if hasMore { markDirty() }
+        if hasMore || (wasBlocked && !isBlocked) { markDirty() }
         updateTimer()
     }
 
@@ -129,6 +135,8 @@ final class Connection: EventHandler {
     private func readAvailable() -> Bool {
         var rounds = 0
         while readable && state != .closed && !hasEnded {
+            // TLS answers some of what it reads by itself: it must not, while the peer takes nothing.
+            if isSecure && isBlocked { return false }
             if let engine, state == .open {
                 guard engine.wantsRead else { return false }
                 if context.isOverBudget && engine.waitingBytes > 0 {
@@ -153,6 +161,8 @@ final class Connection: EventHandler {
         guard let tls else { return }
         let step = tls.handshake()
         drainTLS()
+        // What was drained may have found the peer gone.
+        guard state == .handshaking else { return }
         switch step {
         case .done: state = tls.choseHTTP2 ? .open : .sniffing
         case .wantsRead: readable = false
@@ -169,6 +179,7 @@ final class Connection: EventHandler {
         var span = input.mutableBytes
         let step = tls!.read(into: &span)
         drainTLS()
+        guard state != .closed else { return }
         switch step {
         case .done(let count):
             take(UnsafeRawBufferPointer(rebasing: input[..<count]))
@@ -232,7 +243,7 @@ final class Connection: EventHandler {
 
     private func flush() {
         var rounds = 0
-        while state == .open || state == .lingering {
+        while state != .closed {
             if isBlocked && !writeUnsent() { return }
             guard state == .open, let engine else { return }
             let output = context.output
@@ -261,8 +272,10 @@ final class Connection: EventHandler {
 
     private func send(_ bytes: UnsafeRawBufferPointer) {
         guard let tls else { return write(bytes) }
-        if tls.write(bytes.bytes) == .failed { return close() }
+        let step = tls.write(bytes.bytes)
         drainTLS()
+        // Whatever was not encrypted is lost to the peer: the body would be short.
+        guard case .done = step else { return close() }
     }
 
     private func drainTLS() {
@@ -274,6 +287,10 @@ final class Connection: EventHandler {
         guard state != .closed else { return }
         let place = isBlocked ? 0 : give(bytes, from: 0)
         if hasFailed { return close() }
+        if unsent.count - unsentPlace + bytes.count - place > Connection.maximumUnsent {
+            context.statistics.hit(.unsentBytes)
+            return close()
+        }
         if place < bytes.count { unsent.append(contentsOf: bytes[place...]) }
     }
 

@@ -44,7 +44,8 @@ final class HTTP1Connection: Engine {
 
     var wantsRead: Bool {
         switch state {
-        case .head: input.count < 256 * 1024
+        case .head:
+            input.count <= context.limits.headerBytes + context.limits.targetBytes + 65_536
         case .body, .chunkedBody:
             stream.map { !$0.body.isSinkBusy && $0.body.waitingCount < 65536 } ?? true
         case .answering: peerEnded ? false : input.isEmpty

@@ -43,6 +43,10 @@ final class HTTP2Connection: Engine {
     private var idleSince: UInt64
     private var drain = Drain.none
     private var isTerminated = false
+    /// The peer sends no more, but may still take the answers to what it asked.
+    private var peerEnded = false
+    /// Requests that were begun in the loop's turn of that time.
+    private var begun = (turn: UInt64(0), count: 0)
 
     private enum Drain: Equatable {
         case none
@@ -106,7 +110,7 @@ final class HTTP2Connection: Engine {
 
     func receiveEnd() {
         for stream in streams.values where !stream.body.isComplete { stream.abandon() }
-        isTerminated = true
+        peerEnded = true
     }
 
     /// Acts on what the callbacks recorded.
@@ -117,7 +121,9 @@ final class HTTP2Connection: Engine {
             for (id, _) in ended { forget(id) }
         }
         guard !accepted.isEmpty else { return }
-        let count = min(accepted.count, context.limits.requestsPerTurn)
+        if begun.turn != context.loop.now { begun = (context.loop.now, 0) }
+        let count = min(accepted.count, context.limits.requestsPerTurn - begun.count)
+        begun.count += count
         let batch = accepted[..<count]
         accepted.removeFirst(count)
         if !accepted.isEmpty { connection?.markDirty() }
@@ -217,7 +223,8 @@ final class HTTP2Connection: Engine {
     var isEnding: Bool { isTerminated }
 
     var isFinished: Bool {
-        (isTerminated || nghttp2_session_want_read(session) == 0)
+        (isTerminated || nghttp2_session_want_read(session) == 0
+            || (peerEnded && streams.isEmpty && runningHandlers == 0))
             && nghttp2_session_want_write(session) == 0
     }
 

@@ -8,7 +8,10 @@ final class InboundBody {
         case sink(any ByteSink, limit: UInt64, (Result<UInt64, BodyError>) -> Void)
         case discarding
     }
-    private var waiting: [UInt8] = []
+    /// Pieces as they came: a queue of small blocks neither grows by doubling nor moves what is left.
+    private var waiting: [[UInt8]] = []
+    /// Pieces of ``waiting`` that are used up, and bytes of the next one.
+    private var used = (pieces: 0, bytes: 0)
     private var receiver = Receiver.none
     private var failure: BodyError?
     private(set) var isSinkBusy = false
@@ -20,11 +23,11 @@ final class InboundBody {
     unowned var stream: ServerStream?
 
     /// Bytes that arrived and wait for the sink.
-    var waitingCount: Int { waiting.count }
+    private(set) var waitingCount = 0
 
     /// Whether the sink waits for the peer.
     var isStarved: Bool {
-        if case .sink = receiver { return !isComplete && !isSinkBusy && waiting.isEmpty }
+        if case .sink = receiver { return !isComplete && !isSinkBusy && waitingCount == 0 }
         return false
     }
 
@@ -32,10 +35,10 @@ final class InboundBody {
     func push(_ bytes: RawSpan) {
         received += UInt64(bytes.byteCount)
         var taken = 0
-        if waiting.isEmpty { taken = offer(bytes) }
+        if waitingCount == 0 { taken = offer(bytes) }
         if taken < bytes.byteCount {
-            bytes.withUnsafeBytes { waiting.append(contentsOf: $0[taken...]) }
-            stream?.waitingChanged(bytes.byteCount - taken)
+            waiting.append(bytes.withUnsafeBytes { Array($0[taken...]) })
+            changeWaiting(bytes.byteCount - taken)
         }
         if taken > 0 { stream?.bodyConsumed(taken) }
     }
@@ -61,6 +64,7 @@ final class InboundBody {
     ) {
         if let failure { return completion(.failure(failure)) }
         receiver = .sink(sink, limit: limit, completion)
+        stream?.restartProgress()
         pump()
     }
 
@@ -72,26 +76,42 @@ final class InboundBody {
     }
 
     private func drop() {
-        let count = waiting.count
+        let count = waitingCount
         waiting = []
+        used = (0, 0)
         if count > 0 {
-            stream?.waitingChanged(-count)
+            changeWaiting(-count)
             stream?.bodyConsumed(count)
         }
     }
 
+    private func changeWaiting(_ change: Int) {
+        waitingCount += change
+        stream?.waitingChanged(change)
+    }
+
     private func pump() {
         isSinkBusy = false
-        if !waiting.isEmpty {
-            let bytes = waiting
-            let taken = offer(bytes.span.bytes)
-            if failure != nil { return }
-            if taken == bytes.count { waiting = [] } else { waiting.removeFirst(taken) }
-            if taken > 0 {
-                stream?.waitingChanged(-taken)
-                stream?.bodyConsumed(taken)
+        stream?.restartProgress()
+        var total = 0
+        while waitingCount > 0 && !isSinkBusy {
+            let piece = waiting[used.pieces]
+            let taken = offer(piece.span.bytes.extracting(used.bytes...))
+            if failure != nil || taken == 0 { break }
+            total += taken
+            changeWaiting(-taken)
+            used.bytes += taken
+            if used.bytes == piece.count {
+                waiting[used.pieces] = []
+                used = (used.pieces + 1, 0)
             }
         }
+        if waitingCount == 0 {
+            waiting = []
+            used = (0, 0)
+        }
+        if total > 0 { stream?.bodyConsumed(total) }
+        if failure != nil { return }
         completeIfDone()
     }
 
@@ -121,7 +141,7 @@ final class InboundBody {
     }
 
     private func completeIfDone() {
-        if isComplete && waiting.isEmpty && failure == nil { deliver(.success(received)) }
+        if isComplete && waitingCount == 0 && failure == nil { deliver(.success(received)) }
     }
 
     private func deliver(_ result: Result<UInt64, BodyError>) {

@@ -66,6 +66,7 @@ final class LoopContext {
 
     func remove(_ connection: Connection) {
         guard connections.removeValue(forKey: ObjectIdentifier(connection)) != nil else { return }
+        paused.removeAll { $0 === connection }
         statistics.connectionClosed()
         if connections.isEmpty { whenEmpty?() }
     }

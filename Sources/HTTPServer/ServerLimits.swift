@@ -3,7 +3,7 @@
 /// What happens at a limit is named with it: the HTTP/2 error code, or the HTTP/1.1 status, and the
 /// ``ServerStatistics`` counter of the same name goes up.
 public struct ServerLimits: Sendable, Equatable {
-    /// Connections per listener. Over it: a new connection is closed at once.
+    /// Connections of a loop, over all its listeners. Over it: a new connection is closed at once.
     public var connections = 8192
     /// Bytes of a header block, names and values and 32 for each field (RFC 9113, section 6.5.2). Over it: 431.
     public var headerBytes = 32 * 1024
@@ -32,11 +32,11 @@ public struct ServerLimits: Sendable, Equatable {
     /// Requests that one connection may start in one turn of the loop; the rest waits for the next turn.
     public var requestsPerTurn = 64
     /// Bytes of DATA that may be on their way to us and unread, over all connections of one loop.
-    public var receiveBudget = 8 * 1024 * 1024
+    public var receiveBudget = 4 * 1024 * 1024
     /// The receive window a stream begins with, bytes.
     public var initialWindow = 64 * 1024
     /// The receive window a stream can grow to, bytes.
-    public var maximumWindow = 1024 * 1024
+    public var maximumWindow = 512 * 1024
     /// Bytes of one chunk-size line or of all trailers of an HTTP/1.1 body. Over it: 400.
     public var chunkLineBytes = 4 * 1024
 

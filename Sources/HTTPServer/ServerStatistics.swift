@@ -4,7 +4,8 @@ import Synchronization
 public enum LimitKind: Int, CaseIterable, Sendable {
     case connections, headerBytes, headerFields, targetBytes, concurrentStreams, resetsReceived
     case resetsSent, continuations, controlFrames, emptyFrames, queuedControlFrames
-    case handshakeTimeout, headerTimeout, idleTimeout, bodyProgress, drainTimeout, descriptors
+    case unsentBytes, handshakeTimeout, headerTimeout, idleTimeout, bodyProgress, drainTimeout,
+        descriptors
 }
 
 /// What the server counts. Any thread may read it.

@@ -70,6 +70,9 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     /// Bytes that have moved either way.
     var movedBytes: UInt64 { sent &+ body.received }
 
+    /// It is the peer's turn from now on: what went before does not count for its progress.
+    func restartProgress() { progressMark = (movedBytes, context.loop.now) }
+
     /// Whether a response body is under way and it is the peer's turn to take it.
     var isSending: Bool { completion != nil && !isWaitingForSource }
 
@@ -122,7 +125,8 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         case .source(let given, let length):
             remaining = length
             source = given
-            isDirect = length >= ServerStream.directBytes && given is any DirectSource
+            mayBeDirect = length >= ServerStream.directBytes && given is any DirectSource
+            isDirect = mayBeDirect
         }
         let carriesLength = head.status != 204 && head.status != 304
         if case .none = body {
@@ -132,7 +136,8 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         } else if carriesLength {
             response?.fields.append("content-length", remaining)
         }
-        if isHead { remaining = 0 }
+        if isHead || !carriesLength { remaining = 0 }
+        restartProgress()
         if isGone { return finish(complete: false) }
         owner.responseReady(self)
     }
@@ -153,6 +158,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         case .bytes(let count):
             remaining -= UInt64(count)
             sent += UInt64(count)
+            isDirect = mayBeDirect
             return .bytes(count)
         case .wait:
             waitForSource(source)
@@ -166,6 +172,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         source.whenReadable { [weak self] in
             guard let self, isWaitingForSource else { return }
             isWaitingForSource = false
+            restartProgress()
             owner.bodyReady(self)
         }
     }
@@ -175,6 +182,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
 
     /// Whether the rest of the body may go directly to a socket.
     private(set) var isDirect = false
+    private var mayBeDirect = false
 
     /// Moves the next bytes of the body directly to a socket. `.unsupported`: read them.
     /// - Throws: where the source or the socket fails.

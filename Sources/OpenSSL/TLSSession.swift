@@ -19,10 +19,18 @@ public final class TLSOutput {
     public func drain(_ body: (RawSpan) -> Void) {
         guard !bytes.isEmpty else { return }
         body(bytes.span.bytes)
-        bytes.removeAll(keepingCapacity: true)
+        bytes.removeAll(keepingCapacity: bytes.capacity <= 256 * 1024)
     }
 
-    fileprivate func append(_ more: UnsafeRawBufferPointer) { bytes.append(contentsOf: more) }
+    /// Bytes that may gather in one call: more than any flight of a handshake or buffer of data comes to. A peer that
+    /// makes a session answer again and again within one read is ended by it.
+    private static let maximum = 1 << 20
+
+    fileprivate func append(_ more: UnsafeRawBufferPointer) -> Bool {
+        guard bytes.count + more.count <= TLSOutput.maximum else { return false }
+        bytes.append(contentsOf: more)
+        return true
+    }
 }
 
 /// A BIO that appends to its ``TLSOutput``. (OpenSSL's memory BIO overwrites its whole buffer at each reset.)
@@ -32,9 +40,9 @@ nonisolated(unsafe) private let outputMethod: OpaquePointer? = {
     let method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "TLSOutput")
     BIO_meth_set_write(method) { bio, data, length in
         guard let owner = BIO_get_data(bio), length > 0 else { return 0 }
-        Unmanaged<TLSOutput>.fromOpaque(owner).takeUnretainedValue()
+        let isTaken = Unmanaged<TLSOutput>.fromOpaque(owner).takeUnretainedValue()
             .append(UnsafeRawBufferPointer(start: data, count: Int(length)))
-        return length
+        return isTaken ? length : -1
     }
     BIO_meth_set_ctrl(method) { _, command, _, _ in command == BIO_CTRL_FLUSH ? 1 : 0 }
     return method

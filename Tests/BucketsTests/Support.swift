@@ -1,6 +1,7 @@
 import Buckets
 import EventLoop
 import Glibc
+import Testing
 
 /// A directory that is removed when the value goes.
 final class TemporaryDirectory: Sendable {
@@ -54,9 +55,18 @@ func openBucket(_ path: String) throws -> DirectoryBucket {
     try DirectoryBucket(path: path, pool: sharedPool, readers: 2)
 }
 
-/// Yields until `condition` holds; the suite's time limit ends what never comes.
-func eventually(_ condition: () async throws -> Bool) async rethrows {
-    while try await !condition() { await Task.yield() }
+/// Waits for `condition`, at most 30 seconds, and records an issue where it never holds.
+func eventually(
+    sourceLocation: SourceLocation = #_sourceLocation, _ condition: () async throws -> Bool
+) async rethrows {
+    let deadline = EventLoop.monotonicNow() + 30_000_000_000
+    while try await !condition() {
+        if EventLoop.monotonicNow() > deadline {
+            Issue.record("never came true", sourceLocation: sourceLocation)
+            return
+        }
+        await Task.yield()
+    }
 }
 
 /// Runs a program found on the path and waits for it.

@@ -10,6 +10,7 @@ import urllib.request
 
 import pytest
 
+import wire as wire_client
 from http2_peer import Peer
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -188,3 +189,21 @@ def connect(request, target):
 def peer(connect):
     """A raw HTTP/2 connection whose SETTINGS are exchanged."""
     return connect().handshake()
+
+
+@pytest.fixture(params=list(wire_client.TRANSPORTS))
+def wire(request, server):
+    """A client of the shared server, over each transport in turn."""
+    return wire_client.Wire(server, request.param)
+
+
+@pytest.fixture
+def http1(server):
+    """A client of the shared server over HTTP/1.1, for what no transport can make different."""
+    return wire_client.Wire(server)
+
+
+@pytest.fixture
+def folder():
+    """A folder that no other test uses."""
+    return wire_client.unique()

@@ -188,10 +188,3 @@ class HTTP2:
             if found[0] == GOAWAY:
                 code = int.from_bytes(found[3][4:8])
         return code
-
-
-def status(found):
-    """The status of a HEADERS frame that nghttp2 encoded, as text."""
-    import hpack
-
-    return dict(hpack.Decoder().decode(found[3]))[":status"]

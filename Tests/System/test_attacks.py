@@ -5,7 +5,6 @@ import contextlib
 import os
 import resource
 import socket
-import ssl
 import threading
 import time
 
@@ -14,8 +13,8 @@ import pytest
 from conftest import wait_until
 from raw import (
     ACK, CANCEL, CONTINUATION, DATA, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, FLOW_CONTROL_ERROR, GOAWAY,
-    HEADERS, HTTP2, PING, PREFACE, PRIORITY, PROTOCOL_ERROR, REFUSED_STREAM, RST_STREAM, SETTINGS, STREAM_CLOSED,
-    WINDOW_UPDATE,    block, connect, encrypt, frame, literal, read_to_end, responses, setting, status,
+    HEADERS, HTTP2, PING, PREFACE, PRIORITY, REFUSED_STREAM, RST_STREAM, SETTINGS, STREAM_CLOSED,
+    WINDOW_UPDATE, block, connect, encrypt, frame, literal, read_to_end, responses, setting,
 )
 
 # KiB by which the highest resident size may rise in one attack: the receive budget of a loop (8 MiB) and as much
@@ -142,9 +141,6 @@ PRIMITIVES = {
     "no body for a length": lambda s: put(s, (b"content-length", b"9"), end=True),
     "trailers that do not end": lambda s: put(s) + frame(HEADERS, END_HEADERS, s, literal(b"x", b"y")),
     "pseudo-header in trailers": lambda s: put(s) + frame(HEADERS, END_HEADERS | END_STREAM, s, literal(b":path", b"/")),
-    # Resets by our own code: an answer that does not wait for the body.
-    "refused before its body": lambda s: put(s, path=b"/b/photos/o/a//b"),
-    "too large before its body": lambda s: put(s, (b"content-length", b"9" * 18)),
 }
 
 
@@ -163,6 +159,24 @@ def test_made_you_reset(victim, name):
                 break
         assert 99 <= n <= 200
         assert found is None or int.from_bytes(found[3][4:8]) == ENHANCE_YOUR_CALM
+        peer.end()
+
+
+@pytest.mark.parametrize("fields, path", [
+    ([], b"/b/photos/o/a//b"), ([(b"content-length", b"9" * 18)], b"/b/photos/o/large"),
+])
+def test_made_you_reset_by_an_early_answer(victim, fields, path):
+    """The server resets by itself where its answer does not wait for the body."""
+    with attack(victim, "resetsSent"), HTTP2(address(victim)) as peer:
+        peer.acknowledge()
+        for n in range(90):
+            peer.send(put(2 * n + 1, *fields, path=path))
+        found = peer.until(RST_STREAM, GOAWAY)
+        while found and found[0] == RST_STREAM:
+            n += 1
+            peer.send(put(2 * n + 1, *fields, path=path))
+            found = peer.until(RST_STREAM, GOAWAY)
+        assert found and int.from_bytes(found[3][4:8]) == ENHANCE_YOUR_CALM
         peer.end()
 
 
