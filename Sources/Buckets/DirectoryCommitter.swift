@@ -2,40 +2,6 @@ import EventLoop
 import Glibc
 import Synchronization
 
-/// A change that waits for the committer.
-struct DirectoryChange: Sendable {
-    enum Kind: Sendable {
-        case put(UploadContent, ContentFacts, ObjectAttributes)
-        case patch(AttributePatch)
-        case delete
-        /// Writes, and changes nothing: whether an upload could be written.
-        case probe
-
-        /// Whether it is refused on a disk that is nearly full.
-        var needsRoom: Bool {
-            switch self {
-            case .put, .probe: true
-            case .patch, .delete: false
-            }
-        }
-
-        /// Removes what was staged for it.
-        func discard() {
-            if case .put(let content, _, _) = self { content.discard() }
-        }
-    }
-    struct Outcome: Sendable {
-        /// The object as the change left it, or as it was before its deletion; nil for a probe.
-        var metadata: ObjectMetadata?
-        var replaced = false
-    }
-
-    let name: String
-    let kind: Kind
-    let preconditions: Preconditions
-    let answer: @Sendable (Result<Outcome, BucketError>) -> Void
-}
-
 /// Makes changes durable, many with one sync ("group commit"): while one batch waits for the disk, the next gathers.
 ///
 /// A batch writes its blobs, syncs them and their directory, and then names them in one transaction in which each
@@ -140,7 +106,7 @@ final class DirectoryCommitter: @unchecked Sendable {
             return
         }
         let placements = place(batch, session, writer, hasRoom: makeRoom(session, writer))
-        var transaction = Transaction(session: session, writer: writer, clock: clock)
+        var transaction = DirectoryTransaction(session: session, writer: writer, clock: clock)
         let results = transact(batch, placements, &transaction)
         session.index.publish(batch.map(\.name))
         note(results)
@@ -269,7 +235,8 @@ final class DirectoryCommitter: @unchecked Sendable {
     /// Performs a batch in one transaction; where that fails as a whole, each change in one of its own, so that only
     /// those fail that must.
     private func transact(
-        _ batch: [DirectoryChange], _ placements: [Placement], _ transaction: inout Transaction
+        _ batch: [DirectoryChange], _ placements: [Placement],
+        _ transaction: inout DirectoryTransaction
     ) -> [Result<DirectoryChange.Outcome, BucketError>] {
         if let results = try? attempt(batch[...], placements[...], &transaction) { return results }
         var results: [Result<DirectoryChange.Outcome, BucketError>] = []
@@ -302,7 +269,7 @@ final class DirectoryCommitter: @unchecked Sendable {
 
     private func attempt(
         _ changes: ArraySlice<DirectoryChange>, _ placements: ArraySlice<Placement>,
-        _ transaction: inout Transaction
+        _ transaction: inout DirectoryTransaction
     ) throws(SQLiteError) -> [Result<DirectoryChange.Outcome, BucketError>] {
         let writer = transaction.writer
         let releasedBefore = transaction.released
@@ -328,7 +295,7 @@ final class DirectoryCommitter: @unchecked Sendable {
     }
 
     /// The removed blobs, once their removal is durable: their rows may go then.
-    private func takeUnlinked(_ transaction: Transaction) -> [Int64] {
+    private func takeUnlinked(_ transaction: DirectoryTransaction) -> [Int64] {
         for shard in Set(unlinked.map { $0 / DirectoryFiles.idsPerShard }) {
             do throws(BucketError) { try transaction.session.files.syncShard(shard) } catch {
                 return []
@@ -339,7 +306,7 @@ final class DirectoryCommitter: @unchecked Sendable {
     }
 
     private func apply(
-        _ change: DirectoryChange, _ placement: Placement, _ transaction: inout Transaction
+        _ change: DirectoryChange, _ placement: Placement, _ transaction: inout DirectoryTransaction
     ) throws(SQLiteError) -> Result<DirectoryChange.Outcome, BucketError> {
         switch (change.kind, placement) {
         case (_, .failed(let error)): return .failure(error)
@@ -357,70 +324,5 @@ final class DirectoryCommitter: @unchecked Sendable {
             transaction.writer.touch()
             return .success(DirectoryChange.Outcome())
         }
-    }
-}
-
-/// The changes of one batch, as they meet the rows of the index.
-private struct Transaction {
-    let session: DirectorySession
-    let writer: IndexWriter
-    let clock: @Sendable () -> Int64
-    /// Blobs that the transaction put into the garbage table.
-    var released: [Int64] = []
-
-    typealias Result = Swift.Result<DirectoryChange.Outcome, BucketError>
-
-    mutating func release(_ blob: Int64) throws(SQLiteError) {
-        try writer.addGarbage(blob)
-        released.append(blob)
-    }
-
-    mutating func put(
-        _ change: DirectoryChange, _ facts: ContentFacts, _ attributes: ObjectAttributes,
-        blob: Int64?, content: UnsafeRawBufferPointer?
-    ) throws(SQLiteError) -> Result {
-        let old = try writer.lookup(change.name)
-        if change.preconditions.evaluate(old?.metadata, reading: false) != nil {
-            if let blob { try release(blob) }
-            return .failure(BucketError(.preconditionFailed))
-        }
-        let now = clock()
-        let generation = max(now, writer.lastGeneration + 1)
-        writer.lastGeneration = generation
-        let metadata = ObjectMetadata(
-            name: change.name, generation: generation, metageneration: 1, size: facts.size,
-            created: now / 1000, updated: now / 1000, md5: facts.md5, crc32c: facts.crc32c,
-            etag: String(generation), attributes: attributes)
-        try writer.put(IndexRow(metadata: metadata, blob: blob), content: content, replacing: old)
-        if let blob = old?.blob { released.append(blob) }
-        return .success(.init(metadata: metadata, replaced: old != nil))
-    }
-
-    mutating func patch(_ change: DirectoryChange, _ patch: AttributePatch) throws(SQLiteError)
-        -> Result
-    {
-        guard var row = try writer.lookup(change.name) else {
-            return .failure(BucketError(.objectNotFound))
-        }
-        if change.preconditions.evaluate(row.metadata, reading: false) != nil {
-            return .failure(BucketError(.preconditionFailed))
-        }
-        row.metadata.attributes = patch.applied(to: row.metadata.attributes)
-        row.metadata.metageneration += 1
-        row.metadata.updated = max(clock() / 1000, row.metadata.updated)
-        try writer.patch(row)
-        return .success(.init(metadata: row.metadata, replaced: true))
-    }
-
-    mutating func delete(_ change: DirectoryChange) throws(SQLiteError) -> Result {
-        guard let row = try writer.lookup(change.name) else {
-            return .failure(BucketError(.objectNotFound))
-        }
-        if change.preconditions.evaluate(row.metadata, reading: false) != nil {
-            return .failure(BucketError(.preconditionFailed))
-        }
-        try writer.delete(row)
-        if let blob = row.blob { released.append(blob) }
-        return .success(.init(metadata: row.metadata, replaced: true))
     }
 }

@@ -1,137 +1,5 @@
-import CSQLite
 import Glibc
 import Synchronization
-
-/// One object as the index knows it.
-struct IndexRow: Sendable {
-    var metadata: ObjectMetadata
-    /// The file of its bytes; nil where they are in the index itself, or there are none.
-    var blob: Int64?
-
-    var isInline: Bool { blob == nil && metadata.size > 0 }
-}
-
-/// The index file's form, and the pieces of SQL that readers and the writer share.
-enum IndexSchema {
-    /// "SLuc" in the file's header (SQLite file format, section 1.3).
-    static let applicationID: Int64 = 0x534c_7563
-    static let version: Int64 = 1
-
-    static let columns = """
-        generation, metageneration, size, created, updated, md5, crc32c, blob, content_type, \
-        cache_control, content_disposition, content_encoding, content_language, custom
-        """
-    static let lookup = "SELECT \(columns) FROM objects WHERE name = ?1"
-
-    static let definition = """
-        CREATE TABLE objects(
-            name TEXT NOT NULL PRIMARY KEY,
-            generation INTEGER NOT NULL,
-            metageneration INTEGER NOT NULL,
-            size INTEGER NOT NULL,
-            created INTEGER NOT NULL,
-            updated INTEGER NOT NULL,
-            md5 BLOB NOT NULL,
-            crc32c INTEGER NOT NULL,
-            blob INTEGER,
-            content_type TEXT,
-            cache_control TEXT,
-            content_disposition TEXT,
-            content_encoding TEXT,
-            content_language TEXT,
-            custom BLOB
-        ) STRICT, WITHOUT ROWID;
-        CREATE TABLE contents(generation INTEGER PRIMARY KEY, bytes BLOB NOT NULL) STRICT;
-        CREATE TABLE garbage(blob INTEGER PRIMARY KEY) STRICT;
-        CREATE TABLE state(next_blob INTEGER NOT NULL, last_generation INTEGER NOT NULL) STRICT;
-        INSERT INTO state VALUES (1, 0);
-        """
-
-    /// Makes the tables in a new file; refuses a file of another program or of a newer version.
-    static func prepare(_ connection: SQLiteConnection, _ path: String) throws(BucketError) {
-        do throws(SQLiteError) {
-            if try isUsable(connection) { return }
-        } catch {
-            throw error.code & 0xff == SQLITE_NOTADB ? foreign(path) : error.bucketError
-        }
-        throw foreign(path)
-    }
-
-    static func foreign(_ path: String) -> BucketError {
-        BucketError(
-            .unavailable, "\(path) is of another program or a newer version: it is left untouched")
-    }
-
-    private static func isUsable(_ connection: SQLiteConnection) throws(SQLiteError) -> Bool {
-        let identifier = try connection.integer("PRAGMA application_id")
-        let tables = try connection.integer("SELECT count(*) FROM sqlite_master")
-        let isNew = identifier == 0 && tables == 0
-        let found = try connection.integer("PRAGMA user_version")
-        guard isNew || (identifier == applicationID && found == version) else { return false }
-        try connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL")
-        if isNew {
-            try connection.execute(
-                """
-                BEGIN IMMEDIATE; \(definition) PRAGMA application_id = \(applicationID);
-                PRAGMA user_version = \(version); COMMIT
-                """)
-        }
-        return true
-    }
-
-    /// Reads the current row of a statement whose columns begin with ``columns``.
-    static func row(_ statement: SQLiteStatement, _ name: String) -> IndexRow {
-        let generation = statement.int64(0)
-        let attributes = ObjectAttributes(
-            contentType: statement.text(8), cacheControl: statement.text(9),
-            contentDisposition: statement.text(10), contentEncoding: statement.text(11),
-            contentLanguage: statement.text(12),
-            customMetadata: statement.isNull(13)
-                ? [:] : statement.withBytes(13) { CustomMetadata.decode($0) })
-        let metadata = ObjectMetadata(
-            name: name, generation: generation, metageneration: statement.int64(1),
-            size: UInt64(statement.int64(2)), created: statement.int64(3),
-            updated: statement.int64(4), md5: statement.blob(5),
-            crc32c: UInt32(truncatingIfNeeded: statement.int64(6)), etag: String(generation),
-            attributes: attributes)
-        return IndexRow(
-            metadata: metadata, blob: statement.isNull(7) ? nil : statement.int64(7))
-    }
-}
-
-/// Custom metadata in one column: keys in order, each string after its length (32 bits, little-endian).
-enum CustomMetadata {
-    static func encode(_ pairs: [String: String]) -> [UInt8]? {
-        if pairs.isEmpty { return nil }
-        var bytes: [UInt8] = []
-        for (key, value) in pairs.sorted(by: { $0.key < $1.key }) {
-            for text in [key, value] {
-                let count = UInt32(text.utf8.count)
-                for shift in stride(from: UInt32(0), to: 32, by: 8) {
-                    bytes.append(UInt8(truncatingIfNeeded: count >> shift))
-                }
-                bytes.append(contentsOf: text.utf8)
-            }
-        }
-        return bytes
-    }
-
-    static func decode(_ bytes: UnsafeRawBufferPointer) -> [String: String] {
-        var offset = 0
-        func next() -> String? {
-            guard offset + 4 <= bytes.count else { return nil }
-            let count = Int(
-                UInt32(littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt32.self)))
-            offset += 4
-            guard offset + count <= bytes.count else { return nil }
-            defer { offset += count }
-            return String(decoding: bytes[offset..<offset + count], as: UTF8.self)
-        }
-        var pairs: [String: String] = [:]
-        while let key = next(), let value = next() { pairs[key] = value }
-        return pairs
-    }
-}
 
 /// An object as a lookup gives it.
 struct IndexEntry: Sendable {
@@ -146,6 +14,8 @@ struct IndexEntry: Sendable {
 /// one place, where the last one stays: at most 512 entries, so at most 2 MiB of contents.
 struct IndexCache {
     private static let places = 512
+    /// Bytes of custom metadata with which an object is not kept: it may have 8 KiB.
+    private static let maximumPairs = 512
     private var entries: [IndexEntry?] = []
 
     /// The place of a name. By its bytes: as Swift compares strings, "ä" and "a" with a diaeresis are the same.
@@ -164,6 +34,9 @@ struct IndexCache {
     }
 
     mutating func store(_ entry: IndexEntry, _ slot: Int) {
+        let pairs = entry.row.metadata.attributes.customMetadata
+        let size = pairs.reduce(0) { $0 + $1.key.utf8.count + $1.value.utf8.count }
+        if size > IndexCache.maximumPairs { return }
         if entries.isEmpty { entries = Array(repeating: nil, count: IndexCache.places) }
         entries[slot] = entry
     }

@@ -213,13 +213,21 @@ private final class FileSource: DirectSource, @unchecked Sendable {
         if isClosed {
             ready = []
             FileSource.close(descriptor, size: size, pool)
-        } else if let resume {
-            self.resume = nil
-            resume()
+        } else {
+            wake()
         }
     }
 
-    func whenReadable(_ resume: @escaping () -> Void) { self.resume = resume }
+    func whenReadable(_ resume: @escaping () -> Void) {
+        self.resume = resume
+        if !isRunning { loop.execute { self.wake() } }
+    }
+
+    private func wake() {
+        guard let resume else { return }
+        self.resume = nil
+        resume()
+    }
 
     func close() {
         if isClosed { return }

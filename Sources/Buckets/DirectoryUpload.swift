@@ -199,7 +199,16 @@ final class DirectoryUpload: Upload, @unchecked Sendable {
         return offset
     }
 
-    func whenWritable(_ resume: @escaping () -> Void) { self.resume = resume }
+    func whenWritable(_ resume: @escaping () -> Void) {
+        self.resume = resume
+        if !isRunning { loop.execute { self.wake() } }
+    }
+
+    private func wake() {
+        guard let resume else { return }
+        self.resume = nil
+        resume()
+    }
 
     /// Has the pool hash and write a full buffer.
     private func send(_ buffer: UploadBuffer) {
@@ -222,9 +231,8 @@ final class DirectoryUpload: Upload, @unchecked Sendable {
         if let idle {
             self.idle = nil
             idle.resume()
-        } else if let resume {
-            self.resume = nil
-            resume()
+        } else {
+            wake()
         }
     }
 

@@ -37,7 +37,7 @@ struct FaultTests {
     /// Takes all room that is left, byte by byte in the end.
     private func fill(_ disk: SmallDisk) -> String {
         let path = disk.path + "/filler"
-        let descriptor = open(path, O_WRONLY | O_CREAT, 0o600)
+        let descriptor = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)
         defer { close(descriptor) }
         var block = 65_536
         let zeros = [UInt8](repeating: 0, count: block)
