@@ -109,8 +109,12 @@ final class HTTP2Connection: Engine {
     }
 
     func receiveEnd() {
-        for stream in streams.values where !stream.body.isComplete { stream.abandon() }
+        for (id, stream) in streams where !stream.body.isComplete {
+            stream.abandon()
+            reset(id, NGHTTP2_CANCEL)
+        }
         peerEnded = true
+        connection?.markDirty()
     }
 
     /// Acts on what the callbacks recorded.
@@ -224,7 +228,7 @@ final class HTTP2Connection: Engine {
 
     var isFinished: Bool {
         (isTerminated || nghttp2_session_want_read(session) == 0
-            || (peerEnded && streams.isEmpty && runningHandlers == 0))
+            || (peerEnded && !streams.values.contains(where: \.isOurTurn)))
             && nghttp2_session_want_write(session) == 0
     }
 

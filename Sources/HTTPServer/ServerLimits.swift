@@ -36,7 +36,7 @@ public struct ServerLimits: Sendable, Equatable {
     /// The receive window a stream begins with, bytes.
     public var initialWindow = 64 * 1024
     /// The receive window a stream can grow to, bytes.
-    public var maximumWindow = 512 * 1024
+    public var maximumWindow = 1024 * 1024
     /// Bytes of one chunk-size line or of all trailers of an HTTP/1.1 body. Over it: 400.
     public var chunkLineBytes = 4 * 1024
 

@@ -73,6 +73,10 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     /// It is the peer's turn from now on: what went before does not count for its progress.
     func restartProgress() { progressMark = (movedBytes, context.loop.now) }
 
+    /// Whether the answer waits for its handler or its source. Otherwise it waits for the peer, in vain where that one
+    /// sends no more window.
+    var isOurTurn: Bool { isWaitingForSource || (isHandlerRunning && response == nil) }
+
     /// Whether a response body is under way and it is the peer's turn to take it.
     var isSending: Bool { completion != nil && !isWaitingForSource }
 

@@ -97,7 +97,7 @@ import Testing
         ),
         (
             "limits: { initialWindow: 2MiB }",
-            "1:26: error: 'limits.initialWindow' (2MiB) is larger than 'limits.maximumWindow' (512KiB)"
+            "1:26: error: 'limits.initialWindow' (2MiB) is larger than 'limits.maximumWindow' (1MiB)"
         ),
         (
             "limits: { receiveBudget: 64KiB, initialWindow: 65KiB }",
@@ -250,7 +250,7 @@ import Testing
             found == [
                 "FILE:2:37: error: unknown key 'ruls' in 'buckets.photos'; did you mean 'rules'?",
                 "FILE:3:10: error: 'threads': expected a whole number from 0 to 256, found 'many'",
-                "FILE:5:18: error: 'limits.initialWindow' (2MiB) is larger than 'limits.maximumWindow' (512KiB)",
+                "FILE:5:18: error: 'limits.initialWindow' (2MiB) is larger than 'limits.maximumWindow' (1MiB)",
                 "FILE:6:17: error: 'limits.headerFields': expected a whole number from 8 to 10000, found '1'",
                 "SLUICE_LOG_FORMAT: error: expected one of auto, text, json, found 'xml'",
                 "--threads: error: expected a whole number from 0 to 256, found '0x2'",
