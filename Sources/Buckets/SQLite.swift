@@ -8,16 +8,21 @@ struct SQLiteError: Error {
     /// The `errno` behind it, 0 where none is known.
     let systemCode: Int32
     let message: String
+    /// The database's file.
+    let path: String
 
-    init(_ code: Int32, _ connection: OpaquePointer?) {
+    /// - Parameter path: Where the connection does not know it: it could not be opened.
+    init(_ code: Int32, _ connection: OpaquePointer?, path: String? = nil) {
         self.code = code
+        let known = connection.flatMap { sqlite3_db_filename($0, "main") }
+        self.path = path ?? known.map { String(cString: $0) } ?? "index.sqlite"
         systemCode = connection.map { sqlite3_system_errno($0) } ?? 0
         message = connection.map { String(cString: sqlite3_errmsg($0)) } ?? ""
     }
 
     /// The same failure as a bucket tells it.
     var bucketError: BucketError {
-        let cause = "index.sqlite: \(message) (SQLite code \(code), errno \(systemCode))"
+        let cause = "\(path): \(message) (SQLite code \(code), errno \(systemCode))"
         switch code & 0xff {
         case SQLITE_FULL: return BucketError(.insufficientStorage, cause)
         case SQLITE_IOERR where systemCode == ENOSPC || systemCode == EDQUOT:
@@ -46,7 +51,7 @@ final class SQLiteConnection {
             SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE
         let code = sqlite3_open_v2(path, &opened, flags, nil)
         guard code == SQLITE_OK, let opened else {
-            let error = SQLiteError(code, opened)
+            let error = SQLiteError(code, opened, path: path)
             sqlite3_close_v2(opened)
             throw error
         }
