@@ -272,12 +272,27 @@ struct DirectoryTests {
         #expect(declared.withBytes { $0[0] == 1 && $0.dropFirst().elementsEqual(large[..<65_535]) })
     }
 
+    /// Open descriptors of files below a directory, removed ones too.
+    private static func openFiles(below path: String) -> [String] {
+        entries("/proc/self/fd").compactMap { descriptor in
+            var buffer = [UInt8](repeating: 0, count: 4096)
+            let count = buffer.withUnsafeMutableBytes {
+                readlink(
+                    "/proc/self/fd/" + descriptor,
+                    $0.baseAddress!.assumingMemoryBound(to: CChar.self),
+                    $0.count)
+            }
+            guard count > 0 else { return nil }
+            let target = String(decoding: buffer[..<count], as: UTF8.self)
+            return target.hasPrefix(path) ? target : nil
+        }
+    }
+
     @Test("Descriptors are given back, whatever becomes of an object")
     func descriptors() async throws {
-        try await withBucket { bucket in
+        try await withBucket { [path] bucket in
             try await bucket.put("n", pattern(100_000, seed: 1))
-            let before = entries("/proc/self/fd").count
-            for _ in 0..<50 {
+            for _ in 0..<5 {
                 _ = try await bucket.open("n")
                 _ = try await bucket.open("n").bytes(0..<10)
                 let reader = try await bucket.open("n")
@@ -285,9 +300,34 @@ struct DirectoryTests {
                 reader.close()
                 _ = try await bucket.get("n", 5..<70_000)
                 _ = try await bucket.filledUpload("dropped", pattern(100_000, seed: 1))
+                try await bucket.filledUpload("aborted", pattern(100_000, seed: 1)).abort()
             }
-            // Other tests of the process open files too: fifty leaks of each kind would show.
-            await eventually { entries("/proc/self/fd").count < before + 50 }
+            let held = try await bucket.open("n")
+            await eventually { Self.openFiles(below: path + "/blobs/0/").count == 1 }
+            await eventually { Self.openFiles(below: path + "/staging/").isEmpty }
+            held.close()
+            await eventually { Self.openFiles(below: path + "/blobs/0/").isEmpty }
+        }
+        await eventually { Self.openFiles(below: path).isEmpty }
+    }
+
+    @Test("More objects than the readers keep are told apart, before and after a change")
+    func manyNames() async throws {
+        try await withBucket { bucket in
+            let count = 700
+            for round in 0..<2 {
+                for index in 0..<count where index % (round + 1) == 0 {
+                    try await bucket.put("n\(index)", [UInt8(round), UInt8(index & 255)])
+                }
+                for _ in 0..<2 {
+                    for index in 0..<count {
+                        let bytes = try await bucket.get("n\(index)")
+                        let last = index % (round + 1) == 0 ? round : 0
+                        #expect(bytes == [UInt8(last), UInt8(index & 255)])
+                        #expect(try await bucket.stat("n\(index)").name == "n\(index)")
+                    }
+                }
+            }
         }
     }
 }
