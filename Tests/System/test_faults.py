@@ -1,6 +1,6 @@
 """What is left when the process, the client, the disk or the directory fails: the old object or the new, nothing between.
 
-SLUICE_KILLS sets the rounds of the storm (12 here; 50 and more are for a night).
+KILLS sets the rounds of the storm (12 here; 50 and more are for a night).
 """
 
 import base64
@@ -22,7 +22,7 @@ import raw
 import wire as wire_client
 from conftest import wait_until
 
-KILLS = int(os.environ.get("SLUICE_KILLS", "12"))
+KILLS = int(os.environ.get("KILLS", "12"))
 SIZES = [0, 1, 100, 4096, 4097, 20_000, 65_536, 65_537, 200_000, 700_000]
 
 
