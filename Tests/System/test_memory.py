@@ -1,6 +1,6 @@
 """What the server keeps in memory, whatever the size and number of transfers: bounds, and figures printed with -s.
 
-The bounds are those of a release build (SLUICE names it); a debug build is held to them too. SLUICE_MEMORY_FULL=1 takes
+The bounds are those of a release build (SLUICE names it); a debug build is held to them too. MEMORY_FULL=1 takes
 objects of 1 GiB for the hundred transfers as well.
 """
 
@@ -21,12 +21,12 @@ from conftest import curl, wait_until
 
 MIB = 1 << 20
 BOUND = 48 * 1024
-FULL = os.environ.get("SLUICE_MEMORY_FULL") == "1"
+FULL = os.environ.get("MEMORY_FULL") == "1"
 #: Peaks of 49 to 92 MiB were measured here. Not strict: what lowers a peak breaks nothing.
 TOO_MUCH = pytest.mark.xfail(reason="more than 48 MiB at a time", strict=False)
 DOWNLOAD = 1024 * MIB if FULL else 64 * MIB
 UPLOAD = 1024 * MIB if FULL else 16 * MIB
-IDLE = int(os.environ.get("SLUICE_IDLE", "2000"))
+IDLE = int(os.environ.get("IDLE_CONNECTIONS", "2000"))
 
 
 @pytest.fixture(autouse=True)
