@@ -183,13 +183,12 @@ final class HTTP1Connection: Engine {
         stream?.abandon()
         endStream()
         if isUnanswered {
-            let body = ErrorBody.problem(error.status, error.reason)
-            var head = ResponseHead(status: error.status)
-            head.fields.append("content-type", "application/problem+json")
-            head.fields.append("content-length", body.count)
+            let refusal = Refusal(error.status, error.reason)
+            var head = refusal.head
+            head.fields.append("content-length", refusal.body.count)
             keepAlive = false
             append(head)
-            output.append(contentsOf: body)
+            output.append(contentsOf: refusal.body)
         }
         finish()
     }

@@ -142,11 +142,9 @@ final class HTTP2Connection: Engine {
             return reset(id, NGHTTP2_REFUSED_STREAM)
         }
         if let refusal = request.refusal {
-            let body = ErrorBody.problem(refusal.status, refusal.reason)
-            var head = ResponseHead(status: refusal.status)
-            head.fields.append("content-type", "application/problem+json")
+            let answer = Refusal(refusal.status, refusal.reason)
             stream.body.discard()
-            return stream.respond(head, .bytes(body)) { _ in }
+            return stream.respond(answer.head, .bytes(answer.body)) { _ in }
         }
         runningHandlers += 1
         let exchange = Exchange(

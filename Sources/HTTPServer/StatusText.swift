@@ -37,14 +37,24 @@ extension Array where Element == UInt8 {
     }
 }
 
-/// The body of an answer that no handler gave (RFC 9457).
-enum ErrorBody {
-    static func problem(_ status: Int, _ detail: String) -> [UInt8] {
+/// An answer to bytes that no handler gets to see, as problem details (RFC 9457).
+struct Refusal {
+    let head: ResponseHead
+    let body: [UInt8]
+
+    init(_ status: Int, _ detail: String) {
         let code = status == 501 ? "not-implemented" : "invalid-argument"
-        return Array(
+        let instance = String(UInt64.random(in: 0...(.max)), radix: 36)
+        body = Array(
             """
-            {"status":\(status),"code":"\(code)","title":"\(reasonPhrase(status))","detail":"\(detail)"}
+            {"status":\(status),"code":"\(code)","title":"\(reasonPhrase(status))",\
+            "detail":"\(detail)","instance":"\(instance)"}
 
             """.utf8)
+        var head = ResponseHead(status: status)
+        head.fields.append("content-type", "application/problem+json")
+        head.fields.append("x-content-type-options", "nosniff")
+        head.fields.append("x-request-id", instance)
+        self.head = head
     }
 }
