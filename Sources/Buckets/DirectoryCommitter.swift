@@ -255,11 +255,11 @@ final class DirectoryCommitter: @unchecked Sendable {
                     results += try attempt(change, placement, &transaction)
                 }
             } catch {
-                if case .blob(let blob) = placements[index] {
-                    forget(blob, transaction.session.files)
-                }
+                // A commit that failed at its sync may still be found in the log by the next start: until another
+                // transaction has taken its place, the row it wrote must find its bytes.
+                if case .blob(let blob) = placements[index] { doomed.append(blob) }
                 if error.bucketError.code != .insufficientStorage {
-                    transaction.session.writer = nil
+                    transaction.session.dropWriter()
                 }
                 results.append(.failure(error.bucketError))
             }

@@ -33,10 +33,25 @@ final class DirectorySession: @unchecked Sendable {
         self.writer = writer
     }
 
-    /// The writer, opened anew where a failure took it.
+    /// The highest numbers that writers of this session have given out, saved or not.
+    private var givenOut: (blob: Int64, generation: Int64) = (0, 0)
+
+    /// Gives up the writer after a failure that its connection may not have survived.
+    func dropWriter() {
+        if let writer {
+            givenOut.blob = max(givenOut.blob, writer.nextBlob)
+            givenOut.generation = max(givenOut.generation, writer.lastGeneration)
+        }
+        writer = nil
+    }
+
+    /// The writer, opened anew where a failure took it. It goes on counting where the last one stopped: a number that
+    /// was given out is never given out again.
     func openWriter() throws(BucketError) -> IndexWriter {
         if let writer { return writer }
         let opened = try IndexWriter(indexPath)
+        opened.nextBlob = max(opened.nextBlob, givenOut.blob)
+        opened.lastGeneration = max(opened.lastGeneration, givenOut.generation)
         writer = opened
         return opened
     }
