@@ -32,7 +32,7 @@ public struct ServerLimits: Sendable, Equatable {
     /// Requests that one connection may start in one turn of the loop; the rest waits for the next turn.
     public var requestsPerTurn = 64
     /// Bytes of DATA that may be on their way to us and unread, over all connections of one loop.
-    public var receiveBudget = 1024 * 1024
+    public var receiveBudget = 2 * 1024 * 1024
     /// The receive window a stream begins with, bytes.
     public var initialWindow = 64 * 1024
     /// The receive window a stream can grow to, bytes.
