@@ -54,7 +54,10 @@ final class DirectoryFiles: Sendable {
     /// Lets another opening have the directory. Descriptors stay valid until the last user is gone.
     func releaseLock() {
         let held = lock.exchange(-1, ordering: .acquiringAndReleasing)
-        if held >= 0 { Glibc.close(held) }
+        if held < 0 { return }
+        // Closing alone would not do while a child between fork and exec has a copy of the descriptor.
+        flock(held, LOCK_UN)
+        Glibc.close(held)
     }
 
     // MARK: Opening
