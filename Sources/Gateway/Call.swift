@@ -8,7 +8,7 @@ struct Answer {
     var head: ResponseHead
     var body = ResponseBody.none
 
-    init(status: Int, fields: HeaderFields = HeaderFields(reserving: 768, fields: 20)) {
+    init(status: Int, fields: HeaderFields = HeaderFields(reserving: 768)) {
         head = ResponseHead(status: status)
         head.fields = fields
     }

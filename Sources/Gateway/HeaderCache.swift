@@ -25,7 +25,7 @@ final class HeaderCache: Sendable {
             return entry.fields
         }
         if let known { return known }
-        var fields = HeaderFields(reserving: 768, fields: 20)
+        var fields = HeaderFields(reserving: 768)
         object.appendFields(to: &fields)
         let entry = Entry(
             generation: object.generation, metageneration: object.metageneration, fields: fields)

@@ -39,7 +39,7 @@ final class Connection: EventHandler {
         case handshaking, sniffing, open, lingering, closed
     }
     let context: LoopContext
-    let handler: RequestHandler
+    private let listener: ListenerConfiguration
     /// The client's `host:port`.
     let peer: String
     private let descriptor: Int32
@@ -56,6 +56,7 @@ final class Connection: EventHandler {
     private var hasHangup = false
     private var hasEnded = false
     private var hasFailed = false
+    private var hasEndedSending = false
     private var unsent: [UInt8] = []
     private var unsentPlace = 0
     /// Bytes given to the kernel, how many they were at the last look at a peer that does not take them, and when.
@@ -70,13 +71,13 @@ final class Connection: EventHandler {
 
     init(
         _ context: LoopContext, descriptor: Int32, peer: String, tls: TLSSession?,
-        handler: @escaping RequestHandler
+        listener: ListenerConfiguration
     ) {
         self.context = context
         self.descriptor = descriptor
         self.peer = peer
         self.tls = tls
-        self.handler = handler
+        self.listener = listener
         state = tls == nil ? .sniffing : .handshaking
         stateSince = context.loop.now
     }
@@ -95,6 +96,17 @@ final class Connection: EventHandler {
     }
 
     var isSecure: Bool { tls != nil }
+    var handler: RequestHandler { listener.handler }
+
+    /// Tells who listens that a request was refused before any handler saw it; `head` has what was read of it.
+    func refused(_ refusal: Refusal, _ body: [UInt8], of head: RequestHead?, _ version: HTTPVersion)
+    {
+        listener.onRefusal(
+            RefusedRequest(
+                requestId: refusal.instance, method: head?.method ?? "",
+                target: head?.target ?? "", status: refusal.status, reason: refusal.detail,
+                bodyBytes: body.count, version: version, isSecure: isSecure, peer: peer))
+    }
     private var isBlocked: Bool { unsentPlace < unsent.count }
 
     func markDirty() {
@@ -245,6 +257,7 @@ final class Connection: EventHandler {
         var rounds = 0
         while state != .closed {
             if isBlocked && !writeUnsent() { return }
+            if state == .lingering { endSending() }
             guard state == .open, let engine else { return }
             let output = context.output
             output.reset()
@@ -328,13 +341,10 @@ final class Connection: EventHandler {
 
     // MARK: Ending
 
+    /// A connection on which nothing was asked yet may have its first request on the way: it gets a moment.
     func beginDrain() {
-        if let engine, state == .open {
-            engine.beginDrain()
-            markDirty()
-        } else if state != .lingering {
-            close()
-        }
+        if let engine { engine.beginDrain() } else { stateSince = context.loop.now }
+        markDirty()
     }
 
     /// Ends the sending side and waits a moment for the peer to end its own, so that what was sent last is not
@@ -347,11 +357,18 @@ final class Connection: EventHandler {
             drainTLS()
         }
         guard state != .closed else { return }
-        shutdown(descriptor, Int32(SHUT_WR))
-        if hasEnded { return close() }
+        if hasEnded && !isBlocked { return close() }
         state = .lingering
         stateSince = context.loop.now
         markDirty()
+    }
+
+    /// Everything was given to the kernel, the end of TLS too.
+    private func endSending() {
+        guard !hasEndedSending else { return }
+        hasEndedSending = true
+        shutdown(descriptor, Int32(SHUT_WR))
+        if hasEnded { close() }
     }
 
     /// Ends the connection now.
@@ -372,6 +389,9 @@ final class Connection: EventHandler {
     /// How long a peer may take to accept the last bytes and to end its own side.
     private static let endingTimeout: UInt64 = 2_000_000_000
 
+    /// How long a connection without a request stays once a drain has begun.
+    private static let drainGrace: UInt64 = 1_000_000_000
+
     /// Arms the timer where the next deadline came nearer; a deadline that moved away is seen when it fires.
     private func updateTimer() {
         guard state != .closed, let timer else { return }
@@ -386,7 +406,7 @@ final class Connection: EventHandler {
 
     private func nextDeadline() -> UInt64 {
         switch state {
-        case .handshaking, .sniffing: stateSince + context.limits.handshakeTimeout
+        case .handshaking, .sniffing: firstRequestDeadline
         case .lingering: stateSince + Connection.endingTimeout
         case .open:
             if let endingSince {
@@ -401,7 +421,12 @@ final class Connection: EventHandler {
     }
 
     private var engineDeadline: UInt64 {
-        engine?.deadline(context.limits) ?? stateSince + context.limits.handshakeTimeout
+        engine?.deadline(context.limits) ?? firstRequestDeadline
+    }
+
+    private var firstRequestDeadline: UInt64 {
+        stateSince
+            + (context.isDraining ? Connection.drainGrace : context.limits.handshakeTimeout)
     }
 
     /// Whether the peer has taken nearly nothing of what was sent for a whole interval. The engine's own looks are

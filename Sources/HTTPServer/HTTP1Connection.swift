@@ -18,6 +18,9 @@ final class HTTP1Connection: Engine {
     private let parser: HTTP1Parser
     private var state = State.head
     private var input: [UInt8] = []
+    /// Bytes of ``input`` that were looked at, and whether a line has ended since.
+    private var readBytes = 0
+    private var hasLine = false
     private var headSince: UInt64?
     private var idleSince: UInt64
     private var chunks: ChunkedDecoder
@@ -60,12 +63,15 @@ final class HTTP1Connection: Engine {
         if input.isEmpty && state != .answering {
             let taken = process(bytes.bindMemory(to: UInt8.self).span)
             if taken < bytes.count { input.append(contentsOf: bytes[taken...]) }
+            readBytes = input.count
+            hasLine = false
         } else {
-            let hasLine = bytes.contains(lf)
+            // A head is read again from its start with each of its lines, and where a line grows too long: not for
+            // every byte of one that comes byte by byte.
+            hasLine = hasLine || state != .head || bytes.contains(lf)
             input.append(contentsOf: bytes)
-            if hasLine || state != .head || input.count > parser.limits.targetBytes {
-                processInput()
-            }
+            let isLong = input.count - readBytes > parser.limits.targetBytes
+            if hasLine || isLong { processInput() }
         }
     }
 
@@ -75,6 +81,8 @@ final class HTTP1Connection: Engine {
         input = []
         let taken = process(bytes.span)
         if taken < bytes.count { input = Array(bytes[taken...]) }
+        hasLine = false
+        readBytes = input.count
     }
 
     /// Reads as far as the state allows; returns how many bytes it used.
@@ -148,6 +156,8 @@ final class HTTP1Connection: Engine {
     private func bodyEnded() {
         state = .answering
         stream?.body.end()
+        // Where the answer went out before the body's end, the next request is read in the next flush.
+        if isResponseComplete { connection?.markDirty() }
     }
 
     func receiveEnd() {
@@ -179,16 +189,20 @@ final class HTTP1Connection: Engine {
     private func refuse(_ error: HTTP1Error) {
         context.statistics.protocolError()
         if let limit = error.limit { context.statistics.hit(limit) }
+        let hadBegun = stream != nil
         let isUnanswered = stream?.response == nil
         stream?.abandon()
         endStream()
         if isUnanswered {
             let refusal = Refusal(error.status, error.reason)
+            let body = refusal.body
             var head = refusal.head
-            head.fields.append("content-length", refusal.body.count)
+            head.fields.append("content-length", body.count)
             keepAlive = false
             append(head)
-            output.append(contentsOf: refusal.body)
+            output.append(contentsOf: body)
+            // Of a request that had begun, its handler tells.
+            if !hadBegun { connection?.refused(refusal, body, of: nil, .http1_1) }
         }
         finish()
     }
@@ -200,13 +214,22 @@ final class HTTP1Connection: Engine {
 
     func responseReady(_ stream: ServerStream) {
         if state != .answering {
-            // The body is not wanted: it could only be told from the next request by reading all of it.
-            keepAlive = false
+            // The body is not wanted: it can only be told from the next request by reading all of it.
+            if !isBodySmall { keepAlive = false }
             stream.body.discard()
         }
         if let head = stream.response { append(head) }
         isBodyStarted = true
         connection?.markDirty()
+    }
+
+    /// Bytes of an unwanted body that are read and dropped to keep the connection.
+    private static let smallBody: UInt64 = 64 * 1024
+
+    /// Whether the rest of the body is on its way and costs less than a new connection.
+    private var isBodySmall: Bool {
+        guard case .body(let remaining) = state, let stream else { return false }
+        return remaining <= HTTP1Connection.smallBody && !stream.isContinueDue
     }
 
     func bodyReady(_ stream: ServerStream) { connection?.markDirty() }
@@ -277,10 +300,14 @@ final class HTTP1Connection: Engine {
 
     func flushed() {
         guard isResponseComplete, let stream, output.isEmpty else { return }
+        stream.finish(complete: true)
+        if !stream.body.isComplete {
+            if !keepAlive || isDraining { lose() }
+            return
+        }
         isResponseComplete = false
         isBodyStarted = false
-        stream.finish(complete: true)
-        if stream.body.isComplete { endStream() } else { lose() }
+        endStream()
         guard state == .answering else { return }
         guard keepAlive && !isDraining else { return finish() }
         state = .head

@@ -119,10 +119,10 @@ struct HTTP1Parser {
         let version = try httpVersion(line.extracting((place + 1)..<line.count))
         var request = RequestHead(
             method: method, target: "", authority: nil,
-            fields: HeaderFields(reserving: 512, fields: 16), contentLength: nil, hasBody: false,
+            fields: HeaderFields(reserving: 512), contentLength: nil, hasBody: false,
             expectsContinue: false)
         let target = line.extracting(targetStart..<place).withUnsafeBufferPointer {
-            String(validating: $0, as: UTF8.self)
+            String(utf8: $0)
         }
         guard let target else { throw HTTP1Error(400, "request target is not UTF-8") }
         try setTarget(target, of: &request)
@@ -253,17 +253,26 @@ func isToken(_ byte: UInt8) -> Bool {
 
 /// The value of a string of 1 to 19 decimal digits.
 func decimal(_ text: String) -> UInt64? {
-    guard !text.isEmpty, text.utf8.count <= 19,
-        text.utf8.allSatisfy({ $0 >= UInt8(ascii: "0") && $0 <= UInt8(ascii: "9") })
-    else { return nil }
-    return UInt64(text)
+    let digits = text.utf8.span
+    guard !digits.isEmpty, digits.count <= 19 else { return nil }
+    var value: UInt64 = 0
+    for index in digits.indices {
+        let digit = digits[index] &- UInt8(ascii: "0")
+        guard digit <= 9 else { return nil }
+        value = value * 10 + UInt64(digit)
+    }
+    return value
 }
 
 /// Whether a target is a path with or without a query, or the asterisk of OPTIONS; a fragment is never sent
 /// (RFC 9110, section 7.1).
 func isTarget(_ target: String, of method: String) -> Bool {
-    target.utf8.first == UInt8(ascii: "/")
-        ? !target.utf8.contains(UInt8(ascii: "#")) : target == "*" && method == "OPTIONS"
+    let bytes = target.utf8.span
+    guard !bytes.isEmpty, bytes[0] == UInt8(ascii: "/") else {
+        return target == "*" && method == "OPTIONS"
+    }
+    for index in bytes.indices where bytes[index] == UInt8(ascii: "#") { return false }
+    return true
 }
 
 /// Whether `text` is `lower` but for the case of its ASCII letters. (`String` compares by canonical equivalence, and
@@ -280,16 +289,31 @@ func isEqual(_ text: String, ignoringCase lower: StaticString) -> Bool {
 /// A host with an optional port, of the characters that RFC 3986, section 3.2.2, gives them, but for the comma: two
 /// fields that were joined to one are no host.
 func isHost(_ text: String) -> Bool {
-    text.utf8.count <= 255
-        && text.utf8.allSatisfy { byte in
-            switch byte {
-            case UInt8(ascii: "["), UInt8(ascii: "]"), UInt8(ascii: ":"), UInt8(ascii: "%"): true
-            case UInt8(ascii: "("), UInt8(ascii: ")"), UInt8(ascii: ";"), UInt8(ascii: "="): true
-            // Of the token characters these can't stand in a host.
-            case UInt8(ascii: "#"), UInt8(ascii: "^"), UInt8(ascii: "`"), UInt8(ascii: "|"): false
-            default: isToken(byte)
-            }
+    let bytes = text.utf8.span
+    guard bytes.count <= 255 else { return false }
+    for index in bytes.indices {
+        switch bytes[index] {
+        case UInt8(ascii: "["), UInt8(ascii: "]"), UInt8(ascii: ":"), UInt8(ascii: "%"): continue
+        case UInt8(ascii: "("), UInt8(ascii: ")"), UInt8(ascii: ";"), UInt8(ascii: "="): continue
+        // Of the token characters these can't stand in a host.
+        case UInt8(ascii: "#"), UInt8(ascii: "^"), UInt8(ascii: "`"), UInt8(ascii: "|"):
+            return false
+        case let byte: if !isToken(byte) { return false }
         }
+    }
+    return true
+}
+
+extension String {
+    /// Text of these bytes, nil where they are not UTF-8. The initializer of the library that checks is not
+    /// specialized: it costs a microsecond more.
+    init?(utf8 bytes: UnsafeBufferPointer<UInt8>) {
+        if bytes.allSatisfy({ $0 < 0x80 }) {
+            self.init(decoding: bytes, as: UTF8.self)
+        } else {
+            self.init(validating: bytes, as: UTF8.self)
+        }
+    }
 }
 
 private func tokens(_ list: String?) -> [String] {

@@ -8,6 +8,8 @@ import EventLoop
 final class HTTP2Connection: Engine {
     /// A header block that is arriving.
     struct Arriving {
+        /// No block arrives.
+        static let none = Arriving(id: 0, fields: HeaderFields())
         var id: Int32
         var head: RequestHead
         var hasHost = false
@@ -15,34 +17,60 @@ final class HTTP2Connection: Engine {
         var hasLength = false
         var bytes = 0
         var refusal: (status: Int, reason: String)?
+
+        init(id: Int32, fields: HeaderFields = HeaderFields(reserving: 384)) {
+            self.id = id
+            head = RequestHead(
+                method: "", target: "", authority: nil, fields: fields, contentLength: nil,
+                hasBody: false, expectsContinue: false)
+        }
+
+        /// The head, which leaves the block.
+        mutating func takeHead() -> RequestHead {
+            var taken = Arriving.none.head
+            swap(&taken, &head)
+            return taken
+        }
+    }
+    /// A request whose head is complete.
+    struct Accepted {
+        let stream: ServerStream
+        let head: RequestHead
+        let refusal: (status: Int, reason: String)?
     }
     /// nil once the connection is gone.
     private var connection: Connection?
     let context: LoopContext
     private(set) var session: OpaquePointer?
-    var streams: [Int32: ServerStream] = [:]
-    var guards: HTTP2Guards
+    // What the callbacks record is touched some thirty times a request, and by nobody who holds an access to it while
+    // others run: the checks of exclusive access would cost a twentieth of a request.
+    @exclusivity(unchecked) var streams: [Int32: ServerStream] = [:]
+    @exclusivity(unchecked) var guards: HTTP2Guards
     /// The header block that is not complete (there is never more than one: RFC 9113, section 4.3), and since when.
-    var arriving: Arriving?
+    @exclusivity(unchecked) var arriving = Arriving.none
     var arrivingSince: UInt64?
     /// Requests whose head is complete and whose handler has not been started.
-    var accepted: [Arriving] = []
+    @exclusivity(unchecked) var accepted: [Accepted] = []
     /// Streams that closed while nghttp2 ran.
-    var closed: [(id: Int32, code: UInt32)] = []
+    @exclusivity(unchecked) var closed: [Int32] = []
     /// Streams whose response was handed to nghttp2 as a whole, and which the next flush completes.
-    var sentStreams: [ServerStream] = []
+    @exclusivity(unchecked) var sentStreams: [ServerStream] = []
     /// Streams whose bytes found no room in the output buffer.
-    var starved: [Int32] = []
+    @exclusivity(unchecked) var starved: [Int32] = []
+    /// Streams whose response nghttp2 refused to send.
+    var unsendable: [Int32] = []
     /// Where the output goes while nghttp2 produces.
     var output: OutputBuffer?
-    /// Payload bytes that were read for the frame whose header comes next.
-    var readAhead = 0
     /// Handlers that run, also of streams that are closed already.
     private var runningHandlers = 0
     private var window: Int
     private var idleSince: UInt64
     private var drain = Drain.none
     private var isTerminated = false
+    /// The error code of a GOAWAY that nghttp2 sent of its own.
+    private var sentGoaway: UInt32?
+    /// Whether the peer's connection preface is complete (RFC 9113, section 3.4).
+    var hasPreface = false
     /// The peer sends no more, but may still take the answers to what it asked.
     private var peerEnded = false
     /// Requests that were begun in the loop's turn of that time.
@@ -120,31 +148,46 @@ final class HTTP2Connection: Engine {
     /// Acts on what the callbacks recorded.
     private func process() {
         if !closed.isEmpty {
-            let ended = closed
-            closed = []
-            for (id, _) in ended { forget(id) }
+            for id in closed { forget(id) }
+            closed.removeAll(keepingCapacity: true)
         }
+        if !unsendable.isEmpty {
+            for id in unsendable { reset(id, NGHTTP2_INTERNAL_ERROR) }
+            unsendable = []
+        }
+        if let code = sentGoaway { ended(by: code) }
         guard !accepted.isEmpty else { return }
         if begun.turn != context.loop.now { begun = (context.loop.now, 0) }
-        let count = min(accepted.count, context.limits.requestsPerTurn - begun.count)
+        // A handler may answer at once and so come back here: the list is not held meanwhile.
+        var batch: [Accepted] = []
+        swap(&batch, &accepted)
+        let count = min(batch.count, context.limits.requestsPerTurn - begun.count)
         begun.count += count
-        let batch = accepted[..<count]
-        accepted.removeFirst(count)
-        if !accepted.isEmpty { connection?.markDirty() }
-        for request in batch { begin(request) }
+        for request in batch[..<count] { begin(request) }
+        if count < batch.count {
+            accepted.insert(contentsOf: batch[count...], at: 0)
+            connection?.markDirty()
+        } else if accepted.isEmpty {
+            batch.removeAll(keepingCapacity: true)
+            swap(&batch, &accepted)
+        }
     }
 
-    private func begin(_ request: Arriving) {
-        let id = request.id
-        guard let stream = streams[id], let connection, !isTerminated else { return }
-        if runningHandlers >= context.limits.concurrentStreams {
+    private func begin(_ request: Accepted) {
+        let stream = request.stream
+        guard streams[stream.id] === stream, let connection, !isTerminated else { return }
+        // Twice as many as streams: a handler ends a little later than its stream, and a peer that has its answer may
+        // ask again at once. Whoever resets his streams to have more work done than he has streams stops here.
+        if runningHandlers >= 2 * context.limits.concurrentStreams {
             context.statistics.hit(.concurrentStreams)
-            return reset(id, NGHTTP2_REFUSED_STREAM)
+            return reset(stream.id, NGHTTP2_REFUSED_STREAM)
         }
         if let refusal = request.refusal {
             let answer = Refusal(refusal.status, refusal.reason)
+            let body = answer.body
+            connection.refused(answer, body, of: request.head, .http2)
             stream.body.discard()
-            return stream.respond(answer.head, .bytes(answer.body)) { _ in }
+            return stream.respond(answer.head, .bytes(body)) { _ in }
         }
         runningHandlers += 1
         let exchange = Exchange(
@@ -155,9 +198,8 @@ final class HTTP2Connection: Engine {
 
     /// A stream is gone from nghttp2: its work ends.
     private func forget(_ id: Int32) {
-        accepted.removeAll { $0.id == id }
-        if arriving?.id == id {
-            arriving = nil
+        if arriving.id == id {
+            arriving = Arriving.none
             arrivingSince = nil
         }
         guard let stream = streams.removeValue(forKey: id) else { return }
@@ -183,9 +225,8 @@ final class HTTP2Connection: Engine {
         if let violation = guards.violation { terminate(violation) }
         process()
         if !starved.isEmpty {
-            let resumed = starved
-            starved = []
-            for id in resumed { nghttp2_session_resume_data(session, id) }
+            for id in starved { nghttp2_session_resume_data(session, id) }
+            starved.removeAll(keepingCapacity: true)
         }
     }
 
@@ -211,12 +252,11 @@ final class HTTP2Connection: Engine {
 
     func flushed() {
         if !sentStreams.isEmpty {
-            let done = sentStreams
-            sentStreams = []
-            for stream in done {
+            for stream in sentStreams {
                 stream.finish(complete: true)
                 if !stream.body.isComplete && streams[stream.id] != nil { answered(stream) }
             }
+            sentStreams.removeAll(keepingCapacity: true)
         }
         if drain == .final && streams.isEmpty && runningHandlers == 0 { isTerminated = true }
         if !accepted.isEmpty { connection?.markDirty() }
@@ -322,9 +362,20 @@ final class HTTP2Connection: Engine {
         connection?.markDirty()
     }
 
-    /// nghttp2 ends a connection by itself where the peer broke the protocol; that is counted here.
+    /// A GOAWAY went out. Recorded only, as this comes from within nghttp2.
     func goawaySent(_ code: UInt32) {
-        guard !isTerminated, code != NGHTTP2_NO_ERROR.rawValue else { return }
+        if code != NGHTTP2_NO_ERROR.rawValue {
+            sentGoaway = code
+        } else if case .announced = drain {
+            // Its answer tells that the peer has seen the GOAWAY before it.
+            nghttp2_submit_ping(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), nil)
+        }
+    }
+
+    /// nghttp2 ends a connection by itself where the peer broke the protocol; that is counted here.
+    private func ended(by code: UInt32) {
+        sentGoaway = nil
+        guard !isTerminated else { return }
         context.statistics.protocolError()
         for stream in streams.values { stream.abandon() }
         isTerminated = true
@@ -339,7 +390,6 @@ final class HTTP2Connection: Engine {
         guard drain == .none else { return }
         drain = .announced(until: context.loop.now + 1_000_000_000)
         nghttp2_submit_shutdown_notice(session)
-        nghttp2_submit_ping(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), nil)
         connection?.markDirty()
     }
 
@@ -373,7 +423,7 @@ final class HTTP2Connection: Engine {
         var earliest = UInt64.max
         if case .announced(let until) = drain { earliest = until }
         if let arrivingSince { earliest = min(earliest, arrivingSince + limits.headerTimeout) }
-        if streams.isEmpty { return min(earliest, idleSince + limits.idleTimeout) }
+        if streams.isEmpty { return min(earliest, idleSince + idleTimeout) }
         for stream in streams.values {
             earliest = min(earliest, stream.progressMark.time + limits.progressInterval)
             if let answered = stream.answered, answered != .max {
@@ -390,8 +440,8 @@ final class HTTP2Connection: Engine {
             return terminate(NGHTTP2_ENHANCE_YOUR_CALM)
         }
         if streams.isEmpty {
-            guard idleSince + context.limits.idleTimeout <= now else { return }
-            context.statistics.hit(.idleTimeout)
+            guard idleSince + idleTimeout <= now else { return }
+            context.statistics.hit(hasPreface ? .idleTimeout : .handshakeTimeout)
             return terminate(NGHTTP2_NO_ERROR)
         }
         for stream in streams.values {
@@ -404,6 +454,10 @@ final class HTTP2Connection: Engine {
         where stream.progressMark.time + context.limits.progressInterval <= now {
             checkProgress(stream, now)
         }
+    }
+
+    private var idleTimeout: UInt64 {
+        hasPreface ? context.limits.idleTimeout : context.limits.handshakeTimeout
     }
 
     private func checkProgress(_ stream: ServerStream, _ now: UInt64) {

@@ -11,28 +11,23 @@ extension HTTP2Connection {
         guard frame.headers.cat == NGHTTP2_HCAT_REQUEST else { return }
         guards.opened(frame.hd.stream_id)
         arrivingSince = context.loop.now
-        arriving = Arriving(
-            id: frame.hd.stream_id,
-            head: RequestHead(
-                method: "", target: "", authority: nil,
-                fields: HeaderFields(reserving: 256, fields: 8), contentLength: nil,
-                hasBody: false, expectsContinue: false))
+        arriving = Arriving(id: frame.hd.stream_id)
     }
 
     func field(
         _ id: Int32, _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>
     ) {
         // Trailers come when the head is no longer arriving: they are read over.
-        guard arriving?.id == id else { return }
+        guard arriving.id == id else { return }
         let limits = context.limits
-        arriving!.bytes += name.count + value.count + 32
-        if arriving!.bytes > limits.headerBytes || name.count > 255 {
+        arriving.bytes += name.count + value.count + 32
+        if arriving.bytes > limits.headerBytes || name.count > 255 {
             return refuse(431, "header block too large", .headerBytes)
         }
         if name.first == UInt8(ascii: ":") { return pseudo(name, value) }
         if name.count == 4 || name.count == 6 || name.count == 14 { note(name) }
-        arriving!.head.fields.append(name, value)
-        if arriving!.head.fields.count > limits.headerFields {
+        arriving.head.fields.append(name, value)
+        if arriving.head.fields.count > limits.headerFields {
             refuse(431, "too many header fields", .headerFields)
         }
     }
@@ -41,66 +36,70 @@ extension HTTP2Connection {
         if value.count > context.limits.targetBytes {
             return refuse(414, "request target too long", .targetBytes)
         }
-        guard let text = String(validating: value, as: UTF8.self) else {
+        // nghttp2 lets no other pass but :scheme, which tells nothing.
+        if name.count == 7 && name[1] == UInt8(ascii: "s") { return }
+        guard let text = String(utf8: value) else {
             return refuse(400, "request target is not UTF-8")
         }
-        // nghttp2 lets no other pass but :scheme, which tells nothing.
         switch (name.count, name[1]) {
-        case (5, UInt8(ascii: "p")): arriving!.head.target = text
-        case (7, UInt8(ascii: "m")): arriving!.head.method = text
-        case (10, _): arriving!.head.authority = text
+        case (5, UInt8(ascii: "p")): arriving.head.target = text
+        case (7, UInt8(ascii: "m")): arriving.head.method = text
+        case (10, _): arriving.head.authority = text
         default: break
         }
     }
 
     /// Notes which of the few fields that concern the connection are there, so that others need not be searched for them.
     private func note(_ name: UnsafeBufferPointer<UInt8>) {
-        switch String(decoding: name, as: UTF8.self) {
-        case "host": arriving!.hasHost = true
-        case "expect": arriving!.hasExpectation = true
-        case "content-length": arriving!.hasLength = true
-        default: break
+        if name.elementsEqual("host".utf8) {
+            arriving.hasHost = true
+        } else if name.elementsEqual("expect".utf8) {
+            arriving.hasExpectation = true
+        } else if name.elementsEqual("content-length".utf8) {
+            arriving.hasLength = true
         }
     }
 
     private func refuse(_ status: Int, _ reason: String, _ limit: LimitKind? = nil) {
-        guard arriving?.refusal == nil else { return }
+        guard arriving.refusal == nil else { return }
         if let limit { context.statistics.hit(limit) }
-        arriving!.refusal = (status, reason)
-        arriving!.head.fields = HeaderFields()
+        arriving.refusal = (status, reason)
+        arriving.head.fields = HeaderFields()
     }
 
     func frameReceived(_ frame: nghttp2_frame) {
         let ends = frame.hd.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0
         switch UInt32(frame.hd.type) {
         case NGHTTP2_HEADERS.rawValue:
-            if let request = arriving, request.id == frame.hd.stream_id {
-                arriving = nil
-                arrivingSince = nil
-                accept(request, ends)
+            if arriving.id == frame.hd.stream_id {
+                accept(ends)
             } else if ends {
                 streams[frame.hd.stream_id]?.body.end()
             }
         case NGHTTP2_DATA.rawValue:
             if ends { streams[frame.hd.stream_id]?.body.end() }
+        case NGHTTP2_SETTINGS.rawValue: hasPreface = true
         case NGHTTP2_PING.rawValue:
             if frame.hd.flags & UInt8(NGHTTP2_FLAG_ACK.rawValue) != 0 { finishDrain() }
         default: break
         }
     }
 
-    private func accept(_ arrived: Arriving, _ ends: Bool) {
-        var request = arrived
-        let id = request.id
-        request.head.hasBody = !ends
-        if request.refusal == nil { request.refusal = check(&request) }
+    private func accept(_ ends: Bool) {
+        arriving.head.hasBody = !ends
+        if arriving.refusal == nil { arriving.refusal = check(&arriving) }
+        let id = arriving.id
         let stream = ServerStream(
-            id: id, owner: self, context: context, expectsContinue: request.head.expectsContinue)
-        stream.isHead = request.head.method == "HEAD"
+            id: id, owner: self, context: context,
+            expectsContinue: arriving.head.expectsContinue)
+        stream.isHead = arriving.head.method == "HEAD"
         if ends { stream.body.end() }
         context.statistics.streamOpened()
         streams[id] = stream
-        accepted.append(request)
+        accepted.append(
+            Accepted(stream: stream, head: arriving.takeHead(), refusal: arriving.refusal))
+        arriving = Arriving.none
+        arrivingSince = nil
     }
 
     /// Checks what nghttp2 leaves open, as the HTTP/1.1 parser does; tells why the request is refused.
@@ -138,8 +137,6 @@ extension HTTP2Connection {
         }
     }
 
-    func streamClosed(_ id: Int32, _ code: UInt32) { closed.append((id, code)) }
-
     func frameSent(_ frame: nghttp2_frame) {
         let header = frame.hd
         switch UInt32(header.type) {
@@ -154,6 +151,13 @@ extension HTTP2Connection {
                 sentStreams.append(stream)
             }
         default: break
+        }
+    }
+
+    /// nghttp2 could not send a frame: a response whose header block is too large for it would never end.
+    func frameNotSent(_ frame: nghttp2_frame) {
+        if UInt32(frame.hd.type) == NGHTTP2_HEADERS.rawValue {
+            unsendable.append(frame.hd.stream_id)
         }
     }
 
@@ -190,7 +194,7 @@ extension HTTP2Connection {
     }
 
     /// Completes a DATA frame whose payload ``readData(_:_:_:)`` has placed already.
-    func sendData(_ frame: nghttp2_frame, _ header: UnsafePointer<UInt8>, _ length: Int) {
+    func sendData(_ header: UnsafePointer<UInt8>, _ length: Int) {
         guard let output else { return }
         output.append(UnsafeRawBufferPointer(start: header, count: 9))
         output.advance(length)

@@ -32,52 +32,63 @@ final class HTTP2Settings {
 
     private func install() {
         nghttp2_session_callbacks_set_on_begin_frame_callback(callbacks) { _, header, user in
-            connection(user).frameBegan(header!.pointee)
+            with(user) { $0.frameBegan(header!.pointee) }
             return 0
         }
         nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks) { _, frame, user in
-            connection(user).headersBegan(frame!.pointee)
+            with(user) { $0.headersBegan(frame!.pointee) }
             return 0
         }
         nghttp2_session_callbacks_set_on_header_callback(callbacks) {
             _, frame, name, nameLength, value, valueLength, _, user in
-            connection(user).field(
-                frame!.pointee.hd.stream_id, UnsafeBufferPointer(start: name, count: nameLength),
-                UnsafeBufferPointer(start: value, count: valueLength))
+            with(user) {
+                $0.field(
+                    frame!.pointee.hd.stream_id,
+                    UnsafeBufferPointer(start: name, count: nameLength),
+                    UnsafeBufferPointer(start: value, count: valueLength))
+            }
             return 0
         }
         nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks) { _, frame, user in
-            connection(user).frameReceived(frame!.pointee)
+            with(user) { $0.frameReceived(frame!.pointee) }
             return 0
         }
         nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks) {
             _, _, id, data, length, user in
-            connection(user).dataReceived(id, UnsafeRawBufferPointer(start: data, count: length))
+            with(user) {
+                $0.dataReceived(id, UnsafeRawBufferPointer(start: data, count: length))
+            }
             return 0
         }
         nghttp2_session_callbacks_set_unpack_extension_callback(callbacks) { _, _, _, _ in
             NGHTTP2_ERR_CANCEL.rawValue
         }
         nghttp2_session_callbacks_set_on_stream_close_callback(callbacks) { _, id, code, user in
-            connection(user).streamClosed(id, code)
+            with(user) { $0.closed.append(id) }
             return 0
         }
         nghttp2_session_callbacks_set_on_frame_send_callback(callbacks) { _, frame, user in
-            connection(user).frameSent(frame!.pointee)
+            with(user) { $0.frameSent(frame!.pointee) }
+            return 0
+        }
+        nghttp2_session_callbacks_set_on_frame_not_send_callback(callbacks) { _, frame, _, user in
+            with(user) { $0.frameNotSent(frame!.pointee) }
             return 0
         }
         nghttp2_session_callbacks_set_send_data_callback(callbacks) {
             _, frame, header, length, _, user in
-            connection(user).sendData(frame!.pointee, header!, length)
+            with(user) { $0.sendData(header!, length) }
             return 0
         }
     }
 }
 
-/// The connection that nghttp2 hands back as user data.
+/// Lends the connection that nghttp2 hands back as user data. It lives as long as its session, so nothing is retained.
 @inline(__always)
-private func connection(_ user: UnsafeMutableRawPointer?) -> HTTP2Connection {
-    Unmanaged<HTTP2Connection>.fromOpaque(user.unsafelyUnwrapped).takeUnretainedValue()
+private func with<Result>(
+    _ user: UnsafeMutableRawPointer?, _ body: (HTTP2Connection) -> Result
+) -> Result {
+    Unmanaged<HTTP2Connection>.fromOpaque(user.unsafelyUnwrapped)._withUnsafeGuaranteedRef(body)
 }
 
 extension nghttp2_nv {
@@ -122,25 +133,25 @@ extension HeaderFields {
     fileprivate func lend<Result>(
         to list: UnsafeMutableBufferPointer<nghttp2_nv>, from first: Int, _ body: () -> Result
     ) -> Result {
-        bytes.withUnsafeBufferPointer { bytes in
-            let base = UnsafeMutablePointer(mutating: bytes.baseAddress)
-            for (index, entry) in entries.enumerated() {
-                let name = base! + Int(entry.start)
-                let isVolatile = HeaderFields.isVolatile(name, Int(entry.nameLength))
+        read { fields in
+            var place = first
+            while let (name, value) = fields.next() {
+                let isVolatile = HeaderFields.isVolatile(name)
                 let flags = isVolatile ? NGHTTP2_NV_FLAG_NO_INDEX : NGHTTP2_NV_FLAG_NONE
                 let field = nghttp2_nv(
-                    name: name, value: name + Int(entry.nameLength),
-                    namelen: Int(entry.nameLength), valuelen: Int(entry.valueLength),
-                    flags: UInt8(flags.rawValue))
-                list.initializeElement(at: first + index, to: field)
+                    name: UnsafeMutablePointer(mutating: name.baseAddress),
+                    value: UnsafeMutablePointer(mutating: value.baseAddress), namelen: name.count,
+                    valuelen: value.count, flags: UInt8(flags.rawValue))
+                list.initializeElement(at: place, to: field)
+                place += 1
             }
             return body()
         }
     }
 
     /// Fields whose values never come twice: indexing them would only push others out of the peer's table.
-    private static func isVolatile(_ name: UnsafePointer<UInt8>, _ length: Int) -> Bool {
-        switch length {
+    private static func isVolatile(_ name: UnsafeBufferPointer<UInt8>) -> Bool {
+        switch name.count {
         case 11: name[0] == UInt8(ascii: "r")  // repr-digest
         case 12: name[0] == UInt8(ascii: "x")  // x-request-id
         case 19: name[0] == UInt8(ascii: "x")  // x-object-generation
@@ -151,5 +162,5 @@ extension HeaderFields {
 
 /// Asked by nghttp2 for the next bytes of a response's body.
 let readNextData: nghttp2_data_source_read_callback = { _, id, _, length, flags, _, user in
-    connection(user).readData(id, length, flags!)
+    with(user) { $0.readData(id, length, flags!) }
 }

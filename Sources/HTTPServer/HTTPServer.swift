@@ -8,13 +8,17 @@ public struct ListenerConfiguration: Sendable {
     /// nil for clear text: HTTP/2 with prior knowledge and HTTP/1.1 on the same port.
     public var credentials: TLSCredentials?
     public var handler: RequestHandler
+    /// Is told, on the request's loop, of each request that was refused before the handler saw it.
+    public var onRefusal: @Sendable (RefusedRequest) -> Void
 
     public init(
         address: SocketAddress, credentials: TLSCredentials? = nil,
+        onRefusal: @escaping @Sendable (RefusedRequest) -> Void = { _ in },
         handler: @escaping RequestHandler
     ) {
         self.address = address
         self.credentials = credentials
+        self.onRefusal = onRefusal
         self.handler = handler
     }
 }
@@ -95,7 +99,11 @@ private final class Worker: @unchecked Sendable {
     }
 
     func beginDrain() {
-        for listener in listeners { listener.close() }
+        for listener in listeners {
+            // Who waits to be accepted may have sent a request already.
+            listener.acceptAll(most: 4096)
+            listener.close()
+        }
         listeners = []
         let timer = LoopTimer { [unowned self] in context.closeAll() }
         deadline = timer
@@ -147,10 +155,11 @@ private final class Listener: EventHandler {
         Socket.close(descriptor)
     }
 
-    private func acceptAll() {
+    /// Accepts who waits, but at most so many in one turn.
+    func acceptAll(most: Int = 64) {
         guard !isClosed else { return }
         do throws(SystemError) {
-            for _ in 0..<64 {
+            for _ in 0..<most {
                 guard let (socket, peer) = try Socket.accept(descriptor) else { return }
                 take(socket, peer)
             }
@@ -179,7 +188,7 @@ private final class Listener: EventHandler {
         }
         Connection(
             context, descriptor: socket, peer: peer.description, tls: session,
-            handler: configuration.handler
+            listener: configuration
         ).open()
     }
 }

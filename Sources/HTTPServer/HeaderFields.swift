@@ -1,32 +1,33 @@
+import Glibc
+
 /// Header fields in their order, in one block of bytes: names in lower case, values without white space around them.
 ///
 /// One allocation holds all fields, so that parsing a request and encoding a response cost little; strings are made
 /// only of what is asked for.
 public struct HeaderFields: Sendable, Equatable {
-    struct Entry: Sendable, Equatable {
-        var start: UInt32
-        var nameLength: UInt16
-        var valueLength: UInt32
-    }
-    private(set) var bytes: [UInt8] = []
-    private(set) var entries: [Entry] = []
+    /// Field after field: the name's length (2 bytes), the value's (4 bytes), the name, the value.
+    private var bytes: [UInt8] = []
+    /// How many fields there are; a name that stands twice counts twice.
+    public private(set) var count = 0
+
+    private static let prefixBytes = 6
 
     public init() {}
 
     /// Reserves room for a usual header.
-    public init(reserving byteCount: Int, fields: Int) {
-        bytes.reserveCapacity(byteCount)
-        entries.reserveCapacity(fields)
-    }
+    public init(reserving byteCount: Int) { bytes.reserveCapacity(byteCount) }
 
-    /// How many fields there are; a name that stands twice counts twice.
-    public var count: Int { entries.count }
+    /// Makes room for so many bytes more: names, values, and 6 for each field.
+    public mutating func reserve(_ byteCount: Int) {
+        bytes.reserveCapacity(bytes.count + byteCount)
+    }
 
     /// Adds a field. `name` is a token in lower case.
     public mutating func append(_ name: StaticString, _ value: String) {
-        let start = bytes.count
-        name.withUTF8Buffer { bytes.append(contentsOf: $0) }
-        close(start, name.utf8CodeUnitCount) { $0.append(contentsOf: value.utf8) }
+        var value = value
+        value.withUTF8 { value in
+            name.withUTF8Buffer { append($0, value) }
+        }
     }
 
     /// Adds a field with a decimal number.
@@ -36,49 +37,53 @@ public struct HeaderFields: Sendable, Equatable {
 
     /// Adds a field whose name is known only at run time: a token in lower case.
     public mutating func append(name: String, _ value: String) {
-        let start = bytes.count
-        bytes.append(contentsOf: name.utf8)
-        close(start, bytes.count - start) { $0.append(contentsOf: value.utf8) }
+        var (name, value) = (name, value)
+        name.withUTF8 { name in value.withUTF8 { append(name, $0) } }
     }
 
     /// Adds a field as it came; the name is already in lower case.
     mutating func append(_ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>) {
-        let start = bytes.count
+        begin(name.count, value.count)
         bytes.append(contentsOf: name)
-        close(start, name.count) { $0.append(contentsOf: value) }
+        bytes.append(contentsOf: value)
     }
 
     /// Adds a field from an HTTP/1.1 line, its name in lower case.
     mutating func append(lowercasing name: Span<UInt8>, _ value: Span<UInt8>) {
-        let start = bytes.count
+        begin(name.count, value.count)
         for index in name.indices {
             let byte = name[index]
             bytes.append(byte >= 0x41 && byte <= 0x5a ? byte | 0x20 : byte)
         }
-        close(start, name.count) { bytes in
-            value.withUnsafeBufferPointer { bytes.append(contentsOf: $0) }
-        }
+        value.withUnsafeBufferPointer { bytes.append(contentsOf: $0) }
     }
 
-    private mutating func close(_ start: Int, _ nameLength: Int, _ value: (inout [UInt8]) -> Void) {
-        let valueStart = bytes.count
-        value(&bytes)
-        entries.append(
-            Entry(
-                start: UInt32(start), nameLength: UInt16(nameLength),
-                valueLength: UInt32(bytes.count - valueStart)))
+    private mutating func begin(_ nameLength: Int, _ valueLength: Int) {
+        let name = UInt16(nameLength).littleEndian
+        let value = UInt32(valueLength).littleEndian
+        withUnsafeBytes(of: name) { bytes.append(contentsOf: $0) }
+        withUnsafeBytes(of: value) { bytes.append(contentsOf: $0) }
+        count += 1
     }
 
     /// The first value of a name in lower case.
     public subscript(_ name: StaticString) -> String? {
-        for entry in entries where matches(entry, name) { return value(entry) }
-        return nil
+        var found: String?
+        scan(name) { value in
+            found = String(decoding: value, as: UTF8.self)
+            return false
+        }
+        return found
     }
 
     /// All values of a name in lower case, in order.
     public func values(_ name: StaticString) -> [String] {
-        guard contains(name) else { return [] }
-        return entries.filter { matches($0, name) }.map(value)
+        var all: [String] = []
+        scan(name) { value in
+            all.append(String(decoding: value, as: UTF8.self))
+            return true
+        }
+        return all
     }
 
     /// All values of a name joined as a list (RFC 9110, section 5.3); nil where the name does not occur.
@@ -89,52 +94,85 @@ public struct HeaderFields: Sendable, Equatable {
 
     /// Whether a name in lower case occurs.
     public func contains(_ name: StaticString) -> Bool {
-        entries.contains { matches($0, name) }
+        var found = false
+        scan(name) { _ in
+            found = true
+            return false
+        }
+        return found
     }
 
     /// The fields whose names begin with `prefix`: what follows it, and the value as bytes.
     public func all(withPrefix prefix: String) -> [(suffix: String, value: [UInt8])] {
-        entries.compactMap { entry in
-            let name = String(decoding: bytes[nameRange(entry)], as: UTF8.self)
-            guard name.hasPrefix(prefix) else { return nil }
-            return (String(name.dropFirst(prefix.count)), Array(bytes[valueRange(entry)]))
+        var all: [(suffix: String, value: [UInt8])] = []
+        read { fields in
+            while let (name, value) = fields.next() {
+                guard name.starts(with: prefix.utf8) else { continue }
+                let suffix = String(decoding: name[prefix.utf8.count...], as: UTF8.self)
+                all.append((suffix, Array(value)))
+            }
         }
+        return all
     }
 
     /// Writes `name: value` lines as HTTP/1.1 wants them.
     func appendLines(to output: inout [UInt8]) {
-        output.reserveCapacity(output.count + bytes.count + 4 * entries.count + 64)
-        bytes.withUnsafeBufferPointer { bytes in
-            for entry in entries {
-                output.append(contentsOf: UnsafeBufferPointer(rebasing: bytes[nameRange(entry)]))
+        output.reserveCapacity(output.count + bytes.count + 64)
+        read { fields in
+            while let (name, value) = fields.next() {
+                output.append(contentsOf: name)
                 output.append(contentsOf: ": " as StaticString)
-                output.append(contentsOf: UnsafeBufferPointer(rebasing: bytes[valueRange(entry)]))
+                output.append(contentsOf: value)
                 output.append(contentsOf: "\r\n" as StaticString)
             }
         }
     }
 
-    private func value(_ entry: Entry) -> String {
-        String(decoding: bytes[valueRange(entry)], as: UTF8.self)
+    /// Reads field after field in the block that it was lent.
+    struct Reader {
+        private var rest: Slice<UnsafeBufferPointer<UInt8>>
+
+        init(_ block: UnsafeBufferPointer<UInt8>) { rest = block[...] }
+
+        /// The next field's name and value.
+        @inline(__always)
+        mutating func next() -> (
+            name: UnsafeBufferPointer<UInt8>, value: UnsafeBufferPointer<UInt8>
+        )? {
+            if rest.isEmpty { return nil }
+            let raw = UnsafeRawBufferPointer(UnsafeBufferPointer(rebasing: rest))
+            let nameLength = Int(UInt16(littleEndian: raw.loadUnaligned(as: UInt16.self)))
+            let valueLength = Int(
+                UInt32(littleEndian: raw.loadUnaligned(fromByteOffset: 2, as: UInt32.self)))
+            let name = rest.startIndex + HeaderFields.prefixBytes
+            let value = name + nameLength
+            let end = value + valueLength
+            defer { rest = rest[end...] }
+            return (
+                UnsafeBufferPointer(rebasing: rest[name..<value]),
+                UnsafeBufferPointer(rebasing: rest[value..<end])
+            )
+        }
     }
 
-    private func nameRange(_ entry: Entry) -> Range<Int> {
-        Int(entry.start)..<Int(entry.start) + Int(entry.nameLength)
+    /// Lends a reader, and the bytes that it shows, while `body` runs.
+    @inline(__always)
+    func read<Result>(_ body: (inout Reader) -> Result) -> Result {
+        bytes.withUnsafeBufferPointer { block in
+            var reader = Reader(block)
+            return body(&reader)
+        }
     }
 
-    private func valueRange(_ entry: Entry) -> Range<Int> {
-        let start = Int(entry.start) + Int(entry.nameLength)
-        return start..<start + Int(entry.valueLength)
-    }
-
-    private func matches(_ entry: Entry, _ name: StaticString) -> Bool {
-        guard Int(entry.nameLength) == name.utf8CodeUnitCount else { return false }
-        return name.withUTF8Buffer { wanted in
-            bytes.withUnsafeBufferPointer { own in
-                for index in 0..<wanted.count where own[Int(entry.start) + index] != wanted[index] {
-                    return false
-                }
-                return true
+    /// Lends the values of a name until `body` says false.
+    @inline(__always)
+    private func scan(_ name: StaticString, _ body: (UnsafeBufferPointer<UInt8>) -> Bool) {
+        read { fields in
+            while let field = fields.next() {
+                guard field.name.count == name.utf8CodeUnitCount,
+                    memcmp(field.name.baseAddress!, name.utf8Start, field.name.count) == 0
+                else { continue }
+                if !body(field.value) { return }
             }
         }
     }

@@ -50,13 +50,14 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     private var sent: UInt64 = 0
     private var completion: ((ResponseOutcome) -> Void)?
     private var task: Task<Void, Never>?
-    private var continueDue: Bool
+    /// Whether the client waits for a 100 before it sends the body.
+    private(set) var isContinueDue: Bool
 
     init(id: Int32, owner: any StreamOwner, context: LoopContext, expectsContinue: Bool) {
         self.id = id
         self.owner = owner
         self.context = context
-        continueDue = expectsContinue
+        isContinueDue = expectsContinue
         progressMark = (0, context.loop.now)
         body.stream = self
     }
@@ -102,8 +103,8 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     // MARK: ExchangeStream
 
     func sendContinue() {
-        guard continueDue, !isGone else { return }
-        continueDue = false
+        guard isContinueDue, !isGone else { return }
+        isContinueDue = false
         if response == nil && body.received == 0 { owner.sendContinue(self) }
     }
 

@@ -37,24 +37,58 @@ extension Array where Element == UInt8 {
     }
 }
 
+/// A request that no handler got to see, and what the client was told.
+public struct RefusedRequest: Sendable {
+    /// As the client saw it in `X-Request-Id`.
+    public var requestId: String
+    /// Empty where it was not read.
+    public var method: String
+    /// Empty where it was not read.
+    public var target: String
+    /// 400, 408, 414, 417, 431, 501 or 505.
+    public var status: Int
+    /// A sentence of ours.
+    public var reason: String
+    /// Bytes of the answer's body.
+    public var bodyBytes: Int
+    public var version: HTTPVersion
+    /// Whether the connection is encrypted.
+    public var isSecure: Bool
+    /// The client's address, `host:port`.
+    public var peer: String
+}
+
 /// An answer to bytes that no handler gets to see, as problem details (RFC 9457).
 struct Refusal {
-    let head: ResponseHead
-    let body: [UInt8]
+    let status: Int
+    let detail: String
+    let instance = String(UInt64.random(in: 0...(.max)), radix: 36)
 
     init(_ status: Int, _ detail: String) {
-        let code = status == 501 ? "not-implemented" : "invalid-argument"
-        let instance = String(UInt64.random(in: 0...(.max)), radix: 36)
-        body = Array(
+        self.status = status
+        self.detail = detail
+    }
+
+    var head: ResponseHead {
+        var head = ResponseHead(status: status)
+        head.fields.append("content-type", "application/problem+json")
+        head.fields.append("x-content-type-options", "nosniff")
+        head.fields.append("x-request-id", instance)
+        return head
+    }
+
+    var body: [UInt8] {
+        let code =
+            switch status {
+            case 408: "request-timeout"
+            case 501: "not-implemented"
+            default: "invalid-argument"
+            }
+        return Array(
             """
             {"status":\(status),"code":"\(code)","title":"\(reasonPhrase(status))",\
             "detail":"\(detail)","instance":"\(instance)"}
 
             """.utf8)
-        var head = ResponseHead(status: status)
-        head.fields.append("content-type", "application/problem+json")
-        head.fields.append("x-content-type-options", "nosniff")
-        head.fields.append("x-request-id", instance)
-        self.head = head
     }
 }
