@@ -120,6 +120,7 @@ private final class Service: Sendable {
         registry.addServer(server.statistics)
         registry.addLog(sink)
         registry.addProcess(build)
+        for (index, loop) in loops.enumerated() { health.add("loop \(index)", loop: loop) }
         for (name, bucket) in buckets {
             health.add("bucket \(name)") { try await bucket.checkHealth() }
         }
@@ -136,12 +137,18 @@ private final class Service: Sendable {
         let handler: RequestHandler = { [self] exchange in
             await gateway.withLock { $0 }.respond(exchange)
         }
+        let onRefusal: @Sendable (RefusedRequest) -> Void = { [observer] refused in
+            observer.finished(RequestRecord(refused))
+        }
         var listeners: [ListenerConfiguration] = []
         if let http = try resolved(configuration.http) {
-            listeners.append(.init(address: http, handler: handler))
+            listeners.append(.init(address: http, onRefusal: onRefusal, handler: handler))
         }
         if let https = try resolved(configuration.https.address) {
-            listeners.append(.init(address: https, credentials: credentials, handler: handler))
+            listeners.append(
+                .init(
+                    address: https, credentials: credentials, onRefusal: onRefusal,
+                    handler: handler))
         }
         for address in try server.start(listeners) {
             logger.info("listening", metadata: ["address": "\(address)"])

@@ -62,3 +62,15 @@ public protocol RequestObserver: Sendable {
     /// The answer has ended, or the client is gone.
     func finished(_ record: RequestRecord)
 }
+
+extension RequestRecord {
+    /// The record of a request that no handler saw: too large, malformed or too slow. What was not read of it is `-`.
+    public init(_ refused: RefusedRequest) {
+        let path = refused.target.prefix { $0 != "?" }
+        self.init(
+            requestId: refused.requestId, method: refused.method.isEmpty ? "-" : refused.method,
+            path: path.isEmpty ? "-" : String(path), status: refused.status,
+            bytesOut: UInt64(refused.bodyBytes), peer: refused.peer, version: refused.version,
+            isSecure: refused.isSecure, errorCode: refused.code, cause: refused.reason)
+    }
+}

@@ -104,7 +104,8 @@ final class Connection: EventHandler {
         listener.onRefusal(
             RefusedRequest(
                 requestId: refusal.instance, method: head?.method ?? "",
-                target: head?.target ?? "", status: refusal.status, reason: refusal.detail,
+                target: head?.target ?? "", status: refusal.status, code: refusal.code,
+                reason: refusal.detail,
                 bodyBytes: body.count, version: version, isSecure: isSecure, peer: peer))
     }
     private var isBlocked: Bool { unsentPlace < unsent.count }

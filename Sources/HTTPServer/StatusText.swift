@@ -47,6 +47,8 @@ public struct RefusedRequest: Sendable {
     public var target: String
     /// 400, 408, 414, 417, 431, 501 or 505.
     public var status: Int
+    /// The problem's code as the client saw it.
+    public var code: String
     /// A sentence of ours.
     public var reason: String
     /// Bytes of the answer's body.
@@ -77,14 +79,16 @@ struct Refusal {
         return head
     }
 
+    var code: String {
+        switch status {
+        case 408: "request-timeout"
+        case 501: "not-implemented"
+        default: "invalid-argument"
+        }
+    }
+
     var body: [UInt8] {
-        let code =
-            switch status {
-            case 408: "request-timeout"
-            case 501: "not-implemented"
-            default: "invalid-argument"
-            }
-        return Array(
+        Array(
             """
             {"status":\(status),"code":"\(code)","title":"\(reasonPhrase(status))",\
             "detail":"\(detail)","instance":"\(instance)"}

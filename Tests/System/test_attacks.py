@@ -407,7 +407,7 @@ def ends(raw):
 SLOW_STARTS = {
     "nothing": (b"", "handshakeTimeout", 0),
     "half a preface": (PREFACE[:3], "handshakeTimeout", 0),
-    "most of a preface": (PREFACE[:-1], "idleTimeout", 0),
+    "most of a preface": (PREFACE[:-1], "handshakeTimeout", 0),
     "half a request line": (b"GET / HT", "headerTimeout", 408),
     "half a header": (b"GET / HTTP/1.1\r\nHost: a\r\n", "headerTimeout", 408),
     "half an HTTP/2 header": (PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, 0, 1, block()), "headerTimeout", 0),

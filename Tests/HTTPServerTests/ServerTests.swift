@@ -1,0 +1,63 @@
+import EventLoop
+import Foundation
+import HTTPServer
+import Testing
+
+/// A server of one loop with one handler, for curl.
+final class TestServer {
+    private static let loop: EventLoop = {
+        let loop = try! EventLoop()
+        _ = startThread { loop.run() }
+        return loop
+    }()
+    let server = HTTPServer(loops: [TestServer.loop])
+    let address: SocketAddress
+
+    init(_ handler: @escaping RequestHandler) throws {
+        let any = try #require(SocketAddress("127.0.0.1:0"))
+        address = try server.start([ListenerConfiguration(address: any, handler: handler)])[0]
+    }
+
+    /// Runs curl on a path; returns its exit status and output.
+    func curl(_ arguments: String...) throws -> (status: Int32, output: String) {
+        let process = Process()
+        let pipe = Pipe()
+        process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
+        process.arguments =
+            ["curl", "-sS", "--max-time", "10"] + arguments + ["http://\(address)/"]
+        process.standardOutput = pipe
+        process.standardError = pipe
+        try process.run()
+        let output = try pipe.fileHandleForReading.readToEnd() ?? Data()
+        process.waitUntilExit()
+        return (process.terminationStatus, String(decoding: output, as: UTF8.self))
+    }
+}
+
+@Suite("The server")
+struct ServerTests {
+    @Test("A response whose header block nghttp2 can't send resets its stream and completes")
+    func largeHead() async throws {
+        let ends = AsyncStream<ResponseOutcome>.makeStream()
+        let server = try TestServer { exchange in
+            var head = ResponseHead(status: 200)
+            for index in 0..<40 {
+                head.fields.append(
+                    name: "x-\(index)", ServerTests.noise(4000))
+            }
+            ends.continuation.yield(await exchange.respond(head, .bytes([1])))
+        }
+        // 92: the stream was not closed cleanly.
+        #expect(try server.curl("--http2-prior-knowledge").status == 92)
+        var outcomes = ends.stream.makeAsyncIterator()
+        #expect(await outcomes.next()?.isComplete == false)
+        // HTTP/1.1 has no such limit of ours.
+        let plain = try server.curl("--http1.1", "-o", "/dev/null", "-w", "%{http_code}")
+        #expect(plain.status == 0 && plain.output == "200")
+    }
+
+    /// Text that no table of codes makes shorter.
+    private static func noise(_ count: Int) -> String {
+        String(decoding: (0..<count).map { _ in UInt8.random(in: 0x21...0x7e) }, as: UTF8.self)
+    }
+}
