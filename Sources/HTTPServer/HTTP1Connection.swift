@@ -208,7 +208,7 @@ final class HTTP1Connection: Engine {
     }
 
     func sendContinue(_ stream: ServerStream) {
-        output.append(contentsOf: "HTTP/1.1 100 Continue\r\n\r\n".utf8)
+        output.append(contentsOf: "HTTP/1.1 100 Continue\r\n\r\n")
         connection?.markDirty()
     }
 
@@ -245,16 +245,18 @@ final class HTTP1Connection: Engine {
     }
 
     private func append(_ head: ResponseHead) {
-        output.append(contentsOf: "HTTP/1.1 ".utf8)
-        output.append(contentsOf: String(head.status).utf8)
-        output.append(contentsOf: " ".utf8)
+        output.append(contentsOf: "HTTP/1.1 ")
+        output.append(UInt8(ascii: "0") + UInt8(head.status / 100))
+        output.append(UInt8(ascii: "0") + UInt8(head.status / 10 % 10))
+        output.append(UInt8(ascii: "0") + UInt8(head.status % 10))
+        output.append(space)
         output.append(contentsOf: reasonPhrase(head.status))
-        output.append(contentsOf: "\r\ndate: ".utf8)
-        output.append(contentsOf: context.httpDate.utf8)
-        output.append(contentsOf: "\r\n".utf8)
+        output.append(contentsOf: "\r\ndate: ")
+        output.append(contentsOf: context.httpDate)
+        output.append(contentsOf: "\r\n")
         head.fields.appendLines(to: &output)
-        if !keepAlive { output.append(contentsOf: "connection: close\r\n".utf8) }
-        output.append(contentsOf: "\r\n".utf8)
+        if !keepAlive { output.append(contentsOf: "connection: close\r\n") }
+        output.append(contentsOf: "\r\n")
     }
 
     func produce(_ buffer: OutputBuffer) {

@@ -105,14 +105,13 @@ extension nghttp2_nv {
 extension ResponseHead {
     /// Lends the head to nghttp2, which copies it: `:status`, `date`, then the fields.
     func withFields<Result>(
-        date: String, _ body: (UnsafePointer<nghttp2_nv>, Int) -> Result
+        date: [UInt8], _ body: (UnsafePointer<nghttp2_nv>, Int) -> Result
     ) -> Result {
         var status = String(status)
-        var date = date
         let count = fields.count + 2
         return withUnsafeTemporaryAllocation(of: nghttp2_nv.self, capacity: count) { list in
             status.withUTF8 { statusBytes in
-                date.withUTF8 { dateBytes in
+                date.withUnsafeBufferPointer { dateBytes in
                     var field = nghttp2_nv(":status", "")
                     field.value = UnsafeMutablePointer(mutating: statusBytes.baseAddress)
                     field.valuelen = statusBytes.count

@@ -46,7 +46,7 @@ final class LoopContext {
     private(set) var isDraining = false
     private var whenEmpty: (() -> Void)?
     private var paused: [Connection] = []
-    private var date: (second: Int, text: String) = (-1, "")
+    private var date: (second: Int, text: [UInt8]) = (-1, [])
 
     init(loop: EventLoop, limits: ServerLimits, statistics: ServerStatistics) {
         self.loop = loop
@@ -122,14 +122,14 @@ final class LoopContext {
     // MARK: Date
 
     /// The `Date` field's value (RFC 9110, section 5.6.7), made once a second.
-    var httpDate: String {
+    var httpDate: [UInt8] {
         var now = time(nil)
         if now != date.second {
             var parts = tm()
             gmtime_r(&now, &parts)
             var buffer = [CChar](repeating: 0, count: 40)
             strftime_l(&buffer, buffer.count, "%a, %d %b %Y %H:%M:%S GMT", &parts, cLocale)
-            date = (now, buffer.withUnsafeBufferPointer { String(cString: $0.baseAddress!) })
+            date = (now, buffer.prefix { $0 != 0 }.map { UInt8(bitPattern: $0) })
         }
         return date.text
     }
