@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 
-LIBRARIES := libnghttp2-dev libssl-dev libcurl4-openssl-dev libre2-dev libsqlite3-dev pkg-config
+LIBRARIES := libnghttp2-dev libssl-dev libcurl4-openssl-dev libre2-dev libsqlite3-dev libyaml-dev pkg-config
 TEST_TOOLS := curl nghttp2-client openssl python3-venv libhttp-parser-dev
 # How long `make fuzz` runs each target.
 SECONDS_EACH ?= 60

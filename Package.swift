@@ -26,6 +26,9 @@ let package = Package(
             name: "COpenSSL", pkgConfig: "openssl", providers: [.apt(["libssl-dev"])]),
         .systemLibrary(
             name: "CSQLite", pkgConfig: "sqlite3", providers: [.apt(["libsqlite3-dev"])]),
+        .systemLibrary(
+            name: "CYAML", pkgConfig: "yaml-0.1", providers: [.apt(["libyaml-dev"])]),
+        .target(name: "YAML", dependencies: ["CYAML"], swiftSettings: strict),
         .target(name: "EventLoop", dependencies: ["CLinux"], swiftSettings: strict),
         .target(name: "OpenSSL", dependencies: ["COpenSSL"], swiftSettings: strict),
         .target(
@@ -37,11 +40,9 @@ let package = Package(
         .target(
             name: "Gateway",
             dependencies: [
-                "HTTPServer", "Buckets", "EventLoop", "OpenSSL",
+                "HTTPServer", "Buckets", "EventLoop", "OpenSSL", "YAML",
                 .product(name: "Logging", package: "swift-log"),
-                .product(name: "Metrics", package: "swift-metrics"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
-                .product(name: "Yams", package: "Yams"),
             ],
             exclude: ["MediaTypeTable.awk"], swiftSettings: strict),
         .executableTarget(

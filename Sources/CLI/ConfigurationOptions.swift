@@ -1,6 +1,6 @@
 import ArgumentParser
-import Foundation
 import Gateway
+import Glibc
 
 /// Where the configuration comes from and what overrides it.
 struct ConfigurationOptions: ParsableArguments {
@@ -23,8 +23,7 @@ struct ConfigurationOptions: ParsableArguments {
     /// The file that is read.
     /// - Throws: ``ValidationError`` where none is named.
     func file(_ argument: String? = nil) throws -> String {
-        let environment = ProcessInfo.processInfo.environment["SLUICE_CONFIG"]
-        guard let file = argument ?? config ?? environment else {
+        guard let file = argument ?? config ?? environment()["SLUICE_CONFIG"] else {
             throw ValidationError("No configuration: give --config FILE or set SLUICE_CONFIG.")
         }
         return file
@@ -44,7 +43,7 @@ struct ConfigurationOptions: ParsableArguments {
     /// - Throws: ``ConfigurationError``, or ``ValidationError`` for a wrong flag.
     func read(_ argument: String? = nil) throws -> Configuration {
         try Configuration.load(
-            file: try file(argument), environment: ProcessInfo.processInfo.environment,
+            file: try file(argument), environment: environment(),
             flags: try flags())
     }
 
@@ -70,5 +69,20 @@ struct ConfigurationOptions: ParsableArguments {
 
 /// Writes a line to standard error.
 func complain(_ text: String) {
-    FileHandle.standardError.write(Data((text + "\n").utf8))
+    var line = text + "\n"
+    line.withUTF8 { _ = write(STDERR_FILENO, $0.baseAddress, $0.count) }
+}
+
+/// The variables of the environment. Read before other threads are started.
+private func environment() -> [String: String] {
+    var variables: [String: String] = [:]
+    var place = environ
+    while let variable = place.pointee {
+        let text = String(cString: variable)
+        if let equals = text.firstIndex(of: "=") {
+            variables[String(text[..<equals])] = String(text[text.index(after: equals)...])
+        }
+        place += 1
+    }
+    return variables
 }

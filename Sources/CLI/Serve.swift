@@ -84,7 +84,7 @@ private final class Service: Sendable {
     /// The configuration that everything was started with.
     private let started: Configuration
     private let buckets: [String: DirectoryBucket]
-    private let gateway: Mutex<Gateway>
+    private let gateway: Lock<Gateway>
 
     init(_ configuration: Configuration) throws {
         let descriptors = raiseDescriptorLimit()
@@ -116,7 +116,7 @@ private final class Service: Sendable {
         credentials = try configuration.credentials().map(TLSCredentials.init)
         certificates = CertificateFiles(configuration)
         buckets = try Service.openBuckets(configuration, pool)
-        gateway = Mutex(try Service.gateway(configuration, buckets, observer))
+        gateway = Lock(try Service.gateway(configuration, buckets, observer))
         registry.addServer(server.statistics)
         registry.addLog(sink)
         registry.addProcess(build)
@@ -289,7 +289,7 @@ private final class TimerBox {
 private final class CertificateFiles: Sendable {
     let certificate: String
     private let key: String
-    private let seen: Mutex<[Stamp]>
+    private let seen: Lock<[Stamp]>
 
     private struct Stamp: Equatable {
         var inode: UInt
@@ -304,7 +304,7 @@ private final class CertificateFiles: Sendable {
         else { return nil }
         self.certificate = certificate
         self.key = key
-        seen = Mutex([certificate, key].map(CertificateFiles.stamp))
+        seen = Lock([certificate, key].map(CertificateFiles.stamp))
     }
 
     func load() throws -> TLSContext {

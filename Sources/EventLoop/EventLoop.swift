@@ -54,7 +54,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     private var timers = TimerHeap()
     private var readyJobs: [UnownedJob] = []
     private var dirty: [any EventHandler] = []
-    private let inbox = Mutex(Inbox())
+    private let inbox = Lock(Inbox())
     private let wakePending = Atomic<Bool>(false)
     private let stopping = Atomic<Bool>(false)
     private let thread = Atomic<UInt>(0)

@@ -1,4 +1,4 @@
-import Yams
+import YAML
 
 /// A value that a setting can't take.
 struct SettingError: Error {
@@ -21,7 +21,7 @@ struct ConfigurationInput {
     /// - Throws: where it is a mapping or a sequence.
     func scalar(_ expectation: String) throws(SettingError) -> (text: String, quoted: Bool) {
         guard let scalar = node.scalar else { throw mismatch(expectation) }
-        return (scalar.string, !isOverride && scalar.style != .plain && scalar.style != .any)
+        return (scalar.string, !isOverride && !scalar.isPlain)
     }
 
     /// The text of a scalar that must not be quoted, such as a number.
@@ -47,7 +47,7 @@ struct ConfigurationInput {
                 var word = word.drop { $0 == " " }
                 while word.last == " " { word.removeLast() }
                 return ConfigurationInput(
-                    node: .scalar(Node.Scalar(String(word), .implicit, .plain)), base: base,
+                    node: .scalar(Node.Scalar(String(word))), base: base,
                     isOverride: true)
             }
         }
@@ -57,9 +57,7 @@ struct ConfigurationInput {
 
     /// Whether it is YAML's null.
     var isNull: Bool {
-        guard let scalar = node.scalar, scalar.style == .plain || scalar.style == .any else {
-            return false
-        }
+        guard let scalar = node.scalar, scalar.isPlain else { return false }
         return ["", "~", "null", "Null", "NULL"].contains(scalar.string)
     }
 
@@ -70,7 +68,7 @@ struct ConfigurationInput {
             case .mapping: "a mapping"
             case .sequence: "a list"
             case .scalar where isNull: "nothing"
-            case .scalar(let scalar) where scalar.style != .plain: "'\(scalar.string)' in quotes"
+            case .scalar(let scalar) where !scalar.isPlain: "'\(scalar.string)' in quotes"
             default: "'\(node.scalar?.string ?? "")'"
             }
         return SettingError(

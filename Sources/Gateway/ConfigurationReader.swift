@@ -1,5 +1,5 @@
 import Glibc
-import Yams
+import YAML
 
 extension Configuration {
     /// A value from the environment or a flag.
@@ -104,7 +104,7 @@ struct ConfigurationReader {
     mutating func readFile() {
         do {
             let text = try Self.contents(of: file)
-            guard let root = try compose(yaml: text, .default, .default, .utf8) else {
+            guard let root = try Node.load(text) else {
                 throw SettingError(message: "is empty")
             }
             guard let mapping = root.mapping else {
@@ -115,30 +115,14 @@ struct ConfigurationReader {
         } catch {
             broken.insert("")
             let error =
-                error as? SettingError ?? (error as? YamlError).map(Self.explain)
+                error as? SettingError
+                ?? (error as? YAMLError).map { SettingError(message: $0.message, mark: $0.mark) }
                 ?? SettingError(message: "\(error)")
             report(error, error.mark.map { .file($0) })
         }
     }
 
-    private static func explain(_ error: YamlError) -> SettingError {
-        switch error {
-        case .scanner(let context, let problem, let mark, _),
-            .parser(let context, let problem, let mark, _),
-            .composer(let context, let problem, let mark, _):
-            let context = context.map { "\($0.text): " } ?? ""
-            return SettingError(message: "not YAML: \(context)\(problem)", mark: mark)
-        case .duplicatedKeysInMapping(let keys, let context):
-            let names = keys.map { "'\($0)'" }.joined(separator: ", ")
-            return SettingError(
-                message: "\(names) is given more than once; here for the first time",
-                mark: context.mark)
-        case .reader(let problem, _, _, _): return SettingError(message: "not YAML: \(problem)")
-        default: return SettingError(message: "not YAML: \(error)")
-        }
-    }
-
-    private mutating func read(root: Node.Mapping) {
+    private mutating func read(root: [(key: Node, value: Node)]) {
         // A copy, because the walk can't have both `self` and a part of it.
         var copy = result
         read(root, "", Configuration.settings, into: &copy)
@@ -195,7 +179,7 @@ struct ConfigurationReader {
     ///   - prefix: The path to the mapping, with a dot where it is not the root.
     ///   - section: The part of `prefix` that belongs to the paths of `settings`.
     private mutating func read<Root>(
-        _ mapping: Node.Mapping, _ prefix: String, section: String = "",
+        _ mapping: [(key: Node, value: Node)], _ prefix: String, section: String = "",
         _ settings: [Setting<Root>], into root: inout Root
     ) {
         for (key, value) in mapping {
@@ -314,7 +298,7 @@ struct ConfigurationReader {
         let path = override.path
         let origin = ConfigurationOrigin.override(override.source)
         let input = ConfigurationInput(
-            node: .scalar(Node.Scalar(override.value, .implicit, .plain)), base: directory,
+            node: .scalar(Node.Scalar(override.value)), base: directory,
             isOverride: true)
         origins[path] = origin
         result.overrides[path] = override.source

@@ -1,6 +1,6 @@
 import Buckets
+import EventLoop
 import HTTPServer
-import Synchronization
 
 /// The header fields of objects that were answered lately: they are always the same for one state of an object, and
 /// making them costs more than finding them.
@@ -13,7 +13,7 @@ final class HeaderCache: Sendable {
     /// Entries at most; each has about 1 KiB, and with much custom metadata up to 20 KiB.
     private static let capacity = 512
 
-    private let entries = Mutex<[String: Entry]>([:])
+    private let entries = Lock<[String: Entry]>([:])
 
     /// The fields of a `GET` and `HEAD` of `object`, but for the length.
     func fields(of object: ObjectMetadata) -> HeaderFields {

@@ -1,5 +1,4 @@
 import EventLoop
-import Synchronization
 
 /// Whether the gateway can serve: named checks and the draining flag.
 ///
@@ -46,7 +45,7 @@ public final class Health: Sendable {
     public let timeout: UInt64
     private let executor: (any TaskExecutor)?
     private let now: @Sendable () -> UInt64
-    private let state = Mutex(State())
+    private let state = Lock(State())
 
     /// - Parameters:
     ///   - executor: Where the checks run, for example a loop; nil is Swift's own pool.

@@ -1,4 +1,5 @@
 import CoreMetrics
+import EventLoop
 import Synchronization
 
 /// Keeps the metrics that swift-metrics asks for, for Prometheus to read.
@@ -27,7 +28,7 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
         var help: [String: String] = [:]
         var collectors: [@Sendable (inout PrometheusText) -> Void] = []
     }
-    private let state = Mutex(State())
+    private let state = Lock(State())
 
     public init() {}
 

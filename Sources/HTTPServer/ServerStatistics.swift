@@ -1,3 +1,4 @@
+import EventLoop
 import Synchronization
 
 /// A limit that was hit; see ``ServerLimits``.
@@ -15,7 +16,7 @@ public final class ServerStatistics: Sendable {
     private let streams = Atomic<Int>(0)
     private let protocolErrors = Atomic<Int>(0)
     private let tlsFailures = Atomic<Int>(0)
-    private let limits = Mutex([Int](repeating: 0, count: LimitKind.allCases.count))
+    private let limits = Lock([Int](repeating: 0, count: LimitKind.allCases.count))
 
     public init() {}
 

@@ -1,5 +1,4 @@
 import COpenSSL
-import Synchronization
 
 /// A message digest over bytes that arrive in pieces. It may move between threads, but is not for two at once.
 ///
@@ -34,7 +33,7 @@ public final class Digest {
     private final class Shelf: Sendable {
         static let limit = 64
         let types: [Handle]
-        let idle = Mutex<[[Handle]]>(Array(repeating: [], count: Algorithm.allCases.count))
+        let idle = CryptoLock<[[Handle]]>(Array(repeating: [], count: Algorithm.allCases.count))
 
         init() {
             types = Algorithm.allCases.map { algorithm in

@@ -1,5 +1,4 @@
 import COpenSSL
-import Synchronization
 
 /// A failure of OpenSSL, with the reasons it queued.
 public struct TLSError: Error, Equatable, CustomStringConvertible {
@@ -116,9 +115,9 @@ private func selectProtocol(
 
 /// The context that new connections get; replaced whole when certificates change.
 public final class TLSCredentials: Sendable {
-    private let context: Mutex<TLSContext>
+    private let context: CryptoLock<TLSContext>
 
-    public init(_ context: TLSContext) { self.context = Mutex(context) }
+    public init(_ context: TLSContext) { self.context = CryptoLock(context) }
 
     /// The context for the next connection. Connections that exist keep theirs.
     public var current: TLSContext {

@@ -1,0 +1,39 @@
+import Glibc
+
+/// A value that one thread at a time may use. Of POSIX's mutex, because the thread sanitizer sees through that one and
+/// not through the standard library's.
+///
+/// Safety: `value` is touched only with `mutex` held.
+public final class Lock<Value>: @unchecked Sendable {
+    private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
+    // Whoever holds the mutex has exclusive access.
+    @exclusivity(unchecked) private var value: Value
+
+    public init(_ value: sending Value) {
+        self.value = value
+        pthread_mutex_init(mutex, nil)
+    }
+
+    deinit {
+        pthread_mutex_destroy(mutex)
+        mutex.deallocate()
+    }
+
+    /// Waits for the lock and runs `body` with it. `body` must not take the same lock.
+    public func withLock<Result, Failure: Error>(
+        _ body: (inout Value) throws(Failure) -> Result
+    ) throws(Failure) -> Result {
+        pthread_mutex_lock(mutex)
+        defer { pthread_mutex_unlock(mutex) }
+        return try body(&value)
+    }
+
+    /// Runs `body` with the lock where nobody has it; nil otherwise.
+    public func withLockIfAvailable<Result, Failure: Error>(
+        _ body: (inout Value) throws(Failure) -> Result
+    ) throws(Failure) -> Result? {
+        guard pthread_mutex_trylock(mutex) == 0 else { return nil }
+        defer { pthread_mutex_unlock(mutex) }
+        return try body(&value)
+    }
+}

@@ -1,0 +1,24 @@
+import COpenSSL
+
+/// A value that one thread at a time may use, by OpenSSL's own lock.
+///
+/// Safety: `value` is touched only with `lock` held.
+final class CryptoLock<Value>: @unchecked Sendable {
+    private let lock: UnsafeMutableRawPointer
+    private var value: Value
+
+    init(_ value: sending Value) {
+        guard let lock = CRYPTO_THREAD_lock_new() else { fatalError("OpenSSL: out of memory") }
+        self.lock = lock
+        self.value = value
+    }
+
+    deinit { CRYPTO_THREAD_lock_free(lock) }
+
+    /// Waits for the lock and runs `body` with it.
+    func withLock<Result>(_ body: (inout Value) -> Result) -> Result {
+        CRYPTO_THREAD_write_lock(lock)
+        defer { CRYPTO_THREAD_unlock(lock) }
+        return body(&value)
+    }
+}
