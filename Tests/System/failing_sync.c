@@ -1,4 +1,5 @@
-/* Preloaded: while the file that FAILING_SYNC names exists, syncs of a write-ahead log fail with EIO. */
+/* Preloaded: while the file that FAILING_SYNC names exists, syncs of files and directories whose path ends as it says
+   fail with EIO. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -8,12 +9,15 @@
 #include <unistd.h>
 
 static int fails(int descriptor) {
+    char link[64], path[4096], end[256];
     const char *flag = getenv("FAILING_SYNC");
-    if (!flag || access(flag, F_OK) != 0) return 0;
-    char link[64], path[4096];
+    FILE *file = flag ? fopen(flag, "re") : NULL;
+    if (!file) return 0;
+    size_t wanted = fread(end, 1, sizeof end, file);
+    fclose(file);
     snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
-    ssize_t length = readlink(link, path, sizeof path - 1);
-    return length > 4 && memcmp(path + length - 4, "-wal", 4) == 0;
+    ssize_t length = readlink(link, path, sizeof path);
+    return length >= (ssize_t)wanted && memcmp(path + length - wanted, end, wanted) == 0;
 }
 
 static int synced(const char *call, int descriptor) {

@@ -150,7 +150,7 @@ def test_what_may_not_be_written(launch, what):
 
 @pytest.fixture
 def failing_sync(tmp_path):
-    """The environment in which syncs of the log fail while the returned file exists."""
+    """The environment in which syncs of paths that end as the returned file says fail while it exists."""
     compiler = shutil.which("cc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("needs a C compiler")
@@ -191,7 +191,7 @@ def test_a_log_that_can_not_be_synced(launch, failing_sync, tmp_path):
         answer.is_problem("upstream-unavailable")
 
     for round in range(3):
-        flag.touch()
+        flag.write_text("-wal")
         # What may be there after a kill: the last that was acknowledged, or what was refused since.
         possible = {name: {body} for name, body in known.items()}
         for size in sizes:
@@ -235,6 +235,38 @@ def test_a_log_that_can_not_be_synced(launch, failing_sync, tmp_path):
         for name, body in known.items():
             assert client.get(name).body == body and client.metadata(name) == before[name]
         assert leftovers(bucket) == []
+    assert server.stop() == 0
+    assert leftovers(bucket) == []
+
+
+@pytest.mark.parametrize("where", ["/photos/blobs", "/photos/blobs/0"])
+def test_a_directory_of_blobs_that_can_not_be_synced(launch, failing_sync, where):
+    environment, flag = failing_sync
+    server = launch(environment=environment)
+    client, bucket = wire_client.Wire(server), server.directory / "photos"
+    flag.write_text(where)
+    for size in (20_000, 300_000):
+        client.put("new", content("new", size)).is_problem("upstream-unavailable")
+        assert client.put("small", b"in the index").status in (200, 201)
+    assert [path for path in (bucket / "blobs").rglob("*") if path.is_file()] == []
+    # Its name is not durable, so no later blob may rely on it.
+    assert (bucket / "blobs" / "0").exists() == (where != "/photos/blobs")
+    client.missing("new")
+    flag.unlink()
+    is_ready(server)
+    for size in (20_000, 300_000):
+        client.stored("new", content("new", size))
+        assert client.get("new").body == content("new", size)
+    server.process.send_signal(signal.SIGKILL)
+    server.process.wait()
+    # What was refused is in the garbage table, since a crash might have brought it back.
+    with contextlib.closing(sqlite3.connect(bucket / "index.sqlite")) as index:
+        [(next_blob,)] = index.execute("SELECT next_blob FROM state")
+        [(blob,)] = index.execute("SELECT blob FROM objects WHERE blob IS NOT NULL")
+        given_up = {blob for blob, in index.execute("SELECT blob FROM garbage")}
+    assert given_up | {blob} == set(range(1, next_blob))
+    server.start()
+    assert client.get("new").body == content("new", 300_000)
     assert server.stop() == 0
     assert leftovers(bucket) == []
 
