@@ -6,6 +6,8 @@ public struct BucketError: Error, Sendable, CustomStringConvertible {
         case preconditionFailed
         /// The store is full.
         case insufficientStorage
+        /// The process or its machine has too little left for it now: descriptors, memory.
+        case overloaded
         /// The store can't be used now.
         case unavailable
         /// The store does not do this.
@@ -18,7 +20,9 @@ public struct BucketError: Error, Sendable, CustomStringConvertible {
     /// For the operator: names the cause, never shown to a client.
     public var cause: String
     /// Whether the same request may succeed later.
-    public var isRetryable: Bool { code == .unavailable || code == .insufficientStorage }
+    public var isRetryable: Bool {
+        [.unavailable, .insufficientStorage, .overloaded].contains(code)
+    }
 
     public init(_ code: Code, _ cause: String = "") {
         self.code = code

@@ -40,13 +40,14 @@ final class DirectoryCommitter: @unchecked Sendable {
 
     private let state: DirectoryState
     private let clock: @Sendable () -> Int64
-    private let queue = Mutex(Queue())
+    private let queue = Lock(Queue())
     /// Batches so far.
     let batches = Atomic<Int>(0)
     /// Whether the last write failed because of the store.
     private let failing = Atomic<Bool>(false)
     private var session: DirectorySession?
-    /// Blobs that no row names and that could not be removed yet.
+    /// Blobs that no row names, and numbers of blobs that did not come into being: the next transaction gives them up,
+    /// so that none is forgotten while its removal is not durable.
     private var doomed: [Int64] = []
     /// Blobs that are removed but still in the garbage table.
     private var unlinked: [Int64] = []
@@ -220,9 +221,10 @@ final class DirectoryCommitter: @unchecked Sendable {
         placement = .failed(error)
     }
 
-    /// Removes a blob that no row names, or remembers it for the next transaction's garbage.
+    /// Removes a blob that no row names and no log can.
     private func forget(_ blob: Int64, _ files: DirectoryFiles) {
-        if !files.removeBlob(blob) { doomed.append(blob) }
+        _ = files.removeBlob(blob)
+        doomed.append(blob)
     }
 
     /// Removes the files of blobs that a transaction has put into the garbage table.
@@ -259,7 +261,7 @@ final class DirectoryCommitter: @unchecked Sendable {
                 // transaction has taken its place, the row it wrote must find its bytes.
                 if case .blob(let blob) = placements[index] { doomed.append(blob) }
                 if error.bucketError.code != .insufficientStorage {
-                    transaction.session.dropWriter()
+                    transaction.session.drop(transaction.writer)
                 }
                 results.append(.failure(error.bucketError))
             }
@@ -296,10 +298,12 @@ final class DirectoryCommitter: @unchecked Sendable {
 
     /// The removed blobs, once their removal is durable: their rows may go then.
     private func takeUnlinked(_ transaction: DirectoryTransaction) -> [Int64] {
-        for shard in Set(unlinked.map { $0 / DirectoryFiles.idsPerShard }) {
-            do throws(BucketError) { try transaction.session.files.syncShard(shard) } catch {
-                return []
-            }
+        let shards = Set(unlinked.map { $0 / DirectoryFiles.idsPerShard })
+        let current = transaction.writer.nextBlob / DirectoryFiles.idsPerShard
+        do throws(BucketError) {
+            try transaction.session.files.syncRemovals(in: shards, current: current)
+        } catch {
+            return []
         }
         defer { unlinked = [] }
         return unlinked

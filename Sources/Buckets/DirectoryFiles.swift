@@ -237,15 +237,28 @@ final class DirectoryFiles: Sendable {
 
     /// Runs a call on a blob's path, and once more after making its shard where that is missing.
     private func inShard(of id: Int64, _ call: () -> Int32) throws(BucketError) -> Int32 {
-        let shard = id / DirectoryFiles.idsPerShard
-        let first = call()
-        if first >= 0 { return first }
-        if errno == ENOENT && mkdirat(blobs, String(shard), 0o700) == 0 {
-            if fsync(blobs) != 0 { throw BucketError("fsync", path + "/blobs") }
-            let second = call()
-            if second >= 0 { return second }
+        var result = call()
+        if result < 0 && errno == ENOENT {
+            try makeShard(id / DirectoryFiles.idsPerShard)
+            result = call()
         }
-        throw BucketError("create", "\(path)/blobs/\(shard)/\(id)")
+        if result >= 0 { return result }
+        let code = errno
+        throw BucketError("create", "\(path)/blobs/\(id / DirectoryFiles.idsPerShard)/\(id)", code)
+    }
+
+    private func makeShard(_ shard: Int64) throws(BucketError) {
+        let name = String(shard)
+        if mkdirat(blobs, name, 0o700) != 0 {
+            let code = errno
+            if code == EEXIST { return }
+            throw BucketError("mkdir", "\(path)/blobs/\(shard)", code)
+        }
+        if fsync(blobs) == 0 { return }
+        let code = errno
+        // If it stayed, the next blob would find it there, and count on a name that a crash may take.
+        unlinkat(blobs, name, AT_REMOVEDIR)
+        throw BucketError("fsync", path + "/blobs", code)
     }
 
     /// Makes the names in one shard durable.
@@ -254,6 +267,20 @@ final class DirectoryFiles: Sendable {
             blobs, String(shard), "\(path)/blobs/\(shard)")
         defer { Glibc.close(descriptor) }
         if fsync(descriptor) != 0 { throw BucketError("fsync", "\(path)/blobs/\(shard)") }
+    }
+
+    /// Makes it durable that blobs were removed from these shards, and removes shards that have none left. The caller
+    /// is the one that makes blobs, so that none comes into being meanwhile.
+    /// - Parameter current: The shard of the next blob, which stays.
+    func syncRemovals(in shards: Set<Int64>, current: Int64) throws(BucketError) {
+        var isShardGone = false
+        for shard in shards {
+            let isGone =
+                shard != current
+                && (unlinkat(blobs, String(shard), AT_REMOVEDIR) == 0 || errno == ENOENT)
+            if isGone { isShardGone = true } else { try syncShard(shard) }
+        }
+        if isShardGone && fsync(blobs) != 0 { throw BucketError("fsync", path + "/blobs") }
     }
 
     /// Removes a blob's file.
@@ -308,16 +335,25 @@ final class DirectoryFiles: Sendable {
             for name in DirectoryFiles.entries(descriptor) where (Int64(name) ?? -1) >= next {
                 unlinkat(blobs, shard + "/" + name, 0)
             }
+            // Their numbers are given out again, so it does not matter when a crash brings one back.
+            if number > first { unlinkat(blobs, shard, AT_REMOVEDIR) }
         }
     }
 }
 
 extension BucketError {
-    /// A system call's failure: whether the store is full, or can't be used.
+    /// A system call's failure.
     init(_ call: String, _ path: String, _ code: Int32 = errno) {
-        let full = code == ENOSPC || code == EDQUOT
         self.init(
-            full ? .insufficientStorage : .unavailable,
-            "\(call) \(path): \(String(cString: strerror(code)))")
+            BucketError.code(of: code), "\(call) \(path): \(String(cString: strerror(code)))")
+    }
+
+    /// What an `errno` means for the one who asks.
+    static func code(of code: Int32) -> Code {
+        switch code {
+        case ENOSPC, EDQUOT: .insufficientStorage
+        case EMFILE, ENFILE, ENOMEM: .overloaded
+        default: .unavailable
+        }
     }
 }

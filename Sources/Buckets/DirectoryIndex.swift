@@ -1,3 +1,4 @@
+import EventLoop
 import Glibc
 import Synchronization
 
@@ -18,13 +19,8 @@ struct IndexCache {
     private static let maximumPairs = 512
     private var entries: [IndexEntry?] = []
 
-    /// The place of a name. By its bytes: as Swift compares strings, "ä" and "a" with a diaeresis are the same.
-    static func slot(_ name: String) -> Int {
-        var hasher = Hasher()
-        var name = name
-        name.withUTF8 { hasher.combine(bytes: UnsafeRawBufferPointer($0)) }
-        return hasher.finalize() & (places - 1)
-    }
+    /// The place of a name.
+    static func slot(_ name: String) -> Int { BytewiseString(name).hashValue & (places - 1) }
 
     func entry(_ name: String, _ slot: Int) -> IndexEntry? {
         guard !entries.isEmpty, let entry = entries[slot],
@@ -133,7 +129,7 @@ final class DirectoryIndex: Sendable {
 ///
 /// Safety: everything but `lock` is touched only while `lock` is held.
 final class IndexReader: @unchecked Sendable {
-    let lock = Mutex<Void>(())
+    let lock = Lock<Void>(())
     let connection: SQLiteConnection
     private let begin: SQLiteStatement
     private let end: SQLiteStatement

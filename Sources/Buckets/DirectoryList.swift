@@ -77,18 +77,26 @@ struct ListWalk {
         if delimited, let slash = name[prefix.count...].firstIndex(of: ListWalk.slash) {
             let folded = name[...slash]
             let next = ListWalk.successor(folded)
-            if ListWalk.emptySegment(folded) != nil { return Found(skipTo: next) }
-            return Found(
-                isVisible: true, isPrefix: true, name: String(decoding: folded, as: UTF8.self),
-                skipTo: next)
+            guard ListWalk.emptySegment(folded) == nil, let text = ListWalk.text(folded) else {
+                return Found(skipTo: next)
+            }
+            return Found(isVisible: true, isPrefix: true, name: text, skipTo: next)
         }
         if let hidden = ListWalk.emptySegment(name[...]) {
             // All names that begin so are hidden; where the prefix itself does, the whole list is.
             if hidden < prefix.count { return Found(isEnd: true) }
             return Found(skipTo: ListWalk.successor(name[...hidden]))
         }
-        if name.last == ListWalk.slash { return Found() }
-        return Found(isVisible: true, name: String(decoding: name, as: UTF8.self))
+        guard name.last != ListWalk.slash, let text = ListWalk.text(name[...]) else {
+            return Found()
+        }
+        return Found(isVisible: true, name: text)
+    }
+
+    /// nil where the bytes are not UTF-8: such a name came by other means, and can neither be asked for nor say where a
+    /// page ended.
+    private static func text(_ name: Slice<UnsafeRawBufferPointer>) -> String? {
+        String(validating: UnsafeRawBufferPointer(rebasing: name), as: UTF8.self)
     }
 
     /// The least name after all that begin with `folded`, which ends in `/`: the next byte is `0`.

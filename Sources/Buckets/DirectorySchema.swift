@@ -99,11 +99,11 @@ enum IndexSchema {
 
 /// Custom metadata in one column: keys in order, each string after its length (32 bits, little-endian).
 enum CustomMetadata {
-    static func encode(_ pairs: [String: String]) -> [UInt8]? {
+    static func encode(_ pairs: [BytewiseString: String]) -> [UInt8]? {
         if pairs.isEmpty { return nil }
         var bytes: [UInt8] = []
         for (key, value) in pairs.sorted(by: { $0.key < $1.key }) {
-            for text in [key, value] {
+            for text in [key.text, value] {
                 let count = UInt32(text.utf8.count)
                 for shift in stride(from: UInt32(0), to: 32, by: 8) {
                     bytes.append(UInt8(truncatingIfNeeded: count >> shift))
@@ -114,7 +114,7 @@ enum CustomMetadata {
         return bytes
     }
 
-    static func decode(_ bytes: UnsafeRawBufferPointer) -> [String: String] {
+    static func decode(_ bytes: UnsafeRawBufferPointer) -> [BytewiseString: String] {
         var offset = 0
         func next() -> String? {
             guard offset + 4 <= bytes.count else { return nil }
@@ -125,8 +125,8 @@ enum CustomMetadata {
             defer { offset += count }
             return String(decoding: bytes[offset..<offset + count], as: UTF8.self)
         }
-        var pairs: [String: String] = [:]
-        while let key = next(), let value = next() { pairs[key] = value }
+        var pairs: [BytewiseString: String] = [:]
+        while let key = next(), let value = next() { pairs[BytewiseString(key)] = value }
         return pairs
     }
 }

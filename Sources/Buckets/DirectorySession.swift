@@ -21,27 +21,35 @@ final class DirectorySession: @unchecked Sendable {
         let writer = try IndexWriter(indexPath)
         files.removeLeftovers(from: writer.nextBlob)
         do throws(SQLiteError) {
-            let garbage = try writer.garbage()
-            if !garbage.isEmpty {
-                try writer.beginTransaction()
-                for blob in garbage where files.removeBlob(blob) { try writer.removeGarbage(blob) }
-                try writer.commit()
-            }
+            try DirectorySession.collectGarbage(files, writer)
             index = try DirectoryIndex(indexPath, readers: readers)
         } catch { throw error.bucketError }
         identity = try files.identity()
         self.writer = writer
     }
 
+    /// Removes blobs that an earlier process gave up, and their rows once that is durable.
+    private static func collectGarbage(_ files: DirectoryFiles, _ writer: IndexWriter)
+        throws(SQLiteError)
+    {
+        let removed = try writer.garbage().filter { files.removeBlob($0) }
+        let shards = Set(removed.map { $0 / DirectoryFiles.idsPerShard })
+        let current = writer.nextBlob / DirectoryFiles.idsPerShard
+        guard !removed.isEmpty, (try? files.syncRemovals(in: shards, current: current)) != nil
+        else { return }
+        try writer.beginTransaction()
+        for blob in removed { try writer.removeGarbage(blob) }
+        try writer.commit()
+    }
+
     /// The highest numbers that writers of this session have given out, saved or not.
     private var givenOut: (blob: Int64, generation: Int64) = (0, 0)
 
-    /// Gives up the writer after a failure that its connection may not have survived.
-    func dropWriter() {
-        if let writer {
-            givenOut.blob = max(givenOut.blob, writer.nextBlob)
-            givenOut.generation = max(givenOut.generation, writer.lastGeneration)
-        }
+    /// Gives up the writer after a failure that its connection may not have survived. The batch that holds it may try
+    /// its other changes with it, and come here again.
+    func drop(_ failed: IndexWriter) {
+        givenOut.blob = max(givenOut.blob, failed.nextBlob)
+        givenOut.generation = max(givenOut.generation, failed.lastGeneration)
         writer = nil
     }
 
@@ -78,14 +86,14 @@ final class DirectoryState: Sendable {
 
     private let path: String
     private let readers: Int
-    private let state: Mutex<State>
-    private let reopening = Mutex<Void>(())
+    private let state: Lock<State>
+    private let reopening = Lock<Void>(())
     private let checked = Atomic<UInt64>(EventLoop.monotonicNow())
 
     init(_ path: String, readers: Int) throws(BucketError) {
         self.path = path
         self.readers = readers
-        state = Mutex(.open(try DirectorySession(path, create: true, readers: readers)))
+        state = Lock(.open(try DirectorySession(path, create: true, readers: readers)))
     }
 
     /// The session for a lookup; nil where it must be opened again, which blocks: ``reopen()``.

@@ -128,7 +128,7 @@ public struct ListQuery: Sendable, Equatable {
     }
 }
 
-/// One page of a list. Names with `//` or a trailing `/` are left out.
+/// One page of a list. Names with `//` or a trailing `/`, and what is not UTF-8, are left out.
 public struct ListPage: Sendable, Equatable {
     /// Folded names, each ending in `/`, in byte order.
     public var prefixes: [String] = []

@@ -6,12 +6,12 @@ public struct ObjectAttributes: Sendable, Equatable {
     public var contentEncoding: String?
     public var contentLanguage: String?
     /// At most 8 KiB, keys and values together.
-    public var customMetadata: [String: String]
+    public var customMetadata: [BytewiseString: String]
 
     public init(
         contentType: String? = nil, cacheControl: String? = nil, contentDisposition: String? = nil,
         contentEncoding: String? = nil, contentLanguage: String? = nil,
-        customMetadata: [String: String] = [:]
+        customMetadata: [BytewiseString: String] = [:]
     ) {
         self.contentType = contentType
         self.cacheControl = cacheControl
@@ -39,7 +39,7 @@ public struct AttributePatch: Sendable, Equatable {
     /// `"customMetadata": null`: every pair is removed before ``customMetadata`` applies.
     public var clearCustomMetadata = false
     /// nil removes the pair.
-    public var customMetadata: [String: String?] = [:]
+    public var customMetadata: [BytewiseString: String?] = [:]
 
     public init() {}
 

@@ -25,10 +25,10 @@ struct SQLiteError: Error {
         let cause = "\(path): \(message) (SQLite code \(code), errno \(systemCode))"
         switch code & 0xff {
         case SQLITE_FULL: return BucketError(.insufficientStorage, cause)
-        case SQLITE_IOERR where systemCode == ENOSPC || systemCode == EDQUOT:
-            return BucketError(.insufficientStorage, cause)
-        case SQLITE_IOERR, SQLITE_READONLY, SQLITE_CANTOPEN, SQLITE_BUSY, SQLITE_PERM,
-            SQLITE_PROTOCOL, SQLITE_NOMEM:
+        case SQLITE_NOMEM: return BucketError(.overloaded, cause)
+        case SQLITE_IOERR, SQLITE_CANTOPEN:
+            return BucketError(BucketError.code(of: systemCode), cause)
+        case SQLITE_READONLY, SQLITE_BUSY, SQLITE_PERM, SQLITE_PROTOCOL:
             return BucketError(.unavailable, cause)
         default: return BucketError(.internal, cause)
         }

@@ -2,7 +2,8 @@ import HTTPServer
 
 /// One line per request, successes, denials, errors and broken connections alike.
 ///
-/// JSON has one object a line with the keys `time`, `level` (`info`, `warning` for 4xx, `error` for 5xx), `request`,
+/// JSON has one object a line with the keys `time`, `level` (`info`, `warning` for 4xx, `error` for 5xx
+/// and for an answer that broke off by our fault after its status had been sent), `request`,
 /// `peer`, `method`, `path`, `operation`, `bucket`, `status`, `duration_ms`, `bytes_in`, `bytes_out`, `protocol`,
 /// `tls`, `code`, `cause`; those that do not apply are absent. Text has the same in columns.
 public struct AccessLog: RequestObserver {
@@ -23,9 +24,9 @@ public struct AccessLog: RequestObserver {
     static func writeJSON(_ record: RequestRecord, _ line: inout LogLine) {
         line.raw("{\"time\":\"")
         line.now()
-        switch record.status {
-        case 500...: line.raw("\",\"level\":\"error\",\"request\":")
-        case 400...: line.raw("\",\"level\":\"warning\",\"request\":")
+        switch record.statusClass {
+        case 5: line.raw("\",\"level\":\"error\",\"request\":")
+        case 4: line.raw("\",\"level\":\"warning\",\"request\":")
         default: line.raw("\",\"level\":\"info\",\"request\":")
         }
         line.quoted(record.requestId)
@@ -69,7 +70,7 @@ public struct AccessLog: RequestObserver {
     static func writeText(_ record: RequestRecord, _ colour: Bool, _ line: inout LogLine) {
         line.now()
         line.byte(UInt8(ascii: " "))
-        if colour { line.raw(AccessLog.colour(record.status)) }
+        if colour { line.raw(AccessLog.colour(record.statusClass)) }
         line.number(UInt64(max(0, record.status)), width: 3)
         if colour { line.raw("\u{1b}[0m") }
         line.byte(UInt8(ascii: " "))
@@ -111,11 +112,11 @@ public struct AccessLog: RequestObserver {
         }
     }
 
-    private static func colour(_ status: Int) -> StaticString {
-        switch status {
-        case 500...: "\u{1b}[31m"
-        case 400...: "\u{1b}[33m"
-        case 300...: "\u{1b}[36m"
+    private static func colour(_ statusClass: Int) -> StaticString {
+        switch statusClass {
+        case 5: "\u{1b}[31m"
+        case 4: "\u{1b}[33m"
+        case 3: "\u{1b}[36m"
         default: "\u{1b}[32m"
         }
     }

@@ -122,15 +122,17 @@ final class Call {
     func finished(_ answer: Answer, _ outcome: ResponseOutcome) -> RequestRecord {
         record.status = answer.head.status
         record.bytesOut = outcome.bodyBytes
-        if !outcome.isComplete {
-            if exchange.isClientGone {
-                record.status = 499
-                record.errorCode = nil
-                record.cause = "the client went away"
-            } else {
-                record.errorCode = record.errorCode ?? Problem.Code.upstreamUnavailable.rawValue
-                record.cause = record.cause ?? "the store's bytes broke off"
-            }
+        switch outcome.end {
+        case .complete: break
+        case .peerGone:
+            record.status = 499
+            record.errorCode = nil
+            record.cause = "the client went away"
+        case .sourceFailed(let error):
+            let problem = Problem(error as? BucketError ?? BucketError(.unavailable, "\(error)"))
+            record.isBroken = true
+            record.errorCode = problem.code.rawValue
+            record.cause = "the store's bytes broke off: \(problem.cause ?? problem.detail)"
         }
         let end = EventLoop.monotonicNow()
         record.durationNanoseconds = end > exchange.started ? end - exchange.started : 0

@@ -13,13 +13,13 @@ final class HeaderCache: Sendable {
     /// Entries at most; each has about 1 KiB, and with much custom metadata up to 20 KiB.
     private static let capacity = 512
 
-    private let entries = Lock<[String: Entry]>([:])
+    private let entries = Lock<[BytewiseString: Entry]>([:])
 
     /// The fields of a `GET` and `HEAD` of `object`, but for the length.
     func fields(of object: ObjectMetadata) -> HeaderFields {
+        let name = BytewiseString(object.name)
         let known = entries.withLock { entries -> HeaderFields? in
-            // Names that are only canonically equivalent share an entry in turn; the generation tells them apart.
-            guard let entry = entries[object.name], entry.generation == object.generation,
+            guard let entry = entries[name], entry.generation == object.generation,
                 entry.metageneration == object.metageneration
             else { return nil }
             return entry.fields
@@ -31,7 +31,7 @@ final class HeaderCache: Sendable {
             generation: object.generation, metageneration: object.metageneration, fields: fields)
         entries.withLock { entries in
             if entries.count >= HeaderCache.capacity { entries.removeAll(keepingCapacity: true) }
-            entries[object.name] = entry
+            entries[name] = entry
         }
         return fields
     }

@@ -1,3 +1,5 @@
+import Buckets
+
 /// A JSON value as it stands in a text. Numbers keep no value: no property of an object is one.
 indirect enum JSONValue: Equatable, Sendable {
     case null, boolean, number
@@ -79,14 +81,13 @@ struct JSONReader {
     private mutating func object(_ depth: Int) throws(Malformed) -> JSONValue {
         place += 1
         var members: [JSONMember] = []
-        var keys: Set<String> = []
+        var keys: Set<BytewiseString> = []
         skipWhiteSpace()
         if skip("}") { return .object(members) }
         repeat {
             skipWhiteSpace()
             let key = try string()
-            // Also keys that only differ in their canonical form: a dictionary would keep one of them.
-            guard keys.insert(key).inserted else {
+            guard keys.insert(BytewiseString(key)).inserted else {
                 throw fail("'\(key.prefix(64))' is given twice")
             }
             skipWhiteSpace()

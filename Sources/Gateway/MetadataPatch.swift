@@ -57,14 +57,15 @@ extension AttributePatch {
             throw Problem(.invalidArgument, "customMetadata is an object of strings, or null.")
         }
         for pair in pairs {
+            let key = BytewiseString(pair.key)
             switch pair.value {
-            case .null: customMetadata[pair.key] = .some(nil)
+            case .null: customMetadata[key] = .some(nil)
             case .string(let value):
                 try ObjectAttributes.checkPair(pair.key, value)
-                customMetadata[pair.key] = value
+                customMetadata[key] = value
             default:
-                let key = "customMetadata.\(pair.key.prefix(64))"
-                throw Problem(.invalidArgument, "\(key) is a string, or null to remove it.")
+                let name = "customMetadata.\(pair.key.prefix(64))"
+                throw Problem(.invalidArgument, "\(name) is a string, or null to remove it.")
             }
         }
         let new = customMetadata.compactMapValues { $0 }

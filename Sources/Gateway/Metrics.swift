@@ -48,7 +48,7 @@ public struct RequestMetrics: Sendable {
     /// Counts one request.
     func count(_ record: RequestRecord) {
         let handle = handles[record.operation?.index ?? handles.count - 1]
-        handle.requests[min(max(record.status / 100, 1), 5) - 1].increment()
+        handle.requests[record.statusClass - 1].increment()
         handle.duration.recordNanoseconds(Int64(clamping: record.durationNanoseconds))
         if record.bytesIn > 0 { handle.bytesIn.increment(by: Int64(clamping: record.bytesIn)) }
         if record.bytesOut > 0 { handle.bytesOut.increment(by: Int64(clamping: record.bytesOut)) }

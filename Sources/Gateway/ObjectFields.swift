@@ -4,6 +4,10 @@ import HTTPServer
 extension ObjectAttributes {
     /// The most bytes of custom metadata, keys and values together.
     static let maximumCustomBytes = 8 * 1024
+    /// The most pairs of custom metadata that are sent as header fields.
+    static let maximumShownPairs = 64
+    /// The most bytes of those fields together, names and values.
+    static let maximumShownBytes = 16 * 1024
     /// The most bytes of each of the five other properties.
     static let maximumFieldBytes = 2 * 1024
 
@@ -55,7 +59,7 @@ extension ObjectAttributes {
             throw Problem(.invalidArgument, "\(field) has a control character.")
         }
         try ObjectAttributes.checkPair(key, text)
-        guard customMetadata.updateValue(text, forKey: key) == nil else {
+        guard customMetadata.updateValue(text, forKey: BytewiseString(key)) == nil else {
             throw Problem(.invalidArgument, "\(field) is given twice.")
         }
     }
@@ -91,7 +95,7 @@ extension ObjectAttributes {
     }
 
     /// Checks the sum of custom metadata.
-    static func checkSize(_ pairs: [String: String]) throws(Problem) {
+    static func checkSize(_ pairs: [BytewiseString: String]) throws(Problem) {
         let sum = pairs.reduce(0) { $0 + $1.key.utf8.count + $1.value.utf8.count }
         if sum > maximumCustomBytes {
             throw Problem(
@@ -102,9 +106,17 @@ extension ObjectAttributes {
     }
 
     /// Adds the custom pairs that a field can carry exactly: a token as key, visible ASCII without spaces at the ends
-    /// as value. Where keys differ only in the case of their letters, none of them.
+    /// as value. Where keys differ only in the case of their letters, none of them; and no pair at all where there are
+    /// more than ``maximumShownPairs`` or ``maximumShownBytes``, which a client might not take as a header.
     fileprivate func appendPairs(to fields: inout HeaderFields) {
-        if customMetadata.isEmpty { return }
+        if customMetadata.isEmpty || customMetadata.count > ObjectAttributes.maximumShownPairs {
+            return
+        }
+        let prefix = "x-object-meta-"
+        let sum = customMetadata.reduce(0) {
+            $0 + prefix.utf8.count + $1.key.utf8.count + $1.value.utf8.count
+        }
+        if sum > ObjectAttributes.maximumShownBytes { return }
         var seen: [String: Int] = [:]
         var keys: [(name: String, value: String)] = []
         for (key, value) in customMetadata where key.utf8.allSatisfy(ASCII.isToken) {
@@ -116,7 +128,7 @@ extension ObjectAttributes {
             if isExact { keys.append((name, value)) }
         }
         for (name, value) in keys.sorted(by: { $0.name < $1.name }) where seen[name] == 1 {
-            fields.append(name: "x-object-meta-" + name, value)
+            fields.append(name: prefix + name, value)
         }
     }
 }
@@ -204,7 +216,7 @@ extension ObjectMetadata {
             json.key("customMetadata")
             json.beginObject()
             for (key, value) in attributes.customMetadata.sorted(by: { $0.key < $1.key }) {
-                json.member(key: key, value)
+                json.member(key: key.text, value)
             }
             json.endObject()
         }

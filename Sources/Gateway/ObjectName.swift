@@ -1,3 +1,5 @@
+import Buckets
+
 /// An object's name within the reference limits: what every rule, log and store is given.
 ///
 /// 1–1024 bytes of UTF-8 without NUL, CR and LF; segments between slashes are neither empty nor `.` nor `..`; it does
@@ -52,6 +54,13 @@ public struct ObjectName: Sendable, Hashable, CustomStringConvertible {
     }
 
     public var description: String { value }
+
+    /// By their bytes: names that only look the same are different objects.
+    public static func == (left: ObjectName, right: ObjectName) -> Bool {
+        BytewiseString(left.value) == BytewiseString(right.value)
+    }
+
+    public func hash(into hasher: inout Hasher) { BytewiseString(value).hash(into: &hasher) }
 
     /// The first limit that a name's bytes break, but for their being UTF-8.
     private static func broken(_ bytes: Span<UInt8>) -> NameError? {

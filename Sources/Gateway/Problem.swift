@@ -116,6 +116,11 @@ public struct Problem: Error, Sendable {
         case .preconditionFailed:
             (code, detail) = (.preconditionFailed, "The object is not as the request wants it.")
         case .insufficientStorage: (code, detail) = (.insufficientStorage, "Nothing was stored.")
+        case .overloaded:
+            self.init(
+                .overloaded, "The gateway has too few descriptors or too little memory now.",
+                cause: error.cause, field: ("retry-after", "1"))
+            return
         case .unavailable:
             (code, detail) = (.upstreamUnavailable, "Try again later.")
         case .unsupported:

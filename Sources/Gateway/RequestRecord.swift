@@ -33,6 +33,11 @@ public struct RequestRecord: Sendable {
     public var errorCode: String?
     /// Why it failed, for the operator alone; nil for a success.
     public var cause: String?
+    /// Whether the answer broke off by our fault after its ``status`` had been sent.
+    public var isBroken = false
+
+    /// 1 to 5: whose success or fault it is. A broken answer is ours, whatever its head said.
+    public var statusClass: Int { isBroken ? 5 : min(max(status / 100, 1), 5) }
 
     public init(
         requestId: String, operation: Operation.Kind? = nil, bucket: String? = nil,

@@ -37,10 +37,19 @@ public enum ResponseBody {
 
 /// How sending an answer ended.
 public struct ResponseOutcome: Sendable {
+    /// Why nothing more is sent.
+    public enum End: Sendable {
+        /// The whole answer was given to the kernel.
+        case complete
+        /// The client went away, or took too little for too long.
+        case peerGone
+        /// The body's source failed or ended early: the client sees a broken body, and it is not its fault.
+        case sourceFailed(any Error)
+    }
     /// Bytes of the body that were given to the connection.
     public var bodyBytes: UInt64
-    /// Whether the whole answer was given to the kernel; otherwise the client went away or the source failed.
-    public var isComplete: Bool
+    /// Why nothing more was sent.
+    public var end: End
 }
 
 /// Why a request's body did not arrive.

@@ -152,7 +152,10 @@ final class HTTP2Connection: Engine {
             closed.removeAll(keepingCapacity: true)
         }
         if !unsendable.isEmpty {
-            for id in unsendable { reset(id, NGHTTP2_INTERNAL_ERROR) }
+            for id in unsendable {
+                streams[id]?.fail(HeadTooLarge())
+                reset(id, NGHTTP2_INTERNAL_ERROR)
+            }
             unsendable = []
         }
         if let code = sentGoaway { ended(by: code) }
@@ -473,4 +476,9 @@ final class HTTP2Connection: Engine {
             reset(stream.id, NGHTTP2_CANCEL)
         }
     }
+}
+
+/// nghttp2 sends no header block of more than 64 KiB.
+struct HeadTooLarge: Error, CustomStringConvertible {
+    var description: String { "the header block is larger than HTTP/2 can send here" }
 }

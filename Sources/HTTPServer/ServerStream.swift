@@ -1,4 +1,5 @@
 import EventLoop
+import Glibc
 
 /// What a stream asks of the connection that carries it.
 protocol StreamOwner: AnyObject {
@@ -48,6 +49,8 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     private unowned let context: LoopContext
     private var source: (any ByteSource)?
     private var sent: UInt64 = 0
+    /// Why the source gave no more.
+    private var sourceFailure: (any Error)?
     private var completion: ((ResponseOutcome) -> Void)?
     private var task: Task<Void, Never>?
     /// Whether the client waits for a 100 before it sends the body.
@@ -155,9 +158,15 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         guard remaining > 0 else { return .end }
         guard let source else { throw SourceEndedEarly() }
         let room = Int(min(remaining, UInt64(buffer.byteCount)))
-        let result = try buffer.withUnsafeMutableBytes { raw in
-            var part = UnsafeMutableRawBufferPointer(rebasing: raw[..<room]).mutableBytes
-            return try source.read(into: &part)
+        let result: SourceRead
+        do {
+            result = try buffer.withUnsafeMutableBytes { raw in
+                var part = UnsafeMutableRawBufferPointer(rebasing: raw[..<room]).mutableBytes
+                return try source.read(into: &part)
+            }
+        } catch {
+            sourceFailure = error
+            throw error
         }
         switch result {
         case .bytes(let count):
@@ -168,7 +177,9 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         case .wait:
             waitForSource(source)
             return .wait
-        case .end: throw SourceEndedEarly()
+        case .end:
+            sourceFailure = SourceEndedEarly()
+            throw SourceEndedEarly()
         }
     }
 
@@ -194,7 +205,13 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     func transfer(to socket: Int32) throws -> DirectTransfer {
         guard isDirect, remaining > 0, !isWaitingForSource, let source = source as? any DirectSource
         else { return .unsupported }
-        let result = try source.transfer(to: socket, count: Int(clamping: remaining))
+        let result: DirectTransfer
+        do {
+            result = try source.transfer(to: socket, count: Int(clamping: remaining))
+        } catch {
+            if !isOfSocket(error) { sourceFailure = error }
+            throw error
+        }
         switch result {
         case .bytes(let count):
             remaining -= UInt64(count)
@@ -215,7 +232,15 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         isWaitingForSource = false
         guard let done = completion else { return }
         completion = nil
-        done(ResponseOutcome(bodyBytes: sent, isComplete: complete))
+        let end: ResponseOutcome.End =
+            complete ? .complete : sourceFailure.map { .sourceFailed($0) } ?? .peerGone
+        done(ResponseOutcome(bodyBytes: sent, end: end))
+    }
+
+    /// The response can't be sent, and not for the client's fault.
+    func fail(_ error: any Error) {
+        sourceFailure = error
+        finish(complete: false)
     }
 
     /// The client is gone, or the connection is: everything that waits for it ends now.
@@ -229,7 +254,16 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
 }
 
 /// A source gave fewer bytes than its response declared.
-struct SourceEndedEarly: Error {}
+struct SourceEndedEarly: Error, CustomStringConvertible {
+    var description: String { "it ended early" }
+}
+
+/// Whether a direct transfer failed at the peer's end: the socket reports these of itself, a file never.
+private func isOfSocket(_ error: any Error) -> Bool {
+    guard let code = (error as? SystemError)?.code else { return false }
+    return [EPIPE, ECONNRESET, ECONNABORTED, ETIMEDOUT, ENOTCONN, EHOSTUNREACH, ENETUNREACH]
+        .contains(code)
+}
 
 /// Gives the bytes of an array.
 private final class BytesSource: ByteSource {

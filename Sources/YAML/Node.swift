@@ -34,15 +34,20 @@ public indirect enum Node: Sendable {
             self.mark = mark
         }
     }
+    /// A text, a number, or nothing.
     case scalar(Scalar)
+    /// A list.
     case sequence([Node], Mark)
     /// In the order of the text. No two keys are the same text.
     case mapping([(key: Node, value: Node)], Mark)
 
+    /// What it is as a scalar, if it is one.
     public var scalar: Scalar? { if case .scalar(let scalar) = self { scalar } else { nil } }
 
+    /// Its elements, if it is a sequence.
     public var sequence: [Node]? { if case .sequence(let nodes, _) = self { nodes } else { nil } }
 
+    /// Its pairs, if it is a mapping.
     public var mapping: [(key: Node, value: Node)]? {
         if case .mapping(let pairs, _) = self { pairs } else { nil }
     }

@@ -51,7 +51,7 @@ extension BucketConformance {
                 for index in 0..<20 {
                     group.addTask(executorPreference: EventLoop.current) {
                         var patch = AttributePatch()
-                        patch.customMetadata = ["key\(index)": "value"]
+                        patch.customMetadata = [BytewiseString("key\(index)"): "value"]
                         _ = try await driver.patch("n", patch, Preconditions())
                     }
                 }
@@ -212,6 +212,7 @@ extension BucketConformance {
             contentLanguage: "en",
             customMetadata: [
                 "key": "value", "Key": "other case", "": "", "empty": "", "ключ": "värde 🌲",
+                "\u{e9}": "one code point", "e\u{301}": "two",
                 "line": "a\r\nb\u{0}c", "long": String(repeating: "x", count: 7000),
             ])
         let put = try await driver.put("attributes", [1], all).metadata

@@ -22,7 +22,7 @@ extension BucketConformance {
         Case("of many create-only uploads at once exactly one wins", if: \.atomicPreconditions) {
             driver in
             for size in [500, 100_000] {
-                let winners = Mutex(0)
+                let winners = Lock(0)
                 try await race(20) { index in
                     let upload = try await driver.filledUpload(
                         "race/\(size)", pattern(size, seed: UInt64(index)))

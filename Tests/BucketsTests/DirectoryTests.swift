@@ -181,6 +181,98 @@ struct DirectoryTests {
         try expectNoLeftovers(path)
     }
 
+    /// Has the next blob of a closed bucket be number `next`.
+    private func skipBlobs(to next: Int64) throws {
+        try SQLiteConnection(path + "/index.sqlite", cacheKiB: 512)
+            .execute("UPDATE state SET next_blob = \(next)")
+    }
+
+    @Test("A shard goes with its last blob: while the bucket is served, and at its start")
+    func emptyShards() async throws {
+        try await withBucket { _ in }
+        try skipBlobs(to: DirectoryFiles.idsPerShard - 1)
+        try await withBucket { [path] bucket in
+            try await bucket.put("first", pattern(5000, seed: 1))
+            try await bucket.put("second", pattern(5000, seed: 1))
+            #expect(entries(path + "/blobs") == ["0", "1"])
+            for round in 0..<DirectoryCommitter.garbageBatch + 5 {
+                try await bucket.put("first", pattern(5000, seed: UInt64(round)))
+            }
+            #expect(entries(path + "/blobs") == ["1"])
+            try await bucket.put("last", pattern(5000, seed: 1))
+        }
+        try skipBlobs(to: 2 * DirectoryFiles.idsPerShard)
+        try await withBucket { bucket in
+            for name in ["first", "second", "last"] {
+                try await bucket.put(name, pattern(5000, seed: 2))
+            }
+        }
+        try await withBucket { [path] bucket in
+            #expect(entries(path + "/blobs") == ["2"])
+            for name in ["first", "second", "last"] {
+                let bytes = try await bucket.get(name)
+                #expect(bytes == pattern(5000, seed: 2))
+                try await bucket.delete(name, Preconditions())
+            }
+            try await bucket.put("again", pattern(5000, seed: 3))
+        }
+        try expectNoLeftovers(path)
+    }
+
+    @Test("A blob that can't be placed says why")
+    func placingFails() async throws {
+        try await withBucket { bucket in _ = try await bucket.put("n", pattern(9000, seed: 1)) }
+        let files = try DirectoryFiles(path, create: false)
+        do throws(BucketError) {
+            try files.placeBlob(9, staged: 1)
+            Issue.record("placed")
+        } catch {
+            #expect(error.cause.contains("blobs/0/9: No such file or directory"), "\(error)")
+        }
+    }
+
+    @Test("What the process or its machine lacks is no fault of the store")
+    func exhausted() {
+        #expect(BucketError("open", "/x", EMFILE).code == .overloaded)
+        #expect(BucketError("open", "/x", ENOMEM).code == .overloaded)
+        #expect(BucketError("open", "/x", EDQUOT).code == .insufficientStorage)
+        #expect(BucketError("open", "/x", EIO).code == .unavailable)
+    }
+
+    @Test("Names that are not UTF-8 are left out of lists, which end")
+    func namesThatAreNoText() async throws {
+        try await withBucket { bucket in
+            for name in ["a", "b/x", "m/y", "z"] { try await bucket.put(name, [1]) }
+        }
+        let index = try SQLiteConnection(path + "/index.sqlite", cacheKiB: 512)
+        for name in ["80", "61ff", "622fff", "6dff2f31", "6dff2f32", "ff", "ffff2f31", "edA080"] {
+            try index.execute(
+                """
+                INSERT INTO objects(\(IndexSchema.columns), name) SELECT generation, 1, size, 0, 0,
+                md5, 0, blob, NULL, NULL, NULL, NULL, NULL, NULL, CAST(x'\(name)' AS TEXT)
+                FROM objects WHERE name = 'a'
+                """)
+        }
+        try await withBucket { bucket in
+            for (delimited, wanted) in [
+                (false, ["a", "b/x", "m/y", "z"]), (true, ["a", "b/", "m/", "z"]),
+            ] {
+                for limit in 1...5 {
+                    var (found, end): ([String], String?) = ([], nil)
+                    for _ in 0..<10 {
+                        let page = try await bucket.list(
+                            ListQuery(prefix: "", delimited: delimited, limit: limit), after: end)
+                        found += (page.items + page.prefixes).sorted()
+                        end = page.end
+                        if end == nil { break }
+                    }
+                    #expect(end == nil)
+                    #expect(found == wanted)
+                }
+            }
+        }
+    }
+
     @Test("Writes at once share their syncs")
     func groupCommit() async throws {
         let batches = try await withBucket { bucket in
@@ -224,7 +316,7 @@ struct DirectoryTests {
     @Test("An upload holds at most two buffers, and takes nothing while both are full")
     func backPressure() async throws {
         let path = path
-        let gate = Mutex<Void>(())
+        let gate = Lock<Void>(())
         let pool = BlockingPool(threads: 1)
         try await onLoop {
             let bucket = try DirectoryBucket(path: path, pool: pool, readers: 1)

@@ -27,7 +27,7 @@ struct Client {
 
     /// The records of all requests, in order.
     final class Records: RequestObserver {
-        private let all = Mutex<[RequestRecord]>([])
+        private let all = Lock<[RequestRecord]>([])
         func finished(_ record: RequestRecord) { all.withLock { $0.append(record) } }
         var last: RequestRecord { all.withLock { $0.last! } }
         var count: Int { all.withLock { $0.count } }
@@ -139,30 +139,35 @@ private final class FakeStream: ExchangeStream {
         answers += 1
         reply.status = head.status
         reply.fields = head.fields
-        var isComplete = !isGone
+        var end: ResponseOutcome.End = isGone ? .peerGone : .complete
         switch body {
         case .none: break
         case .bytes(let bytes): reply.body = bytes
         case .source(let source, let length):
-            isComplete = pull(source, length) && isComplete
+            if !isGone { end = pull(source, length) }
             source.close()
         }
-        completion(
-            ResponseOutcome(bodyBytes: UInt64(reply.body.count), isComplete: isComplete))
+        completion(ResponseOutcome(bodyBytes: UInt64(reply.body.count), end: end))
     }
 
-    private func pull(_ source: any ByteSource, _ length: UInt64) -> Bool {
+    private func pull(_ source: any ByteSource, _ length: UInt64) -> ResponseOutcome.End {
         var buffer = [UInt8](repeating: 0, count: 16)
         while reply.body.count < length {
             if case .goneWhileSending = trouble {
                 isGone = true
-                return false
+                return .peerGone
             }
             var span = buffer.mutableSpan
             var raw = span.mutableBytes
-            guard case .bytes(let count)? = try? source.read(into: &raw) else { return false }
-            reply.body.append(contentsOf: buffer[..<count])
+            do {
+                guard case .bytes(let count) = try source.read(into: &raw) else {
+                    return .sourceFailed(SourceEndedEarly())
+                }
+                reply.body.append(contentsOf: buffer[..<count])
+            } catch {
+                return .sourceFailed(error)
+            }
         }
-        return true
+        return .complete
     }
 }

@@ -73,6 +73,16 @@ func record(
         #expect(line["cause"] as? String == "no disk")
     }
 
+    @Test func anAnswerThatBrokeOffIsAnErrorWhateverItsStatus() throws {
+        var broken = record(status: 206, cause: "the disk")
+        broken.isBroken = true
+        let line = try object(logged(.json) { AccessLog($0).finished(broken) }[0])
+        #expect(line["level"] as? String == "error")
+        #expect(line["status"] as? Int == 206)
+        let text = logged(.text(colour: true)) { AccessLog($0).finished(broken) }
+        #expect(text[0].contains("\u{1b}[31m206"))
+    }
+
     @Test func aTextLineHasItsColumnsWhereTheyBelong() throws {
         let lines = logged(.text(colour: false)) { sink in
             AccessLog(sink).finished(record())

@@ -23,14 +23,14 @@ final class MemoryBucket: BucketDriver, @unchecked Sendable {
         /// Readers and sources that are open.
         var open = 0
     }
-    private let state = Mutex(State())
+    private let state = Lock(State())
     let capabilities: Capabilities
 
     init(atomicPreconditions: Bool = true) {
         capabilities = Capabilities(atomicPreconditions: atomicPreconditions, durable: false)
     }
 
-    func with<T>(_ body: (inout sending State) -> sending T) -> sending T { state.withLock(body) }
+    func with<T>(_ body: (inout State) -> T) -> T { state.withLock(body) }
 
     var calls: [String] { with { $0.calls } }
     var openReaders: Int { with { $0.open } }

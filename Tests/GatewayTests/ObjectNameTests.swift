@@ -17,6 +17,11 @@ import Testing
         #expect(try ObjectName(percentEncoded: bytes(path)).value == name)
     }
 
+    @Test func namesThatOnlyLookTheSameAreTwo() throws {
+        let names = try ["caf\u{e9}", "cafe\u{301}"].map { try ObjectName($0) }
+        #expect(names[0] != names[1] && Set(names).count == 2)
+    }
+
     @Test(arguments: [
         ("", NameError(.empty, at: 0)),
         ("a%", NameError(.malformedEncoding, at: 1)),

@@ -286,10 +286,16 @@ extension Client {
         _ = await client.send("GET", forest, [], .goneWhileSending)
         #expect(client.records.last.status == 499)
         #expect(driver.openReaders == 0)
+    }
+
+    @Test func anAnswerThatBreaksOffIsOurFault() async {
         driver.with { $0.breaksOff = true }
         _ = await client.send("GET", forest)
-        #expect(client.records.last.status == 200)
-        #expect(client.records.last.errorCode == "upstream-unavailable")
+        let record = client.records.last
+        #expect(record.status == 200 && record.statusClass == 5)
+        #expect(record.errorCode == "upstream-unavailable")
+        #expect(record.cause == "the store's bytes broke off: gone")
+        #expect(driver.openReaders == 0)
     }
 
     @Test(arguments: [

@@ -18,7 +18,7 @@ private final class Store: Sendable {
         var isStuck = false
         var stuck: [CheckedContinuation<Void, Never>] = []
     }
-    private let state = Mutex(State())
+    private let state = Lock(State())
 
     var checks: Int { state.withLock { $0.checks } }
     func breakDown(_ isBroken: Bool) { state.withLock { $0.isBroken = isBroken } }

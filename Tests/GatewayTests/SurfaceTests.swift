@@ -1,4 +1,5 @@
 import Buckets
+import EventLoop
 import HTTPServer
 import Synchronization
 import Testing
@@ -8,7 +9,7 @@ import Testing
 /// Decides by a closure and remembers what it was asked.
 private final class Judge: Policy {
     private let rule: @Sendable (Operation, Proposal) -> Decision
-    private let log = Mutex<[(Operation, Proposal)]>([])
+    private let log = Lock<[(Operation, Proposal)]>([])
 
     init(_ rule: @escaping @Sendable (Operation, Proposal) -> Decision) { self.rule = rule }
 

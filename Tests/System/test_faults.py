@@ -6,6 +6,7 @@ KILLS sets the rounds of the storm (12 here; 50 and more are for a night).
 import base64
 import contextlib
 import hashlib
+import json
 import os
 import random
 import re
@@ -194,6 +195,42 @@ def test_downloads_that_are_cut(server, http1, folder, protocol):
     [line] = wait_until(lambda: gone(server, name), what="499 in the log")
     assert '"method":"GET"' in line and '"level":"warning"' in line
     assert len(http1.get(name, "Range: bytes=0-9").body) == 10
+
+
+@pytest.mark.parametrize("protocol", ["http1", "h2c", "tls"])
+def test_a_blob_that_ends_early_is_the_servers_fault(launch, protocol):
+    server = launch()
+    wire_client.Wire(server).stored("short", content("short", 20 << 20))
+    [blob] = [path for path in (server.directory / "photos" / "blobs").rglob("*") if path.is_file()]
+    if protocol == "http1":
+        connection = raw.connect(("127.0.0.1", server.http), receive_buffer=8192)
+        connection.sendall(request("GET", "short"))
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
+        os.truncate(blob, 1 << 20)
+        taken = 0
+        with contextlib.suppress(ConnectionError):
+            while more := connection.recv(1 << 16):
+                taken += len(more)
+        assert taken < 20 << 20
+        connection.close()
+    else:
+        peer = http2.Peer(("127.0.0.1", server.https if protocol == "tls" else server.http), tls=protocol == "tls")
+        peer.handshake()
+        peer.request(path="/b/photos/o/short")
+        peer.until(lambda frame: frame.type == http2.DATA)
+        os.truncate(blob, 10_000)
+        # Window for all of it, so that the source and not the window ends it.
+        for stream in (0, 1):
+            peer.send(http2.WINDOW_UPDATE, stream=stream, payload=http2.word(30 << 20))
+        ended = peer.until(lambda frame: frame.type == http2.RST_STREAM)
+        assert ended.payload == http2.word(http2.INTERNAL_ERROR)
+        peer.close()
+    [line] = wait_until(lambda: [line for line in server.output().splitlines() if '"method":"GET"' in line],
+                        what="the access line")
+    line = json.loads(line)
+    assert (line["status"], line["level"], line["code"]) == (200, "error", "internal"), line
+    assert "shorter than its object's size" in line["cause"]
+    assert server.metrics()['sluice_requests_total{operation="get",status="5xx"}'] == 1
 
 
 def descriptors(server):

@@ -1,6 +1,7 @@
 """What the server says and keeps when its disk is full or read-only, its directory is gone, or its index is not its own."""
 
 import contextlib
+import pathlib
 import re
 import shutil
 import signal
@@ -142,6 +143,132 @@ def test_what_may_not_be_written(launch, what):
     is_ready(server)
     for size in (100, 20_000, 300_000):
         assert client.put("new", content("n", size)).status in (200, 201)
+
+
+# A log that can't be synced
+
+
+@pytest.fixture
+def failing_sync(tmp_path):
+    """The environment in which syncs of paths that end as the returned file says fail while it exists."""
+    compiler = shutil.which("cc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    library, flag = tmp_path / "failing_sync.so", tmp_path / "fault"
+    source = pathlib.Path(__file__).with_name("failing_sync.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O", "-o", str(library), str(source), "-ldl"], check=True)
+    return {"LD_PRELOAD": str(library), "FAILING_SYNC": str(flag)}, flag
+
+
+def in_the_log(bucket, copy):
+    """Names and contents as a start would find them now: all of the log counts, synced or not."""
+    copy.mkdir()
+    for file in ("index.sqlite", "index.sqlite-wal"):
+        shutil.copy(bucket / file, copy / file)
+    found = {}
+    with contextlib.closing(sqlite3.connect(copy / "index.sqlite")) as index:
+        rows = index.execute("SELECT name, size, blob, bytes FROM objects LEFT JOIN contents USING (generation)")
+        for name, size, blob, inline in rows:
+            found[name] = inline if blob is None else (bucket / "blobs" / str(blob // 4096) / str(blob)).read_bytes()
+            assert len(found[name]) == size
+    return found
+
+
+def test_a_log_that_can_not_be_synced(launch, failing_sync, tmp_path):
+    environment, flag = failing_sync
+    server = launch(environment=environment)
+    client, bucket = wire_client.Wire(server), server.directory / "photos"
+    sizes = (100, 20_000, 300_000)
+    known = {}
+    for size in sizes:
+        for kind in ("replaced", "patched", "deleted"):
+            name = f"{kind}{size}"
+            client.stored(name, content(name, size))
+            known[name] = content(name, size)
+    before = {name: client.metadata(name) for name in known}
+
+    def refused(answer):
+        answer.is_problem("upstream-unavailable")
+
+    for round in range(3):
+        flag.write_text("-wal")
+        # What may be there after a kill: the last that was acknowledged, or what was refused since.
+        possible = {name: {body} for name, body in known.items()}
+        for size in sizes:
+            for name in (f"replaced{size}", f"new{size}"):
+                body = content((name, round), size)
+                refused(client.put(name, body))
+                possible.setdefault(name, {None}).add(body)
+                if round == 1:
+                    after = in_the_log(bucket, tmp_path / f"copy-{name}")
+                    assert all(after.get(name) in bodies for name, bodies in possible.items())
+            refused(client.patch(f"patched{size}", {"contentType": "a/b"}))
+            refused(client.delete(f"deleted{size}"))
+            possible[f"deleted{size}"].add(None)
+        for name, body in known.items():
+            assert client.get(name).body == body and client.metadata(name) == before[name]
+        for size in sizes:
+            client.missing(f"new{size}")
+        is_ready(server, False)
+        if round == 0:
+            flag.unlink()
+            is_ready(server)
+        else:
+            server.process.send_signal(signal.SIGKILL)
+            server.process.wait()
+            flag.unlink()
+            server.start()
+            for name, bodies in possible.items():
+                answer = client.get(name)
+                got = answer.body if answer.status == 200 else None
+                assert got in bodies, (name, answer.status, len(answer.body))
+        for size in sizes:
+            client.delete(f"new{size}")
+            for kind in ("replaced", "patched", "deleted"):
+                name = f"{kind}{size}"
+                known[name] = content((name, "after", round), size)
+                before[name] = client.stored(name, known[name])
+        server.process.send_signal(signal.SIGKILL)
+        server.process.wait()
+        assert in_the_log(bucket, tmp_path / f"copy{round}") == known
+        server.start()
+        for name, body in known.items():
+            assert client.get(name).body == body and client.metadata(name) == before[name]
+        assert leftovers(bucket) == []
+    assert server.stop() == 0
+    assert leftovers(bucket) == []
+
+
+@pytest.mark.parametrize("where", ["/photos/blobs", "/photos/blobs/0"])
+def test_a_directory_of_blobs_that_can_not_be_synced(launch, failing_sync, where):
+    environment, flag = failing_sync
+    server = launch(environment=environment)
+    client, bucket = wire_client.Wire(server), server.directory / "photos"
+    flag.write_text(where)
+    for size in (20_000, 300_000):
+        client.put("new", content("new", size)).is_problem("upstream-unavailable")
+        assert client.put("small", b"in the index").status in (200, 201)
+    assert [path for path in (bucket / "blobs").rglob("*") if path.is_file()] == []
+    # Its name is not durable, so no later blob may rely on it.
+    assert (bucket / "blobs" / "0").exists() == (where != "/photos/blobs")
+    client.missing("new")
+    flag.unlink()
+    is_ready(server)
+    for size in (20_000, 300_000):
+        client.stored("new", content("new", size))
+        assert client.get("new").body == content("new", size)
+    server.process.send_signal(signal.SIGKILL)
+    server.process.wait()
+    # What was refused is in the garbage table, since a crash might have brought it back.
+    with contextlib.closing(sqlite3.connect(bucket / "index.sqlite")) as index:
+        [(next_blob,)] = index.execute("SELECT next_blob FROM state")
+        [(blob,)] = index.execute("SELECT blob FROM objects WHERE blob IS NOT NULL")
+        given_up = {blob for blob, in index.execute("SELECT blob FROM garbage")}
+    assert given_up | {blob} == set(range(1, next_blob))
+    server.start()
+    assert client.get("new").body == content("new", 300_000)
+    assert server.stop() == 0
+    assert leftovers(bucket) == []
 
 
 # Directories

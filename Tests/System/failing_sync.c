@@ -1,0 +1,32 @@
+/* Preloaded: while the file that FAILING_SYNC names exists, syncs of files and directories whose path ends as it says
+   fail with EIO. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int fails(int descriptor) {
+    char link[64], path[4096], end[256];
+    const char *flag = getenv("FAILING_SYNC");
+    FILE *file = flag ? fopen(flag, "re") : NULL;
+    if (!file) return 0;
+    size_t wanted = fread(end, 1, sizeof end, file);
+    fclose(file);
+    snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+    ssize_t length = readlink(link, path, sizeof path);
+    return length >= (ssize_t)wanted && memcmp(path + length - wanted, end, wanted) == 0;
+}
+
+static int synced(const char *call, int descriptor) {
+    if (fails(descriptor)) {
+        errno = EIO;
+        return -1;
+    }
+    return ((int (*)(int))dlsym(RTLD_NEXT, call))(descriptor);
+}
+
+int fsync(int descriptor) { return synced("fsync", descriptor); }
+int fdatasync(int descriptor) { return synced("fdatasync", descriptor); }
