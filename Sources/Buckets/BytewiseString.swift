@@ -18,7 +18,7 @@ public struct BytewiseString: Sendable, Hashable, Comparable, ExpressibleByStrin
     public var description: String { text }
 
     public static func == (left: BytewiseString, right: BytewiseString) -> Bool {
-        left.utf8.elementsEqual(right.utf8)
+        areEqual(left.text, right.text)
     }
 
     public static func < (left: BytewiseString, right: BytewiseString) -> Bool {
@@ -30,5 +30,22 @@ public struct BytewiseString: Sendable, Hashable, Comparable, ExpressibleByStrin
         text.withUTF8 { hasher.combine(bytes: UnsafeRawBufferPointer($0)) }
         // So that neighbours in a compound value do not run into each other.
         hasher.combine(0xff as UInt8)
+    }
+
+    /// Whether two texts have the same bytes.
+    package static func areEqual(_ left: String, _ right: String) -> Bool {
+        let (left, right) = (left.utf8.span, right.utf8.span)
+        guard left.count == right.count else { return false }
+        for index in left.indices where left[index] != right[index] { return false }
+        return true
+    }
+
+    /// A number from the bytes (FNV-1a) for places in a cache, where a collision costs a look elsewhere. Not for tables
+    /// that grow: names can be made that collide.
+    package static func place(of text: String, among count: Int) -> Int {
+        var hash: UInt64 = 0xcbf2_9ce4_8422_2325
+        let bytes = text.utf8.span
+        for index in bytes.indices { hash = (hash ^ UInt64(bytes[index])) &* 0x100_0000_01b3 }
+        return Int(truncatingIfNeeded: (hash ^ hash >> 32) % UInt64(count))
     }
 }

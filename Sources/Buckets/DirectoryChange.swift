@@ -77,9 +77,7 @@ struct DirectoryTransaction {
         if change.preconditions.evaluate(row.metadata, reading: false) != nil {
             return .failure(BucketError(.preconditionFailed))
         }
-        row.metadata.attributes = patch.applied(to: row.metadata.attributes)
-        row.metadata.metageneration += 1
-        row.metadata.updated = max(clock() / 1000, row.metadata.updated)
+        row.metadata = row.metadata.patched(patch, now: clock() / 1000)
         try writer.patch(row)
         return .success(.init(metadata: row.metadata, replaced: true))
     }

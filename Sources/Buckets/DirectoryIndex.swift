@@ -20,11 +20,11 @@ struct IndexCache {
     private var entries: [IndexEntry?] = []
 
     /// The place of a name.
-    static func slot(_ name: String) -> Int { BytewiseString(name).hashValue & (places - 1) }
+    static func slot(_ name: String) -> Int { BytewiseString.place(of: name, among: places) }
 
     func entry(_ name: String, _ slot: Int) -> IndexEntry? {
         guard !entries.isEmpty, let entry = entries[slot],
-            entry.row.metadata.name.utf8.elementsEqual(name.utf8)
+            BytewiseString.areEqual(entry.row.metadata.name, name)
         else { return nil }
         return entry
     }

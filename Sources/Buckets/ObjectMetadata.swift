@@ -65,27 +65,27 @@ public struct AttributePatch: Sendable, Equatable {
     }
 }
 
-/// What a store knows of an object.
-public struct ObjectMetadata: Sendable, Equatable {
+/// What a store knows of an object in one of its states. Whoever holds it shares it.
+public final class ObjectMetadata: Sendable, Equatable {
     /// The whole name.
-    public var name: String
+    public let name: String
     /// New with each upload, never used again in its bucket.
-    public var generation: Int64
+    public let generation: Int64
     /// 1 with each upload, one more with each patch.
-    public var metageneration: Int64
+    public let metageneration: Int64
     /// Bytes.
-    public var size: UInt64
+    public let size: UInt64
     /// Milliseconds since 1970 of the upload.
-    public var created: Int64
+    public let created: Int64
     /// Milliseconds since 1970 of the last change.
-    public var updated: Int64
+    public let updated: Int64
     /// 16 bytes; nil where the store does not know it.
-    public var md5: [UInt8]?
+    public let md5: [UInt8]?
     /// nil where the store does not know it.
-    public var crc32c: UInt32?
+    public let crc32c: UInt32?
     /// Strong, without quotes; stands for the bytes.
-    public var etag: String
-    public var attributes: ObjectAttributes
+    public let etag: String
+    public let attributes: ObjectAttributes
 
     public init(
         name: String, generation: Int64, metageneration: Int64, size: UInt64, created: Int64,
@@ -101,5 +101,23 @@ public struct ObjectMetadata: Sendable, Equatable {
         self.crc32c = crc32c
         self.etag = etag
         self.attributes = attributes
+    }
+
+    /// The same bytes with the attributes that a patch leaves.
+    /// - Parameter now: Milliseconds since 1970. Time does not go back where the clock does.
+    public func patched(_ patch: AttributePatch, now: Int64) -> ObjectMetadata {
+        ObjectMetadata(
+            name: name, generation: generation, metageneration: metageneration + 1, size: size,
+            created: created, updated: max(now, updated), md5: md5, crc32c: crc32c, etag: etag,
+            attributes: patch.applied(to: attributes))
+    }
+
+    public static func == (left: ObjectMetadata, right: ObjectMetadata) -> Bool {
+        left === right
+            || BytewiseString.areEqual(left.name, right.name) && left.generation == right.generation
+                && left.metageneration == right.metageneration && left.size == right.size
+                && left.created == right.created && left.updated == right.updated
+                && left.md5 == right.md5 && left.crc32c == right.crc32c && left.etag == right.etag
+                && left.attributes == right.attributes
     }
 }

@@ -50,10 +50,11 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     public private(set) var now: UInt64 = EventLoop.monotonicNow()
     private let epoll: Int32
     private let wakeDescriptor: Int32
-    private var slots: [Slot] = []
-    private var timers = TimerHeap()
-    private var readyJobs: [UnownedJob] = []
-    private var dirty: [any EventHandler] = []
+    // No access to these is held while a handler or a task runs: the checks of it would be paid with each event.
+    @exclusivity(unchecked) private var slots: [Slot] = []
+    @exclusivity(unchecked) private var timers = TimerHeap()
+    @exclusivity(unchecked) private var readyJobs: [UnownedJob] = []
+    @exclusivity(unchecked) private var dirty: [any EventHandler] = []
     private let inbox = Lock(Inbox())
     private let wakePending = Atomic<Bool>(false)
     private let stopping = Atomic<Bool>(false)

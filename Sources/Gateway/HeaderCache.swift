@@ -6,32 +6,29 @@ import HTTPServer
 /// making them costs more than finding them.
 final class HeaderCache: Sendable {
     private struct Entry {
-        var generation: Int64
-        var metageneration: Int64
+        var object: ObjectMetadata
         var fields: HeaderFields
     }
     /// Entries at most; each has about 1 KiB, and with much custom metadata up to 20 KiB.
-    private static let capacity = 512
+    private static let places = 512
 
-    private let entries = Lock<[BytewiseString: Entry]>([:])
+    private let entries = Lock<[Entry?]>([])
 
     /// The fields of a `GET` and `HEAD` of `object`, but for the length.
     func fields(of object: ObjectMetadata) -> HeaderFields {
-        let name = BytewiseString(object.name)
+        let place = BytewiseString.place(of: object.name, among: HeaderCache.places)
         let known = entries.withLock { entries -> HeaderFields? in
-            guard let entry = entries[name], entry.generation == object.generation,
-                entry.metageneration == object.metageneration
-            else { return nil }
+            guard !entries.isEmpty, let entry = entries[place], entry.object == object else {
+                return nil
+            }
             return entry.fields
         }
         if let known { return known }
         var fields = HeaderFields(reserving: 768)
         object.appendFields(to: &fields)
-        let entry = Entry(
-            generation: object.generation, metageneration: object.metageneration, fields: fields)
         entries.withLock { entries in
-            if entries.count >= HeaderCache.capacity { entries.removeAll(keepingCapacity: true) }
-            entries[name] = entry
+            if entries.isEmpty { entries = Array(repeating: nil, count: HeaderCache.places) }
+            entries[place] = Entry(object: object, fields: fields)
         }
         return fields
     }

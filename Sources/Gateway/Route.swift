@@ -47,7 +47,9 @@ struct Route: Equatable {
     var isFolder: Bool {
         guard case .named(let path) = self.path else { return false }
         if path.isEmpty || path.last == UInt8(ascii: "/") { return true }
-        return path.suffix(3).map(ASCII.lowercased).elementsEqual("%2f".utf8)
+        let last = path.endIndex
+        return path.count >= 3 && path[last - 3] == UInt8(ascii: "%")
+            && path[last - 2] == UInt8(ascii: "2") && path[last - 1] | 0x20 == UInt8(ascii: "f")
     }
 
     /// The methods that are possible here, as `Allow` names them.

@@ -44,11 +44,13 @@ final class Connection: EventHandler {
     let peer: String
     private let descriptor: Int32
     private let tls: TLSSession?
-    private var registration: Registration?
+    // Of the properties below those that every turn touches have no check of exclusive access: nothing holds an access
+    // to one of them while other code of the connection runs.
+    @exclusivity(unchecked) private var registration: Registration?
     private var state: State {
         didSet { precondition(oldValue != .closed, "a connection that is closed stays closed") }
     }
-    private var engine: (any Engine)?
+    @exclusivity(unchecked) private var engine: (any Engine)?
     private var sniffed: [UInt8] = []
     private var isDirty = false
     private var readable = true
@@ -57,16 +59,16 @@ final class Connection: EventHandler {
     private var hasEnded = false
     private var hasFailed = false
     private var hasEndedSending = false
-    private var unsent: [UInt8] = []
+    @exclusivity(unchecked) private var unsent: [UInt8] = []
     private var unsentPlace = 0
     /// Bytes given to the kernel, how many they were at the last look at a peer that does not take them, and when.
     private var sentBytes: UInt64 = 0
-    private var sentMark: (bytes: UInt64, time: UInt64)?
+    @exclusivity(unchecked) private var sentMark: (bytes: UInt64, time: UInt64)?
     private var lingered = 0
     private var stateSince: UInt64
     /// When the engine began to end, where it did.
-    private var endingSince: UInt64?
-    private var timer: LoopTimer?
+    @exclusivity(unchecked) private var endingSince: UInt64?
+    @exclusivity(unchecked) private var timer: LoopTimer?
     private var armedFor: UInt64 = .max
 
     init(

@@ -16,17 +16,17 @@ final class HTTP1Connection: Engine {
     private var connection: Connection?
     private let context: LoopContext
     private let parser: HTTP1Parser
-    private var state = State.head
-    private var input: [UInt8] = []
+    @exclusivity(unchecked) private var state = State.head
+    @exclusivity(unchecked) private var input: [UInt8] = []
     /// Bytes of ``input`` that were looked at, and whether a line has ended since.
     private var readBytes = 0
     private var hasLine = false
     private var headSince: UInt64?
     private var idleSince: UInt64
     private var chunks: ChunkedDecoder
-    private var stream: ServerStream?
+    @exclusivity(unchecked) private var stream: ServerStream?
     private var keepAlive = true
-    private var output: [UInt8] = []
+    @exclusivity(unchecked) private var output: [UInt8] = []
     private var isBodyStarted = false
     private var isResponseComplete = false
     private var isDraining = false
@@ -245,6 +245,7 @@ final class HTTP1Connection: Engine {
     }
 
     private func append(_ head: ResponseHead) {
+        output.reserveCapacity(output.count + head.fields.lineBytes + 128)
         output.append(contentsOf: "HTTP/1.1 ")
         output.append(UInt8(ascii: "0") + UInt8(head.status / 100))
         output.append(UInt8(ascii: "0") + UInt8(head.status / 10 % 10))
@@ -254,7 +255,12 @@ final class HTTP1Connection: Engine {
         output.append(contentsOf: "\r\ndate: ")
         output.append(contentsOf: context.httpDate)
         output.append(contentsOf: "\r\n")
-        head.fields.appendLines(to: &output)
+        let lines = head.fields.lineBytes
+        withUnsafeTemporaryAllocation(byteCount: lines, alignment: 1) { room in
+            guard let start = room.baseAddress else { return }
+            head.fields.writeLines(to: start)
+            output.append(contentsOf: UnsafeRawBufferPointer(room))
+        }
         if !keepAlive { output.append(contentsOf: "connection: close\r\n") }
         output.append(contentsOf: "\r\n")
     }

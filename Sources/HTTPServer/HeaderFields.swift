@@ -5,19 +5,19 @@ import Glibc
 /// One allocation holds all fields, so that parsing a request and encoding a response cost little; strings are made
 /// only of what is asked for.
 public struct HeaderFields: Sendable, Equatable {
-    /// Field after field: the name's length (2 bytes), the value's (4 bytes), the name, the value.
+    /// Field after field: the name's length and the value's (4 bytes each), the name, the value.
     private var bytes: [UInt8] = []
     /// How many fields there are; a name that stands twice counts twice.
     public private(set) var count = 0
 
-    private static let prefixBytes = 6
+    private static let prefixBytes = 8
 
     public init() {}
 
     /// Reserves room for a usual header.
     public init(reserving byteCount: Int) { bytes.reserveCapacity(byteCount) }
 
-    /// Makes room for so many bytes more: names, values, and 6 for each field.
+    /// Makes room for so many bytes more: names, values, and 8 for each field.
     public mutating func reserve(_ byteCount: Int) {
         bytes.reserveCapacity(bytes.count + byteCount)
     }
@@ -59,10 +59,8 @@ public struct HeaderFields: Sendable, Equatable {
     }
 
     private mutating func begin(_ nameLength: Int, _ valueLength: Int) {
-        let name = UInt16(nameLength).littleEndian
-        let value = UInt32(valueLength).littleEndian
-        withUnsafeBytes(of: name) { bytes.append(contentsOf: $0) }
-        withUnsafeBytes(of: value) { bytes.append(contentsOf: $0) }
+        let lengths = UInt64(UInt32(nameLength)) | UInt64(UInt32(valueLength)) << 32
+        withUnsafeBytes(of: lengths) { bytes.append(contentsOf: $0) }
         count += 1
     }
 
@@ -115,15 +113,25 @@ public struct HeaderFields: Sendable, Equatable {
         return all
     }
 
-    /// Writes `name: value` lines as HTTP/1.1 wants them.
-    func appendLines(to output: inout [UInt8]) {
-        output.reserveCapacity(output.count + bytes.count + 64)
+    /// Bytes of the lines that ``writeLines(to:)`` writes.
+    var lineBytes: Int { bytes.count - count * (HeaderFields.prefixBytes - 4) }
+
+    /// Writes `name: value` lines as HTTP/1.1 wants them; there is room for ``lineBytes``.
+    func writeLines(to start: UnsafeMutableRawPointer) {
         read { fields in
+            var place = start
+            func put(_ bytes: UnsafeBufferPointer<UInt8>) {
+                guard let base = bytes.baseAddress else { return }
+                place.copyMemory(from: base, byteCount: bytes.count)
+                place += bytes.count
+            }
             while let (name, value) = fields.next() {
-                output.append(contentsOf: name)
-                output.append(contentsOf: ": " as StaticString)
-                output.append(contentsOf: value)
-                output.append(contentsOf: "\r\n" as StaticString)
+                put(name)
+                place.storeBytes(of: 0x203a, as: UInt16.self)  // ": "
+                place += 2
+                put(value)
+                place.storeBytes(of: 0x0a0d, as: UInt16.self)  // CR LF
+                place += 2
             }
         }
     }
@@ -141,12 +149,10 @@ public struct HeaderFields: Sendable, Equatable {
         )? {
             if rest.isEmpty { return nil }
             let raw = UnsafeRawBufferPointer(UnsafeBufferPointer(rebasing: rest))
-            let nameLength = Int(UInt16(littleEndian: raw.loadUnaligned(as: UInt16.self)))
-            let valueLength = Int(
-                UInt32(littleEndian: raw.loadUnaligned(fromByteOffset: 2, as: UInt32.self)))
+            let lengths = raw.loadUnaligned(as: UInt64.self)
             let name = rest.startIndex + HeaderFields.prefixBytes
-            let value = name + nameLength
-            let end = value + valueLength
+            let value = name + Int(lengths & 0xffff_ffff)
+            let end = value + Int(lengths >> 32)
             defer { rest = rest[end...] }
             return (
                 UnsafeBufferPointer(rebasing: rest[name..<value]),

@@ -9,10 +9,10 @@ final class InboundBody {
         case discarding
     }
     /// Pieces as they came: a queue of small blocks neither grows by doubling nor moves what is left.
-    private var waiting: [[UInt8]] = []
+    @exclusivity(unchecked) private var waiting: [[UInt8]] = []
     /// Pieces of ``waiting`` that are used up, and bytes of the next one.
     private var used = (pieces: 0, bytes: 0)
-    private var receiver = Receiver.none
+    @exclusivity(unchecked) private var receiver = Receiver.none
     private var failure: BodyError?
     private(set) var isSinkBusy = false
     /// Whether the last byte has arrived.

@@ -24,7 +24,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     let body = InboundBody()
     private(set) var isGone = false
     /// Set by ``respond(_:_:_:)``.
-    private(set) var response: ResponseHead?
+    @exclusivity(unchecked) private(set) var response: ResponseHead?
     /// Bytes of the response's body that are still to be sent.
     private(set) var remaining: UInt64 = 0
     /// Whether the response waits for its source and not for the peer.
@@ -42,17 +42,17 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     /// Bytes of the body that came after the answer (HTTP/2).
     var unwanted = 0
     /// Bytes both ways at the last look of the progress timer, and when that was.
-    var progressMark: (bytes: UInt64, time: UInt64) = (0, 0)
+    @exclusivity(unchecked) var progressMark: (bytes: UInt64, time: UInt64) = (0, 0)
     /// Held strongly: weak references would make every retain of the connection slow. The connection lets go of its
     /// streams when they end, which breaks the cycle.
     private let owner: any StreamOwner
     private unowned let context: LoopContext
-    private var source: (any ByteSource)?
+    @exclusivity(unchecked) private var source: (any ByteSource)?
     private var sent: UInt64 = 0
     /// Why the source gave no more.
     private var sourceFailure: (any Error)?
-    private var completion: ((ResponseOutcome) -> Void)?
-    private var task: Task<Void, Never>?
+    @exclusivity(unchecked) private var completion: ((ResponseOutcome) -> Void)?
+    @exclusivity(unchecked) private var task: Task<Void, Never>?
     /// Whether the client waits for a 100 before it sends the body.
     private(set) var isContinueDue: Bool
 

@@ -121,9 +121,7 @@ final class MemoryBucket: BucketDriver, @unchecked Sendable {
         if preconditions.evaluate(found.metadata, reading: false) != nil {
             throw BucketError(.preconditionFailed)
         }
-        found.metadata.attributes = patch.applied(to: found.metadata.attributes)
-        found.metadata.metageneration += 1
-        found.metadata.updated += 1000
+        found.metadata = found.metadata.patched(patch, now: found.metadata.updated + 1000)
         let changed = found
         with { $0.objects[Array(name.utf8)] = changed }
         return found.metadata
