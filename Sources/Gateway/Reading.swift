@@ -37,7 +37,7 @@ extension Call {
         let object = reader.metadata
         var range = 0..<object.size
         var answer = Answer(status: 200, fields: bucket.headers.fields(of: object))
-        switch selectRange(fields, of: object, now: now) {
+        switch selectRange(fields, of: object) {
         case .whole: break
         case .part(let part):
             range = part
