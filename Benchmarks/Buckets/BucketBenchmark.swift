@@ -2,22 +2,35 @@ import Buckets
 import EventLoop
 import Glibc
 
-/// Measures the directory driver alone: `bucket-benchmark DIRECTORY [OBJECTS]`. The directory must not exist yet.
+/// Measures the directory driver alone: `BucketBenchmark DIRECTORY [OBJECTS]`. The directory must not exist yet.
+///
+/// `BucketBenchmark seed DIRECTORY OBJECTS` only fills a bucket, for others to measure: small objects at its root.
 @main
 struct BucketBenchmark {
     static func main() async throws {
-        guard CommandLine.arguments.count >= 2 else {
-            print("usage: bucket-benchmark DIRECTORY [OBJECTS]")
+        var arguments = CommandLine.arguments.dropFirst()
+        let isSeed = arguments.first == "seed"
+        if isSeed { arguments.removeFirst() }
+        guard let path = arguments.first,
+            let objects = arguments.count == 1 && !isSeed ? 10_000 : Int(arguments.last ?? ""),
+            arguments.count <= 2, objects > 0
+        else {
+            print(
+                "usage: BucketBenchmark DIRECTORY [OBJECTS] | BucketBenchmark seed DIRECTORY OBJECTS"
+            )
             exit(64)
         }
-        let path = CommandLine.arguments[1]
-        let objects = CommandLine.arguments.count > 2 ? Int(CommandLine.arguments[2]) ?? 0 : 10_000
         let pool = BlockingPool(threads: 4)
         let loop = try EventLoop()
         let thread = startThread { loop.run() }
         let bucket = try DirectoryBucket(path: path, pool: pool)
         let work = Task(executorPreference: loop) {
-            try await BucketBenchmark(bucket: bucket, objects: objects).run()
+            let benchmark = BucketBenchmark(bucket: bucket, objects: objects)
+            if isSeed {
+                try await benchmark.put("o", size: 16, count: objects, 256)
+            } else {
+                try await benchmark.run()
+            }
         }
         try await work.value
         await bucket.close()

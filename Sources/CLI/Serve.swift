@@ -247,8 +247,13 @@ private final class Service: Sendable {
         loop.execute { [self] in
             let box = TimerBox()
             box.timer = LoopTimer { [self] in
-                if certificates?.haveChanged() == true { reloadCertificates() }
-                if let timer = box.timer { loop.arm(timer, after: 2_000_000_000) }
+                // The files may be on a disk that must be waited for.
+                pool.submit { [self] in
+                    if certificates?.haveChanged() == true { reloadCertificates() }
+                    loop.execute {
+                        if let timer = box.timer { loop.arm(timer, after: 2_000_000_000) }
+                    }
+                }
             }
             if let timer = box.timer { loop.arm(timer, after: 2_000_000_000) }
         }
@@ -280,8 +285,10 @@ private final class Service: Sendable {
     func abandon() { _ = sink.flush(within: 200_000_000) }
 }
 
-/// Holds a timer that arms itself again. Confined to a loop.
-private final class TimerBox {
+/// Holds a timer that arms itself again.
+///
+/// Safety: confined to its loop; a job on the pool only carries the reference back to it.
+private final class TimerBox: @unchecked Sendable {
     var timer: LoopTimer?
 }
 

@@ -13,26 +13,26 @@ enum Action {
     /// - Throws: ``Problem``: a method that is not possible here, then a broken name, then a bad argument.
     init(_ head: RequestHead, _ route: Route, _ bucket: GatewayBucket) throws(Problem) {
         let isReading = head.method == "GET" || head.method == "HEAD"
-        let query = try Query(route.query)
         guard case .named(let path) = route.path else {
             guard isReading else { throw Problem.methodNotAllowed(route.methods) }
-            self = .list(try ListRequest(bucket: bucket.name, folder: nil, query))
+            self = .list(try ListRequest(bucket: bucket.name, folder: nil, route.query))
             return
         }
+        let isMetadata = route.asksForMetadata
         switch head.method {
         case "GET", "HEAD":
-            if query.asksForMetadata {
+            if isMetadata {
                 self = .metadata(try bucket.objectName(path))
             } else if route.isFolder {
-                self = .list(try ListRequest(bucket: bucket.name, folder: path, query))
+                self = .list(try ListRequest(bucket: bucket.name, folder: path, route.query))
             } else {
                 self = .download(try bucket.objectName(path))
             }
         case "PATCH": self = .patch(try bucket.objectName(path))
-        case "PUT" where !query.asksForMetadata:
+        case "PUT" where !isMetadata:
             let name = try bucket.objectName(path)
             self = .upload(name, try UploadRequest(head, name, bucket))
-        case "DELETE" where !query.asksForMetadata: self = .delete(try bucket.objectName(path))
+        case "DELETE" where !isMetadata: self = .delete(try bucket.objectName(path))
         default: throw Problem.methodNotAllowed(route.methods)
         }
     }
@@ -93,7 +93,10 @@ struct ListRequest {
 
     /// - Parameter folder: The encoded path of a folder with its slash, or nothing for the root; nil for a list that
     ///   the query alone describes.
-    init(bucket: String, folder path: ArraySlice<UInt8>?, _ query: Query) throws(Problem) {
+    init(bucket: String, folder path: ArraySlice<UInt8>?, _ text: ArraySlice<UInt8>?)
+        throws(Problem)
+    {
+        let query = try Query(text)
         var prefix = query.prefix ?? ""
         if let path, !path.isEmpty {
             if query.prefix != nil {

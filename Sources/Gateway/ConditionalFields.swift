@@ -14,10 +14,11 @@ extension Preconditions {
         if let text = fields.list("if-none-match") {
             ifNoneMatch = try Preconditions.tags(text, "If-None-Match", keepingWeak: true)
         }
-        if let text = fields["if-modified-since"] {
+        // Two dates are none: which of them is meant, nobody knows.
+        if let text = fields.list("if-modified-since") {
             ifModifiedSince = HTTPDate.parse(Array(text.utf8)[...], now: now())
         }
-        if let text = fields["if-unmodified-since"] {
+        if let text = fields.list("if-unmodified-since") {
             ifUnmodifiedSince = HTTPDate.parse(Array(text.utf8)[...], now: now())
         }
         generation = try Preconditions.number(fields, "x-object-generation-match")
@@ -87,23 +88,17 @@ struct EntityTag: Equatable {
 
 /// Decides what a `GET` sends of an object.
 ///
-/// `If-Range` (RFC 9110, section 13.1.5) holds for the same strong tag or the very date of `Last-Modified`; where it
-/// does not hold, the whole object is sent.
-func selectRange(_ fields: HeaderFields, of object: ObjectMetadata, now: @autoclosure () -> Int64)
-    -> ByteRange.Selection
-{
-    guard let text = fields["range"], let range = ByteRange(Array(text.utf8)[...]) else {
+/// `If-Range` (RFC 9110, section 13.1.5) holds for the same strong tag alone. A date never holds: an object can be
+/// replaced twice in a second, so that `Last-Modified` is a weak validator (section 8.8.2.2). Where it does not hold,
+/// the whole object is sent.
+func selectRange(_ fields: HeaderFields, of object: ObjectMetadata) -> ByteRange.Selection {
+    guard let text = fields.list("range"), let range = ByteRange(Array(text.utf8)[...]) else {
         return .whole
     }
-    if let condition = fields["if-range"] {
-        let bytes = Array(condition.utf8)
-        let holds: Bool
-        if let tags = EntityTag.list(bytes[...]) {
-            holds = tags == [EntityTag(value: object.etag, isWeak: false)]
-        } else {
-            holds = HTTPDate.parse(bytes[...], now: now()) == object.created / 1000
-        }
-        if !holds { return .whole }
+    if let condition = fields.list("if-range"),
+        EntityTag.list(Array(condition.utf8)[...]) != [EntityTag(value: object.etag, isWeak: false)]
+    {
+        return .whole
     }
     return range.select(size: object.size)
 }

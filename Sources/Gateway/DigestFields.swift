@@ -13,7 +13,8 @@ struct ExpectedDigests: Equatable {
     init(_ fields: HeaderFields) throws(Problem) {
         for text in fields.values("content-md5") {
             guard let digest = Base64.decode(Array(text.utf8)[...]), digest.count == 16 else {
-                throw Problem(.invalidArgument, "Content-MD5 is the base64 of 16 bytes.")
+                throw Problem(
+                    .invalidArgument, "Content-MD5 is the base64 of 16 bytes, with its padding.")
             }
             try take("md5", digest, "Content-MD5")
         }
@@ -24,7 +25,9 @@ struct ExpectedDigests: Equatable {
     private mutating func take(_ text: String, _ field: String) throws(Problem) {
         var parser = StructuredDictionary(Array(text.utf8)[...])
         guard let members = parser.parse() else {
-            throw Problem(.invalidArgument, "\(field) is not a dictionary of RFC 9530.")
+            throw Problem(
+                .invalidArgument,
+                "\(field) is a dictionary of RFC 9530, its digests in base64 with padding.")
         }
         for (algorithm, value) in members { try take(algorithm, value, field) }
     }

@@ -36,4 +36,11 @@ public final class GatewayBucket: Sendable {
         guard let name = try? ObjectName(name) else { return false }
         return (try? pathRules.check(name)) != nil
     }
+
+    /// Whether anything can be asked for in a folder.
+    /// - Parameter folder: Its name with the slash at the end.
+    func serves(below folder: String) -> Bool {
+        guard (try? ObjectName(folder + "x")) != nil else { return false }
+        return pathRules.mayServe(below: Array(folder.utf8.dropLast()))
+    }
 }

@@ -28,6 +28,7 @@ public struct Operator: Sendable {
     private let health: Health
     private let registry: PrometheusRegistry
     private let build: BuildInfo
+    private let requestIds = RequestIDs()
 
     public init(health: Health, registry: PrometheusRegistry, build: BuildInfo) {
         self.health = health
@@ -38,11 +39,13 @@ public struct Operator: Sendable {
     /// What the listener calls.
     public var handler: RequestHandler {
         { exchange in
-            let answer = await answer(exchange.head.method, exchange.head.target)
+            let requestId = requestIds.next()
+            let answer = await answer(exchange.head.method, exchange.head.target, requestId)
             var head = ResponseHead(status: answer.status)
             head.fields.append("content-type", answer.contentType)
             head.fields.append("cache-control", "no-store")
             head.fields.append("x-content-type-options", "nosniff")
+            head.fields.append("x-request-id", requestId)
             if let allow = answer.allow { head.fields.append("allow", allow) }
             if exchange.head.method == "HEAD" {
                 head.fields.append("content-length", answer.body.count)
@@ -54,14 +57,15 @@ public struct Operator: Sendable {
     }
 
     /// Answers a request by its method and target.
-    func answer(_ method: String, _ target: String) async -> Answer {
+    func answer(_ method: String, _ target: String, _ requestId: String) async -> Answer {
         let parts = target.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
         let path = String(parts[0])
         guard ["/livez", "/healthz", "/readyz", "/metrics", "/version"].contains(path) else {
-            return Operator.problem(404, "not-found", "Not Found")
+            let paths = "/livez, /readyz, /metrics and /version"
+            return Operator.answer(Problem(.notFound, "The endpoints are \(paths)."), requestId)
         }
         guard method == "GET" || method == "HEAD" else {
-            var answer = Operator.problem(405, "method-not-allowed", "Method Not Allowed")
+            var answer = Operator.answer(Problem.methodNotAllowed("GET, HEAD"), requestId)
             answer.allow = "GET, HEAD"
             return answer
         }
@@ -106,8 +110,8 @@ public struct Operator: Sendable {
         return Answer(status, "text/plain; charset=utf-8", text.bytes)
     }
 
-    private static func problem(_ status: Int, _ code: String, _ title: String) -> Answer {
-        let body = "{\"status\":\(status),\"code\":\"\(code)\",\"title\":\"\(title)\"}\n"
-        return Answer(status, "application/problem+json", Array(body.utf8))
+    private static func answer(_ problem: Problem, _ requestId: String) -> Answer {
+        Answer(
+            problem.code.status, "application/problem+json", problem.json(requestId: requestId))
     }
 }

@@ -74,6 +74,17 @@ public struct PathRules: Sendable {
         }
     }
 
+    /// Whether any name in a folder can be one of this bucket's.
+    /// - Parameter folder: Its name's bytes, without the slash at the end.
+    func mayServe(below folder: [UInt8]) -> Bool {
+        if isEmpty { return true }
+        if refusesDiscouraged, folder.contains(where: PathRules.isDiscouraged) { return false }
+        let segments = folder.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+        if let maximumDepth, segments.count >= maximumDepth { return false }
+        if denied.contains(where: { $0.matchesAll(below: segments) }) { return false }
+        return allowed.isEmpty || allowed.contains { $0.mayMatch(below: segments) }
+    }
+
     private static func isDiscouraged(_ byte: UInt8) -> Bool {
         switch byte {
         case UInt8(ascii: "#"), UInt8(ascii: "["), UInt8(ascii: "]"), UInt8(ascii: "*"),
@@ -129,8 +140,21 @@ private struct Pattern: Sendable {
         self.segments = segments
     }
 
-    /// Follows all places of the pattern at once where the name so far can have led.
-    func matches(_ name: [ArraySlice<UInt8>]) -> Bool {
+    func matches(_ name: [ArraySlice<UInt8>]) -> Bool { places(after: name)[segments.count] }
+
+    /// Whether it can match a name in this folder.
+    func mayMatch(below folder: [ArraySlice<UInt8>]) -> Bool {
+        places(after: folder)[..<segments.count].contains(true)
+    }
+
+    /// Whether it matches every name in this folder and below: `**` at its end has begun.
+    func matchesAll(below folder: [ArraySlice<UInt8>]) -> Bool {
+        guard segments.suffix(2) == [.anySegments, .pieces([[], []])] else { return false }
+        return places(after: folder)[segments.count - 2]
+    }
+
+    /// Follows all places of the pattern at once where the segments so far can have led.
+    private func places(after name: [ArraySlice<UInt8>]) -> [Bool] {
         var places = [Bool](repeating: false, count: segments.count + 1)
         places[0] = true
         skipAny(&places)
@@ -146,7 +170,7 @@ private struct Pattern: Sendable {
             skipAny(&next)
             places = next
         }
-        return places[segments.count]
+        return places
     }
 
     private func skipAny(_ places: inout [Bool]) {

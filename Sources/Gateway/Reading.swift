@@ -37,7 +37,7 @@ extension Call {
         let object = reader.metadata
         var range = 0..<object.size
         var answer = Answer(status: 200, fields: bucket.headers.fields(of: object))
-        switch selectRange(fields, of: object, now: now) {
+        switch selectRange(fields, of: object) {
         case .whole: break
         case .part(let part):
             range = part
@@ -101,26 +101,19 @@ extension Call {
     /// One page of a list.
     func list(_ request: ListRequest, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
         try await decide()
-        let page: ListPage
-        do throws(BucketError) {
-            page = try await bucket.driver.list(request.query, after: request.after)
-        } catch {
-            throw Problem(error)
+        let page = try await page(request, bucket)
+        if !request.query.delimited {
+            try await decideFolders(of: page.items, below: request.folder)
         }
-        let items = page.items.filter { bucket.serves($0) }
-        if !request.query.delimited { try await decideFolders(of: items, below: request.folder) }
-        var json = JSONWriter(reserving: 64 + 96 * items.count)
+        var json = JSONWriter(reserving: 64 + 96 * page.items.count)
         json.beginObject()
         json.key("prefixes")
         json.beginArray()
-        // A folder that came by other means may have a name that no list can be asked for.
-        for prefix in page.prefixes where (try? Query.prefix(prefix)) != nil {
-            json.string(prefix)
-        }
+        for prefix in page.prefixes { json.string(prefix) }
         json.endArray()
         json.key("items")
         json.beginArray()
-        for item in items {
+        for item in page.items {
             json.beginObject()
             json.member("bucket", bucket.name)
             json.member("fullPath", item)
@@ -136,6 +129,30 @@ extension Call {
         }
         json.endObject()
         return Answer(status: 200, json: json.bytes)
+    }
+
+    /// The next page of what is served here: what the store has by other means, or the path rules hide, is left out. It
+    /// is empty only where nothing follows.
+    private func page(_ request: ListRequest, _ bucket: GatewayBucket) async throws(Problem)
+        -> ListPage
+    {
+        var after = request.after
+        guard request.folder.isEmpty || bucket.serves(below: request.folder + "/") else {
+            return ListPage()
+        }
+        while true {
+            var page: ListPage
+            do throws(BucketError) {
+                page = try await bucket.driver.list(request.query, after: after)
+            } catch {
+                throw Problem(error)
+            }
+            page.items.removeAll { !bucket.serves($0) }
+            page.prefixes.removeAll { !bucket.serves(below: $0) }
+            let isEmpty = page.items.isEmpty && page.prefixes.isEmpty
+            if !isEmpty || page.end == nil || exchange.isClientGone { return page }
+            after = page.end
+        }
     }
 
     /// Decides on every folder that has one of the items below it: each of their names reveals it.

@@ -52,16 +52,20 @@ struct Route: Equatable {
             && path[last - 2] == UInt8(ascii: "2") && path[last - 1] | 0x20 == UInt8(ascii: "f")
     }
 
+    /// Whether the query has `metadata`, with any value or none.
+    var asksForMetadata: Bool {
+        Query.parameters(query).contains { $0.name == "metadata" }
+    }
+
     /// The methods that are possible here, as `Allow` names them.
     var methods: String {
         if path == .bucket || isFolder { return "GET, HEAD, OPTIONS" }
-        let isMetadata = (try? Query(query))?.asksForMetadata ?? false
-        return isMetadata
+        return asksForMetadata
             ? "GET, HEAD, PATCH, OPTIONS" : "GET, HEAD, PUT, PATCH, DELETE, OPTIONS"
     }
 }
 
-/// A query's parameters, decoded. A parameter that nobody knows is ignored.
+/// The parameters of a list's query, decoded. A parameter that nobody knows is ignored.
 ///
 /// A `+` is a space here, as every client's library writes it; a plus sign comes as `%2B`.
 struct Query: Equatable {
@@ -69,17 +73,22 @@ struct Query: Equatable {
     var isDelimited: Bool?
     var maxResults: Int?
     var pageToken: String?
-    var asksForMetadata = false
 
     init() {}
 
     /// - Throws: ``Problem`` with `invalid-argument` for a value that a known parameter can't have.
     init(_ text: ArraySlice<UInt8>?) throws(Problem) {
-        guard let text else { return }
-        for part in text.split(separator: UInt8(ascii: "&")) {
+        for (name, value) in Query.parameters(text) { try take(name, value) }
+    }
+
+    /// The parameters in order, their names decoded and their values not; without those whose name can't be decoded.
+    static func parameters(_ text: ArraySlice<UInt8>?) -> [(name: String, value: ArraySlice<UInt8>)]
+    {
+        guard let text else { return [] }
+        return text.split(separator: UInt8(ascii: "&")).compactMap { part in
             let equals = part.firstIndex(of: UInt8(ascii: "=")) ?? part.endIndex
-            guard let name = try? Query.decoded(part[..<equals], of: "") else { continue }
-            try take(name, equals == part.endIndex ? part[equals...] : part[(equals + 1)...])
+            guard let name = try? Query.decoded(part[..<equals], of: "") else { return nil }
+            return (name, part[equals...].dropFirst())
         }
     }
 
@@ -104,7 +113,6 @@ struct Query: Equatable {
         case "pageToken":
             try once(pageToken == nil, name)
             pageToken = try Query.decoded(encoded, of: name)
-        case "metadata": asksForMetadata = true
         default: break
         }
     }

@@ -125,6 +125,14 @@ extension Call {
         try await decide()
         let conditions = try writeConditions(bucket)
         try requireJSON()
+        for (name, isGiven) in [
+            ("Content-MD5", fields.contains("content-md5")),
+            ("Content-Digest", fields.contains("content-digest")),
+            ("Repr-Digest", fields.contains("repr-digest")),
+        ] where isGiven {
+            throw Problem(
+                .invalidArgument, "\(name) is verified of an upload only, not of a patch.")
+        }
         let text: [UInt8]
         do throws(BodyError) {
             text = try await exchange.collect(limit: AttributePatch.maximumBytes)

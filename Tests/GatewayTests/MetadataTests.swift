@@ -282,10 +282,14 @@ private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8
         #expect(query.isDelimited == true)
         #expect(query.maxResults == 7)
         #expect(query.pageToken == "x")
-        #expect(query.asksForMetadata)
         #expect(try Query(bytes("delimiter=")).isDelimited == false)
         #expect(try Query(nil) == Query())
-        #expect(try Query(bytes("metadata=0")).asksForMetadata)
+        for (text, expected) in [
+            ("metadata", true), ("a&metadata=0", true), ("met%61data", true), ("metadatax", false),
+            ("maxResults=0&metadata", true), ("", false),
+        ] {
+            #expect(try Route(target: "/b/p/o/a?" + text).asksForMetadata == expected)
+        }
     }
 
     @Test(arguments: [

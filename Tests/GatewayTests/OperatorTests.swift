@@ -140,40 +140,43 @@ private final class Clock: Sendable {
 
     @Test func readinessFollowsTheChecks() async {
         let (endpoints, health) = endpoints()
-        #expect(await endpoints.answer("GET", "/readyz") == .text(200, "ok\n"))
-        let verbose = await endpoints.answer("GET", "/readyz?a=b&verbose")
+        #expect(await endpoints.answer("GET", "/readyz", "r1") == .text(200, "ok\n"))
+        let verbose = await endpoints.answer("GET", "/readyz?a=b&verbose", "r1")
         #expect(text(verbose) == "[+] \"bucket photos\" ok\n[+] not draining\nready\n")
         store.breakDown(true)
-        #expect(await endpoints.answer("GET", "/readyz") == .text(503, "not ready\n"))
-        let broken = await endpoints.answer("GET", "/readyz?verbose")
+        #expect(await endpoints.answer("GET", "/readyz", "r1") == .text(503, "not ready\n"))
+        let broken = await endpoints.answer("GET", "/readyz?verbose", "r1")
         #expect(broken.status == 503)
         #expect(
             text(broken) == "[-] \"bucket photos\" failed: \"token=<redacted>\\nforged ok\"\n"
                 + "[+] not draining\nnot ready\n")
-        #expect(await endpoints.answer("GET", "/livez").status == 200)
+        #expect(await endpoints.answer("GET", "/livez", "r1").status == 200)
         store.breakDown(false)
         health.beginDraining()
-        #expect(await endpoints.answer("GET", "/readyz").status == 503)
-        #expect(await endpoints.answer("GET", "/healthz") == .text(200, "ok\n"))
+        #expect(await endpoints.answer("GET", "/readyz", "r1").status == 503)
+        #expect(await endpoints.answer("GET", "/healthz", "r1") == .text(200, "ok\n"))
     }
 
     @Test func otherMethodsAndPathsAreRefused() async throws {
         let (endpoints, _) = endpoints()
-        let posted = await endpoints.answer("POST", "/metrics")
+        let posted = await endpoints.answer("POST", "/metrics", "r1")
         #expect(posted.status == 405 && posted.allow == "GET, HEAD")
         #expect(posted.contentType == "application/problem+json")
         for path in ["/", "/metrics/", "/b/photos/o/a", "*", "/livezz", ""] {
-            let answer = await endpoints.answer("GET", path)
+            let answer = await endpoints.answer("GET", path, "r1")
             #expect(answer.status == 404)
-            #expect(try object(text(answer))["code"] as? String == "not-found")
+            let problem = try object(text(answer))
+            #expect(problem["code"] as? String == "not-found")
+            #expect(problem["instance"] as? String == "r1")
+            #expect(problem["status"] as? Int == 404 && problem["detail"] is String)
         }
     }
 
     @Test func versionIsJSONAndMetricsAreText() async throws {
         let (endpoints, _) = endpoints()
-        let version = await endpoints.answer("GET", "/version")
+        let version = await endpoints.answer("GET", "/version", "r1")
         #expect(try object(text(version))["version"] as? String == "1.2.3")
-        let metrics = await endpoints.answer("GET", "/metrics")
+        let metrics = await endpoints.answer("GET", "/metrics", "r1")
         #expect(metrics.contentType == "text/plain; version=0.0.4; charset=utf-8")
         #expect(try Exposition(metrics.body).kinds["sluice_build_info"] == "gauge")
     }

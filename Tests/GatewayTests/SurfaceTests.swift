@@ -286,6 +286,62 @@ private final class Judge: Policy {
         }
     }
 
+    /// They mean nothing there, and what means nothing is ignored.
+    @Test(arguments: [
+        "maxResults=0", "delimiter=x", "prefix=%FF", "pageToken=", "prefix=a&prefix=b",
+    ])
+    func parametersOfListsAreIgnoredElsewhere(query: String) async {
+        driver.seed("a", [1])
+        let client = Client(driver)
+        #expect(await client.send("GET", "/b/photos/o/a?" + query).status == 200)
+        #expect(await client.send("GET", "/b/photos/o/a?metadata&" + query).status == 200)
+        #expect(await client.send("PUT", "/b/photos/o/a?" + query, text: "x").status == 200)
+        #expect(await client.send("DELETE", "/b/photos/o/a?" + query).status == 204)
+    }
+
+    @Test func pathRulesHoldForListsToo() async throws {
+        for name in ["a", "tmp/a", "tmp/b/c", "x/tmp/a", "deep/1/2/3", "deep/1/a", "only/4", "z"] {
+            driver.seed(name)
+        }
+        let rules = try PathRules(
+            allowed: ["*", "tmp/**", "x/**", "deep/**"], denied: ["tmp/**", "**/tmp/*"],
+            maximumDepth: 3)
+        let bucket = GatewayBucket(
+            name: BucketName("photos")!, driver: driver, pathRules: rules)
+        let client = Client([bucket])
+        let root = await client.send("GET", "/b/photos/o/")
+        #expect(root.names == ["a", "z"])
+        // x/ may have other names than x/tmp/a, so it is a folder like any other.
+        #expect(root.prefixes == ["deep/", "x/"])
+        #expect(await client.send("GET", "/b/photos/o/deep/1/").prefixes == [])
+        let all = await client.send("GET", "/b/photos/o")
+        #expect(all.names == ["a", "deep/1/a", "z"])
+        let calls = driver.calls.count
+        for denied in ["tmp/", "tmp/b/", "only/", "deep/1/2/", "only/4/"] {
+            let reply = await client.send("GET", "/b/photos/o/" + denied)
+            #expect(reply.text == #"{"prefixes":[],"items":[]}"#, "\(denied)")
+        }
+        #expect(driver.calls.count == calls)
+    }
+
+    @Test(arguments: ["/b/photos/o?maxResults=1", "/b/photos/o/?maxResults=1"])
+    func aPageIsEmptyOnlyAtTheEnd(target: String) async throws {
+        for number in 0..<20 { driver.seed("hidden\(number)") }
+        for name in ["a", "hidden/x", "i", "line\nbreak/x"] { driver.seed(name) }
+        let rules = try PathRules(allowed: [], denied: ["hidden*", "hidden/**"])
+        let bucket = GatewayBucket(
+            name: BucketName("photos")!, driver: driver, pathRules: rules)
+        let client = Client([bucket])
+        let first = await client.send("GET", target)
+        #expect(first.names == ["a"] && first.prefixes == [])
+        let token = try #require(first.json["nextPageToken"] as? String)
+        let second = await client.send("GET", target + "&pageToken=" + token)
+        #expect(second.names == ["i"] && second.prefixes == [])
+        let next = try #require(second.json["nextPageToken"] as? String)
+        let last = await client.send("GET", target + "&pageToken=" + next)
+        #expect(last.text == #"{"prefixes":[],"items":[]}"#)
+    }
+
     @Test func namesThatCanNotBeOpenedAreNotShown() async {
         for name in ["ok", "a\nb", "..", String(repeating: "x", count: 1025)] { driver.seed(name) }
         let reply = await Client(driver).send("GET", "/b/photos/o")

@@ -92,6 +92,7 @@ def test_several_conditions_hold_together(http1, name):
     assert http1.get(name, f"If-Match: {etag}", f"If-Unmodified-Since: {PAST}").status == 200
     assert http1.get(name, 'If-None-Match: "x"', f"If-Modified-Since: {FUTURE}").status == 200
     assert http1.get(name, 'If-None-Match: "x"', f"If-None-Match: {etag}").status == 304
+    assert http1.get(name, f"If-Modified-Since: {FUTURE}", f"If-Modified-Since: {FUTURE}").status == 200
     assert http1.delete(name, good, f"If-Match: {etag}").status == 204
 
 
@@ -178,9 +179,9 @@ def test_if_range(wire, name):
     wire.stored(name, BODY)
     head = wire.head(name)
     part = "Range: bytes=2-4"
-    for validator in (head["etag"], head["last-modified"]):
-        assert wire.get(name, part, f"If-Range: {validator}").status == 206
-    for validator in ('"other"', f"W/{head['etag']}", PAST, FUTURE, "nonsense"):
+    assert wire.get(name, part, f"If-Range: {head['etag']}").status == 206
+    # A date is a weak validator: the object may have been replaced twice in its second.
+    for validator in (head["last-modified"], '"other"', f"W/{head['etag']}", PAST, FUTURE, "nonsense"):
         answer = wire.get(name, part, f"If-Range: {validator}")
         assert answer.status == 200 and answer.body == BODY
     assert wire.get(name, f"If-Range: {head['etag']}").status == 200

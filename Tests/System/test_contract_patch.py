@@ -154,3 +154,10 @@ def test_any_text_survives(http1, name):
     text = json.dumps({"customMetadata": pairs}, ensure_ascii=False)
     assert http1.patch(name, text).json["customMetadata"] == pairs
     assert http1.metadata(name)["customMetadata"] == pairs
+
+
+@pytest.mark.parametrize("field", ["Content-MD5: AAAAAAAAAAAAAAAAAAAAAA==", "Content-Digest: md5=:AAAA:", "Repr-Digest: a=?1"])
+def test_a_patch_with_a_digest_is_refused(http1, folder, field):
+    before = http1.stored(f"{folder}/a")
+    http1.patch(f"{folder}/a", {"cacheControl": "x"}, field).is_problem("invalid-argument")
+    assert http1.metadata(f"{folder}/a") == before

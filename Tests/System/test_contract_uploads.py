@@ -65,7 +65,8 @@ def test_one_wrong_digest_among_right_ones(http1, folder):
 @pytest.mark.parametrize("field", [
     "Content-MD5: short", "Content-MD5: AAAA", "Content-MD5: " + "00" * 16, "Content-Digest: sha-256",
     "Content-Digest: sha-256=AAAA", "Content-Digest: sha-256=:AAAA:", "Repr-Digest: sha-512=:not base64:",
-    "Content-Digest: sha-256=:AAAA", "Content-Digest: =:AAAA:", "Content-Digest: md5=\"text\"",
+    "Content-Digest: sha-256=:AAAA", "Content-MD5: AAAAAAAAAAAAAAAAAAAAAA", "Repr-Digest: md5=:AAAAAAAAAAAAAAAAAAAAAA:",
+    "Content-Digest: =:AAAA:", "Content-Digest: md5=\"text\"",
 ])
 def test_malformed_digests_are_not_ignored(http1, folder, field):
     http1.put(f"{folder}/o", BODY, field).is_problem("invalid-argument")
