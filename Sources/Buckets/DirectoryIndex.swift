@@ -66,9 +66,9 @@ final class DirectoryIndex: Sendable {
 
     /// The current object of that name and, where the index holds its bytes and they are asked for, those.
     func lookup(_ name: String, withContent: Bool) throws(SQLiteError) -> IndexEntry? {
-        try withReader(readers) { reader throws(SQLiteError) in
+        try withReader(readers) { reader, cache throws(SQLiteError) in
             let slot = IndexCache.slot(name)
-            if let entry = reader.cache.entry(name, slot), !withContent || entry.isComplete {
+            if let entry = cache.entry(name, slot), !withContent || entry.isComplete {
                 return entry
             }
             try reader.refresh(version.load(ordering: .acquiring))
@@ -76,14 +76,14 @@ final class DirectoryIndex: Sendable {
             if withContent && !entry.isComplete {
                 entry.content = try reader.content(entry.row.metadata.generation)
             }
-            reader.cache.store(entry, slot)
+            cache.store(entry, slot)
             return entry
         }
     }
 
     /// One page, and what it cost in steps of SQLite's machine.
     func list(_ query: ListQuery, after: String?) throws(SQLiteError) -> (ListPage, steps: Int) {
-        try withReader(listers) { reader throws(SQLiteError) in
+        try withReader(listers) { reader, _ throws(SQLiteError) in
             try reader.refresh(version.load(ordering: .acquiring))
             return try reader.list(query, after: after)
         }
@@ -91,34 +91,37 @@ final class DirectoryIndex: Sendable {
 
     /// Makes a finished transaction visible to every lookup that ends after this call.
     func publish(_ names: [String]) {
-        // In this order: a lookup that still sees the old rows holds its reader's lock, and what it keeps is dropped
+        // In this order: a lookup that still sees the old rows holds its reader's cache, and what it keeps is dropped
         // after it; every later one sees the new number and takes a new snapshot.
         version.wrappingAdd(1, ordering: .releasing)
         let slots = names.map { IndexCache.slot($0) }
         for reader in readers {
-            reader.lock.withLock { _ in for slot in slots { reader.cache.drop(slot) } }
+            reader.cache.withLock { cache in for slot in slots { cache.drop(slot) } }
         }
     }
 
     /// Ends the snapshots of all readers, so that a checkpoint can reach the end of the log.
     func releaseSnapshots() {
-        for reader in readers + listers { reader.lock.withLock { _ in reader.release() } }
+        for reader in readers + listers { reader.cache.withLock { _ in reader.release() } }
     }
 
     private func withReader<Result: Sendable>(
-        _ pool: [IndexReader], _ body: (IndexReader) throws(SQLiteError) -> Result
+        _ pool: [IndexReader],
+        _ body: (IndexReader, inout IndexCache) throws(SQLiteError) -> Result
     ) throws(SQLiteError) -> Result {
         // A thread comes back to the same reader; its neighbours are tried where that one is taken.
         let first = Int(truncatingIfNeeded: UInt(pthread_self()) >> 12 &* 0x9e37_79b9) & 0xffff
         for step in 0..<pool.count {
             let reader = pool[(first + step) % pool.count]
-            let result = try reader.lock.withLockIfAvailable { _ throws(SQLiteError) in
-                try reader.run(body)
+            let result = try reader.cache.withLockIfAvailable { cache throws(SQLiteError) in
+                try reader.run(&cache, body)
             }
             if let result { return result }
         }
         let reader = pool[first % pool.count]
-        return try reader.lock.withLock { _ throws(SQLiteError) in try reader.run(body) }
+        return try reader.cache.withLock { cache throws(SQLiteError) in
+            try reader.run(&cache, body)
+        }
     }
 }
 
@@ -127,16 +130,16 @@ final class DirectoryIndex: Sendable {
 /// It keeps its snapshot (read transaction) between lookups until something was written: that saves the four
 /// locking calls which a transaction of its own would cost each lookup.
 ///
-/// Safety: everything but `lock` is touched only while `lock` is held.
+/// Safety: everything is touched only with `cache` held.
 final class IndexReader: @unchecked Sendable {
-    let lock = Lock<Void>(())
+    /// Held by whoever uses this reader.
+    let cache = Lock(IndexCache())
     let connection: SQLiteConnection
     private let begin: SQLiteStatement
     private let end: SQLiteStatement
     private let lookupStatement: SQLiteStatement
     private let contentStatement: SQLiteStatement
     let seek: SQLiteStatement
-    var cache = IndexCache()
     private var snapshot: UInt64 = 0
 
     init(_ path: String, cacheKiB: Int) throws(SQLiteError) {
@@ -152,10 +155,11 @@ final class IndexReader: @unchecked Sendable {
 
     /// Runs `body`, and lets go of the snapshot where it fails.
     func run<Result>(
-        _ body: (IndexReader) throws(SQLiteError) -> Result
+        _ cache: inout IndexCache,
+        _ body: (IndexReader, inout IndexCache) throws(SQLiteError) -> Result
     ) throws(SQLiteError) -> Result {
         do throws(SQLiteError) {
-            return try body(self)
+            return try body(self, &cache)
         } catch {
             release()
             throw error

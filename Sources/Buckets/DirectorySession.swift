@@ -87,7 +87,8 @@ final class DirectoryState: Sendable {
     private let path: String
     private let readers: Int
     private let state: Lock<State>
-    private let reopening = Lock<Void>(())
+    /// How often the directory came back; held while it is opened.
+    private let reopenings = Lock(0)
     private let checked = Atomic<UInt64>(EventLoop.monotonicNow())
 
     init(_ path: String, readers: Int) throws(BucketError) {
@@ -126,7 +127,7 @@ final class DirectoryState: Sendable {
 
     /// Opens a directory that had vanished. Blocks.
     func reopen() throws(BucketError) -> DirectorySession {
-        try reopening.withLock { _ throws(BucketError) in
+        try reopenings.withLock { count throws(BucketError) in
             if let session = try opened() { return session }
             let session = try DirectorySession(path, create: false, readers: readers)
             let kept = state.withLock { state in
@@ -135,6 +136,7 @@ final class DirectoryState: Sendable {
                 return true
             }
             if !kept { throw BucketError(.unavailable, "the bucket is closed") }
+            count += 1
             return session
         }
     }

@@ -57,12 +57,15 @@ public final class BlockingPool: @unchecked Sendable {
     public func run<Result: Sendable, Failure: Error>(
         _ body: @escaping @Sendable () throws(Failure) -> Result
     ) async throws(Failure) -> Result {
+        let loop = EventLoop.current
         let outcome: Swift.Result<Result, Failure> = await withCheckedContinuation { waiter in
             submit {
-                do throws(Failure) {
-                    waiter.resume(returning: .success(try body()))
-                } catch {
-                    waiter.resume(returning: .failure(error))
+                let outcome = Swift.Result { () throws(Failure) in try body() }
+                // Through the loop, where there is one: what the job wrote is then seen to come before what follows.
+                if let loop {
+                    loop.execute { waiter.resume(returning: outcome) }
+                } else {
+                    waiter.resume(returning: outcome)
                 }
             }
         }

@@ -316,7 +316,7 @@ struct DirectoryTests {
     @Test("An upload holds at most two buffers, and takes nothing while both are full")
     func backPressure() async throws {
         let path = path
-        let gate = Lock<Void>(())
+        let gate = Lock(0)
         let pool = BlockingPool(threads: 1)
         try await onLoop {
             let bucket = try DirectoryBucket(path: path, pool: pool, readers: 1)

@@ -1,4 +1,5 @@
 import EventLoop
+import Glibc
 import Testing
 
 /// A timer that arms itself a few times while it fires and disarms another. Confined to its loop.
@@ -33,16 +34,17 @@ private final class Rearming {
 @Suite struct LoopTimerTests {
     @Test func aTimerMayArmItselfAndDisarmOthersWhileItFires() async throws {
         let loop = try EventLoop()
-        _ = startThread { loop.run() }
+        let thread = startThread { loop.run() }
         await withCheckedContinuation { waiter in
             loop.execute { _ = Rearming(loop) { waiter.resume() } }
         }
         loop.stop()
+        pthread_join(thread, nil)
     }
 
     @Test func timersFireInTheOrderOfTheirDeadlines() async throws {
         let loop = try EventLoop()
-        _ = startThread { loop.run() }
+        let thread = startThread { loop.run() }
         let order = await withCheckedContinuation { waiter in
             loop.execute {
                 var fired: [UInt64] = []
@@ -64,5 +66,6 @@ private final class Rearming {
         #expect(order == order.sorted())
         #expect(order.count == 40)
         loop.stop()
+        pthread_join(thread, nil)
     }
 }
