@@ -22,8 +22,6 @@ from conftest import curl, wait_until
 MIB = 1 << 20
 BOUND = 48 * 1024
 FULL = os.environ.get("MEMORY_FULL") == "1"
-#: Peaks of 49 to 92 MiB were measured here. Not strict: what lowers a peak breaks nothing.
-TOO_MUCH = pytest.mark.xfail(reason="more than 48 MiB at a time", strict=False)
 DOWNLOAD = 1024 * MIB if FULL else 64 * MIB
 UPLOAD = 1024 * MIB if FULL else 16 * MIB
 IDLE = int(os.environ.get("IDLE_CONNECTIONS", "2000"))
@@ -92,7 +90,6 @@ def many(commands):
     assert [process.wait() for process in running] == [0] * len(running)
 
 
-@TOO_MUCH
 @pytest.mark.parametrize("protocol", ["--http1.1", "--http2-prior-knowledge", "--http2"])
 def test_a_hundred_transfers_at_once(launch, tmp_path, report, protocol):
     server = launch(threads=2)
@@ -152,7 +149,6 @@ def settled(server, field="VmRSS"):
     return last
 
 
-@TOO_MUCH
 @pytest.mark.parametrize("tls", [False, True], ids=["clear", "tls"])
 @pytest.mark.parametrize("protocol", ["http1", "http2", "http2, ten streams each"])
 def test_two_hundred_stalled_readers(calm, tmp_path, report, protocol, tls):
@@ -169,10 +165,12 @@ def test_two_hundred_stalled_readers(calm, tmp_path, report, protocol, tls):
         held(calm, report, "200 stalled readers of 16 MiB")
         # They are all being served: each gets more as soon as it reads.
         for connection in opened[:5]:
-            assert (connection if protocol == "http1" else connection.socket).recv(65536)
+            transport = connection if protocol == "http1" else connection.socket
+            # The kernel has tried ever more seldom to get into the tiny buffer.
+            transport.settimeout(120)
+            assert transport.recv(65536)
 
 
-@TOO_MUCH
 @pytest.mark.parametrize("protocol", ["http1", "h2c"])
 def test_two_hundred_slow_uploads(calm, report, protocol):
     body = bytes(60_000)
