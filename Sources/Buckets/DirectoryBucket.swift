@@ -69,6 +69,7 @@ public final class DirectoryBucket: BucketDriver {
 
     public func open(_ name: String) async throws(BucketError) -> any ObjectReader {
         // A blob that was just replaced may be gone between lookup and opening: the next lookup knows its successor.
+        var missing: Int64 = 0
         for _ in 0..<8 {
             let session = try await session()
             let found: IndexEntry?
@@ -83,9 +84,10 @@ public final class DirectoryBucket: BucketDriver {
             if let descriptor = try session.files.openBlob(blob) {
                 return DirectoryReader(row.metadata, .file(descriptor), pool)
             }
+            missing = blob
             do throws(BucketError) { try session.checkIdentity() } catch { state.lose(session) }
         }
-        throw BucketError(.unavailable, "the blob of an object is missing")
+        throw BucketError(.unavailable, "blob \(missing) of an object is missing")
     }
 
     public func beginUpload(

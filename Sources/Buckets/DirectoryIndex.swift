@@ -31,8 +31,7 @@ struct IndexCache {
 
     mutating func store(_ entry: IndexEntry, _ slot: Int) {
         let pairs = entry.row.metadata.attributes.customMetadata
-        let size = pairs.reduce(0) { $0 + $1.key.utf8.count + $1.value.utf8.count }
-        if size > IndexCache.maximumPairs { return }
+        if pairs.byteCount > IndexCache.maximumPairs { return }
         if entries.isEmpty { entries = Array(repeating: nil, count: IndexCache.places) }
         entries[slot] = entry
     }

@@ -22,6 +22,11 @@ public struct ObjectAttributes: Sendable, Equatable {
     }
 }
 
+extension [BytewiseString: String] {
+    /// Bytes of all pairs of custom metadata, keys and values together.
+    package var byteCount: Int { reduce(0) { $0 + $1.key.utf8.count + $1.value.utf8.count } }
+}
+
 /// A change of ``ObjectAttributes`` as RFC 7396 describes it.
 public struct AttributePatch: Sendable, Equatable {
     /// What happens to one property.

@@ -9,8 +9,10 @@ final class HeaderCache: Sendable {
         var object: ObjectMetadata
         var fields: HeaderFields
     }
-    /// Entries at most; each has about 1 KiB, and with much custom metadata up to 20 KiB.
+    /// Entries at most; each has about 1 KiB.
     private static let places = 512
+    /// Bytes of custom metadata with which an object is not kept.
+    private static let maximumPairs = 512
 
     private let entries = Lock<[Entry?]>([])
 
@@ -26,6 +28,7 @@ final class HeaderCache: Sendable {
         if let known { return known }
         var fields = HeaderFields(reserving: 768)
         object.appendFields(to: &fields)
+        if object.attributes.customMetadata.byteCount > HeaderCache.maximumPairs { return fields }
         entries.withLock { entries in
             if entries.isEmpty { entries = Array(repeating: nil, count: HeaderCache.places) }
             entries[place] = Entry(object: object, fields: fields)

@@ -96,7 +96,7 @@ extension ObjectAttributes {
 
     /// Checks the sum of custom metadata.
     static func checkSize(_ pairs: [BytewiseString: String]) throws(Problem) {
-        let sum = pairs.reduce(0) { $0 + $1.key.utf8.count + $1.value.utf8.count }
+        let sum = pairs.byteCount
         if sum > maximumCustomBytes {
             throw Problem(
                 .invalidArgument,
@@ -113,9 +113,7 @@ extension ObjectAttributes {
             return
         }
         let prefix = "x-object-meta-"
-        let sum = customMetadata.reduce(0) {
-            $0 + prefix.utf8.count + $1.key.utf8.count + $1.value.utf8.count
-        }
+        let sum = customMetadata.byteCount + customMetadata.count * prefix.utf8.count
         if sum > ObjectAttributes.maximumShownBytes { return }
         var seen: [String: Int] = [:]
         var keys: [(name: String, value: String)] = []
