@@ -9,7 +9,7 @@ import Glibc
 ///
 ///     index.sqlite   names, metadata, generations, and contents of at most 4 KiB
 ///     blobs/N/ID     contents of more than 4 KiB
-///     staging/ID     uploads under way of more than 64 KiB
+///     staging/ID     uploads under way of more than 48 KiB
 ///     lock           held while the bucket is open
 public final class DirectoryBucket: BucketDriver {
     public let capabilities = Capabilities(atomicPreconditions: true, durable: true)
