@@ -7,7 +7,8 @@ let strict: [SwiftSetting] = [.swiftLanguageMode(.v6), .treatAllWarnings(as: .er
 let package = Package(
     name: "sluice",
     products: [
-        .executable(name: "sluice", targets: ["CLI"])
+        .executable(name: "sluice", targets: ["CLI"]),
+        .library(name: "SecurityRules", targets: ["SecurityRules"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
@@ -25,6 +26,10 @@ let package = Package(
             name: "CSQLite", pkgConfig: "sqlite3", providers: [.apt(["libsqlite3-dev"])]),
         .target(name: "EventLoop", dependencies: ["CLinux"], swiftSettings: strict),
         .target(name: "OpenSSL", dependencies: ["COpenSSL"], swiftSettings: strict),
+        .target(name: "CRE2", linkerSettings: [.linkedLibrary("re2")]),
+        .target(
+            name: "SecurityRules", dependencies: ["CRE2"],
+            swiftSettings: strict + [.strictMemorySafety()]),
         .target(
             name: "HTTPServer", dependencies: ["EventLoop", "OpenSSL", "CNghttp2"],
             swiftSettings: strict),
@@ -78,6 +83,8 @@ let package = Package(
                 .product(name: "Yams", package: "Yams"),
             ],
             swiftSettings: strict),
+        .testTarget(
+            name: "SecurityRulesTests", dependencies: ["SecurityRules"], swiftSettings: strict),
         .testTarget(name: "TidyTests", swiftSettings: strict),
     ]
 )

@@ -27,6 +27,7 @@ import Testing
     private static let mayImport: [(target: String, modules: Set<String>)] = [
         ("EventLoop", ["CLinux"]),
         ("OpenSSL", ["COpenSSL"]),
+        ("SecurityRules", ["CRE2"]),
         ("HTTPServer", ["EventLoop", "OpenSSL", "CNghttp2"]),
         ("Buckets", ["EventLoop", "OpenSSL", "CSQLite"]),
         (
