@@ -34,13 +34,17 @@ extension Parser {
             throw Failure()
         }
         token = lexer.next()
-        guard token.kind == .word else {
-            sink.error(
-                "Forward slash '/' found where identifier or binding expected.", at: slash,
-                hint: "a match path does not end with '/'")
-            throw Failure()
+        guard token.kind == .word, !Self.keywords.contains(tokenText) else {
+            throw endsWithSlash(slash)
         }
         return try capture(from: slash)
+    }
+
+    private mutating func endsWithSlash(_ slash: Span32) -> Failure {
+        sink.error(
+            "Forward slash '/' found where identifier or binding expected.", at: slash,
+            hint: "a match path does not end with '/'")
+        return Failure()
     }
 
     /// Whether the brace at the current token opens a capture rather than a block.
@@ -54,7 +58,6 @@ extension Parser {
     /// Behind `/{`.
     private mutating func capture(from slash: Span32) throws(Failure) -> MatchSegment {
         let name = Name(text: tokenText, span: token.span)
-        if Self.keywords.contains(name.text) { throw unexpected(expected: "a name") }
         token = lexer.next()
         var kind = MatchSegment.Kind.single
         if isMark("=") {
@@ -64,12 +67,7 @@ extension Parser {
             token = lexer.next()
         }
         guard isMark("}") else {
-            if token.kind == .word || tokenText == ":" {
-                sink.error(
-                    "Forward slash '/' found where identifier or binding expected.", at: slash,
-                    hint: "a match path does not end with '/'")
-                throw Failure()
-            }
+            if token.kind == .word || tokenText == ":" { throw endsWithSlash(slash) }
             throw unexpected(expected: "'}'")
         }
         let whole = Span32(from: slash, to: token.span)
