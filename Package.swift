@@ -57,6 +57,10 @@ let package = Package(
         .executableTarget(
             name: "BucketBenchmark", dependencies: ["Buckets", "EventLoop"],
             path: "Benchmarks/Buckets", swiftSettings: strict),
+        .target(name: "CAllocations", path: "Benchmarks/CAllocations"),
+        .executableTarget(
+            name: "RulesBenchmark", dependencies: ["SecurityRules", "CAllocations"],
+            path: "Benchmarks/Rules", swiftSettings: strict),
         .testTarget(name: "EventLoopTests", dependencies: ["EventLoop"], swiftSettings: strict),
         .systemLibrary(
             name: "CHTTPParser", path: "Tests/CHTTPParser",

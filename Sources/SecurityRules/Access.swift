@@ -1,6 +1,23 @@
 extension Evaluator {
     // MARK: Properties and elements
 
+    /// A property whose name is in the program; where it was resolved while loading, the name is not even read.
+    @inline(__always)
+    mutating func member(_ node: Int32, _ object: Datum, name: Int32, _ code: FieldCode) -> Datum {
+        switch object {
+        case .record(.request):
+            if let field = code.request { return context.requestValue(field) }
+        case .record(.incoming):
+            if let field = code.object,
+                let value = context.request.incoming?.fields[Int(field.rawValue)]
+            {
+                return value
+            }
+        default: break
+        }
+        return member(node, object, program.names[Int(name)], code)
+    }
+
     mutating func member(_ node: Int32, _ object: Datum, _ name: Text, _ code: FieldCode) -> Datum {
         if let value = context.entry(object, name, code) { return value }
         switch object {

@@ -192,7 +192,6 @@ struct Compiler {
             }
             functionCodes.append(
                 FunctionCode(
-                    name: declaration.name.text,
                     parameterCount: Int32(declaration.parameters.count),
                     bindings: OperandList(start: 0, count: 0), result: -1))
             facts.append(

@@ -111,6 +111,43 @@ enum TypeName: String, Sendable, CaseIterable {
     case number
     /// The checker's own type of conditions; no value has it.
     case constraint
+
+    /// Its place among all.
+    var index: Int {
+        switch self {
+        case .null: 0
+        case .bool: 1
+        case .int: 2
+        case .float: 3
+        case .string: 4
+        case .bytes: 5
+        case .list: 6
+        case .set: 7
+        case .map: 8
+        case .mapDiff: 9
+        case .path: 10
+        case .timestamp: 11
+        case .duration: 12
+        case .latlng: 13
+        case .number: 14
+        case .constraint: 15
+        }
+    }
+
+    /// Several types.
+    struct Mask: Sendable {
+        private var bits: UInt16 = 0
+
+        /// The types of a list such as `int|float`; empty for any.
+        init(types: String) {
+            if types.isEmpty { bits = .max }
+            for type in types.split(separator: "|").compactMap({ TypeName(rawValue: String($0)) }) {
+                bits |= 1 << UInt16(type.index)
+            }
+        }
+
+        func contains(_ type: TypeName) -> Bool { bits & 1 << UInt16(type.index) != 0 }
+    }
 }
 
 extension Datum {

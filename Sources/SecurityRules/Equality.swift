@@ -102,7 +102,9 @@ extension Context {
         switch value {
         case .map(let entries): return entries[key]
         case .path(let path): return path.bound[key]
-        case .record(.request): return code.request.map(requestValue)
+        case .record(.request):
+            guard let field = code.request else { return nil }
+            return requestValue(field)
         case .record(.incoming): return request.incoming?.value(code, key)
         case .record(.existing):
             if case .object(let facts) = request.existing { return facts.value(code, key) }

@@ -17,7 +17,7 @@ struct NoRecorder: Recorder {
 /// What evaluation reads.
 struct Context {
     let program: Program
-    let request: Request
+    let request: RequestState
     /// The segments of the request's path.
     let path: [Text]
 }
@@ -42,6 +42,9 @@ enum EvaluationLimits {
 struct Evaluator<R: Recorder> {
     let context: Context
     var recorder: R
+    /// The program's, at hand.
+    private let operations: [Operation]
+    private let operands: [Int32]
 
     /// How many segments the glob of the current block took.
     var globLength: Int32 = 0
@@ -64,6 +67,8 @@ struct Evaluator<R: Recorder> {
     init(_ context: Context, _ recorder: R) {
         self.context = context
         self.recorder = recorder
+        operations = context.program.operations
+        operands = context.program.operands
     }
 
     var program: Program { context.program }
@@ -109,7 +114,7 @@ struct Evaluator<R: Recorder> {
     }
 
     private mutating func compute(_ node: Int32) -> Datum {
-        switch program.operations[Int(node)] {
+        switch operations[Int(node)] {
         case .constant(let index): return program.constants[Int(index)]
         case .constantList(let index, let count):
             return charge(node, 1 + Int(count) / 8) ?? program.constants[Int(index)]
@@ -124,7 +129,7 @@ struct Evaluator<R: Recorder> {
             let text = program.names[Int(name)]
             return fail(node, "Variable not found error: Name: [\(text.string)].")
         case .member(let object, let name, let code):
-            return charge(node) ?? member(node, evaluate(object), program.names[Int(name)], code)
+            return charge(node) ?? member(node, evaluate(object), name: name, code)
         case .all(let operands): return chain(node, operands, absorbing: false)
         case .any(let operands): return chain(node, operands, absorbing: true)
         case .binary(let operation, let left, let right):
@@ -177,8 +182,8 @@ struct Evaluator<R: Recorder> {
         defer { guards = outerGuards }
         var failure: Datum?
         var unknown: InputBits = []
-        for (place, operand) in operands.range.enumerated() {
-            let operand = program.operands[operand]
+        for place in 0..<Int(operands.count) {
+            let operand = self.operands[Int(operands.start) + place]
             switch place == 0 ? evaluate(operand) : charge(node) ?? evaluate(operand) {
             case .bool(let value):
                 if value == absorbing { return .bool(value) }
@@ -264,8 +269,8 @@ struct Evaluator<R: Recorder> {
         guards.formUnion(unknown)
         pastGuards.formUnion(unknown)
         defer { guards = outerGuards }
-        for (place, binding) in function.bindings.range.enumerated() {
-            let value = evaluate(program.operands[binding])
+        for place in 0..<Int(function.bindings.count) {
+            let value = evaluate(program.operands[Int(function.bindings.start) + place])
             setLocal(base + Int(function.parameterCount) + place, value)
         }
         let result = evaluate(function.result)

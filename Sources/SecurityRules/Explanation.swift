@@ -70,14 +70,14 @@ extension Explanation.Outcome: CustomStringConvertible {
 extension Ruleset {
     /// Decides a request and says why. Takes far longer than `decide`, for people to read.
     public func explain(_ request: Request) -> Explanation {
-        guard let path = request.path else {
+        guard let path = request.state.path else {
             return Explanation(
                 decision: .denied(Denial(reason: .invalidPath, readsCaller: false)), blocks: [])
         }
         if let refusal = refusesList(request) {
             return Explanation(decision: .denied(refusal), blocks: [])
         }
-        let context = Context(program: program, request: request, path: path)
+        let context = Context(program: program, request: request.state, path: path)
         var evaluator = Evaluator(context, StepRecorder(program))
         let matching = matchingBlocks(path)
         let decision = evaluator.decide(matching)

@@ -6,7 +6,7 @@ extension Evaluator {
         let arguments = values(operands)
         if function == .debug { return arguments[0] }
         if let stop = stop(arguments) { return stop }
-        guard let entry = Library.functions[function], accepts(entry, arguments) else {
+        guard function.entry.accepts(arguments) else {
             return unsupported(node, function.entry, arguments)
         }
         switch function {

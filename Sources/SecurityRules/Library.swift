@@ -18,6 +18,32 @@ struct LibraryEntry: Sendable {
     var summary: String
     /// A deviation from the hosted service that deserves a warning where the entry is used.
     var warning: String?
+    /// For each parameter, the types that it may have.
+    private let masks: [TypeName.Mask]
+
+    init(
+        owner: Owner, name: String, parameters: [String], result: String, summary: String,
+        warning: String? = nil
+    ) {
+        self.owner = owner
+        self.name = name
+        self.parameters = parameters
+        self.result = result
+        self.summary = summary
+        self.warning = warning
+        masks = parameters.map(TypeName.Mask.init(types:))
+    }
+
+    /// Whether it can be called with these.
+    func accepts(_ arguments: [Datum]) -> Bool {
+        guard masks.count == arguments.count else { return false }
+        for index in masks.indices {
+            guard let type = arguments[index].type, masks[index].contains(type) else {
+                return false
+            }
+        }
+        return true
+    }
 
     /// As it is called in rules, and in the hosted service's messages.
     var fullName: String {
@@ -38,24 +64,24 @@ struct LibraryEntry: Sendable {
 enum Library {
     static let namespaces = ["math", "timestamp", "duration", "latlng", "hashing", "firestore"]
 
-    /// The functions, global and in namespaces.
-    static let functions: [Function: LibraryEntry] = {
-        var table: [Function: LibraryEntry] = [:]
-        for function in Function.allCases { table[function] = function.entry }
-        return table
-    }()
+    /// The functions, global and in namespaces, by their numbers.
+    fileprivate static let functions = Function.allCases.map(\.row)
 
-    static let functionsByName: [String: Function] = {
-        var table: [String: Function] = [:]
-        for (function, entry) in functions { table[entry.fullName] = function }
-        return table
-    }()
+    static let functionsByName = Dictionary(
+        uniqueKeysWithValues: Function.allCases.map { ($0.entry.fullName, $0) })
 
     static let methodsByName: [String: [LibraryEntry]] = Dictionary(grouping: methods, by: \.name)
 
+    /// The methods by name and type.
+    private static let methodTable: [LibraryEntry?] = MethodName.allCases.flatMap { name in
+        TypeName.allCases.map { type in
+            methods.first { $0.name == name.name && $0.owner == .type(type) }
+        }
+    }
+
     /// The entry of a method of a type.
-    static func method(_ name: String, of type: TypeName) -> LibraryEntry? {
-        methodsByName[name]?.first { $0.owner == .type(type) }
+    static func method(_ name: MethodName, of type: TypeName) -> LibraryEntry? {
+        methodTable[Int(name.rawValue) * TypeName.allCases.count + type.index]
     }
 }
 
@@ -70,8 +96,10 @@ enum Function: UInt8, Sendable, CaseIterable {
     case firestoreGet, firestoreExists
 
     /// Its row of the table.
-    var entry: LibraryEntry {
-        let (name, parameters, result, summary) = row
+    var entry: LibraryEntry { Library.functions[Int(rawValue)] }
+
+    fileprivate var row: LibraryEntry {
+        let (name, parameters, result, summary) = columns
         let parts = name.split(separator: ".").map(String.init)
         return LibraryEntry(
             owner: parts.count == 2 ? .namespace(parts[0]) : .global, name: parts[parts.count - 1],
@@ -87,7 +115,7 @@ enum Function: UInt8, Sendable, CaseIterable {
         }
     }
 
-    private var row: (String, [String], String, String) {
+    private var columns: (String, [String], String, String) {
         switch self {
         case .int:
             ("int", ["string|int|float"], "int", "The number; a float is cut toward zero.")

@@ -2,64 +2,43 @@
 ///
 /// Where a capture lies is known from its place in the block, so nothing is recorded on the way.
 struct MatchIndex: Sendable {
+    /// A place in the tree. Trivial: what it lists stands side by side in the arrays below.
     private struct Branch: Sendable {
-        /// Sorted by text.
-        var literals: [(text: Text, node: Int32)] = []
+        /// Of `texts` and `children`, sorted by text.
+        var literals: (start: Int32, count: Int32) = (0, 0)
         var single: Int32 = -1
         var glob: Int32 = -1
-        /// The blocks that end here, in source order.
-        var blocks: [Int32] = []
-        /// Behind a glob: how many segments may follow it, each once.
-        var tails: [Int] = []
+        /// Of `blocks`: those that end here, in source order.
+        var blocks: (start: Int32, count: Int32) = (0, 0)
+        /// Of `tails`, behind a glob: how many segments may follow it, each once.
+        var tails: (start: Int32, count: Int32) = (0, 0)
     }
 
-    private var branches = [Branch()]
+    private var branches: [Branch] = []
+    private var texts: [Text] = []
+    private var children: [Int32] = []
+    private var blocks: [Int32] = []
+    private var tails: [Int32] = []
     /// The fewest segments that `**` takes.
     private let globMinimum: Int
 
     init(_ blocks: [BlockCode], version: Int) {
         globMinimum = version == 1 ? 1 : 0
-        for (index, block) in blocks.enumerated() {
-            var node = 0
-            for (place, segment) in block.segments.enumerated() {
-                node = Int(child(of: node, for: segment.kind))
-                if segment.kind == .glob {
-                    let tail = block.segments.count - place - 1
-                    if !branches[node].tails.contains(tail) { branches[node].tails.append(tail) }
-                }
+        var builder = MatchIndexBuilder()
+        for (index, block) in blocks.enumerated() { builder.add(Int32(index), block.segments) }
+        for node in builder.nodes {
+            var branch = Branch(single: node.single, glob: node.glob)
+            branch.literals = (Int32(texts.count), Int32(node.literals.count))
+            for literal in node.literals.sorted(by: { $0.key < $1.key }) {
+                texts.append(literal.key)
+                children.append(literal.value)
             }
-            branches[node].blocks.append(Int32(index))
+            branch.blocks = (Int32(self.blocks.count), Int32(node.blocks.count))
+            self.blocks += node.blocks
+            branch.tails = (Int32(tails.count), Int32(node.tails.count))
+            tails += node.tails
+            branches.append(branch)
         }
-    }
-
-    private mutating func child(of node: Int, for kind: MatchSegment.Kind) -> Int32 {
-        let new = Int32(branches.count)
-        switch kind {
-        case .literal(let text):
-            let place = place(of: text, in: branches[node].literals)
-            if place < branches[node].literals.count, branches[node].literals[place].text == text {
-                return branches[node].literals[place].node
-            }
-            branches[node].literals.insert((text, new), at: place)
-        case .single:
-            if branches[node].single >= 0 { return branches[node].single }
-            branches[node].single = new
-        case .glob:
-            if branches[node].glob >= 0 { return branches[node].glob }
-            branches[node].glob = new
-        }
-        branches.append(Branch())
-        return new
-    }
-
-    /// The first place whose text is not below `text`.
-    private func place(of text: Text, in literals: [(text: Text, node: Int32)]) -> Int {
-        var (low, high) = (0, literals.count)
-        while low < high {
-            let middle = (low + high) / 2
-            if literals[middle].text < text { low = middle + 1 } else { high = middle }
-        }
-        return low
     }
 
     /// Adds the blocks whose whole path matches all of `segments`.
@@ -68,24 +47,76 @@ struct MatchIndex: Sendable {
     }
 
     private func descend(_ node: Int, _ segments: [Text], _ place: Int, _ found: inout BlockList) {
+        let branch = branches[node]
         if place == segments.count {
-            for block in branches[node].blocks { found.insert(block) }
-        } else {
-            let literals = branches[node].literals
-            if !literals.isEmpty {
-                let at = self.place(of: segments[place], in: literals)
-                if at < literals.count, literals[at].text == segments[place] {
-                    descend(Int(literals[at].node), segments, place + 1, &found)
-                }
+            for index in branch.blocks.start..<branch.blocks.start + branch.blocks.count {
+                found.insert(blocks[Int(index)])
             }
-            let single = branches[node].single
-            if single >= 0 { descend(Int(single), segments, place + 1, &found) }
+        } else {
+            let child = literal(branch, segments[place])
+            if child >= 0 { descend(Int(child), segments, place + 1, &found) }
+            if branch.single >= 0 { descend(Int(branch.single), segments, place + 1, &found) }
         }
-        let glob = branches[node].glob
-        guard glob >= 0 else { return }
-        for tail in branches[Int(glob)].tails where segments.count - tail >= place + globMinimum {
-            descend(Int(glob), segments, segments.count - tail, &found)
+        guard branch.glob >= 0 else { return }
+        let ends = branches[Int(branch.glob)].tails
+        for index in ends.start..<ends.start + ends.count {
+            let end = segments.count - Int(tails[Int(index)])
+            if end >= place + globMinimum { descend(Int(branch.glob), segments, end, &found) }
         }
+    }
+
+    private func literal(_ branch: Branch, _ text: Text) -> Int32 {
+        var low = Int(branch.literals.start)
+        let end = low + Int(branch.literals.count)
+        var high = end
+        while low < high {
+            let middle = (low + high) / 2
+            if texts[middle] < text { low = middle + 1 } else { high = middle }
+        }
+        return low < end && texts[low] == text ? children[low] : -1
+    }
+}
+
+/// The tree while it grows.
+private struct MatchIndexBuilder {
+    struct Node {
+        var literals: [Text: Int32] = [:]
+        var single: Int32 = -1
+        var glob: Int32 = -1
+        var blocks: [Int32] = []
+        var tails: [Int32] = []
+    }
+
+    private(set) var nodes = [Node()]
+
+    mutating func add(_ block: Int32, _ segments: [MatchSegment]) {
+        var node = 0
+        for (place, segment) in segments.enumerated() {
+            node = child(of: node, for: segment.kind)
+            guard segment.kind == .glob else { continue }
+            let tail = Int32(segments.count - place - 1)
+            if !nodes[node].tails.contains(tail) { nodes[node].tails.append(tail) }
+        }
+        nodes[node].blocks.append(block)
+    }
+
+    private mutating func child(of node: Int, for kind: MatchSegment.Kind) -> Int {
+        let new = Int32(nodes.count)
+        let known: Int32
+        switch kind {
+        case .literal(let text):
+            known = nodes[node].literals[text] ?? -1
+            if known < 0 { nodes[node].literals[text] = new }
+        case .single:
+            known = nodes[node].single
+            if known < 0 { nodes[node].single = new }
+        case .glob:
+            known = nodes[node].glob
+            if known < 0 { nodes[node].glob = new }
+        }
+        guard known < 0 else { return Int(known) }
+        nodes.append(Node())
+        return Int(new)
     }
 }
 

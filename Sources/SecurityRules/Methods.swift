@@ -33,13 +33,13 @@ extension Evaluator {
         }
         let key = program.names[Int(name)]
         guard let type = receiver.type,
-            let entry = method == .unknown ? nil : Library.method(method.rawValue, of: type),
+            let entry = method == .unknown ? nil : Library.method(method, of: type),
             entry.parameters.count == arguments.count
         else { return fail(node, "Function not found error: Name: [\(key.string)].") }
         // Of a record, one property may be known where another is not.
         if method == .get, let stop = stop([arguments[0]]) { return stop }
         if method != .get, let stop = stop(arguments) { return stop }
-        guard accepts(entry, arguments) else { return unsupported(node, entry, arguments) }
+        guard entry.accepts(arguments) else { return unsupported(node, entry, arguments) }
         switch receiver {
         case .string(let text): return string(node, method, text, arguments, first)
         case .list(let elements): return list(node, method, elements, arguments)
@@ -58,12 +58,6 @@ extension Evaluator {
     }
 
     // MARK: Types of arguments
-
-    func accepts(_ entry: LibraryEntry, _ arguments: [Datum]) -> Bool {
-        zip(entry.parameters, arguments).allSatisfy { types, argument in
-            types.isEmpty || types.split(separator: "|").contains { $0 == argument.typeName }
-        }
-    }
 
     mutating func unsupported(_ node: Int32, _ entry: LibraryEntry, _ arguments: [Datum]) -> Datum {
         if arguments.contains(where: { $0.type == .null }) {

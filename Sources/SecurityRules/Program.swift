@@ -43,13 +43,10 @@ enum Operation: Sendable {
 struct OperandList: Sendable {
     var start: Int32
     var count: Int32
-
-    var range: Range<Int> { Int(start)..<Int(start + count) }
 }
 
 /// A function of the rules.
 struct FunctionCode: Sendable {
-    var name: String
     var parameterCount: Int32
     /// The let bindings, in order.
     var bindings: OperandList
@@ -104,7 +101,7 @@ final class Program: Sendable {
         operands = parts.operands
         constants = parts.constants
         names = parts.names
-        methods = parts.names.map { MethodName(rawValue: $0.string) ?? .unknown }
+        methods = parts.names.map { MethodName(name: $0.string) ?? .unknown }
         patterns = parts.patterns
         functions = parts.functionCodes
         blocks = parts.blocks
@@ -114,7 +111,7 @@ final class Program: Sendable {
 }
 
 /// The names of methods, resolved while loading.
-enum MethodName: String, Sendable, CaseIterable {
+enum MethodName: UInt8, Sendable, CaseIterable {
     case lower, upper, trim, size, matches, split, replace, toUtf8
     case concat, hasAll, hasAny, hasOnly, join, removeAll, toSet
     case keys, values, get, diff
@@ -126,5 +123,15 @@ enum MethodName: String, Sendable, CaseIterable {
         toMillis
     case latitude, longitude, distance
     /// No type has such a method.
-    case unknown = ""
+    case unknown
+
+    /// As the rules write it.
+    var name: String { String(describing: self) }
+
+    private static let byName = Dictionary(uniqueKeysWithValues: allCases.map { ($0.name, $0) })
+
+    init?(name: String) {
+        guard let found = Self.byName[name], found != .unknown else { return nil }
+        self = found
+    }
 }

@@ -105,20 +105,8 @@ public struct Request: Sendable {
         case object(ObjectFacts)
     }
 
-    /// What is done.
-    public let method: Method
-    /// What is there already; unknown at first.
-    public var existing: Existing
-    /// What is written, for create and update; nil, and null in the rules, for the others.
-    public var incoming: ObjectFacts?
-    /// When the request came.
-    public var time: Timestamp
-
-    /// The segments of `/b/<bucket>/o/<object>`; nil where one is empty or the name is no UTF-8.
-    let path: [Text]?
-    var auth: Datum
-    var params: Datum = .map([])
-    var documents: [Text: Lookup] = [:]
+    /// Shared by copies of a request, and copied before it is changed.
+    private(set) var state: RequestState
 
     /// A request for an object, or for a prefix where objects are listed (without its trailing slash; empty for all).
     ///
@@ -127,10 +115,10 @@ public struct Request: Sendable {
         _ method: Method, bucket: String, object: String, caller: Caller? = nil, time: Timestamp,
         existing: Existing = .unknown, incoming: ObjectFacts? = nil
     ) {
-        self.init(
-            method,
-            pathBytes: Array((object.isEmpty ? "b/\(bucket)/o" : "b/\(bucket)/o/\(object)").utf8),
-            caller: caller, time: time, existing: existing, incoming: incoming)
+        let path = object.isEmpty ? "b/\(bucket)/o" : "b/\(bucket)/o/\(object)"
+        state = RequestState(
+            method: method, path: Self.segments(Array(path.utf8)), time: time,
+            auth: caller?.value ?? .null, existing: existing, incoming: incoming)
     }
 
     /// A request by its whole path, such as `/b/photos/o/users/alice.png`; one slash at the end counts for nothing.
@@ -141,21 +129,9 @@ public struct Request: Sendable {
         var bytes = Array(path.utf8)
         if bytes.first == UInt8(ascii: "/") { bytes.removeFirst() }
         if bytes.last == UInt8(ascii: "/") { bytes.removeLast() }
-        self.init(
-            method, pathBytes: bytes, caller: caller, time: time, existing: existing,
-            incoming: incoming)
-    }
-
-    private init(
-        _ method: Method, pathBytes: [UInt8], caller: Caller?, time: Timestamp, existing: Existing,
-        incoming: ObjectFacts?
-    ) {
-        self.method = method
-        self.existing = existing
-        self.incoming = incoming
-        self.time = time
-        auth = caller?.value ?? .null
-        path = Self.segments(pathBytes)
+        state = RequestState(
+            method: method, path: Self.segments(bytes), time: time, auth: caller?.value ?? .null,
+            existing: existing, incoming: incoming)
     }
 
     private static func segments(_ bytes: [UInt8]) -> [Text]? {
@@ -171,16 +147,81 @@ public struct Request: Sendable {
         return segments
     }
 
+    // MARK: What becomes known
+
+    /// What is done.
+    public var method: Method { state.method }
+
+    /// When the request came.
+    public var time: Timestamp { state.time }
+
+    /// What is there already; unknown at first.
+    public var existing: Existing {
+        get { state.existing }
+        set { change { $0.existing = newValue } }
+    }
+
+    /// What is written, for create and update; nil, and null in the rules, for the others.
+    public var incoming: ObjectFacts? {
+        get { state.incoming }
+        set { change { $0.incoming = newValue } }
+    }
+
     /// The caller; nil, and null in the rules, for none.
-    public mutating func setCaller(_ caller: Caller?) { auth = caller?.value ?? .null }
+    public mutating func setCaller(_ caller: Caller?) {
+        change { $0.auth = caller?.value ?? .null }
+    }
 
     /// The parameters of the query: `request.params`.
     public mutating func setParameters(_ parameters: [String: Value]) {
-        params = Datum(.map(parameters))
+        change { $0.params = Datum(.map(parameters)) }
     }
 
-    /// What came of looking for the document that `Decision.Needs.documents` names.
+    /// What came of looking for the document that `Needs.documents` names.
     public mutating func setDocument(_ path: String, _ lookup: Lookup) {
-        documents[Text(path)] = lookup
+        change { $0.documents[Text(path)] = lookup }
+    }
+
+    private mutating func change(_ body: (RequestState) -> Void) {
+        if !isKnownUniquelyReferenced(&state) { state = RequestState(copying: state) }
+        body(state)
+    }
+}
+
+/// What a request holds, behind one reference.
+///
+/// Safety: it is changed only by a `Request` that alone refers to it.
+final class RequestState: @unchecked Sendable {
+    let method: Method
+    /// The segments of `/b/<bucket>/o/<object>`; nil where one is empty.
+    let path: [Text]?
+    let time: Timestamp
+    fileprivate(set) var auth: Datum
+    fileprivate(set) var params: Datum = .map([])
+    fileprivate(set) var existing: Request.Existing
+    fileprivate(set) var incoming: ObjectFacts?
+    fileprivate(set) var documents: [Text: Lookup] = [:]
+
+    fileprivate init(
+        method: Method, path: [Text]?, time: Timestamp, auth: Datum, existing: Request.Existing,
+        incoming: ObjectFacts?
+    ) {
+        self.method = method
+        self.path = path
+        self.time = time
+        self.auth = auth
+        self.existing = existing
+        self.incoming = incoming
+    }
+
+    fileprivate init(copying other: RequestState) {
+        method = other.method
+        path = other.path
+        time = other.time
+        auth = other.auth
+        params = other.params
+        existing = other.existing
+        incoming = other.incoming
+        documents = other.documents
     }
 }

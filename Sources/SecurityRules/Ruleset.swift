@@ -51,11 +51,11 @@ public struct Ruleset: Sendable {
 
     /// Decides a request with what is known of it. Pure; takes microseconds, and no memory in the common case.
     public func decide(_ request: Request) -> Decision {
-        guard let path = request.path else {
+        guard let path = request.state.path else {
             return .denied(Denial(reason: .invalidPath, readsCaller: false))
         }
         if let refusal = refusesList(request) { return .denied(refusal) }
-        let context = Context(program: program, request: request, path: path)
+        let context = Context(program: program, request: request.state, path: path)
         var evaluator = Evaluator(context, NoRecorder())
         return evaluator.decide(matchingBlocks(path))
     }
@@ -73,7 +73,7 @@ public struct Ruleset: Sendable {
 
     /// What the rules for a request can read, so that nothing is fetched in vain. Looks at its method and path alone.
     public func inputs(for request: Request) -> Inputs {
-        guard let path = request.path, refusesList(request) == nil else {
+        guard let path = request.state.path, refusesList(request) == nil else {
             return Inputs([], hasRules: false)
         }
         let method = Method.Set(request.method)

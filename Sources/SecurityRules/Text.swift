@@ -79,14 +79,17 @@ extension Text: Hashable, Comparable, ExpressibleByStringLiteral {
     /// In the order of UTF-16 code units, as the hosted service's strings are: a character beyond U+FFFF, which begins
     /// with a surrogate there, sorts before U+E000…U+FFFF.
     static func < (left: Text, right: Text) -> Bool {
-        let shorter = min(left.count, right.count)
-        for index in 0..<shorter {
-            let (a, b) = (left[index], right[index])
-            guard a != b else { continue }
-            if a >= 0xEE, b >= 0xEE, (a >= 0xF0) != (b >= 0xF0) { return a >= 0xF0 }
-            return a < b
+        left.withSpan { x in
+            right.withSpan { y in
+                let shorter = min(x.count, y.count)
+                var index = 0
+                while index < shorter, x[index] == y[index] { index &+= 1 }
+                guard index < shorter else { return x.count < y.count }
+                let (a, b) = (x[index], y[index])
+                if a >= 0xEE, b >= 0xEE, (a >= 0xF0) != (b >= 0xF0) { return a >= 0xF0 }
+                return a < b
+            }
         }
-        return left.count < right.count
     }
 
     func hash(into hasher: inout Hasher) {

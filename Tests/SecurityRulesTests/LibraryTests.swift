@@ -306,16 +306,18 @@ import Testing
             let found = outcome("debug(\(call))")
             #expect(!found.contains(": "), "\(call): \(found)")
         }
-        for (function, entry) in Library.functions where entry.owner != .namespace("firestore") {
+        for function in Function.allCases {
+            let entry = function.entry
+            guard entry.owner != .namespace("firestore") else { continue }
             let arguments = try entry.parameters.map(sample).joined(separator: ", ")
             let found = outcome("debug(\(entry.fullName)(\(arguments)))")
             #expect(!found.contains("not found"), "\(function): \(found)")
         }
         for (type, value) in samples {
             for name in MethodName.allCases where name != .unknown {
-                guard Library.method(name.rawValue, of: type) == nil else { continue }
-                let found = outcome("debug(\(value).\(name.rawValue)())")
-                #expect(found.contains("Function not found"), "\(value).\(name.rawValue)()")
+                guard Library.method(name, of: type) == nil else { continue }
+                let found = outcome("debug(\(value).\(name.name)())")
+                #expect(found.contains("Function not found"), "\(value).\(name.name)()")
             }
         }
     }
