@@ -8,7 +8,8 @@ struct Parser {
 
     /// How a token stands to its neighbours, for the formatter.
     enum Role {
-        case plain, binary, prefix, tight, open, close, separator, semicolon, blockOpen, blockClose
+        case plain, statement, binary, prefix, tight, open, close, separator, semicolon, blockOpen
+        case blockClose
     }
 
     static let maximumMatchDepth = 10
@@ -61,8 +62,8 @@ struct Parser {
     var lastEnd: Int32 { previousEnd }
 
     /// Goes on at a byte that the path reader has reached.
-    mutating func resume(at position: Int, recording span: Span32) {
-        trail?.append((span, .plain))
+    mutating func resume(at position: Int, recording span: Span32, _ role: Role) {
+        trail?.append((span, role))
         previousEnd = span.end
         lexer.position = position
         token = lexer.next()
@@ -124,7 +125,7 @@ struct Parser {
 
     private mutating func version() {
         guard isWord("rules_version") else { return }
-        advance(.plain)
+        advance(.statement)
         do {
             try expect("=", .binary)
             guard token.kind == .string else { throw unexpected(expected: "'2'") }
@@ -173,7 +174,7 @@ struct Parser {
 
     private mutating func service() {
         hasService = true
-        advance(.plain)
+        advance(.statement)
         do {
             let start = token.span
             var name = try identifier("a service name").text
@@ -230,7 +231,7 @@ struct Parser {
     }
 
     private mutating func match(into parent: inout MatchBlock, depth: Int) {
-        let start = advance(.plain)
+        let start = advance(.statement)
         if depth == Self.maximumMatchDepth + 1 {
             sink.error(
                 "Match blocks are nested more than \(Self.maximumMatchDepth) deep.", at: start)
@@ -255,7 +256,7 @@ struct Parser {
     }
 
     private mutating func allow(into block: inout MatchBlock) {
-        let start = advance(.plain)
+        let start = advance(.statement)
         do {
             var methods = try methodWord()
             while isMark(",") {
@@ -300,7 +301,7 @@ struct Parser {
     // MARK: Functions
 
     private mutating func function(into functions: inout [FunctionDeclaration]) {
-        let start = advance(.plain)
+        let start = advance(.statement)
         do {
             let name = try identifier("a function name")
             let parameters = try parameters()
@@ -320,7 +321,7 @@ struct Parser {
             guard isWord("return") else {
                 throw unexpected(hint: "a function is let bindings, then one return statement")
             }
-            advance(.plain)
+            advance(.statement)
             let result = try expression()
             if isMark(";") { advance(.semicolon) }
             try expect("}", .blockClose, hint: "a function ends after its return statement")
@@ -346,7 +347,7 @@ struct Parser {
     }
 
     private mutating func binding() throws(Failure) -> (name: Name, value: ExpressionID) {
-        let start = advance(.plain)
+        let start = advance(.statement)
         if tree.version != 2 {
             sink.error(
                 "Unexpected 'let'.", at: start, hint: "let needs rules_version = '2'; at the top")

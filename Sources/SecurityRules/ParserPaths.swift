@@ -9,17 +9,17 @@ extension Parser {
                 expected: "'/'", hint: "a match path begins with '/': match /\(tokenText)")
         }
         var segments: [MatchSegment] = []
-        while isMark("/") { segments.append(try matchSegment()) }
+        while isMark("/") { segments.append(try matchSegment(isFirst: segments.isEmpty)) }
         return segments
     }
 
-    private mutating func matchSegment() throws(Failure) -> MatchSegment {
+    private mutating func matchSegment(isFirst: Bool) throws(Failure) -> MatchSegment {
         let slash = token.span
         lexer.position = Int(slash.end)
         let span = lexer.pathSegment(inExpression: false)
         if span.start < span.end {
             let whole = Span32(from: slash, to: span)
-            resume(at: Int(span.end), recording: whole)
+            resume(at: Int(span.end), recording: whole, isFirst ? .plain : .close)
             if isMark("{"), token.span.start == span.end, isBinding() {
                 throw unexpected(hint: "a segment is either text or a capture, not both")
             }
@@ -37,7 +37,7 @@ extension Parser {
         guard token.kind == .word, !Self.keywords.contains(tokenText) else {
             throw endsWithSlash(slash)
         }
-        return try capture(from: slash)
+        return try capture(from: slash, isFirst: isFirst)
     }
 
     private mutating func endsWithSlash(_ slash: Span32) -> Failure {
@@ -56,7 +56,8 @@ extension Parser {
     }
 
     /// Behind `/{`.
-    private mutating func capture(from slash: Span32) throws(Failure) -> MatchSegment {
+    private mutating func capture(from slash: Span32, isFirst: Bool) throws(Failure) -> MatchSegment
+    {
         let name = Name(text: tokenText, span: token.span)
         token = lexer.next()
         var kind = MatchSegment.Kind.single
@@ -71,7 +72,7 @@ extension Parser {
             throw unexpected(expected: "'}'")
         }
         let whole = Span32(from: slash, to: token.span)
-        resume(at: Int(whole.end), recording: whole)
+        resume(at: Int(whole.end), recording: whole, isFirst ? .plain : .close)
         return MatchSegment(kind: kind, name: name, span: whole)
     }
 
@@ -90,7 +91,7 @@ extension Parser {
         }
         trail = kept
         let span = Span32(Int(start.start), end)
-        resume(at: end, recording: span)
+        resume(at: end, recording: span, .plain)
         if parts.count > Self.maximumSegments {
             sink.error("A path may have at most \(Self.maximumSegments) segments.", at: span)
         }
