@@ -99,7 +99,9 @@ if Context.environment["SLUICE_FUZZ"] != nil {
         .systemLibrary(name: "CLibFuzzer", path: "Fuzz/CLibFuzzer"),
         .executableTarget(
             name: "Fuzz",
-            dependencies: ["CLibFuzzer", "Gateway", "HTTPServer", "Buckets", "EventLoop"],
+            dependencies: [
+                "CLibFuzzer", "Gateway", "HTTPServer", "Buckets", "EventLoop", "SecurityRules",
+            ],
             path: "Fuzz/Sources", swiftSettings: strict,
             // gold, the default, fails on the sanitizers.
             linkerSettings: [.unsafeFlags(["-use-ld=lld"])]),
