@@ -29,19 +29,32 @@ public struct SourcePosition: Sendable, Hashable {
 struct SourceText: Sendable {
     let fileName: String
     let bytes: [UInt8]
-    /// For each line, the byte and the code point with which it begins.
-    private let lines: [(byte: Int, point: Int)]
+    /// The bytes with which lines begin.
+    private let lines: [Int]
+    /// How many code points come before every 64th byte.
+    private let points: [Int]
 
     init(_ source: String, fileName: String) {
         self.fileName = fileName
         bytes = Array(source.utf8)
-        var lines = [(byte: 0, point: 0)]
-        var points = 0
-        for (index, byte) in bytes.enumerated() {
-            if byte & 0xC0 != 0x80 { points += 1 }
-            if byte == UInt8(ascii: "\n") { lines.append((index + 1, points)) }
+        var lines = [0]
+        var points: [Int] = []
+        var count = 0
+        for index in bytes.indices {
+            if index % 64 == 0 { points.append(count) }
+            if bytes[index] & 0xC0 != 0x80 { count += 1 }
+            if bytes[index] == UInt8(ascii: "\n") { lines.append(index + 1) }
         }
+        if bytes.count % 64 == 0 { points.append(count) }
         self.lines = lines
+        self.points = points
+    }
+
+    /// How many code points come before a byte.
+    private func codePoints(before byte: Int) -> Int {
+        var count = points[byte / 64]
+        for index in byte / 64 * 64..<byte where bytes[index] & 0xC0 != 0x80 { count += 1 }
+        return count
     }
 
     func position(_ byte: Int32) -> SourcePosition {
@@ -49,10 +62,11 @@ struct SourceText: Sendable {
         var (low, high) = (0, lines.count)
         while high - low > 1 {
             let middle = (low + high) / 2
-            if lines[middle].byte <= byte { low = middle } else { high = middle }
+            if lines[middle] <= byte { low = middle } else { high = middle }
         }
-        let column = bytes[lines[low].byte..<byte].count { $0 & 0xC0 != 0x80 }
-        return SourcePosition(line: low + 1, column: column + 1, offset: lines[low].point + column)
+        let offset = codePoints(before: byte)
+        let column = offset - codePoints(before: lines[low]) + 1
+        return SourcePosition(line: low + 1, column: column, offset: offset)
     }
 
     func range(_ span: Span32) -> Range<SourcePosition> {
@@ -70,8 +84,8 @@ struct SourceText: Sendable {
 
     /// The text of a line, counted from 1, without its end.
     func line(_ number: Int) -> String {
-        let start = lines[number - 1].byte
-        var end = number < lines.count ? lines[number].byte - 1 : bytes.count
+        let start = lines[number - 1]
+        var end = number < lines.count ? lines[number] - 1 : bytes.count
         if end > start, bytes[end - 1] == UInt8(ascii: "\r") { end -= 1 }
         return String(decoding: bytes[start..<end], as: UTF8.self)
     }

@@ -58,10 +58,19 @@ extension StepRecorder.Entry {
         case .unknown(let unknown): outcome = .unknown(Needs(unknown.bits, documents: documents))
         default: outcome = .value(text)
         }
-        let words = program.source.text(span).split { $0.isWhitespace }
         return Explanation.Step(
-            text: words.joined(separator: " "), range: program.source.range(span), outcome: outcome,
+            text: Self.line(program.source.text(span)), range: program.source.range(span), outcome: outcome,
             parts: parts.map { $0.step(program, documents) })
+    }
+}
+
+extension StepRecorder.Entry {
+    /// Text of the source in one line, cut where it is long.
+    private static func line(_ source: String) -> String {
+        let words = source.prefix(4 * ValueText.maximumLength).split { $0.isWhitespace }
+        let line = words.joined(separator: " ")
+        return line.count <= ValueText.maximumLength
+            ? line : line.prefix(ValueText.maximumLength - 1) + "…"
     }
 }
 
