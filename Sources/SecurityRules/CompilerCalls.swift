@@ -85,24 +85,25 @@ extension Compiler {
         return emit(.method(name: self.name(name.text), list([object] + nodes)), span)
     }
 
-    /// A literal regular expression is compiled here and now.
+    /// A literal regular expression is compiled here and now; one put together from literals too, if it is valid.
     private mutating func firstArgument(_ argument: ExpressionID, of method: String) -> Int32 {
+        let node = expression(argument)
         guard ["matches", "split", "replace"].contains(method),
-            case .string(let text) = tree[argument].kind
-        else { return expression(argument) }
+            case .string(let text)? = constantValue(node)
+        else { return node }
         let span = tree[argument].span
         do throws(Pattern.Invalid) {
             patterns.append(try Pattern(text))
             let index = Int32(patterns.count - 1)
             return emit(.pattern(index, constant: constant(.string(text))), span)
         } catch {
-            let isLookaround =
-                text.string.contains("(?=") || text.string.contains("(?!")
-                || text.string.contains("(?<")
+            guard case .string = tree[argument].kind else { return node }
+            let lookarounds = ["(?=", "(?!", "(?<"]
             sink.error(
                 "Invalid regular expression pattern: \(error.reason).", at: span,
-                hint: isLookaround ? "RE2 has no lookahead, lookbehind or back-references" : nil)
-            return expression(argument)
+                hint: lookarounds.contains { text.string.contains($0) }
+                    ? "RE2 has no lookahead, lookbehind or back-references" : nil)
+            return node
         }
     }
 

@@ -45,7 +45,7 @@ extension Compiler {
     }
 
     /// The value of a node that is a literal.
-    private func constantValue(_ node: Int32) -> Datum? {
+    func constantValue(_ node: Int32) -> Datum? {
         if case .constant(let index) = operations[Int(node)] { constants[Int(index)] } else { nil }
     }
 
@@ -156,6 +156,11 @@ extension Compiler {
             let folded = Arithmetic.integer(operation, a, b)
         {
             return literal(.int(folded), span)
+        }
+        if operation == .add, case .string(let a)? = constantValue(left),
+            case .string(let b)? = constantValue(right)
+        {
+            return literal(.string(a + b), span)
         }
         return emit(.binary(operation, left, right), span)
     }

@@ -79,6 +79,9 @@ struct SourceText: Sendable {
         return String(decoding: bytes[min(Int(span.start), end)..<end], as: UTF8.self)
     }
 
+    /// All code points.
+    var scalars: [Unicode.Scalar] { Array(String(decoding: bytes, as: UTF8.self).unicodeScalars) }
+
     /// The number of lines.
     var lineCount: Int { lines.count }
 

@@ -59,7 +59,8 @@ extension StepRecorder.Entry {
         default: outcome = .value(text)
         }
         return Explanation.Step(
-            text: Self.line(program.source.text(span)), range: program.source.range(span), outcome: outcome,
+            text: Self.line(program.source.text(span)), range: program.source.range(span),
+            outcome: outcome,
             parts: parts.map { $0.step(program, documents) })
     }
 }
