@@ -46,6 +46,8 @@ extension Compiler {
         case "get", "exists", "getAfter", "existsAfter":
             return
                 "in rules for storage a document is read with firestore.get() or firestore.exists()"
+        case "math.isInfinite":
+            return "the hosted service documents it but does not have it; compare with a bound"
         case "bool": return "compare with a string instead: x == 'true'"
         default:
             let own = scopes.flatMap(\.functions.keys)

@@ -53,11 +53,11 @@ public struct Explanation: Sendable {
 }
 
 extension Explanation.Outcome: CustomStringConvertible {
-    /// The value; `error: …`; or `unknown: …` with what is missing.
+    /// The value; the error's text, which begins with `Error: `; or `unknown: …` with what is missing.
     public var description: String {
         switch self {
         case .value(let value): value
-        case .error(let message): "error: \(message)"
+        case .error(let message): message
         case .unknown(let needs):
             "unknown: "
                 + ((needs.existing ? ["resource"] : [])

@@ -11,8 +11,7 @@ extension Evaluator {
         }
         switch function {
         case .int, .float, .string, .path, .debug: return conversion(node, function, arguments[0])
-        case .mathAbs, .mathCeil, .mathFloor, .mathRound, .mathSqrt, .mathPow, .mathIsNaN,
-            .mathIsInfinite:
+        case .mathAbs, .mathCeil, .mathFloor, .mathRound, .mathSqrt, .mathPow, .mathIsNaN:
             return math(node, function, arguments)
         case .timestampDate, .timestampValue, .durationValue, .durationTime, .durationAbs:
             return time(node, function, arguments)
@@ -95,8 +94,7 @@ extension Evaluator {
             return integer(node, number - down >= 0.5 ? down + 1 : down)
         case (.mathSqrt, _): return .float(number.squareRoot())
         case (.mathPow, _): return .float(pow(number, arguments[1].number))
-        case (.mathIsNaN, _): return .bool(number.isNaN)
-        default: return .bool(number.isInfinite)
+        default: return .bool(number.isNaN)
         }
     }
 

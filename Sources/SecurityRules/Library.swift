@@ -88,7 +88,7 @@ enum Library {
 /// The functions.
 enum Function: UInt8, Sendable, CaseIterable {
     case int, float, string, path, debug
-    case mathAbs, mathCeil, mathFloor, mathRound, mathSqrt, mathPow, mathIsNaN, mathIsInfinite
+    case mathAbs, mathCeil, mathFloor, mathRound, mathSqrt, mathPow, mathIsNaN
     case timestampDate, timestampValue
     case durationValue, durationTime, durationAbs
     case latlngValue
@@ -110,7 +110,6 @@ enum Function: UInt8, Sendable, CaseIterable {
         switch self {
         case .debug:
             "the hosted service has no debug(); here it is its argument, shown in explanations"
-        case .mathIsInfinite: "the hosted service documents math.isInfinite() but does not have it"
         default: nil
         }
     }
@@ -138,7 +137,6 @@ enum Function: UInt8, Sendable, CaseIterable {
                 "The first to the power of the second."
             )
         case .mathIsNaN: ("math.isNaN", ["int|float"], "bool", "Whether it is not a number.")
-        case .mathIsInfinite: ("math.isInfinite", ["int|float"], "bool", "Whether it is infinite.")
         case .timestampDate:
             ("timestamp.date", ["int", "int", "int"], "timestamp", "Midnight of year, month, day.")
         case .timestampValue:

@@ -45,7 +45,7 @@ struct StepRecorder: Recorder {
     private func locate(_ message: String, _ node: Int32) -> String {
         let position = program.source.position(program.spans[Int(node)].start)
         return
-            "\(program.source.fileName) line [\(position.line)], column [\(position.column)]. \(message)"
+            "Error: \(program.source.fileName) line [\(position.line)], column [\(position.column)]. \(message)"
     }
 }
 

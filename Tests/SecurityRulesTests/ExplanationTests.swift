@@ -34,7 +34,8 @@ import Testing
         #expect(first.text == "owns(uid) && request.params.x == 1")
         #expect(
             first.outcome
-                == .error("f.rules line [6], column [35]. Property x is undefined on object."))
+                == .error(
+                    "Error: f.rules line [6], column [35]. Property x is undefined on object."))
         #expect(first.parts.map(\.text) == ["owns(uid)", "request.params.x == 1"])
         #expect(first.parts[0].outcome == .value("true"))
         #expect(

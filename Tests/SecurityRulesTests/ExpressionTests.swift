@@ -19,7 +19,7 @@ import Testing
             let found = outcome("debug(\(sides[0]))", functions: functions, request)
             let isRight =
                 sides[1].hasPrefix("error")
-                ? found.hasPrefix("error: ") && found.contains(sides[1].dropFirst("error ".count))
+                ? found.hasPrefix("Error: ") && found.contains(sides[1].dropFirst("error ".count))
                 : found == sides[1]
             #expect(isRight, "\(sides[0]) is \(found), not \(sides[1])", sourceLocation: location)
         }

