@@ -10,7 +10,8 @@ let strict: [SwiftSetting] = [
 let package = Package(
     name: "sluice",
     products: [
-        .executable(name: "sluice", targets: ["CLI"])
+        .executable(name: "sluice", targets: ["CLI"]),
+        .library(name: "SecurityRules", targets: ["SecurityRules"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
@@ -31,6 +32,10 @@ let package = Package(
         .target(name: "YAML", dependencies: ["CYAML"], swiftSettings: strict),
         .target(name: "EventLoop", dependencies: ["CLinux"], swiftSettings: strict),
         .target(name: "OpenSSL", dependencies: ["COpenSSL"], swiftSettings: strict),
+        .target(name: "CRE2", linkerSettings: [.linkedLibrary("re2")]),
+        .target(
+            name: "SecurityRules", dependencies: ["CRE2"],
+            swiftSettings: strict + [.strictMemorySafety()]),
         .target(
             name: "HTTPServer", dependencies: ["EventLoop", "OpenSSL", "CNghttp2"],
             swiftSettings: strict),
@@ -56,6 +61,10 @@ let package = Package(
         .executableTarget(
             name: "BucketBenchmark", dependencies: ["Buckets", "EventLoop"],
             path: "Benchmarks/Buckets", swiftSettings: strict),
+        .target(name: "CAllocations", path: "Benchmarks/CAllocations"),
+        .executableTarget(
+            name: "RulesBenchmark", dependencies: ["SecurityRules", "CAllocations"],
+            path: "Benchmarks/Rules", swiftSettings: strict),
         .testTarget(name: "EventLoopTests", dependencies: ["EventLoop"], swiftSettings: strict),
         .systemLibrary(
             name: "CHTTPParser", path: "Tests/CHTTPParser",
@@ -82,6 +91,8 @@ let package = Package(
                 .product(name: "Yams", package: "Yams"),
             ],
             swiftSettings: strict),
+        .testTarget(
+            name: "SecurityRulesTests", dependencies: ["SecurityRules"], swiftSettings: strict),
         .testTarget(name: "TidyTests", swiftSettings: strict),
     ]
 )
@@ -92,7 +103,9 @@ if Context.environment["SLUICE_FUZZ"] != nil {
         .systemLibrary(name: "CLibFuzzer", path: "Fuzz/CLibFuzzer"),
         .executableTarget(
             name: "Fuzz",
-            dependencies: ["CLibFuzzer", "Gateway", "HTTPServer", "Buckets", "EventLoop"],
+            dependencies: [
+                "CLibFuzzer", "Gateway", "HTTPServer", "Buckets", "EventLoop", "SecurityRules",
+            ],
             path: "Fuzz/Sources", swiftSettings: strict,
             // gold, the default, fails on the sanitizers.
             linkerSettings: [.unsafeFlags(["-use-ld=lld"])]),

@@ -28,6 +28,7 @@ import Testing
         ("EventLoop", ["CLinux"]),
         ("YAML", ["CYAML"]),
         ("OpenSSL", ["COpenSSL"]),
+        ("SecurityRules", ["CRE2"]),
         ("HTTPServer", ["EventLoop", "OpenSSL", "CNghttp2"]),
         ("Buckets", ["EventLoop", "OpenSSL", "CSQLite"]),
         (

@@ -1,0 +1,128 @@
+/// Resolves calls.
+extension Compiler {
+    mutating func call(_ name: Name, _ arguments: [ExpressionID], _ span: Span32) -> Int32 {
+        for scope in scopes.reversed() {
+            guard let number = scope.functions[name.text] else { continue }
+            facts[Int(number)].isUsed = true
+            let nodes = expressions(arguments)
+            let wanted = facts[Int(number)].parameterCount
+            guard nodes.count == wanted else {
+                sink.warning(
+                    "Invalid function name: \(name.text).", at: name.span,
+                    hint: "\(name.text) takes \(wanted) argument\(wanted == 1 ? "" : "s")")
+                return undefinedCall(name.text, span)
+            }
+            calls.append(number)
+            return emit(.userCall(number, list(nodes)), span)
+        }
+        return libraryCall(name.text, name, arguments, span)
+    }
+
+    private mutating func libraryCall(
+        _ fullName: String, _ name: Name, _ arguments: [ExpressionID], _ span: Span32
+    ) -> Int32 {
+        let nodes = expressions(arguments)
+        guard let function = Library.functionsByName[fullName] else {
+            sink.warning(
+                "Invalid function name: \(fullName).", at: name.span, hint: functionHint(fullName))
+            return undefinedCall(fullName, span)
+        }
+        let entry = function.entry
+        guard nodes.count == entry.parameters.count else {
+            sink.warning(
+                "Invalid function name: \(fullName).", at: name.span,
+                hint: "it is called as \(entry.signature)")
+            return undefinedCall(fullName, span)
+        }
+        if let warning = entry.warning {
+            sink.warning("Invalid function name: \(fullName).", at: name.span, hint: warning)
+        }
+        if function == .firestoreGet || function == .firestoreExists { reads.formUnion(.documents) }
+        return emit(.call(function, list(nodes)), span)
+    }
+
+    private func functionHint(_ name: String) -> String? {
+        switch name {
+        case "get", "exists", "getAfter", "existsAfter":
+            return
+                "in rules for storage a document is read with firestore.get() or firestore.exists()"
+        case "math.isInfinite":
+            return "the hosted service documents it but does not have it; compare with a bound"
+        case "bool": return "compare with a string instead: x == 'true'"
+        default:
+            let own = scopes.flatMap(\.functions.keys)
+            let near = nearestName(to: name, among: own + Array(Library.functionsByName.keys))
+            return near.map { "did you mean '\($0)'?" }
+        }
+    }
+
+    private mutating func undefinedCall(_ name: String, _ span: Span32) -> Int32 {
+        emit(.undefinedCall(name: self.name(name)), span)
+    }
+
+    // MARK: Methods
+
+    mutating func method(
+        _ receiver: ExpressionID, _ name: Name, _ arguments: [ExpressionID], _ span: Span32
+    ) -> Int32 {
+        if case .name(let namespace) = tree[receiver].kind,
+            Library.namespaces.contains(namespace.text)
+        {
+            return libraryCall("\(namespace.text).\(name.text)", name, arguments, span)
+        }
+        let object = expression(receiver)
+        let nodes = arguments.enumerated().map { place, argument in
+            place == 0 ? firstArgument(argument, of: name.text) : expression(argument)
+        }
+        let entries = Library.methodsByName[name.text] ?? []
+        if entries.isEmpty {
+            sink.warning(
+                "Invalid function name: \(name.text).", at: name.span, hint: methodHint(name.text))
+        } else if !entries.contains(where: { $0.parameters.count == nodes.count }) {
+            let forms = entries.map(\.signature).joined(separator: ", ")
+            sink.warning(
+                "Invalid function name: \(name.text).", at: name.span,
+                hint: "it is called as \(forms)")
+        }
+        return emit(.method(name: self.name(name.text), list([object] + nodes)), span)
+    }
+
+    /// A literal regular expression is compiled here and now; one put together from literals too, if it is valid.
+    private mutating func firstArgument(_ argument: ExpressionID, of method: String) -> Int32 {
+        let node = expression(argument)
+        guard ["matches", "split", "replace"].contains(method),
+            case .string(let text)? = constantValue(node)
+        else { return node }
+        let span = tree[argument].span
+        do throws(Pattern.Invalid) {
+            patterns.append(try Pattern(text))
+            let index = Int32(patterns.count - 1)
+            return emit(.pattern(index, constant: constant(.string(text))), span)
+        } catch {
+            guard case .string = tree[argument].kind else { return node }
+            let lookarounds = ["(?=", "(?!", "(?<"]
+            sink.error(
+                "Invalid regular expression pattern: \(error.reason).", at: span,
+                hint: lookarounds.contains { text.string.contains($0) }
+                    ? "RE2 has no lookahead, lookbehind or back-references" : nil)
+            return node
+        }
+    }
+
+    private func methodHint(_ name: String) -> String? {
+        switch name {
+        case "contains", "includes", "indexOf":
+            return "for a list or map write: x in list; for a string: text.matches('.*x.*')"
+        case "startsWith": return "write: text.matches('prefix.*')"
+        case "endsWith": return "write: text.matches('.*suffix')"
+        case "substring", "substr": return "write: text[from:to]"
+        case "length", "count": return "write: size()"
+        case "toLowerCase": return "write: lower()"
+        case "toUpperCase": return "write: upper()"
+        default:
+            return nearestName(to: name, among: Library.methodsByName.keys).map {
+                "did you mean '\($0)'?"
+            }
+        }
+    }
+}

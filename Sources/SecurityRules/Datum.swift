@@ -1,0 +1,221 @@
+/// A value while rules are evaluated, or what stands in for one: an error, or an input that nobody knows yet.
+///
+/// Three machine words. Scalars, slices of the request's strings and literals need no allocation.
+enum Datum: Sendable {
+    case null
+    case bool(Bool)
+    case int(Int64)
+    case float(Double)
+    case string(Text)
+    case bytes([UInt8])
+    case list([Datum])
+    case set([Datum])
+    case map([MapEntry])
+    case mapDiff(MapDiff)
+    case path(PathValue)
+    /// Segments of the request's own path.
+    case requestPath(Int32, Int32)
+    case timestamp(Timestamp)
+    case duration(TimeSpan)
+    case latlng(Double, Double)
+    /// `request`, `request.resource` or `resource`: read field by field.
+    case record(Record)
+    case unknown(Unknown)
+    case failure(Failure)
+}
+
+/// What has fields and is never copied whole.
+enum Record: UInt8, Sendable {
+    case request
+    case incoming
+    case existing
+}
+
+/// A value that depends on inputs not known yet.
+struct Unknown: Sendable, Equatable {
+    /// Which: see `InputBits`.
+    var bits: InputBits
+    /// Whether the value can turn out to be an error.
+    var mayFail: Bool
+}
+
+/// An evaluation that failed; the recorder keeps the text for its node.
+struct Failure: Sendable, Equatable {
+    var node: Int32
+}
+
+struct MapEntry: Sendable {
+    var key: Text
+    var value: Datum
+}
+
+/// The difference of two maps: their entries that differ or not, by key.
+final class MapDiff: Sendable {
+    let added: [Datum]
+    let removed: [Datum]
+    let changed: [Datum]
+    let unchanged: [Datum]
+
+    init(added: [Datum], removed: [Datum], changed: [Datum], unchanged: [Datum]) {
+        self.added = added
+        self.removed = removed
+        self.changed = changed
+        self.unchanged = unchanged
+    }
+}
+
+/// A path that rules have made.
+final class PathValue: Sendable {
+    enum Segment: Sendable, Equatable {
+        case text(Text)
+        /// `{name}`, which `bind` replaces.
+        case binding(Text)
+
+        /// As it reads.
+        var text: Text {
+            switch self {
+            case .text(let text): text
+            case .binding(let name): Text("{\(name.string)}")
+            }
+        }
+    }
+
+    let segments: [Segment]
+    /// What `bind` put in, by name, sorted.
+    let bound: [MapEntry]
+
+    init(_ segments: [Segment], bound: [MapEntry] = []) {
+        self.segments = segments
+        self.bound = bound
+    }
+
+    /// Cuts at slashes; empty segments count for nothing, and `{name}` is a binding.
+    convenience init(parsing text: Text) {
+        let parts = text.bytes.split(separator: UInt8(ascii: "/"))
+        self.init(
+            parts.map { part in
+                if part.first == UInt8(ascii: "{"), part.last == UInt8(ascii: "}"), part.count > 2 {
+                    return .binding(Text(Array(part.dropFirst().dropLast())))
+                }
+                return .text(Text(Array(part)))
+            })
+    }
+}
+
+/// The types of the language.
+enum TypeName: String, Sendable, CaseIterable {
+    case null, bool, int, float, string, bytes, list, set, map
+    case mapDiff = "map_diff"
+    case path, timestamp, duration, latlng
+    /// `int` or `float`, in `is` alone.
+    case number
+    /// The checker's own type of conditions; no value has it.
+    case constraint
+
+    /// Its place among all.
+    var index: Int {
+        switch self {
+        case .null: 0
+        case .bool: 1
+        case .int: 2
+        case .float: 3
+        case .string: 4
+        case .bytes: 5
+        case .list: 6
+        case .set: 7
+        case .map: 8
+        case .mapDiff: 9
+        case .path: 10
+        case .timestamp: 11
+        case .duration: 12
+        case .latlng: 13
+        case .number: 14
+        case .constraint: 15
+        }
+    }
+
+    /// Several types.
+    struct Mask: Sendable {
+        private var bits: UInt16 = 0
+
+        /// The types of a list such as `int|float`; empty for any.
+        init(types: String) {
+            if types.isEmpty { bits = .max }
+            for type in types.split(separator: "|").compactMap({ TypeName(rawValue: String($0)) }) {
+                bits |= 1 << UInt16(type.index)
+            }
+        }
+
+        func contains(_ type: TypeName) -> Bool { bits & 1 << UInt16(type.index) != 0 }
+    }
+}
+
+extension Datum {
+    /// The type; nil for what stands in for a value.
+    var type: TypeName? {
+        switch self {
+        case .null: .null
+        case .bool: .bool
+        case .int: .int
+        case .float: .float
+        case .string: .string
+        case .bytes: .bytes
+        case .list: .list
+        case .set: .set
+        case .map, .record: .map
+        case .mapDiff: .mapDiff
+        case .path, .requestPath: .path
+        case .timestamp: .timestamp
+        case .duration: .duration
+        case .latlng: .latlng
+        case .unknown, .failure: nil
+        }
+    }
+
+    var typeName: String { type?.rawValue ?? "error" }
+
+    init(_ value: Value) {
+        switch value {
+        case .null: self = .null
+        case .bool(let value): self = .bool(value)
+        case .int(let value): self = .int(value)
+        case .float(let value): self = .float(value)
+        case .string(let value): self = .string(Text(value))
+        case .bytes(let value): self = .bytes(value)
+        case .list(let values): self = .list(values.map(Datum.init))
+        case .map(let values):
+            self = .makeMap(values.map { MapEntry(key: Text($0.key), value: Datum($0.value)) })
+        case .path(let segments): self = .path(PathValue(segments.map { .text(Text($0)) }))
+        case .timestamp(let value): self = .timestamp(value)
+        case .duration(let value): self = .duration(value)
+        case .latlng(let latitude, let longitude): self = .latlng(latitude, longitude)
+        }
+    }
+
+    /// A map with its keys in order; of entries with one key the last stays.
+    static func makeMap(_ entries: [MapEntry]) -> Datum {
+        var sorted = entries.enumerated().sorted {
+            $0.element.key == $1.element.key
+                ? $0.offset < $1.offset : $0.element.key < $1.element.key
+        }.map(\.element)
+        for index in sorted.indices.dropLast().reversed()
+        where sorted[index].key == sorted[index + 1].key { sorted.remove(at: index) }
+        return .map(sorted)
+    }
+}
+
+extension [MapEntry] {
+    /// The value of a key in a sorted map.
+    subscript(key: Text) -> Datum? {
+        if count <= 8 {
+            for entry in self where entry.key == key { return entry.value }
+            return nil
+        }
+        var (low, high) = (0, count)
+        while low < high {
+            let middle = (low + high) / 2
+            if self[middle].key < key { low = middle + 1 } else { high = middle }
+        }
+        return low < count && self[low].key == key ? self[low].value : nil
+    }
+}

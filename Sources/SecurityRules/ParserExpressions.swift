@@ -1,0 +1,287 @@
+/// Reads expressions by operator precedence.
+extension Parser {
+    /// Parentheses, brackets and unary operators deeper than this are refused.
+    static let maximumNesting = 64
+    /// An expression tree higher than this is refused.
+    static let maximumDepth = 200
+
+    mutating func expression() throws(Failure) -> ExpressionID {
+        depth += 1
+        defer { depth -= 1 }
+        guard depth <= Self.maximumNesting else { throw tooComplex() }
+        let condition = try binary(minimum: 0)
+        guard isMark("?") else { return condition }
+        advance(.binary)
+        let whenTrue = try expression()
+        guard isMark(":") else {
+            throw unexpected(expected: "':'", hint: "a conditional is: condition ? value : other")
+        }
+        advance(.binary)
+        let whenFalse = try expression()
+        let span = Span32(from: tree[condition].span, to: tree[whenFalse].span)
+        return try add(
+            .conditional(condition, whenTrue, whenFalse), span, [condition, whenTrue, whenFalse])
+    }
+
+    private mutating func tooComplex() -> Failure {
+        sink.error("Expression is too complex to evaluate safely.", at: token.span)
+        return Failure()
+    }
+
+    mutating func add(
+        _ kind: Expression.Kind, _ span: Span32, _ operands: [ExpressionID] = []
+    ) throws(Failure) -> ExpressionID {
+        let depth = 1 + (operands.map { tree[$0].depth }.max() ?? 0)
+        if depth > Self.maximumDepth { throw tooComplex() }
+        tree.expressions.append(Expression(kind: kind, span: span, depth: depth))
+        return ExpressionID(tree.expressions.count - 1)
+    }
+
+    // MARK: Binary operators
+
+    private enum Operator {
+        case any, all, isType
+        case binary(BinaryOperator)
+    }
+
+    /// The operator at the current token and how tightly it binds.
+    private func currentOperator() -> (Operator, Int)? {
+        guard token.kind == .mark || token.kind == .word else { return nil }
+        if isMark("||") { return (.any, 1) }
+        if isMark("&&") { return (.all, 2) }
+        if isWord("is") { return (.isType, 4) }
+        let length = token.span.end - token.span.start
+        guard length <= 2, let found = BinaryOperator(rawValue: tokenText) else { return nil }
+        switch found {
+        case .equal, .notEqual: return (.binary(found), 3)
+        case .isIn: return (.binary(found), 5)
+        case .less, .lessOrEqual, .greater, .greaterOrEqual: return (.binary(found), 6)
+        case .add, .subtract: return (.binary(found), 7)
+        case .multiply, .divide, .remainder: return (.binary(found), 8)
+        }
+    }
+
+    /// Operators that bind tighter than `minimum`; all are left-associative.
+    private mutating func binary(minimum: Int) throws(Failure) -> ExpressionID {
+        var left = try unary()
+        while let (found, strength) = currentOperator(), strength > minimum {
+            advance(.binary)
+            switch found {
+            case .isType:
+                guard token.kind == .word else { throw unexpected(expected: "a type") }
+                let type = Name(text: tokenText, span: token.span)
+                advance(.plain)
+                let span = Span32(from: tree[left].span, to: type.span)
+                left = try add(.isType(left, type), span, [left])
+            case .any, .all:
+                if isMark("|") || isMark("&") { throw unexpected() }
+                left = try chain(left, strength)
+            case .binary(let operation):
+                let right = try binary(minimum: strength)
+                let span = Span32(from: tree[left].span, to: tree[right].span)
+                left = try add(.binary(operation, left, right), span, [left, right])
+            }
+        }
+        return left
+    }
+
+    /// The rest of `left && …` or `left || …`, behind the first operator.
+    private mutating func chain(_ left: ExpressionID, _ strength: Int) throws(Failure)
+        -> ExpressionID
+    {
+        var operands = [left, try binary(minimum: strength)]
+        while strength == 1 ? isMark("||") : isMark("&&") {
+            advance(.binary)
+            operands.append(try binary(minimum: strength))
+        }
+        let span = Span32(from: tree[left].span, to: tree[operands[operands.count - 1]].span)
+        return try add(strength == 1 ? .any(operands) : .all(operands), span, operands)
+    }
+
+    // MARK: Unary operators and what follows a value
+
+    private mutating func unary() throws(Failure) -> ExpressionID {
+        guard isMark("!") || isMark("-") else { return try postfix(primary()) }
+        depth += 1
+        defer { depth -= 1 }
+        guard depth <= Self.maximumNesting else { throw tooComplex() }
+        let isNot = isMark("!")
+        let start = advance(.prefix)
+        if !isNot, token.kind == .int, UInt64(tokenText) == UInt64(Int64.max) + 1 {
+            let span = Span32(from: start, to: token.span)
+            advance(.plain)
+            return try postfix(add(.int(.min), span))
+        }
+        let operand = try unary()
+        let span = Span32(from: start, to: tree[operand].span)
+        return try add(isNot ? .not(operand) : .negate(operand), span, [operand])
+    }
+
+    private mutating func postfix(_ primary: ExpressionID) throws(Failure) -> ExpressionID {
+        var value = primary
+        while true {
+            let start = tree[value].span
+            if isMark(".") {
+                advance(.tight)
+                guard token.kind == .word else {
+                    throw unexpected(expected: "a property or a method")
+                }
+                let name = Name(text: tokenText, span: token.span)
+                advance(.plain)
+                if isMark("(") {
+                    let arguments = try arguments()
+                    let span = Span32(Int(start.start), Int(lastEnd))
+                    value = try add(.method(value, name, arguments), span, [value] + arguments)
+                } else {
+                    value = try add(
+                        .member(value, name), Span32(from: start, to: name.span), [value])
+                }
+            } else if isMark("[") {
+                value = try subscripted(value)
+            } else {
+                return value
+            }
+        }
+    }
+
+    private mutating func subscripted(_ value: ExpressionID) throws(Failure) -> ExpressionID {
+        advance(.tight)
+        let first = isMark(":") ? nil : try expression()
+        var isSlice = false
+        var last: ExpressionID?
+        if isMark(":") {
+            isSlice = true
+            advance(.tight)
+            if !isMark("]") { last = try expression() }
+        }
+        if isSlice, first == nil, last == nil {
+            throw unexpected(hint: "a range has at least one of its ends")
+        }
+        try expect("]", .close)
+        let span = Span32(Int(tree[value].span.start), Int(lastEnd))
+        let operands = [value] + [first, last].compactMap(\.self)
+        guard !isSlice, let first else {
+            return try add(.slice(value, first, last), span, operands)
+        }
+        return try add(.index(value, first), span, operands)
+    }
+
+    /// `(a, b)`; the current token is the parenthesis.
+    private mutating func arguments() throws(Failure) -> [ExpressionID] {
+        advance(.tight)
+        return try elements(until: ")", trailingComma: false)
+    }
+
+    private mutating func elements(
+        until close: StaticString, trailingComma: Bool
+    ) throws(Failure) -> [ExpressionID] {
+        var elements: [ExpressionID] = []
+        while !isMark(close) {
+            elements.append(try expression())
+            guard isMark(",") else { break }
+            advance(.separator)
+            if isMark(close), !trailingComma { throw unexpected(expected: "an argument") }
+        }
+        try expect(close, .close)
+        return elements
+    }
+
+    // MARK: Values
+
+    private mutating func primary() throws(Failure) -> ExpressionID {
+        let span = token.span
+        switch token.kind {
+        case .int:
+            guard let value = Int64(tokenText) else {
+                sink.error("Integer literal is out of range.", at: span)
+                throw Failure()
+            }
+            advance(.plain)
+            return try add(.int(value), span)
+        case .float:
+            var digits = tokenText
+            if digits.hasPrefix(".") { digits = "0" + digits }
+            if digits.hasSuffix(".") { digits += "0" }
+            advance(.plain)
+            return try add(.float(Double(digits) ?? .nan), span)
+        case .string, .bytes: return try string()
+        case .word: return try word()
+        case .mark: return try bracketed()
+        case .end, .unknown: throw unexpected(expected: "an expression")
+        }
+    }
+
+    private mutating func string() throws(Failure) -> ExpressionID {
+        let span = token.span
+        let isBytes = token.kind == .bytes
+        let start = Int(span.start) + (isBytes ? 1 : 0)
+        do {
+            let value = try StringLiteral.decode(
+                source.bytes[start..<Int(span.end)], isBytes: isBytes)
+            advance(.plain)
+            return try add(isBytes ? .bytes(value) : .string(Text(value)), span)
+        } catch let error as StringLiteral.BadEscape {
+            let at = Span32(start + error.range.lowerBound, start + error.range.upperBound)
+            sink.error(
+                "Invalid escape sequence '\(error.text)'.", at: at,
+                hint:
+                    "for a backslash in a pattern write '\\\(error.text)', or a class such as '[.]'"
+            )
+            advance(.plain)
+            return try add(.string(""), span)
+        } catch { throw Failure() }
+    }
+
+    private mutating func word() throws(Failure) -> ExpressionID {
+        let span = token.span
+        switch tokenText {
+        case "true", "false":
+            let value = isWord("true")
+            advance(.plain)
+            return try add(.bool(value), span)
+        case "null":
+            advance(.plain)
+            return try add(.null, span)
+        case let text:
+            if Self.keywords.contains(text) { throw unexpected(expected: "an expression") }
+            advance(.plain)
+            let name = Name(text: text, span: span)
+            guard isMark("(") else { return try add(.name(name), span) }
+            let arguments = try arguments()
+            return try add(
+                .call(name, arguments), Span32(Int(span.start), Int(lastEnd)), arguments)
+        }
+    }
+
+    private mutating func bracketed() throws(Failure) -> ExpressionID {
+        let start = token.span
+        if isMark("/") { return try pathLiteral() }
+        if isMark("(") {
+            advance(.open)
+            let value = try expression()
+            try expect(")", .close)
+            return value
+        }
+        if isMark("[") {
+            advance(.open)
+            let elements = try elements(until: "]", trailingComma: true)
+            return try add(.list(elements), Span32(Int(start.start), Int(lastEnd)), elements)
+        }
+        guard isMark("{") else { throw unexpected(expected: "an expression", hint: operatorHint()) }
+        advance(.open)
+        var entries: [ExpressionID] = []
+        while !isMark("}") {
+            entries.append(try expression())
+            try expect(":", .separator)
+            entries.append(try expression())
+            guard isMark(",") else { break }
+            advance(.separator)
+        }
+        try expect("}", .close)
+        return try add(.map(entries), Span32(Int(start.start), Int(lastEnd)), entries)
+    }
+
+    private func operatorHint() -> String? {
+        isMark("=") ? "equality is written '==', and there is no '==='" : nil
+    }
+}

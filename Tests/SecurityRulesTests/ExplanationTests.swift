@@ -1,0 +1,80 @@
+import Testing
+
+@testable import SecurityRules
+
+/// What explanations and coverage say.
+@Suite struct ExplanationTests {
+    private static let source = """
+        rules_version = '2';
+        service firebase.storage {
+          function owns(id) { return request.auth.uid == id; }
+          match /b/{bucket}/o {
+            match /users/{uid}/{file=**} {
+              allow read: if owns(uid) && request.params.x == 1;
+              allow get: if 1 + 'a';
+              allow create: if request.resource.size < 10 || resource == null;
+              allow delete;
+            }
+          }
+        }
+        """
+
+    @Test func explains() throws {
+        let rules = try Ruleset.load(source: Self.source, fileName: "f.rules")
+        let explanation = rules.explain(request(.get, object: "users/alice/a/b"))
+        #expect(explanation.decision == .denied(Denial(reason: .notAllowed, readsCaller: true)))
+        let block = try #require(explanation.blocks.first)
+        #expect(block.path == "/b/{bucket}/o/users/{uid}/{file=**}")
+        #expect(
+            block.captures.map { "\($0.name)=\($0.value)" } == [
+                "bucket='photos'", "uid='alice'", "file=/a/b",
+            ])
+        #expect(block.rules.map(\.methods) == ["read", "get"])
+        let first = try #require(block.rules[0].condition)
+        #expect(first.text == "owns(uid) && request.params.x == 1")
+        #expect(
+            first.outcome
+                == .error(
+                    "Error: f.rules line [6], column [35]. Property x is undefined on object."))
+        #expect(first.parts.map(\.text) == ["owns(uid)", "request.params.x == 1"])
+        #expect(first.parts[0].outcome == .value("true"))
+        #expect(
+            first.parts[0].parts.map { "\($0.text) = \($0.outcome)" }
+                == ["request.auth.uid == id = true", "uid = 'alice'"])
+        #expect(
+            block.rules[1].outcome.description.hasSuffix(
+                "Received: int + string. Expected: int + int."))
+    }
+
+    @Test func explainsUnknowns() throws {
+        let rules = try Ruleset.load(source: Self.source)
+        var early = request(.create, object: "users/alice/a")
+        early.existing = .unknown
+        early.incoming?.set(.size, .unknown)
+        let explanation = rules.explain(early)
+        #expect(
+            explanation.blocks[0].rules[0].outcome.description
+                == "unknown: resource, request.resource.size")
+        #expect(
+            rules.explain(request(.delete, object: "users/x")).blocks[0].rules[0].outcome
+                == .value("true"))
+    }
+
+    @Test func covers() throws {
+        let rules = try Ruleset.load(source: Self.source, fileName: "f.rules")
+        var coverage = Coverage(of: rules)
+        #expect(coverage.totals.evaluated == 0 && coverage.totals.expressions > 10)
+        coverage.add(rules.explain(request(.create, object: "users/alice/a")))
+        coverage.add(rules.explain(request(.get, object: "users/alice/a")))
+        coverage.add(rules.explain(request(.get, object: "users/bob/a")))
+        #expect(coverage.text.contains("6:22  owns(uid)  → false ×1, true ×1\n"))
+        #expect(coverage.text.contains("8:24  request.resource.size < 10  → false ×1\n"))
+        let html = coverage.html
+        #expect(html.contains("title=\"false ×1\ntrue ×1\""))
+        #expect(html.components("<span").count == html.components("</span>").count)
+        let plain = html.replacing(/<span[^>]*>|<\/span>/, with: "")
+        #expect(
+            plain.contains("allow create: if request.resource.size &lt; 10 || resource == null;"),
+            "\(plain)")
+    }
+}

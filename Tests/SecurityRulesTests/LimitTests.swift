@@ -1,0 +1,158 @@
+import Testing
+
+@testable import SecurityRules
+
+/// Whatever a ruleset tries, evaluation ends at a limit.
+@Suite struct LimitTests {
+    private static let exhausted = "maximum of 1000 expressions"
+
+    /// Functions that each call the one before twice.
+    private func bomb(_ depth: Int, _ leaf: String) -> String {
+        (1...depth).map { level in
+            let previous = level == 1 ? leaf : "f\(level - 1)()"
+            return "function f\(level)() { return \(previous) && \(previous); }"
+        }.joined(separator: "\n")
+    }
+
+    @Test func expressions() {
+        let many = (0..<400).map { "request.auth.uid == 'a\($0)'" }.joined(separator: " || ")
+        #expect(outcome(many).contains(Self.exhausted))
+        let some = (0..<200).map { "request.auth.uid == 'a\($0)'" }.joined(separator: " || ")
+        #expect(outcome(some) == "false")
+        #expect(
+            outcome("f19()", functions: bomb(19, "request.auth != null")).contains(Self.exhausted))
+        #expect(outcome("f5()", functions: bomb(5, "request.auth != null")) == "true")
+        #expect(
+            outcome("f19() || true", functions: bomb(19, "request.auth != null")).contains(
+                Self.exhausted))
+    }
+
+    @Test func oneBudgetForAllRules() throws {
+        let heavy = (0..<300).map { "request.auth.uid == 'a\($0)'" }.joined(separator: " || ")
+        let rules = try Ruleset.load(
+            source: """
+                rules_version = '2';
+                service firebase.storage { match /b/{b}/o/{all=**} {
+                  allow get: if \(heavy);
+                  allow get: if request.auth.uid == 'alice';
+                  allow list: if request.auth.uid == 'alice';
+                } }
+                """)
+        #expect(!rules.decide(request(.get)).isAllowed)
+        #expect(rules.decide(request(.list)).isAllowed)
+    }
+
+    @Test func growth() {
+        let double = (1...19).map { level in
+            let previous = level == 1 ? "s" : "d\(level - 1)(s)"
+            return "function d\(level)(s) { let t = \(previous); return t + t; }"
+        }.joined(separator: "\n")
+        let long = "'" + String(repeating: "x", count: 1000) + "'"
+        #expect(
+            outcome("d19(\(long)).size() > 0", functions: double).contains("more than 65536 bytes"))
+        let lists = double.replacing("t + t", with: "t.concat(t)")
+        #expect(outcome("d19([1, request.time]).size() > 0", functions: lists).contains("Error: "))
+        #expect(
+            outcome(
+                "'\(String(repeating: "a", count: 4000))'.replace('a', 'bbbbbbbbbbbbbbbbbbbb').size() > 0"
+            ).contains("Error: "))
+    }
+
+    @Test func computedPatterns() {
+        let bomb = "'a'.matches('((a{100}){100}){100}' + string(path)[0:0])"
+        #expect(outcome(bomb).contains("Invalid regular expression pattern"))
+        let functions = "function m(i) { return !'a'.matches('x' + i) && !'a'.matches('y' + i); }"
+        let calls = (0..<15).map { "m('\($0)')" }.joined(separator: " && ")
+        #expect(outcome(calls, functions: functions).contains(Self.exhausted))
+        let long =
+            "'a'.matches('" + String(repeating: "a", count: 600) + "' + '"
+            + String(repeating: "b", count: 600) + "' + string(path)[0:0])"
+        #expect(outcome(long).contains("Invalid regular expression pattern"))
+    }
+
+    @Test func longLists() {
+        let list = "[" + (0..<20_000).map(String.init).joined(separator: ", ") + "]"
+        #expect(outcome("1 in \(list)").contains(Self.exhausted))
+        let short = "[" + (0..<1000).map(String.init).joined(separator: ", ") + "]"
+        #expect(outcome("999 in \(short)") == "true")
+    }
+
+    @Test func longNames() throws {
+        let rules = try rules("path[499] == 'x' && request.path.size() == 1 || path[0] == 'x'")
+        let name = [String](repeating: "x", count: 500).joined(separator: "/")
+        #expect(rules.decide(Request(.get, bucket: "B", object: name, time: noon)) == .allowed)
+    }
+
+    @Test func staticLimits() {
+        func errors(_ body: String, functions: String = "") -> [String] {
+            do {
+                _ = try Ruleset.load(
+                    source:
+                        "rules_version = '2';\nservice firebase.storage { \(functions) \(body) }")
+                return []
+            } catch { return error.diagnostics.filter { $0.severity == .error }.map(\.message) }
+        }
+        func nested(_ depth: Int) -> String {
+            String(repeating: "match /a { ", count: depth) + "allow get;"
+                + String(repeating: "}", count: depth)
+        }
+        #expect(errors(nested(10)).isEmpty)
+        #expect(errors(nested(11)) == ["Match blocks are nested more than 10 deep."])
+        #expect(!errors(nested(5000)).isEmpty)
+        func path(_ count: Int) -> String {
+            "match \(String(repeating: "/a", count: count)) { allow get; }"
+        }
+        #expect(errors(path(100)).isEmpty)
+        #expect(errors(path(101)) == ["A match path may have at most 100 segments."])
+        func captures(_ count: Int) -> String {
+            "match \((0..<count).map { "/{a\($0)}" }.joined()) { allow get; }"
+        }
+        #expect(errors(captures(20)).isEmpty)
+        #expect(errors(captures(21)) == ["A match path may have at most 20 captures."])
+        func parameters(_ count: Int) -> String {
+            "function f(\((0..<count).map { "a\($0)" }.joined(separator: ", "))) { return true; }"
+        }
+        #expect(errors("", functions: parameters(7)).isEmpty)
+        #expect(
+            errors("", functions: parameters(8)) == ["A function may have at most 7 arguments."])
+        func bindings(_ count: Int) -> String {
+            "function f() { \((0..<count).map { "let a\($0) = 1; " }.joined()) return true; }"
+        }
+        #expect(errors("", functions: bindings(10)).isEmpty)
+        #expect(
+            errors("", functions: bindings(11)) == ["A function may have at most 10 let bindings."])
+        func chain(_ count: Int) -> String {
+            (1...count).map {
+                "function f\($0)() { return \($0 == count ? "true" : "f\($0 + 1)()"); }"
+            }.joined()
+        }
+        #expect(errors("", functions: chain(20)).isEmpty)
+        #expect(
+            errors("", functions: chain(21)) == ["Function calls are nested more than 20 deep."])
+        #expect(
+            errors("", functions: "function f() { return g(); } function g() { return f(); }")
+                == ["Recursive call is not allowed. Function: [f]."])
+        #expect(
+            errors("", functions: "function f() { return f(); }")
+                == ["Recursive call is not allowed. Function: [f]."])
+        let deep = String(repeating: "(", count: 5000) + "1" + String(repeating: ")", count: 5000)
+        #expect(
+            errors("match /a { allow get: if \(deep); }").contains(
+                "Expression is too complex to evaluate safely."))
+        let minus = String(repeating: "!", count: 5000) + "true"
+        #expect(
+            errors("match /a { allow get: if \(minus); }").contains(
+                "Expression is too complex to evaluate safely."))
+        let sum = [String](repeating: "'a'", count: 5000).joined(separator: "+")
+        #expect(
+            errors("match /a { allow get: if \(sum); }").contains(
+                "Expression is too complex to evaluate safely."))
+        let wide = [String](repeating: "true", count: 5000).joined(separator: " && ")
+        #expect(errors("match /a { allow get: if \(wide); }").isEmpty)
+    }
+
+    @Test func sourceLength() {
+        let comment = "//" + String(repeating: "x", count: 256 << 10)
+        #expect(throws: RulesetError.self) { try Ruleset.load(source: comment) }
+    }
+}
