@@ -257,12 +257,18 @@ final class DirectoryCommitter: @unchecked Sendable {
                     results += try attempt(change, placement, &transaction)
                 }
             } catch {
-                // A commit that failed at its sync may still be found in the log by the next start: until another
-                // transaction has taken its place, the row it wrote must find its bytes.
-                if case .blob(let blob) = placements[index] { doomed.append(blob) }
-                if error.bucketError.code != .insufficientStorage {
-                    transaction.session.drop(transaction.writer)
+                let isFull = error.bucketError.code == .insufficientStorage
+                if case .blob(let blob) = placements[index] {
+                    // A commit that failed at its sync may still be found in the log by the next start: until another
+                    // transaction has taken its place, the row it wrote must find its bytes. One that did not fit
+                    // into the log has no end there; its bytes make room for the next change.
+                    if isFull {
+                        forget(blob, transaction.session.files)
+                    } else {
+                        doomed.append(blob)
+                    }
                 }
+                if !isFull { transaction.session.drop(transaction.writer) }
                 results.append(.failure(error.bucketError))
             }
         }
