@@ -176,7 +176,10 @@ struct Evaluator<R: Recorder> {
         case .incoming: return context.request.incoming == nil ? .null : .record(.incoming)
         case .existing:
             switch context.request.existing {
-            case .unknown: return .unknown(Unknown(bits: .existing, mayFail: false))
+            case .unknown:
+                // A list has no object of its own.
+                if context.request.method == .list { return .null }
+                return .unknown(Unknown(bits: .existing, mayFail: false))
             case .absent: return .null
             case .object: return .record(.existing)
             }
