@@ -28,6 +28,8 @@ enum EvaluationLimits {
     static let expressions = 1000
     /// Different documents for one request.
     static let documents = 2
+    /// How deeply expressions nest, through all calls, so that a thread's stack suffices.
+    static let depth = 300
     /// The longest string and the most elements that a rule can make.
     static let size = 64 << 10
     /// What compiling a computed regular expression costs, in expressions.
@@ -55,6 +57,8 @@ struct Evaluator<R: Recorder> {
     private var frame = 0
     private var localCount = 0
 
+    /// How deeply the current expression is nested, through all calls.
+    private var depth = 0
     private var sureSteps = 0
     private var possibleSteps = 0
     /// The unknowns on which it depends whether the current expression is evaluated.
@@ -106,6 +110,11 @@ struct Evaluator<R: Recorder> {
     // MARK: Evaluation
 
     mutating func evaluate(_ node: Int32) -> Datum {
+        depth &+= 1
+        defer { depth &-= 1 }
+        if depth > EvaluationLimits.depth {
+            return fail(node, "Expression is too complex to evaluate safely.")
+        }
         if !R.isRecording { return compute(node) }
         recorder.enter(node)
         let value = compute(node)
@@ -167,7 +176,10 @@ struct Evaluator<R: Recorder> {
         case .incoming: return context.request.incoming == nil ? .null : .record(.incoming)
         case .existing:
             switch context.request.existing {
-            case .unknown: return .unknown(Unknown(bits: .existing, mayFail: false))
+            case .unknown:
+                // A list has no object of its own.
+                if context.request.method == .list { return .null }
+                return .unknown(Unknown(bits: .existing, mayFail: false))
             case .absent: return .null
             case .object: return .record(.existing)
             }

@@ -155,7 +155,7 @@ public struct Request: Sendable {
     /// When the request came.
     public var time: Timestamp { state.time }
 
-    /// What is there already; unknown at first.
+    /// What is there already; unknown at first. Unknown is null in the rules where objects are listed.
     public var existing: Existing {
         get { state.existing }
         set { change { $0.existing = newValue } }

@@ -87,6 +87,8 @@ public struct Ruleset: Sendable {
                 bits.formUnion(program.allows[allow].reads)
             }
         }
+        if request.method != .create, request.method != .update { bits.subtract(.incoming) }
+        if request.method == .list { bits.subtract(.existing) }
         return Inputs(bits, hasRules: hasRules)
     }
 }

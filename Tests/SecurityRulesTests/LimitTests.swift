@@ -27,6 +27,17 @@ import Testing
                 Self.exhausted))
     }
 
+    @Test func depth() {
+        let sum = [String](repeating: "1", count: 150).joined(separator: " + ")
+        let functions = (1...5).map {
+            "function f\($0)() { return \($0 == 1 ? "request.time.day()" : "f\($0 - 1)()") + \(sum); }"
+        }
+        #expect(
+            outcome("f2() == 301", functions: functions.joined(separator: "\n")).contains(
+                "too complex"))
+        #expect(outcome("f1() == 151", functions: functions.joined(separator: "\n")) == "true")
+    }
+
     @Test func oneBudgetForAllRules() throws {
         let heavy = (0..<300).map { "request.auth.uid == 'a\($0)'" }.joined(separator: " || ")
         let rules = try Ruleset.load(

@@ -160,6 +160,16 @@ import Testing
         #expect(narrow.inputs(for: Request(.get, bucket: "B", object: "a", time: noon)).existing)
     }
 
+    @Test func listsAndReadsHaveFewerInputs() throws {
+        let rules = try rules("resource == null && request.resource == null")
+        let list = Request(.list, bucket: "B", object: "", time: noon)
+        #expect(rules.decide(list) == .allowed)
+        let inputs = rules.inputs(for: list)
+        #expect(!inputs.existing && inputs.incoming.isEmpty)
+        let get = rules.inputs(for: Request(.get, bucket: "B", object: "x", time: noon))
+        #expect(get.existing && get.incoming.isEmpty)
+    }
+
     @Test func denialsSayWhetherACallerMatters() throws {
         var anonymous = early
         anonymous.setCaller(nil)
