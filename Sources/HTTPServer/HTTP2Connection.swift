@@ -152,8 +152,10 @@ final class HTTP2Connection: Engine {
             closed.removeAll(keepingCapacity: true)
         }
         if !unsendable.isEmpty {
+            // A stream that the peer has reset meanwhile is gone, and asks for nothing.
             for id in unsendable {
-                streams[id]?.fail(HeadTooLarge())
+                guard let stream = streams[id] else { continue }
+                stream.fail(HeadTooLarge())
                 reset(id, NGHTTP2_INTERNAL_ERROR)
             }
             unsendable = []
