@@ -45,7 +45,7 @@ let package = Package(
         .target(
             name: "Gateway",
             dependencies: [
-                "HTTPServer", "Buckets", "EventLoop", "OpenSSL", "YAML",
+                "HTTPServer", "Buckets", "SecurityRules", "EventLoop", "OpenSSL", "YAML",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
             ],
@@ -53,7 +53,7 @@ let package = Package(
         .executableTarget(
             name: "CLI",
             dependencies: [
-                "Gateway", "HTTPServer", "Buckets", "EventLoop", "OpenSSL",
+                "Gateway", "SecurityRules", "HTTPServer", "Buckets", "EventLoop", "OpenSSL",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
             ],
@@ -85,7 +85,7 @@ let package = Package(
         .testTarget(
             name: "GatewayTests",
             dependencies: [
-                "Gateway", "HTTPServer", "Buckets", "EventLoop", "OpenSSL",
+                "Gateway", "SecurityRules", "HTTPServer", "Buckets", "EventLoop", "OpenSSL",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
                 .product(name: "Yams", package: "Yams"),

@@ -6,6 +6,7 @@ import Glibc
 import HTTPServer
 import Logging
 import OpenSSL
+import SecurityRules
 import Synchronization
 
 /// `sluice serve`: serves until SIGTERM or SIGINT, then drains; a second signal ends it at once. SIGHUP reloads.
@@ -14,7 +15,7 @@ struct Serve: ParsableCommand {
         abstract: "Serve the configured buckets.",
         discussion: """
             Signals: SIGTERM and SIGINT drain open requests and end with status 0; a second one ends at once. \
-            SIGHUP reads the configuration and the certificates again. Exit status: 0 after a drain, 1 findings in \
+            SIGHUP reads the configuration, the rules and the certificates again. Exit status: 0 after a drain, 1 findings in \
             the configuration, 2 could not start, 64 wrong usage, 128 and the signal's number after a second signal.
             """)
 
@@ -85,6 +86,10 @@ private final class Service: Sendable {
     private let started: Configuration
     private let buckets: [String: DirectoryBucket]
     private let gateway: Lock<Gateway>
+    /// Held while anything is reloaded.
+    private let rules: Lock<RulesInEffect>
+    /// What is wrong with the rules, for those who ask while a reload goes on.
+    private let rulesFailure = Lock<(text: String?, count: Int)>((nil, 0))
 
     init(_ configuration: Configuration) throws {
         let descriptors = raiseDescriptorLimit()
@@ -105,6 +110,9 @@ private final class Service: Sendable {
         let build = BuildInfo(version: sluiceVersion)
         observer = GatewayObserver(
             accessLog: configuration.logsAccess ? AccessLog(sink) : nil,
+            decisionLog: DecisionLog(
+                Logger(label: "sluice.decisions"), logsDenials: configuration.logsDenials,
+                sample: configuration.allowedSample),
             metrics: RequestMetrics(registry))
         let loops = try (0..<configuration.loopCount).map { _ in try EventLoop() }
         for loop in loops { _ = startThread { loop.run() } }
@@ -116,7 +124,9 @@ private final class Service: Sendable {
         credentials = try configuration.credentials().map(TLSCredentials.init)
         certificates = CertificateFiles(configuration)
         buckets = try Service.openBuckets(configuration, pool)
-        gateway = Lock(try Service.gateway(configuration, buckets, observer))
+        let rules = try RulesInEffect(configuration)
+        self.rules = Lock(rules)
+        gateway = Lock(try Service.gateway(rules, buckets, observer))
         registry.addServer(server.statistics)
         registry.addLog(sink)
         registry.addProcess(build)
@@ -130,7 +140,18 @@ private final class Service: Sendable {
                 metadata: ["connections_per_loop": "\(limits.connections)"])
         }
         try listen(configuration, Operator(health: health, registry: registry, build: build))
-        watchCertificates(on: loops[0])
+        health.addNote("rules") { [rulesFailure] in rulesFailure.withLock { $0.text } }
+        registry.collect { [rulesFailure] text in
+            let (failure, count) = rulesFailure.withLock { $0 }
+            text.single(
+                "sluice_rules_reload_failures_total", .counter,
+                "Changed rules that did not load; those before them stayed.", count)
+            text.single(
+                "sluice_rules_current", .gauge, "Whether the files of rules are those in effect.",
+                failure == nil ? 1 : 0)
+        }
+        for (path, ruleset) in rules.rulesets { tell(path, ruleset) }
+        watchFiles(on: loops[0])
     }
 
     private func listen(_ configuration: Configuration, _ endpoints: Operator) throws {
@@ -166,7 +187,8 @@ private final class Service: Sendable {
     }
 
     private func warnOfOpenBuckets(_ configuration: Configuration) {
-        for bucket in configuration.buckets {
+        for bucket in configuration.buckets
+        where configuration.rules(of: bucket) == Configuration.openToAll {
             logger.warning(
                 "rules: none: everybody who reaches the listeners may read, write and delete",
                 metadata: ["bucket": "\(bucket.name)"])
@@ -186,9 +208,9 @@ private final class Service: Sendable {
     }
 
     private static func gateway(
-        _ configuration: Configuration, _ stores: [String: DirectoryBucket],
-        _ observer: GatewayObserver
+        _ rules: RulesInEffect, _ stores: [String: DirectoryBucket], _ observer: GatewayObserver
     ) throws -> Gateway {
+        let configuration = rules.configuration
         var buckets: [GatewayBucket] = []
         for bucket in configuration.buckets {
             guard let name = BucketName(bucket.name), let store = stores[bucket.name] else {
@@ -196,7 +218,8 @@ private final class Service: Sendable {
             }
             buckets.append(
                 GatewayBucket(
-                    name: name, driver: store, pathRules: try bucket.pathRules(),
+                    name: name, driver: store, policy: rules.policy(of: bucket),
+                    pathRules: try bucket.pathRules(),
                     maximumObjectSize: bucket.maximumObjectSize))
         }
         let cors =
@@ -206,54 +229,96 @@ private final class Service: Sendable {
                 origins: configuration.corsOrigins,
                 maximumAge: Int(configuration.corsMaximumAge / 1_000_000_000),
                 exposedHeaders: configuration.corsExposedHeaders)
-        return Gateway(buckets: buckets, policy: OpenPolicy(), cors: cors, observer: observer)
+        return Gateway(buckets: buckets, cors: cors, observer: observer)
     }
 
     // MARK: Reload
 
-    /// Takes over what can change while serving: buckets' rules for names and sizes, CORS, certificates. Everything
-    /// stays as it is where the new configuration has findings or other buckets.
+    /// Takes over what can change while serving: the rules, buckets' limits for names and sizes, CORS, certificates.
+    /// Everything stays as it is where the new configuration has findings or other buckets.
     func reload(_ read: () throws -> Configuration) {
         reloadCertificates()
-        do {
-            let fresh = try read()
-            let stores = { (configuration: Configuration) in
-                configuration.buckets.map { [$0.name, $0.directory ?? ""] }
+        rules.withLock { rules in
+            do {
+                let fresh = try read()
+                let stores = { (configuration: Configuration) in
+                    configuration.buckets.map { [$0.name, $0.directory ?? ""] }
+                }
+                guard stores(fresh) == stores(started) else {
+                    return logger.error(
+                        "configuration not reloaded",
+                        metadata: ["cause": "other buckets or directories take a restart"])
+                }
+                try take(RulesInEffect(fresh), &rules)
+                logger.info("configuration reloaded")
+                warnOfRestart(fresh)
+            } catch {
+                logger.error("configuration not reloaded", metadata: ["cause": "\(error)"])
+                noteRules(RulesInEffect.failure(rules.configuration))
             }
-            guard stores(fresh) == stores(started) else {
-                return logger.error(
-                    "configuration not reloaded",
-                    metadata: ["cause": "other buckets or directories take a restart"])
-            }
-            let replacement = try Service.gateway(fresh, buckets, observer)
-            gateway.withLock { $0 = replacement }
-            logger.info("configuration reloaded")
-            let waiting = Configuration.settings.filter {
-                !$0.path.hasPrefix("cors.") && $0.path != "rules"
-                    && $0.print(fresh) != $0.print(started)
-            }
-            if !waiting.isEmpty {
-                let keys = waiting.map(\.path).joined(separator: ", ")
-                logger.warning("some changes take a restart", metadata: ["keys": "\(keys)"])
-            }
-        } catch {
-            logger.error("configuration not reloaded", metadata: ["cause": "\(error)"])
         }
     }
 
-    /// Looks every two seconds whether the certificate's files have changed.
-    private func watchCertificates(on loop: EventLoop) {
-        guard certificates != nil else { return }
+    private func warnOfRestart(_ fresh: Configuration) {
+        let waiting = Configuration.settings.filter {
+            !$0.path.hasPrefix("cors.") && !["rules", "shadowRules"].contains($0.path)
+                && $0.print(fresh) != $0.print(started)
+        }
+        if waiting.isEmpty { return }
+        let keys = waiting.map(\.path).joined(separator: ", ")
+        logger.warning("some changes take a restart", metadata: ["keys": "\(keys)"])
+    }
+
+    /// Puts new rules, and what else their configuration says, into effect: all at once.
+    private func take(_ fresh: RulesInEffect, _ rules: inout RulesInEffect) throws {
+        let replacement = try Service.gateway(fresh, buckets, observer)
+        gateway.withLock { $0 = replacement }
+        rules = fresh
+        noteRules(nil)
+        for (path, ruleset) in fresh.rulesets { tell(path, ruleset) }
+    }
+
+    private func noteRules(_ failure: String?) {
+        rulesFailure.withLock { state in
+            state.text = failure
+            if failure != nil { state.count += 1 }
+        }
+    }
+
+    private func tell(_ path: String, _ ruleset: Ruleset) {
+        logger.info(
+            "rules loaded", metadata: ["path": "\(path)", "version": "\(ruleset.version)"])
+        for finding in ruleset.diagnostics {
+            logger.warning("rules", metadata: ["finding": "\(finding.rendered())"])
+        }
+    }
+
+    /// Reads rules again whose files have changed.
+    private func reloadChangedRules() {
+        rules.withLock { rules in
+            let now = RulesInEffect.stamps(rules.configuration)
+            guard now != rules.seen else { return }
+            rules.seen = now
+            do {
+                try take(RulesInEffect(rules.configuration), &rules)
+            } catch {
+                logger.error(
+                    "rules not loaded; the last good ones stay", metadata: ["cause": "\(error)"])
+                noteRules("\(error)")
+            }
+        }
+    }
+
+    /// Looks every two seconds whether files of certificates or rules have changed; on the pool, as it blocks.
+    private func watchFiles(on loop: EventLoop) {
         loop.execute { [self] in
             let box = TimerBox()
             box.timer = LoopTimer { [self] in
-                // The files may be on a disk that must be waited for.
                 pool.submit { [self] in
                     if certificates?.haveChanged() == true { reloadCertificates() }
-                    loop.execute {
-                        if let timer = box.timer { loop.arm(timer, after: 2_000_000_000) }
-                    }
+                    reloadChangedRules()
                 }
+                if let timer = box.timer { loop.arm(timer, after: 2_000_000_000) }
             }
             if let timer = box.timer { loop.arm(timer, after: 2_000_000_000) }
         }
@@ -290,46 +355,6 @@ private final class Service: Sendable {
 /// Safety: confined to its loop; a job on the pool only carries the reference back to it.
 private final class TimerBox: @unchecked Sendable {
     var timer: LoopTimer?
-}
-
-/// The certificate's files and what they were when they were last read.
-private final class CertificateFiles: Sendable {
-    let certificate: String
-    private let key: String
-    private let seen: Lock<[Stamp]>
-
-    private struct Stamp: Equatable {
-        var inode: UInt
-        var size: Int
-        var seconds: Int
-        var nanoseconds: Int
-    }
-
-    init?(_ configuration: Configuration) {
-        guard configuration.https.address != nil, let certificate = configuration.https.certificate,
-            let key = configuration.https.key
-        else { return nil }
-        self.certificate = certificate
-        self.key = key
-        seen = Lock([certificate, key].map(CertificateFiles.stamp))
-    }
-
-    func load() throws -> TLSContext {
-        seen.withLock { $0 = [certificate, key].map(CertificateFiles.stamp) }
-        return try TLSContext(certificateFile: certificate, keyFile: key)
-    }
-
-    func haveChanged() -> Bool {
-        seen.withLock { $0 } != [certificate, key].map(CertificateFiles.stamp)
-    }
-
-    private static func stamp(_ path: String) -> Stamp {
-        var status = stat()
-        stat(path, &status)
-        return Stamp(
-            inode: UInt(status.st_ino), size: Int(status.st_size), seconds: status.st_mtim.tv_sec,
-            nanoseconds: status.st_mtim.tv_nsec)
-    }
 }
 
 /// What the system makes of a listener's address; nil where it is switched off.

@@ -36,15 +36,13 @@ final class Call {
     let caller: Caller
     var record: RequestRecord
     private(set) var operation: Operation?
-    private let policy: any Policy
+    /// The policy of the bucket that is asked for, and the query's parameters for it.
+    private var policy: any Policy = ClosedPolicy()
+    private var parameters: [String: String] = [:]
     private let wallClock: @Sendable () -> Int64
 
-    init(
-        _ exchange: Exchange, requestId: String, _ policy: any Policy,
-        now: @escaping @Sendable () -> Int64
-    ) {
+    init(_ exchange: Exchange, requestId: String, now: @escaping @Sendable () -> Int64) {
         self.exchange = exchange
-        self.policy = policy
         wallClock = now
         caller = Caller(peer: exchange.peer, isSecure: exchange.isSecure)
         let target = exchange.head.target
@@ -63,8 +61,10 @@ final class Call {
     var now: Int64 { wallClock() }
 
     /// What is asked is known from here on.
-    func begin(_ operation: Operation) {
+    func begin(_ operation: Operation, _ bucket: GatewayBucket, _ query: ArraySlice<UInt8>?) {
         self.operation = operation
+        policy = bucket.policy
+        if let query { parameters = Query.parameters(query) }
         record.operation = operation.kind
     }
 
@@ -80,20 +80,77 @@ final class Call {
         }
     }
 
+    /// What a decision waits for.
+    enum Missing { case nothing, existing, body }
+
     /// Asks the policy.
     /// - Parameter folder: In place of the operation's name.
     /// - Throws: ``Problem``, which tells the client nothing of why.
-    func decide(_ proposal: Proposal = Proposal(), folder: String? = nil) async throws(Problem) {
-        guard var operation else { return }
+    func ask(
+        _ proposal: Proposal = Proposal(), _ existing: Existing = .unknown, folder: String? = nil
+    ) throws(Problem) -> Missing {
+        guard var operation else { return .nothing }
         if let folder { operation.name = folder }
-        switch await policy.decide(operation, caller, proposal) {
-        case .allow: return
+        let question = Question(
+            operation, caller, proposal, existing: existing, parameters: parameters)
+        let begin = EventLoop.monotonicNow()
+        let decision = policy.decide(question)
+        record.decisionNanoseconds += EventLoop.monotonicNow() - begin
+        switch decision {
+        case .needsExisting: return .existing
+        case .needsBody: return .body
+        case .allow:
+            record.note(.allowed, trial: policy.trial(question))
+            return .nothing
         case .deny(let cause):
+            record.note(.denied, trial: policy.trial(question))
             throw Problem(.unauthorized, "The caller may not do this.", cause: cause)
         case .unauthenticated(let cause):
+            record.note(.denied, trial: policy.trial(question))
             throw Problem(
                 .unauthenticated, "Credentials are missing or not valid.", cause: cause,
                 field: ("www-authenticate", "Bearer"))
+        case .impossible(let reason):
+            record.note(.denied, trial: policy.trial(question))
+            throw Problem(.invalidArgument, reason)
+        }
+    }
+
+    /// Asks the policy, after a look at the object that is there where the decision depends on it.
+    func ask(
+        _ proposal: Proposal = Proposal(), _ existing: inout Existing, _ name: ObjectName,
+        _ bucket: GatewayBucket
+    ) async throws(Problem) -> Missing {
+        let missing = try ask(proposal, existing)
+        guard missing == .existing else { return missing }
+        existing = try await look(name, bucket)
+        return try ask(proposal, existing)
+    }
+
+    /// Decides with all that can be known.
+    func decide(
+        _ proposal: Proposal = Proposal(), _ existing: inout Existing, _ name: ObjectName,
+        _ bucket: GatewayBucket
+    ) async throws(Problem) {
+        try require(try await ask(proposal, &existing, name, bucket))
+    }
+
+    /// What is missing when nothing more can become known is not allowed.
+    func require(_ missing: Missing) throws(Problem) {
+        guard missing != .nothing else { return }
+        record.note(.denied, trial: nil)
+        throw Problem(
+            .unauthorized, "The caller may not do this.",
+            cause: "the decision depends on the \(missing), which is not known")
+    }
+
+    /// What there is of that name now.
+    func look(_ name: ObjectName, _ bucket: GatewayBucket) async throws(Problem) -> Existing {
+        do throws(BucketError) {
+            return .object(try await bucket.driver.stat(name.value))
+        } catch {
+            if error.code == .objectNotFound { return .absent }
+            throw Problem(error)
         }
     }
 
@@ -106,6 +163,39 @@ final class Call {
         }
         return conditions
     }
+
+    /// The conditions with which a decision that read `existing` still holds when the change is made.
+    func pinned(_ conditions: Preconditions, to existing: Existing, _ bucket: GatewayBucket)
+        throws(Problem) -> Preconditions
+    {
+        var pinned = conditions
+        let object: ObjectMetadata?
+        switch existing {
+        case .unknown: return conditions
+        case .absent:
+            object = nil
+            pinned.generation = 0
+        case .object(let found):
+            object = found
+            pinned.generation = found.generation
+            pinned.metageneration = found.metageneration
+        }
+        if conditions.evaluate(object, reading: false) != nil {
+            throw Problem(BucketError(.preconditionFailed))
+        }
+        guard bucket.driver.capabilities.atomicPreconditions else {
+            throw Problem(
+                .notImplemented,
+                "The rules read the object that is there, and the bucket's store can't see to it that it stays."
+            )
+        }
+        return pinned
+    }
+
+    /// The answer where others changed the object again and again.
+    static let overtaken = Problem(
+        .overloaded, "The object is being changed by others; try again.",
+        cause: "the object that was decided on was changed meanwhile", field: ("retry-after", "1"))
 
     /// The answer to a failure.
     func failed(_ problem: Problem) -> Answer {

@@ -21,8 +21,10 @@ public struct Configuration: Sendable {
         public var name: String
         /// The directory that holds it, absolute.
         public var directory: String?
-        /// `none`, or nil where the top-level key decides.
+        /// A file, ``Configuration/openToAll``, or nil where the top-level key decides.
         public var rules: String?
+        /// A file, or nil where the top-level key decides.
+        public var shadowRules: String?
         /// Bytes.
         public var maximumObjectSize = UInt64(1) << 42
         public var allowedPaths: [String] = []
@@ -41,11 +43,18 @@ public struct Configuration: Sendable {
     public var threads = 0
     /// Threads for file work.
     public var fileThreads = 4
-    /// `none` opens every bucket that does not say otherwise; nil where the file does not say.
+    /// A file of rules for every bucket that does not say otherwise, or ``openToAll``; nil where the file does not say.
     public var rules: String?
+    /// A file of rules on trial.
+    public var shadowRules: String?
+    /// In place of a file of rules: everybody may do everything.
+    public static let openToAll = "none"
     public var logLevel = "info"
     public var logFormat = "auto"
     public var logsAccess = true
+    public var logsDenials = true
+    /// One of so many allowed decisions is logged; 0 for none.
+    public var allowedSample = 0
     /// Origins that browsers may call from; empty where CORS is off.
     public var corsOrigins: [String] = []
     /// Nanoseconds a preflight's answer may be kept.
@@ -69,6 +78,20 @@ public struct ConfigurationError: Error, CustomStringConvertible, Equatable {
     public var findings: [String]
 
     public var description: String { findings.joined(separator: "\n") }
+}
+
+extension Configuration {
+    /// The rules of a bucket: a file or ``openToAll``; nil where it has none and can't be served.
+    public func rules(of bucket: Bucket) -> String? { bucket.rules ?? rules }
+
+    /// The file of a bucket's rules on trial.
+    public func shadowRules(of bucket: Bucket) -> String? { bucket.shadowRules ?? shadowRules }
+
+    /// The files of rules that are in use, each once.
+    public var rulesFiles: [String] {
+        let all = buckets.flatMap { [rules(of: $0), shadowRules(of: $0)] }.compactMap { $0 }
+        return Set(all).subtracting([Configuration.openToAll]).sorted()
+    }
 }
 
 extension Configuration.Bucket {

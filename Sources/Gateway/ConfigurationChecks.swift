@@ -7,6 +7,7 @@ extension ConfigurationReader {
         checkListeners()
         checkBuckets()
         checkDirectories()
+        checkRules()
         checkLimits()
     }
 
@@ -116,6 +117,23 @@ extension ConfigurationReader {
                             "bucket '\(bucket.name)' has no rules, so it is not served; 'rules: none' serves "
                             + "it with everything open: whoever reaches the listeners can read, list, replace and "
                             + "delete all of it"), at: path)
+            }
+        }
+    }
+
+    private mutating func checkRules() {
+        let places =
+            [("rules", result.rules), ("shadowRules", result.shadowRules)]
+            + result.buckets.flatMap { bucket in
+                let path = "buckets.\(bucket.name)"
+                return [
+                    ("\(path).rules", bucket.rules), ("\(path).shadowRules", bucket.shadowRules),
+                ]
+            }
+        for (key, file) in places {
+            guard let file, file != Configuration.openToAll else { continue }
+            do throws(RulesFileError) { _ = try RulesFile.load(file) } catch {
+                report(SettingError(message: "'\(key)': \(error)"), at: key)
             }
         }
     }

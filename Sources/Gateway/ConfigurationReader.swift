@@ -342,7 +342,7 @@ struct ConfigurationReader {
     }
 
     /// The file's text: at most 1 MiB of UTF-8.
-    private static func contents(of file: String) throws(SettingError) -> String {
+    static func contents(of file: String) throws(SettingError) -> String {
         let descriptor = open(file, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else {
             throw SettingError(message: "can't be opened: \(String(cString: strerror(errno)))")

@@ -57,20 +57,6 @@ extension Setting {
         }
     }
 
-    /// `none`, which is on purpose not the same as leaving the key out.
-    static func rules(
-        _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String
-    ) -> Setting {
-        optionalText(path, "none, or null for no rules", field, meaning) {
-            (text, _) throws(SettingError) in
-            if text == "none" { return text }
-            throw SettingError(
-                message:
-                    "rule files are not supported by this version, so '\(text)' can't be used; the "
-                    + "only value is 'none', which leaves everything open to everybody")
-        }
-    }
-
     private static func optionalText(
         _ path: String, _ type: String, _ field: WritableKeyPath<Root, String?> & Sendable,
         _ meaning: String,

@@ -29,9 +29,14 @@ extension Configuration {
             .integer(
                 "fileThreads", 1...64, \.fileThreads,
                 "Threads for file work that may wait for a disk."),
-            .rules(
-                "rules", \.rules,
-                "'none' opens every bucket to everybody who reaches the listeners."),
+            .path(
+                "rules", \.rules, or: Configuration.openToAll,
+                "A file of Security Rules; 'none' opens every bucket to everybody who reaches the listeners."
+            ),
+            .path(
+                "shadowRules", \.shadowRules,
+                "Rules on trial: asked beside those, never enforced; differences are counted and logged."
+            ),
             .choice(
                 "log.level", ["trace", "debug", "info", "notice", "warning", "error", "critical"],
                 \.logLevel, "The least severe message that is logged."),
@@ -39,6 +44,10 @@ extension Configuration {
                 "log.format", ["auto", "text", "json"], \.logFormat,
                 "'auto' is text on a terminal and JSON otherwise."),
             .flag("log.access", \.logsAccess, "Whether each request is logged in a line."),
+            .flag("log.denials", \.logsDenials, "Whether each denial is logged with its reason."),
+            .integer(
+                "log.allowedSample", 0...1_000_000, \.allowedSample,
+                "One of so many allowed decisions is logged; 0 is none."),
             .list(
                 "cors.origins", "origins such as https://app.example, or \"*\"", \.corsOrigins,
                 "Pages of these origins may call; none is off.", check: originFault),
@@ -148,9 +157,11 @@ extension Configuration.Bucket {
         .path(
             "directory.path", \.directory,
             "The directory that holds the bucket; made where it is missing."),
-        .rules(
-            "rules", \.rules,
-            "'none' opens this bucket to everybody who reaches the listeners."),
+        .path(
+            "rules", \.rules, or: Configuration.openToAll,
+            "A file of Security Rules; 'none' opens this bucket to everybody who reaches the listeners."
+        ),
+        .path("shadowRules", \.shadowRules, "Rules on trial for this bucket."),
         .bytes(
             "maximumObjectSize", 1...UInt64(1) << 50, \.maximumObjectSize,
             "The most bytes of an uploaded object; over it 413."),

@@ -2,10 +2,9 @@ import Buckets
 import EventLoop
 import HTTPServer
 
-/// What answers requests: an immutable snapshot of buckets, policy and settings, swapped whole on reload.
+/// What answers requests: an immutable snapshot of buckets, their policies and settings, swapped whole on reload.
 public final class Gateway: Sendable {
     private let buckets: [String: GatewayBucket]
-    private let policy: any Policy
     private let cors: CORSPolicy?
     private let observer: any RequestObserver
     private let wallClock: @Sendable () -> Int64
@@ -17,11 +16,10 @@ public final class Gateway: Sendable {
     ///   - observer: Is told of every request's end.
     ///   - wallClock: Seconds since 1970.
     public init(
-        buckets: [GatewayBucket], policy: any Policy, cors: CORSPolicy? = nil,
-        observer: any RequestObserver, wallClock: @escaping @Sendable () -> Int64 = systemSeconds
+        buckets: [GatewayBucket], cors: CORSPolicy? = nil, observer: any RequestObserver,
+        wallClock: @escaping @Sendable () -> Int64 = systemSeconds
     ) {
         self.buckets = Dictionary(buckets.map { ($0.name, $0) }) { _, last in last }
-        self.policy = policy
         self.cors = cors
         self.observer = observer
         self.wallClock = wallClock
@@ -34,7 +32,7 @@ public final class Gateway: Sendable {
 
     /// Answers one request; success, denial, failure and reset all end here, in one record.
     public func respond(_ exchange: Exchange) async {
-        let call = Call(exchange, requestId: requestIds.next(), policy, now: wallClock)
+        let call = Call(exchange, requestId: requestIds.next(), now: wallClock)
         let head = exchange.head
         var answer: Answer
         do throws(Problem) {
@@ -44,7 +42,7 @@ public final class Gateway: Sendable {
                 let route = try Route(target: head.target)
                 let bucket = try bucket(of: route, call)
                 let action = try Action(head, route, bucket)
-                call.begin(action.operation(in: bucket))
+                call.begin(action.operation(in: bucket), bucket, route.query)
                 answer = try await call.perform(action, on: bucket)
             }
         } catch {

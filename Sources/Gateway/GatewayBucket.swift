@@ -5,17 +5,21 @@ public final class GatewayBucket: Sendable {
     /// As it stands in paths.
     public let name: String
     public let driver: any BucketDriver
+    /// What decides who may do what.
+    public let policy: any Policy
     public let pathRules: PathRules
     /// The most bytes of an uploaded object.
     public let maximumObjectSize: UInt64
     let headers = HeaderCache()
 
     public init(
-        name: BucketName, driver: any BucketDriver, pathRules: PathRules = .none,
+        name: BucketName, driver: any BucketDriver, policy: any Policy,
+        pathRules: PathRules = .none,
         maximumObjectSize: UInt64 = .max
     ) {
         self.name = name.value
         self.driver = driver
+        self.policy = policy
         self.pathRules = pathRules
         self.maximumObjectSize = maximumObjectSize
     }

@@ -9,6 +9,11 @@ public struct RequestMetrics: Sendable {
         let duration: CoreMetrics.Timer
         let bytesIn: Counter
         let bytesOut: Counter
+        let allowed: Counter
+        let denied: Counter
+        let decisions: CoreMetrics.Timer
+        /// Differences of rules on trial, by what these said.
+        let trials: [Verdict: Counter]
     }
     /// By operation, in the order of its cases; the last is of requests without a route.
     private let handles: [Handles]
@@ -24,9 +29,21 @@ public struct RequestMetrics: Sendable {
             "sluice_request_body_bytes_total", "Bytes of request bodies taken, by operation.")
         registry.describe(
             "sluice_response_body_bytes_total", "Bytes of response bodies sent, by operation.")
+        registry.describe(
+            "sluice_decisions_total", "Requests decided, by operation and outcome.")
+        registry.describe(
+            "sluice_decision_duration_seconds", "Time for the decisions of a request.")
+        registry.describe(
+            "sluice_shadow_differences_total",
+            "Requests that rules on trial decide otherwise, by what they say.")
         let names = Operation.Kind.allCases.map(\.rawValue) + ["none"]
         handles = names.map { name in
             let operation = [("operation", name)]
+            func decision(_ outcome: String) -> Counter {
+                Counter(
+                    label: "sluice_decisions_total",
+                    dimensions: operation + [("outcome", outcome)], factory: registry)
+            }
             return Handles(
                 requests: (1...5).map {
                     Counter(
@@ -41,7 +58,21 @@ public struct RequestMetrics: Sendable {
                     factory: registry),
                 bytesOut: Counter(
                     label: "sluice_response_body_bytes_total", dimensions: operation,
-                    factory: registry))
+                    factory: registry),
+                allowed: decision("allowed"), denied: decision("denied"),
+                decisions: CoreMetrics.Timer(
+                    label: "sluice_decision_duration_seconds", dimensions: operation,
+                    factory: registry),
+                trials: Dictionary(
+                    uniqueKeysWithValues: Verdict.allCases.map { verdict in
+                        (
+                            verdict,
+                            Counter(
+                                label: "sluice_shadow_differences_total",
+                                dimensions: operation + [("shadow", verdict.rawValue)],
+                                factory: registry)
+                        )
+                    }))
         }
     }
 
@@ -51,6 +82,11 @@ public struct RequestMetrics: Sendable {
         handle.requests[record.statusClass - 1].increment()
         handle.duration.recordNanoseconds(Int64(clamping: record.durationNanoseconds))
         if record.bytesIn > 0 { handle.bytesIn.increment(by: Int64(clamping: record.bytesIn)) }
+        if let decision = record.decision {
+            (decision == .allowed ? handle.allowed : handle.denied).increment()
+            handle.decisions.recordNanoseconds(Int64(clamping: record.decisionNanoseconds))
+        }
+        if let trial = record.trial { handle.trials[trial]?.increment() }
         if record.bytesOut > 0 { handle.bytesOut.increment(by: Int64(clamping: record.bytesOut)) }
     }
 }
@@ -71,17 +107,22 @@ extension Operation.Kind {
 /// Writes the access line of each request, where there is an access log, and counts it.
 public struct GatewayObserver: RequestObserver {
     private let accessLog: AccessLog?
+    private let decisionLog: DecisionLog?
     private let metrics: RequestMetrics
 
-    /// Creates an observer; without an access log it only counts.
-    public init(accessLog: AccessLog?, metrics: RequestMetrics) {
+    /// Creates an observer; without logs it only counts.
+    public init(
+        accessLog: AccessLog?, decisionLog: DecisionLog? = nil, metrics: RequestMetrics
+    ) {
         self.accessLog = accessLog
+        self.decisionLog = decisionLog
         self.metrics = metrics
     }
 
     public func finished(_ record: RequestRecord) {
         metrics.count(record)
         accessLog?.finished(record)
+        decisionLog?.finished(record)
     }
 }
 

@@ -184,11 +184,7 @@ extension ObjectMetadata {
         return String(decoding: text, as: UTF8.self)
     }
 
-    private var crc32cBytes: [UInt8]? {
-        crc32c.map { crc in
-            [24, 16, 8, 0].map { UInt8(truncatingIfNeeded: crc >> $0) }
-        }
-    }
+    private var crc32cBytes: [UInt8]? { crc32c.map(\.bigEndianBytes) }
 
     /// The metadata as JSON; absent properties are left out.
     func json(bucket: String) -> [UInt8] {
@@ -221,4 +217,14 @@ extension ObjectMetadata {
         json.endObject()
         return json.bytes
     }
+}
+
+extension UInt32 {
+    /// As a checksum is written: the most significant byte first.
+    fileprivate var bigEndianBytes: [UInt8] {
+        [24, 16, 8, 0].map { UInt8(truncatingIfNeeded: self >> $0) }
+    }
+
+    /// A checksum in base64.
+    var base64: String { Base64.encode(bigEndianBytes) }
 }

@@ -94,7 +94,7 @@ public struct Operator: Sendable {
         guard isVerbose else { return .text(status, report.isReady ? "ok\n" : "not ready\n") }
         // A failure's text may quote what a store said: it passes the log's redaction and escaping.
         var text = LogLine()
-        for result in report.results {
+        for result in report.results + report.notes {
             text.raw(result.failure == nil ? "[+] " : "[-] ")
             text.word(result.name)
             if let failure = result.failure {

@@ -20,6 +20,8 @@ public final class Health: Sendable {
     /// The answer to a question about readiness.
     public struct Report: Sendable, Equatable {
         public var results: [Result]
+        /// What is wrong, and keeps nobody from serving.
+        public var notes: [Result] = []
         public var isDraining: Bool
         /// Whether requests should be sent here.
         public var isReady: Bool { !isDraining && results.allSatisfy { $0.failure == nil } }
@@ -37,6 +39,7 @@ public final class Health: Sendable {
         var waiters: [Int: CheckedContinuation<Void, Never>] = [:]
         var nextWaiter = 0
         var isDraining = false
+        var notes: [(name: String, failure: @Sendable () -> String?)] = []
     }
 
     /// Nanoseconds a result stands.
@@ -71,6 +74,11 @@ public final class Health: Sendable {
         add(name) { await withCheckedContinuation { waiter in loop.execute { waiter.resume() } } }
     }
 
+    /// Adds something that is shown when it is wrong, and does not make anything unready.
+    public func addNote(_ name: String, _ failure: @escaping @Sendable () -> String?) {
+        state.withLock { $0.notes.append((name, failure)) }
+    }
+
     /// Whether the process is going away.
     public var isDraining: Bool { state.withLock { $0.isDraining } }
 
@@ -83,6 +91,7 @@ public final class Health: Sendable {
         for index in due { start(index) }
         await wait()
         let end = now()
+        let notes = state.withLock { $0.notes }.map { Result(name: $0.name, failure: $0.failure()) }
         return state.withLock { state in
             Report(
                 results: state.entries.map { entry in
@@ -93,7 +102,7 @@ public final class Health: Sendable {
                     return Result(
                         name: entry.name, failure: "no result after \(milliseconds) ms")
                 },
-                isDraining: state.isDraining)
+                notes: notes, isDraining: state.isDraining)
         }
     }
 

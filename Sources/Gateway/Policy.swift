@@ -1,4 +1,5 @@
 import Buckets
+import SecurityRules
 
 /// Who asks.
 public struct Caller: Sendable, Equatable {
@@ -6,10 +7,26 @@ public struct Caller: Sendable, Equatable {
     public var peer: String
     /// Whether the connection is encrypted.
     public var isSecure: Bool
+    /// Who it has shown to be; nil where it showed nothing.
+    public var principal: Principal?
 
-    public init(peer: String, isSecure: Bool) {
+    public init(peer: String, isSecure: Bool, principal: Principal? = nil) {
         self.peer = peer
         self.isSecure = isSecure
+        self.principal = principal
+    }
+}
+
+/// A caller whose identity was verified: `request.auth` in the rules.
+public struct Principal: Sendable, Equatable {
+    /// `request.auth.uid`.
+    public var uid: String
+    /// `request.auth.token`.
+    public var claims: [String: Value]
+
+    public init(uid: String, claims: [String: Value] = [:]) {
+        self.uid = uid
+        self.claims = claims
     }
 }
 
@@ -30,6 +47,37 @@ public struct Proposal: Sendable, Equatable {
     public init() {}
 }
 
+/// What is known of the object that an operation is about.
+public enum Existing: Sendable, Equatable {
+    /// Nobody has looked.
+    case unknown
+    /// There was none when it was looked for.
+    case absent
+    /// This one was there.
+    case object(ObjectMetadata)
+}
+
+/// What a policy is asked.
+public struct Question: Sendable {
+    public var operation: Operation
+    public var caller: Caller
+    public var proposal: Proposal
+    public var existing: Existing
+    /// The parameters of the query.
+    public var parameters: [String: String]
+
+    public init(
+        _ operation: Operation, _ caller: Caller, _ proposal: Proposal = Proposal(),
+        existing: Existing = .unknown, parameters: [String: String] = [:]
+    ) {
+        self.operation = operation
+        self.caller = caller
+        self.proposal = proposal
+        self.existing = existing
+        self.parameters = parameters
+    }
+}
+
 /// What a policy says.
 public enum Decision: Sendable, Equatable {
     case allow
@@ -37,22 +85,39 @@ public enum Decision: Sendable, Equatable {
     case deny(cause: String)
     /// 401: the caller may try again with credentials. The cause is for the log alone.
     case unauthenticated(cause: String)
+    /// 400: nobody may, and the client is told why.
+    case impossible(String)
+    /// It depends on ``Question/existing``, which is not known.
+    case needsExisting
+    /// It depends on facts of the body, which are not known yet.
+    case needsBody
 }
 
 /// Decides operations. It is asked before the first byte of a body, and where there is one again before anything of it
 /// becomes visible, with the true facts; for a list without delimiter also for each folder that a page would reveal.
+/// Pure: it waits for nothing, but says what it would have to know.
 public protocol Policy: Sendable {
     /// Whether an operation may be performed.
-    func decide(_ operation: Operation, _ caller: Caller, _ proposal: Proposal) async -> Decision
+    func decide(_ question: Question) -> Decision
+
+    /// What rules that are on trial say of a question that was decided; nil where there are none.
+    func trial(_ question: Question) -> Decision?
 }
 
 /// `rules: none`: everything is open to everybody, on purpose.
 public struct OpenPolicy: Policy {
     public init() {}
 
-    public func decide(_ operation: Operation, _ caller: Caller, _ proposal: Proposal) async
-        -> Decision
-    {
-        .allow
-    }
+    public func decide(_ question: Question) -> Decision { .allow }
+
+    public func trial(_ question: Question) -> Decision? { nil }
+}
+
+/// Nobody may do anything: where there are no rules.
+public struct ClosedPolicy: Policy {
+    public init() {}
+
+    public func decide(_ question: Question) -> Decision { .deny(cause: "there are no rules") }
+
+    public func trial(_ question: Question) -> Decision? { nil }
 }

@@ -4,22 +4,22 @@ import HTTPServer
 extension Call {
     /// `GET` and `HEAD` of an object's bytes.
     func download(_ name: ObjectName, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
-        try await decide()
+        if isHead { return try await head(name, bucket) }
+        let missing = try ask()
         let conditions = try Preconditions(fields, now: now)
-        if isHead {
-            let object = try await stat(name, bucket)
-            if let answer = try unmodified(object, conditions) { return answer }
-            var answer = Answer(status: 200, fields: bucket.headers.fields(of: object))
-            answer.head.fields.append("content-length", object.size)
-            return answer
-        }
         let reader: any ObjectReader
         do throws(BucketError) {
             reader = try await bucket.driver.open(name.value)
         } catch {
+            if missing != .nothing, error.code == .objectNotFound {
+                try require(try ask(Proposal(), .absent))
+            }
             throw Problem(error)
         }
         do throws(Problem) {
+            if missing != .nothing {
+                try require(try ask(Proposal(), .object(reader.metadata)))
+            }
             if let answer = try unmodified(reader.metadata, conditions) {
                 reader.close()
                 return answer
@@ -28,6 +28,33 @@ extension Call {
         } catch {
             reader.close()
             throw error
+        }
+    }
+
+    private func head(_ name: ObjectName, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
+        var existing = Existing.unknown
+        try await decide(Proposal(), &existing, name, bucket)
+        let conditions = try Preconditions(fields, now: now)
+        let object = try await object(existing, name, bucket)
+        if let answer = try unmodified(object, conditions) { return answer }
+        var answer = Answer(status: 200, fields: bucket.headers.fields(of: object))
+        answer.head.fields.append("content-length", object.size)
+        return answer
+    }
+
+    /// The object, looked for where nobody has.
+    private func object(_ existing: Existing, _ name: ObjectName, _ bucket: GatewayBucket)
+        async throws(Problem) -> ObjectMetadata
+    {
+        switch existing {
+        case .object(let object): return object
+        case .absent: throw Problem(BucketError(.objectNotFound))
+        case .unknown:
+            do throws(BucketError) {
+                return try await bucket.driver.stat(name.value)
+            } catch {
+                throw Problem(error)
+            }
         }
     }
 
@@ -65,23 +92,16 @@ extension Call {
     /// `GET …?metadata`. It has no entity tag: the object's stands for its bytes. So the conditions can refuse it, but not
     /// find it unmodified.
     func metadata(_ name: ObjectName, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
-        try await decide()
+        var existing = Existing.unknown
+        try await decide(Proposal(), &existing, name, bucket)
         var conditions = try Preconditions(fields, now: now)
         conditions.ifNoneMatch = nil
         conditions.ifModifiedSince = nil
-        let object = try await stat(name, bucket)
+        let object = try await object(existing, name, bucket)
         _ = try unmodified(object, conditions)
         var answer = Answer(status: 200, json: object.json(bucket: bucket.name))
         object.appendGenerations(to: &answer.head.fields)
         return answer
-    }
-
-    func stat(_ name: ObjectName, _ bucket: GatewayBucket) async throws(Problem) -> ObjectMetadata {
-        do throws(BucketError) {
-            return try await bucket.driver.stat(name.value)
-        } catch {
-            throw Problem(error)
-        }
     }
 
     /// A 304 where the conditions want one, nil where the request goes on.
@@ -100,11 +120,9 @@ extension Call {
 
     /// One page of a list.
     func list(_ request: ListRequest, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
-        try await decide()
+        try require(try ask())
         let page = try await page(request, bucket)
-        if !request.query.delimited {
-            try await decideFolders(of: page.items, below: request.folder)
-        }
+        if !request.query.delimited { try decideFolders(of: page.items, below: request.folder) }
         var json = JSONWriter(reserving: 64 + 96 * page.items.count)
         json.beginObject()
         json.key("prefixes")
@@ -156,14 +174,14 @@ extension Call {
     }
 
     /// Decides on every folder that has one of the items below it: each of their names reveals it.
-    private func decideFolders(of items: [String], below base: String) async throws(Problem) {
+    private func decideFolders(of items: [String], below base: String) throws(Problem) {
         var decided: Set<[UInt8]> = [Array(base.utf8)]
         let start = base.isEmpty ? 0 : base.utf8.count + 1
         for item in items {
             let bytes = Array(item.utf8)
             for end in bytes.indices.dropFirst(start) where bytes[end] == UInt8(ascii: "/") {
                 guard decided.insert(Array(bytes[..<end])).inserted else { continue }
-                try await decide(folder: String(decoding: bytes[..<end], as: UTF8.self))
+                try require(try ask(folder: String(decoding: bytes[..<end], as: UTF8.self)))
             }
         }
     }

@@ -29,6 +29,12 @@ public struct RequestRecord: Sendable {
     public var version: HTTPVersion
     /// Whether the connection was encrypted.
     public var isSecure: Bool
+    /// What the policy said last; nil where it was not asked.
+    public var decision: Verdict?
+    /// What rules on trial said last, where they said something else.
+    public var trial: Verdict?
+    /// For all decisions of the request together, nanoseconds.
+    public var decisionNanoseconds: UInt64 = 0
     /// The problem's code as the client saw it; nil for a success and for a 499.
     public var errorCode: String?
     /// Why it failed, for the operator alone; nil for a success.
@@ -59,6 +65,28 @@ public struct RequestRecord: Sendable {
         self.isSecure = isSecure
         self.errorCode = errorCode
         self.cause = cause
+    }
+}
+
+/// How a request was decided.
+public enum Verdict: String, Sendable, CaseIterable {
+    case allowed, denied
+    /// Rules on trial would have needed what nobody looked for.
+    case undetermined
+}
+
+extension RequestRecord {
+    /// Takes down a decision, and what rules on trial say where that is something else.
+    mutating func note(_ verdict: Verdict, trial decision: Decision?) {
+        self.decision = verdict
+        let found: Verdict? =
+            switch decision {
+            case nil: nil
+            case .allow: .allowed
+            case .deny, .unauthenticated, .impossible: .denied
+            case .needsExisting, .needsBody: .undetermined
+            }
+        trial = found == verdict ? nil : found
     }
 }
 

@@ -117,6 +117,19 @@ struct Query: Equatable {
         }
     }
 
+    /// Every parameter, for the rules; of two with one name the last counts, and what can't be read is left out.
+    static func parameters(_ text: ArraySlice<UInt8>) -> [String: String] {
+        var all: [String: String] = [:]
+        for part in text.split(separator: UInt8(ascii: "&")) {
+            let equals = part.firstIndex(of: UInt8(ascii: "=")) ?? part.endIndex
+            guard let name = try? decoded(part[..<equals], of: ""),
+                let value = try? decoded(part[equals...].dropFirst(), of: name)
+            else { continue }
+            all[name] = value
+        }
+        return all
+    }
+
     private func once(_ isFirst: Bool, _ name: String) throws(Problem) {
         if !isFirst { throw Problem(.invalidArgument, "\(name) is given twice.") }
     }

@@ -7,22 +7,39 @@ extension Call {
     func upload(_ name: ObjectName, _ request: UploadRequest, _ bucket: GatewayBucket)
         async throws(Problem) -> Answer
     {
-        try await decide(request.proposal)
+        var existing = Existing.unknown
+        _ = try await ask(request.proposal, &existing, name, bucket)
         let conditions = try writeConditions(bucket)
-        if !conditions.isEmpty { try await refuseEarly(name, conditions, bucket) }
+        if !conditions.isEmpty { try await refuseEarly(name, conditions, existing, bucket) }
         let upload = try await begin(name, request, bucket)
         let facts: ContentFacts
+        var proposal = request.proposal
+        let pins: Preconditions
         do throws(Problem) {
             facts = try await receive(request, into: upload, bucket)
+            proposal.size = facts.size
+            proposal.md5 = facts.md5
+            proposal.crc32c = facts.crc32c
+            // The body took its time: what is there now counts.
+            if existing != .unknown { existing = try await look(name, bucket) }
+            try await decide(proposal, &existing, name, bucket)
+            pins = try pinned(conditions, to: existing, bucket)
         } catch {
             upload.abort()
             throw error
         }
         let result: CommitResult
         do throws(BucketError) {
-            result = try await upload.commit(conditions)
+            result = try await upload.commit(pins)
         } catch {
-            throw Problem(error)
+            guard error.code == .preconditionFailed, pins != conditions else {
+                throw Problem(error)
+            }
+            // Somebody was faster. What there is now may be denied, or be another than the client asked for.
+            existing = try await look(name, bucket)
+            try await decide(proposal, &existing, name, bucket)
+            _ = try pinned(conditions, to: existing, bucket)
+            throw Call.overtaken
         }
         try await confirm(result.metadata, facts, bucket)
         var answer = Answer(
@@ -36,18 +53,12 @@ extension Call {
 
     /// Answers a condition that does not hold already before the body comes. The commit decides it again.
     private func refuseEarly(
-        _ name: ObjectName, _ conditions: Preconditions, _ bucket: GatewayBucket
+        _ name: ObjectName, _ conditions: Preconditions, _ existing: Existing,
+        _ bucket: GatewayBucket
     ) async throws(Problem) {
-        let object: ObjectMetadata?
-        do throws(BucketError) {
-            object = try await bucket.driver.stat(name.value)
-        } catch {
-            guard error.code == .objectNotFound else { throw Problem(error) }
-            object = nil
-        }
-        if conditions.evaluate(object, reading: false) != nil {
-            throw Problem(BucketError(.preconditionFailed))
-        }
+        var existing = existing
+        if existing == .unknown { existing = try await look(name, bucket) }
+        _ = try pinned(conditions, to: existing, bucket)
     }
 
     private func begin(_ name: ObjectName, _ request: UploadRequest, _ bucket: GatewayBucket)
@@ -62,7 +73,7 @@ extension Call {
         }
     }
 
-    /// Takes the body, verifies its digests and decides with what it turned out to be.
+    /// Takes the body and verifies its length and digests.
     private func receive(
         _ request: UploadRequest, into upload: any Upload, _ bucket: GatewayBucket
     ) async throws(Problem) -> ContentFacts {
@@ -90,11 +101,6 @@ extension Call {
                 .checksumMismatch,
                 "The \(algorithm) of the received bytes is another; nothing was stored.")
         }
-        var proposal = request.proposal
-        proposal.size = facts.size
-        proposal.md5 = facts.md5
-        proposal.crc32c = facts.crc32c
-        try await decide(proposal)
         return facts
     }
 
@@ -122,7 +128,8 @@ extension Call {
 
     /// `PATCH`: changes metadata alone.
     func patch(_ name: ObjectName, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
-        try await decide()
+        var existing = Existing.unknown
+        _ = try await ask(Proposal(), &existing, name, bucket)
         let conditions = try writeConditions(bucket)
         try requireJSON()
         for (name, isGiven) in [
@@ -141,9 +148,6 @@ extension Call {
         }
         record.bytesIn = UInt64(text.count)
         let patch = try AttributePatch(mergePatch: text)
-        var proposal = Proposal()
-        proposal.patch = patch
-        try await decide(proposal)
         let object = try await apply(patch, name, conditions, bucket)
         var answer = Answer(status: 200, json: object.json(bucket: bucket.name))
         answer.head.fields.append("etag", object.quotedETag)
@@ -151,41 +155,41 @@ extension Call {
         return answer
     }
 
-    /// Where custom metadata is added, its limit is on what is there afterwards. So the patch is pinned to the version
-    /// that was read, and tried again where another came between.
+    /// The rules may have read what is there, and where custom metadata is added its limit is on what is there
+    /// afterwards. So the patch is pinned to the version that was read, and tried again where another came between.
     private func apply(
         _ patch: AttributePatch, _ name: ObjectName, _ conditions: Preconditions,
         _ bucket: GatewayBucket
     ) async throws(Problem) -> ObjectMetadata {
-        var attempts = 16
-        while true {
-            attempts -= 1
-            var pinned = conditions
-            if patch.addsCustomMetadata {
-                let current = try await stat(name, bucket)
-                if conditions.evaluate(current, reading: false) != nil {
-                    throw Problem(BucketError(.preconditionFailed))
-                }
-                let attributes = patch.applied(to: current.attributes)
-                try ObjectAttributes.checkSize(attributes.customMetadata)
-                if bucket.driver.capabilities.atomicPreconditions {
-                    pinned.generation = current.generation
-                    pinned.metageneration = current.metageneration
-                }
+        var proposal = Proposal()
+        proposal.patch = patch
+        for _ in 0..<Call.attempts {
+            var existing = Existing.unknown
+            try await decide(proposal, &existing, name, bucket)
+            if existing == .unknown, patch.addsCustomMetadata,
+                bucket.driver.capabilities.atomicPreconditions
+            {
+                existing = try await look(name, bucket)
+            }
+            if case .absent = existing { throw Problem(BucketError(.objectNotFound)) }
+            let pins = try pinned(conditions, to: existing, bucket)
+            if patch.addsCustomMetadata, case .object(let current) = existing {
+                try ObjectAttributes.checkSize(
+                    patch.applied(to: current.attributes).customMetadata)
             }
             do throws(BucketError) {
-                return try await bucket.driver.patch(name.value, patch, pinned)
+                return try await bucket.driver.patch(name.value, patch, pins)
             } catch {
-                let isOvertaken = error.code == .preconditionFailed && pinned != conditions
-                guard isOvertaken else { throw Problem(error) }
-                if attempts == 0 {
-                    throw Problem(
-                        .overloaded, "The object is being changed by others; try again.",
-                        cause: "a patch was overtaken 16 times", field: ("retry-after", "1"))
+                guard error.code == .preconditionFailed, pins != conditions else {
+                    throw Problem(error)
                 }
             }
         }
+        throw Call.overtaken
     }
+
+    /// How often a change is decided anew because another came between.
+    private static let attempts = 16
 
     private func requireJSON() throws(Problem) {
         guard let type = fields["content-type"] else { return }
@@ -199,14 +203,22 @@ extension Call {
 
     /// `DELETE`.
     func delete(_ name: ObjectName, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
-        try await decide()
-        let conditions = try writeConditions(bucket)
-        do throws(BucketError) {
-            try await bucket.driver.delete(name.value, conditions)
-        } catch {
-            throw Problem(error)
+        for _ in 0..<Call.attempts {
+            var existing = Existing.unknown
+            try await decide(Proposal(), &existing, name, bucket)
+            if case .absent = existing { throw Problem(BucketError(.objectNotFound)) }
+            let conditions = try writeConditions(bucket)
+            let pins = try pinned(conditions, to: existing, bucket)
+            do throws(BucketError) {
+                try await bucket.driver.delete(name.value, pins)
+                return Answer(status: 204)
+            } catch {
+                guard error.code == .preconditionFailed, pins != conditions else {
+                    throw Problem(error)
+                }
+            }
         }
-        return Answer(status: 204)
+        throw Call.overtaken
     }
 }
 

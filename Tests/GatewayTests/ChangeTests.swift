@@ -78,7 +78,7 @@ import Testing
 
     @Test func aPatchThatIsOvertakenIsTriedAgain() async {
         driver.with {
-            $0.beforePatch = { driver in
+            $0.beforeChange = { driver in
                 driver.seed("a", [2], ObjectAttributes(customMetadata: ["other": "1"]))
             }
         }
@@ -86,7 +86,7 @@ import Testing
         #expect(reply.status == 200)
         #expect(reply.json["generation"] as? String == "101")
         #expect(reply.json["customMetadata"] as? [String: String] == ["other": "1", "k": "v"])
-        driver.with { $0.beforePatch = { driver in driver.seed("a", [3]) } }
+        driver.with { $0.beforeChange = { driver in driver.seed("a", [3]) } }
         let pinned = await patch(
             #"{"customMetadata":{"k":"v"}}"#, [("x-object-generation-match", "101")])
         #expect(pinned.status == 412)

@@ -11,18 +11,18 @@ struct Client {
     let gateway: Gateway
     let records = Records()
 
-    init(
-        _ buckets: [GatewayBucket], policy: any Policy = OpenPolicy(), cors: CORSPolicy? = nil
-    ) {
+    init(_ buckets: [GatewayBucket], cors: CORSPolicy? = nil) {
         gateway = Gateway(
-            buckets: buckets, policy: policy, cors: cors, observer: records,
-            wallClock: { 1_767_225_600 })
+            buckets: buckets, cors: cors, observer: records, wallClock: { 1_767_225_600 })
+    }
+
+    /// The bucket `photos`.
+    static func bucket(_ driver: MemoryBucket, policy: any Policy = OpenPolicy()) -> GatewayBucket {
+        GatewayBucket(name: BucketName("photos")!, driver: driver, policy: policy)
     }
 
     init(_ driver: MemoryBucket, policy: any Policy = OpenPolicy(), cors: CORSPolicy? = nil) {
-        self.init(
-            [GatewayBucket(name: BucketName("photos")!, driver: driver)], policy: policy, cors: cors
-        )
+        self.init([Client.bucket(driver, policy: policy)], cors: cors)
     }
 
     /// The records of all requests, in order.

@@ -177,8 +177,8 @@ import Testing
             "1:41: error: 'directory.path': expected a path, or null, found '12'"
         ),
         (
-            "photos: { directory: { path: p }, rules: storage.rules }",
-            "1:53: error: 'rules': rule files are not supported by this version, so 'storage.rules' can't be used; the only value is 'none', which leaves everything open to everybody"
+            "photos: { directory: { path: p }, rules: [none] }",
+            "1:53: error: 'rules': expected a path, none, or null, found a list"
         ),
         (
             "photos: { directory: { path: p }, maximumObjectSize: 0 }",
@@ -272,8 +272,8 @@ import Testing
             "SLUICE_LISTEN_OPERATOR: error: 'listen.http' and 'listen.operator' listen on the same address"
         ),
         (
-            "SLUICE_RULES", "x.rules",
-            "SLUICE_RULES: error: rule files are not supported by this version, so 'x.rules' can't be used; the only value is 'none', which leaves everything open to everybody"
+            "SLUICE_RULES", "/none/x.rules",
+            "SLUICE_RULES: error: 'rules': /none/x.rules can't be opened: No such file or directory"
         ),
         (
             "SLUICE_BUCKETS_A_B_RULES", "none",

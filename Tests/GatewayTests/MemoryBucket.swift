@@ -16,8 +16,8 @@ final class MemoryBucket: BucketDriver, @unchecked Sendable {
         var isLying = false
         /// Whether readers end early.
         var breaksOff = false
-        /// Runs once before the next patch.
-        var beforePatch: (@Sendable (MemoryBucket) -> Void)?
+        /// Runs once before the next change.
+        var beforeChange: (@Sendable (MemoryBucket) -> Void)?
         /// Whatever was called, in order.
         var calls: [String] = []
         /// Readers and sources that are open.
@@ -55,6 +55,15 @@ final class MemoryBucket: BucketDriver, @unchecked Sendable {
             etag: "e\(generation)", attributes: attributes)
         let old = state.objects.updateValue((object, bytes), forKey: Array(name.utf8))
         return CommitResult(metadata: object, replaced: old != nil)
+    }
+
+    private func beginChange() {
+        let hook = with { state in
+            let hook = state.beforeChange
+            state.beforeChange = nil
+            return hook
+        }
+        hook?(self)
     }
 
     private func called(_ call: String) throws(BucketError) {
@@ -96,6 +105,7 @@ final class MemoryBucket: BucketDriver, @unchecked Sendable {
     fileprivate func commit(_ upload: MemoryUpload, _ preconditions: Preconditions)
         throws(BucketError) -> CommitResult
     {
+        beginChange()
         try called("commit \(upload.name)")
         let (name, bytes, attributes) = (upload.name, upload.bytes, upload.attributes)
         let result: CommitResult? = with { state in
@@ -110,12 +120,7 @@ final class MemoryBucket: BucketDriver, @unchecked Sendable {
     func patch(_ name: String, _ patch: AttributePatch, _ preconditions: Preconditions)
         async throws(BucketError) -> ObjectMetadata
     {
-        let hook = with { state in
-            let hook = state.beforePatch
-            state.beforePatch = nil
-            return hook
-        }
-        hook?(self)
+        beginChange()
         try called("patch \(name)")
         var found = try find(name)
         if preconditions.evaluate(found.metadata, reading: false) != nil {
@@ -128,6 +133,7 @@ final class MemoryBucket: BucketDriver, @unchecked Sendable {
     }
 
     func delete(_ name: String, _ preconditions: Preconditions) async throws(BucketError) {
+        beginChange()
         try called("delete \(name)")
         let found = try find(name)
         if preconditions.evaluate(found.metadata, reading: false) != nil {

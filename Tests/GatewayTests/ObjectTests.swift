@@ -118,7 +118,8 @@ private let forest = "/b/photos/o/images/forest.jpg"
 
     @Test func limitsTheSize() async {
         let bucket = GatewayBucket(
-            name: BucketName("photos")!, driver: driver, maximumObjectSize: 10)
+            name: BucketName("photos")!, driver: driver, policy: OpenPolicy(),
+            maximumObjectSize: 10)
         let client = Client([bucket])
         let declared = await client.send("PUT", forest, text: "hello world")
         #expect(declared.status == 413)

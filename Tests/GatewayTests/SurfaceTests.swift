@@ -16,12 +16,12 @@ private final class Judge: Policy {
     var asked: [(Operation, Proposal)] { log.withLock { $0 } }
     var names: [String] { asked.map(\.0.name) }
 
-    func decide(_ operation: Operation, _ caller: Caller, _ proposal: Proposal) async
-        -> Decision
-    {
-        log.withLock { $0.append((operation, proposal)) }
-        return rule(operation, proposal)
+    func decide(_ question: Question) -> Decision {
+        log.withLock { $0.append((question.operation, question.proposal)) }
+        return rule(question.operation, question.proposal)
     }
+
+    func trial(_ question: Question) -> Decision? { nil }
 }
 
 @Suite struct RoutingTests {
@@ -103,7 +103,8 @@ private final class Judge: Policy {
         driver.seed("ok/a")
         driver.seed("ok/no")
         driver.seed("other")
-        let bucket = GatewayBucket(name: BucketName("photos")!, driver: driver, pathRules: rules)
+        let bucket = GatewayBucket(
+            name: BucketName("photos")!, driver: driver, policy: OpenPolicy(), pathRules: rules)
         let client = Client([bucket])
         for (name, status) in [("ok/a", 200), ("ok/no", 400), ("other", 400)] {
             let reply = await client.send("GET", "/b/photos/o/" + name)
@@ -265,8 +266,9 @@ private final class Judge: Policy {
 
     @Test func aTokenOfAnotherListIsRefused() async {
         for number in 0..<3 { driver.seed("p/n\(number)") }
-        let other = GatewayBucket(name: BucketName("other")!, driver: driver)
-        let client = Client([GatewayBucket(name: BucketName("photos")!, driver: driver), other])
+        let other = GatewayBucket(
+            name: BucketName("other")!, driver: driver, policy: OpenPolicy())
+        let client = Client([Client.bucket(driver), other])
         let first = await client.send("GET", "/b/photos/o/p/?maxResults=1")
         guard let token = first.json["nextPageToken"] as? String else {
             Issue.record("no token")
@@ -307,7 +309,7 @@ private final class Judge: Policy {
             allowed: ["*", "tmp/**", "x/**", "deep/**"], denied: ["tmp/**", "**/tmp/*"],
             maximumDepth: 3)
         let bucket = GatewayBucket(
-            name: BucketName("photos")!, driver: driver, pathRules: rules)
+            name: BucketName("photos")!, driver: driver, policy: OpenPolicy(), pathRules: rules)
         let client = Client([bucket])
         let root = await client.send("GET", "/b/photos/o/")
         #expect(root.names == ["a", "z"])
@@ -330,7 +332,7 @@ private final class Judge: Policy {
         for name in ["a", "hidden/x", "i", "line\nbreak/x"] { driver.seed(name) }
         let rules = try PathRules(allowed: [], denied: ["hidden*", "hidden/**"])
         let bucket = GatewayBucket(
-            name: BucketName("photos")!, driver: driver, pathRules: rules)
+            name: BucketName("photos")!, driver: driver, policy: OpenPolicy(), pathRules: rules)
         let client = Client([bucket])
         let first = await client.send("GET", target)
         #expect(first.names == ["a"] && first.prefixes == [])

@@ -34,15 +34,15 @@ import Testing
         (
             "Gateway",
             [
-                "EventLoop", "OpenSSL", "HTTPServer", "Buckets", "YAML", "Logging",
+                "EventLoop", "OpenSSL", "HTTPServer", "Buckets", "SecurityRules", "YAML", "Logging",
                 "CoreMetrics",
             ]
         ),
         (
             "CLI",
             [
-                "EventLoop", "OpenSSL", "HTTPServer", "Buckets", "Gateway", "ArgumentParser",
-                "Logging",
+                "EventLoop", "OpenSSL", "HTTPServer", "Buckets", "SecurityRules", "Gateway",
+                "ArgumentParser", "Logging",
             ]
         ),
     ]

@@ -1,0 +1,224 @@
+import Buckets
+import SecurityRules
+import Testing
+
+@testable import Gateway
+
+/// Rules of version 2 with these statements for every object of every bucket.
+private func policy(_ statements: String, shadow: String? = nil, version: Int = 2) throws
+    -> RulesPolicy
+{
+    func load(_ statements: String) throws -> Ruleset {
+        try Ruleset.load(
+            source: """
+                rules_version = '\(version)';
+                service firebase.storage {
+                  match /b/{bucket}/o {
+                    match /{name=**} { \(statements) }
+                  }
+                }
+                """)
+    }
+    let time = try #require(Timestamp(rfc3339: "2026-01-01T00:00:00Z"))
+    return RulesPolicy(try load(statements), shadow: try shadow.map(load)) { time }
+}
+
+@Suite struct RulesPolicyTests {
+    private let driver = MemoryBucket()
+    private let target = "/b/photos/o/images/a.png"
+    private let name = "images/a.png"
+
+    @Test(arguments: [
+        ("allow read: if true;", "GET", 200), ("allow list, create: if true;", "GET", 403),
+        ("allow get: if request.path == /b/photos/o/images/a.png;", "GET", 200),
+        ("allow get: if request.path[2] == 'images';", "GET", 403),
+        ("allow get: if request.method == 'get' && request.resource == null;", "HEAD", 200),
+        ("allow get: if request.time == timestamp.date(2026, 1, 1);", "GET", 200),
+        ("allow get: if request.params.a == 'b c';", "GET", 200),
+        ("allow create: if request.resource.contentType == 'image/png';", "PUT", 200),
+        ("allow update: if true;", "PUT", 403), ("allow write: if true;", "DELETE", 204),
+        ("allow create: if request.resource.metageneration == 1;", "PUT", 403),
+    ])
+    func methodsAndRequests(statements: String, method: String, status: Int) async throws {
+        driver.seed(name, [1])
+        let client = Client(driver, policy: try policy(statements))
+        let reply = await client.send(method, target + "?a=b+c", text: "x")
+        #expect(reply.status == status)
+        #expect(client.records.last.decision == (status == 403 ? .denied : .allowed))
+        #expect(client.records.last.decisionNanoseconds > 0)
+    }
+
+    @Test func theStoreIsAskedOnlyForWhatTheRulesRead() async throws {
+        driver.seed(name, [1])
+        let blind = Client(driver, policy: try policy("allow read, write: if true;"))
+        for method in ["PUT", "GET", "DELETE"] {
+            _ = await blind.send(method, target, text: "x")
+        }
+        #expect(
+            driver.calls == [
+                "begin \(name)", "commit \(name)", "open \(name)", "delete \(name)",
+            ])
+        driver.seed(name, [1])
+        driver.with { $0.calls = [] }
+        let seeing = Client(driver, policy: try policy("allow read: if resource.size == 1;"))
+        #expect(await seeing.send("GET", target).status == 200)
+        #expect(await seeing.send("HEAD", target).status == 200)
+        #expect(await seeing.send("GET", target + "?metadata").status == 200)
+        #expect(driver.calls == ["open \(name)", "stat \(name)", "stat \(name)"])
+        driver.with { $0.calls = [] }
+        #expect(await seeing.send("PUT", target, text: "x").status == 403)
+        #expect(driver.calls.isEmpty)
+        #expect(driver.openReaders == 0)
+    }
+
+    @Test func whatIsMissingIsDeniedOrNotFoundAsTheRulesSay() async throws {
+        let open = Client(driver, policy: try policy("allow read, delete: if resource == null;"))
+        let closed = Client(
+            driver, policy: try policy("allow read, delete: if resource.size < 5;"))
+        for (method, suffix) in [("GET", ""), ("HEAD", ""), ("GET", "?metadata"), ("DELETE", "")] {
+            #expect(await open.send(method, target + suffix).status == 404)
+            #expect(await closed.send(method, target + suffix).status == 403)
+        }
+    }
+
+    @Test func aDenialTellsTheLogWhyAndTheClientNothing() async throws {
+        let client = Client(
+            driver, policy: try policy("allow get: if resource == null && request.path[0] == 'x';"))
+        let reply = await client.send("GET", target)
+        #expect(reply.status == 403)
+        let cause = try #require(client.records.last.cause)
+        #expect(cause.hasPrefix("storage.rules:4:"))
+        #expect(cause.hasSuffix("request.path[0] == 'x' is false"))
+        #expect(!reply.text.contains("path["))
+    }
+
+    @Test func whoShowedNothingIsAskedForCredentials() async throws {
+        let client = Client(
+            driver, policy: try policy("allow read: if request.auth != null;"))
+        let reply = await client.send("GET", target)
+        #expect(reply.status == 401)
+        #expect(reply.fields["www-authenticate"] == "Bearer")
+    }
+
+    @Test func listsNeedVersion2() async throws {
+        let old = Client(driver, policy: try policy("allow read: if true;", version: 1))
+        let reply = await old.send("GET", "/b/photos/o/images/")
+        #expect(reply.status == 400)
+        #expect(
+            reply.json["detail"] as? String
+                == "Listing objects in a bucket is disallowed for rules_version = \"1\". "
+                + "Please update storage security rules to rules_version = \"2\" to use list.")
+        let new = Client(driver, policy: try policy("allow list: if resource == null;"))
+        #expect(await new.send("GET", "/b/photos/o/images/").status == 200)
+        #expect(await new.send("GET", "/b/photos/o").status == 200)
+    }
+
+    @Test func bodiesAreDecidedByWhatTheyAre() async throws {
+        driver.seed(name, [9])
+        let client = Client(
+            driver,
+            policy: try policy(
+                """
+                allow create: if request.resource.size <= 3
+                  && request.resource.md5Hash == 'ICy5YqxZB1uWSwcVLSNLcA==';
+                """))
+        // Declared: the answer comes before the body.
+        let large = await client.send("PUT", target, text: "0123")
+        #expect(large.status == 403 && !large.wasContinued)
+        // Not declared: after it, and nothing is stored.
+        let streamed = await client.send(
+            "PUT", target, body: Array("0123".utf8), declared: .some(nil))
+        #expect(streamed.status == 403 && streamed.wasContinued)
+        let other = await client.send("PUT", target, text: "124")
+        #expect(other.status == 403)
+        #expect(driver.bytes(of: name) == [9])
+        #expect(await client.send("PUT", target, text: "123").status == 200)
+        #expect(driver.bytes(of: name) == Array("123".utf8))
+    }
+
+    @Test func whatWasReadOfTheObjectIsPinned() async throws {
+        let client = Client(driver, policy: try policy("allow create: if resource == null;"))
+        let name = name
+        driver.with { $0.beforeChange = { $0.seed(name, [7]) } }
+        // Somebody else creates it between the decision and the commit.
+        #expect(await client.send("PUT", target, text: "x").status == 403)
+        #expect(driver.bytes(of: name) == [7])
+        #expect(await client.send("PUT", target, text: "x").status == 403)
+
+        // Where the rules still allow, the client may try again.
+        let owner = Client(driver, policy: try policy("allow create: if resource.size < 5;"))
+        driver.with { $0.beforeChange = { $0.seed(name, [8]) } }
+        let overtaken = await owner.send("PUT", target, text: "y")
+        #expect(overtaken.status == 503 && overtaken.fields["retry-after"] == "1")
+        #expect(driver.bytes(of: name) == [8])
+        #expect(await owner.send("PUT", target, text: "y").status == 200)
+        // A condition of the client's own keeps its answer.
+        let conditional = await owner.send(
+            "PUT", target, [("x-object-generation-match", "1")], text: "y")
+        #expect(conditional.status == 412)
+    }
+
+    @Test func aDeletionIsDecidedAgainWhereTheObjectChanged() async throws {
+        let client = Client(driver, policy: try policy("allow delete: if resource.size == 1;"))
+        let name = name
+        driver.seed(name, [1])
+        driver.with { $0.beforeChange = { $0.seed(name, [2]) } }
+        #expect(await client.send("DELETE", target).status == 204)
+        driver.seed(name, [1])
+        driver.with { $0.beforeChange = { $0.seed(name, [1, 2]) } }
+        #expect(await client.send("DELETE", target).status == 403)
+        #expect(driver.bytes(of: name) == [1, 2])
+    }
+
+    @Test func anUpdateIsDecidedOnWhatItLeaves() async throws {
+        let client = Client(
+            driver,
+            policy: try policy(
+                """
+                allow update: if request.resource.contentType == 'text/plain'
+                  && request.resource.metadata.owner == resource.metadata.owner
+                  && request.resource.size == resource.size;
+                """))
+        driver.seed(
+            name, [1],
+            ObjectAttributes(contentType: "text/plain", customMetadata: ["owner": "alice"]))
+        for (patch, status) in [
+            (#"{"cacheControl":"no-cache"}"#, 200), (#"{"contentType":"text/html"}"#, 403),
+            (#"{"customMetadata":{"owner":"bob"}}"#, 403), (#"{"customMetadata":null}"#, 403),
+            (#"{"customMetadata":{"b":"c"}}"#, 200),
+        ] {
+            let reply = await client.send("PATCH", target, text: patch)
+            #expect(reply.status == status, "\(patch)")
+        }
+        #expect(await client.send("PATCH", "/b/photos/o/none", text: "{}").status == 403)
+    }
+
+    @Test func aStoreThatCanNotPinIsNotTrusted() async throws {
+        let weak = MemoryBucket(atomicPreconditions: false)
+        let client = Client(weak, policy: try policy("allow create: if resource == null;"))
+        #expect(await client.send("PUT", target, text: "x").status == 501)
+        #expect(weak.bytes(of: name) == nil)
+    }
+
+    @Test func documentsCanNotBeLookedUp() async throws {
+        let client = Client(
+            driver,
+            policy: try policy(
+                "allow read: if !firestore.exists(/databases/(default)/documents/a/b);"))
+        #expect(await client.send("GET", target).status == 403)
+    }
+
+    @Test(arguments: [
+        ("allow read: if true;", "allow read: if true;", nil),
+        ("allow read: if true;", "allow read: if false;", "denied"),
+        ("allow read: if false;", "allow read: if true;", "allowed"),
+        ("allow read: if false;", "allow read: if resource.size == 1;", "undetermined"),
+    ])
+    func rulesOnTrialChangeNothing(rules: String, shadow: String, trial: String?) async throws {
+        driver.seed(name, [1])
+        let client = Client(driver, policy: try policy(rules, shadow: shadow))
+        let reply = await client.send("GET", target)
+        #expect(reply.status == (rules.contains("true") ? 200 : 403))
+        #expect(client.records.last.trial?.rawValue == trial)
+    }
+}
