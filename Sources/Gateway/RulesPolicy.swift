@@ -115,27 +115,34 @@ public struct RulesPolicy: Policy {
     }
 
     private func incoming(_ question: Question) -> ObjectFacts? {
-        let operation = question.operation
-        let proposal = question.proposal
+        switch question.operation.kind {
+        case .get, .list, .delete: nil
+        case .create: created(question.operation, question.proposal)
+        case .update: updated(question)
+        }
+    }
+
+    private func created(_ operation: Operation, _ proposal: Proposal) -> ObjectFacts {
         var facts = ObjectFacts(name: operation.name, bucket: operation.bucket)
-        switch operation.kind {
-        case .get, .list, .delete: return nil
-        case .create:
-            facts.set(.size, proposal.size.map { .known(.int(Int64(clamping: $0))) } ?? .unknown)
-            facts.set(.md5Hash, proposal.md5.map { .known(.string(Base64.encode($0))) } ?? .unknown)
-            facts.set(.crc32c, proposal.crc32c.map { .known(.string($0.base64)) } ?? .unknown)
-            if let attributes = proposal.attributes { facts.set(attributes) }
-        case .update:
-            switch question.existing {
-            case .unknown: facts.setUnknown(stored: true)
-            case .absent: facts.set((proposal.patch ?? AttributePatch()).applied(to: .init()))
-            case .object(let object):
-                facts.set(object)
-                if let patch = proposal.patch {
-                    facts.set(patch.applied(to: object.attributes))
-                } else {
-                    facts.setUnknown(stored: false)
-                }
+        facts.set(.size, proposal.size.map { .known(.int(Int64(clamping: $0))) } ?? .unknown)
+        facts.set(.md5Hash, proposal.md5.map { .known(.string(Base64.encode($0))) } ?? .unknown)
+        facts.set(.crc32c, proposal.crc32c.map { .known(.string($0.base64)) } ?? .unknown)
+        if let attributes = proposal.attributes { facts.set(attributes) }
+        return facts
+    }
+
+    private func updated(_ question: Question) -> ObjectFacts {
+        var facts = ObjectFacts(name: question.operation.name, bucket: question.operation.bucket)
+        let patch = question.proposal.patch
+        switch question.existing {
+        case .unknown: facts.setUnknown(stored: true)
+        case .absent: facts.set((patch ?? AttributePatch()).applied(to: ObjectAttributes()))
+        case .object(let object):
+            facts.set(object)
+            if let patch {
+                facts.set(patch.applied(to: object.attributes))
+            } else {
+                facts.setUnknown(stored: false)
             }
         }
         return facts
