@@ -27,20 +27,28 @@ enum RulesStatus {
     static let undecided = ExitCode(4)
 }
 
-/// The rules of a file; what is wrong with it goes to standard error, and the process ends with status 2.
-func loadRules(_ path: String) throws -> Ruleset {
-    try orUnreadable { try rules(TextFile.read(path), fileName: TextFile.name(path)) }
-}
+/// Rules with their text.
+struct RulesFile {
+    let rules: Ruleset
+    let source: String
 
-/// Rules from their text; what is wrong with them goes to standard error, and the process ends with status 2.
-func rules(_ source: String, fileName: String) throws -> Ruleset {
-    do {
-        return try Ruleset.load(source: source, fileName: fileName)
-    } catch {
-        for diagnostic in error.diagnostics where diagnostic.severity == .error {
-            complain(diagnostic.rendered(source: source))
+    /// The rules of a file; what is wrong with it goes to standard error, and the process ends with status 2.
+    init(_ path: String) throws {
+        let source = try orUnreadable { try TextFile.read(path) }
+        try self.init(source: source, fileName: TextFile.name(path))
+    }
+
+    /// Rules from their text; what is wrong with them goes to standard error, and the process ends with status 2.
+    init(source: String, fileName: String) throws {
+        self.source = source
+        do {
+            rules = try Ruleset.load(source: source, fileName: fileName)
+        } catch {
+            for diagnostic in error.diagnostics where diagnostic.severity == .error {
+                complain(diagnostic.rendered(source: source))
+            }
+            throw RulesStatus.unreadable
         }
-        throw RulesStatus.unreadable
     }
 }
 

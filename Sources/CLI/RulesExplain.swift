@@ -60,7 +60,7 @@ struct RulesExplain: ParsableCommand {
         } catch {
             throw ValidationError(error.description)
         }
-        let rules = try loadRules(file)
+        let rules = try RulesFile(file).rules
         let explanation = rules.explain(request)
         switch format {
         case .json: print(explanation.json(rules.fileName).text)

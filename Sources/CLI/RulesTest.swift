@@ -41,7 +41,7 @@ struct RulesTest: ParsableCommand {
     }
 
     func run() throws {
-        let own = try file.map { try loadRules($0) }
+        let own = try file.map { try RulesFile($0) }
         let now = now()
         let suites = try suites.map { path in
             try orUnreadable {
@@ -51,12 +51,13 @@ struct RulesTest: ParsableCommand {
             }
         }
         var totals = (passed: 0, failed: 0)
-        var covered = own.map { [Coverage(of: $0)] } ?? []
-        for (suite, rules) in suites {
-            if own == nil { covered.append(Coverage(of: rules)) }
+        var covered = own.map { [CoverageReport($0.rules, source: $0.source)] } ?? []
+        for (suite, file) in suites {
+            let rules = file.rules
+            if own == nil { covered.append(CoverageReport(rules, source: file.source)) }
             for testCase in suite.cases {
                 let result = testCase.run(rules)
-                covered[covered.count - 1].add(result.explanation)
+                covered[covered.count - 1].add(result)
                 if result.passed { totals.passed += 1 } else { totals.failed += 1 }
                 switch format {
                 case .json: print(result.json(rules, coverage: coverage).text)
@@ -71,18 +72,18 @@ struct RulesTest: ParsableCommand {
             if coverage { for one in covered { print(one.text, terminator: "") } }
         }
         if let coverageHtml {
-            try orUnreadable { try TextFile.replace(coverageHtml, with: covered[0].html) }
+            try orUnreadable { try TextFile.replace(coverageHtml, with: covered[0].page) }
         }
         if totals.failed > 0 { throw RulesStatus.findings }
     }
 
-    private static func carried(_ suite: TestSuite) throws -> Ruleset {
+    private static func carried(_ suite: TestSuite) throws -> RulesFile {
         guard let source = suite.source else {
             complain(
                 "\(suite.fileName): error: there are no rules: give their file, or a 'source' in the suite"
             )
             throw RulesStatus.unreadable
         }
-        return try rules(source.text, fileName: source.fileName)
+        return try RulesFile(source: source.text, fileName: source.fileName)
     }
 }

@@ -19,6 +19,7 @@ package struct ExplanationText {
     /// Writes it, with the colours of a terminal or without.
     package init(_ explanation: Explanation, fileName: String, colour: Bool = false) {
         self.colour = colour
+        let explanation = explanation.withoutLiterals
         decision(explanation)
         for block in explanation.blocks {
             let start = block.range.lowerBound
@@ -51,18 +52,22 @@ package struct ExplanationText {
 
     private mutating func rule(_ rule: Explanation.Rule, _ fileName: String) {
         let start = rule.range.lowerBound
-        text += "  allow \(rule.methods)\(outcome(rule.outcome))  "
+        let outcome = outcome(rule.outcome, isBelow: rule.condition != nil)
+        text += "  allow \(rule.methods)\(outcome)  "
         text += paint("\(fileName):\(start.line):\(start.column)", .faint) + "\n"
         if let condition = rule.condition { step(condition, depth: 2) }
     }
 
     private mutating func step(_ step: Explanation.Step, depth: Int) {
-        if depth > 2, step.isObvious { return }
-        text += String(repeating: "  ", count: depth) + step.text + outcome(step.outcome) + "\n"
+        if depth > 2, step.outcome == .value(step.text) { return }
+        let isBelow = step.parts.contains { $0.outcome == step.outcome }
+        text += String(repeating: "  ", count: depth) + step.text
+        text += outcome(step.outcome, isBelow: isBelow) + "\n"
         for part in step.parts { self.step(part, depth: depth + 1) }
     }
 
-    private func outcome(_ outcome: Explanation.Outcome) -> String {
+    /// An outcome; of an error or unknown that stands `isBelow` too, only the word.
+    private func outcome(_ outcome: Explanation.Outcome, isBelow: Bool) -> String {
         let style: Style =
             switch outcome {
             case .value("true"): .good
@@ -70,19 +75,17 @@ package struct ExplanationText {
             case .value: .value
             case .unknown: .open
             }
-        return " → " + paint(outcome.description, style)
+        let text =
+            switch outcome {
+            case .error where isBelow: "error"
+            case .unknown where isBelow: "unknown"
+            default: outcome.description
+            }
+        return " → " + paint(text, style)
     }
 
     private func paint(_ text: String, _ style: Style) -> String {
         colour ? "\u{1B}[\(style.rawValue)m\(text)\u{1B}[0m" : text
-    }
-}
-
-extension Explanation.Step {
-    /// Whether its value is what is written: a literal, or `request` whose parts say more.
-    var isObvious: Bool {
-        guard parts.isEmpty, case .value(let value) = outcome else { return false }
-        return value == text || (text.hasPrefix("\"") && text.hasSuffix("\""))
     }
 }
 

@@ -20,19 +20,22 @@ extension TestCase {
     package func run(_ rules: Ruleset) -> TestResult {
         var request = request
         var messages = notes
-        var decision = rules.decide(request)
-        // Each round makes a document known, and no request may have more than two.
-        while case .needs(let needs) = decision, !needs.documents.isEmpty {
-            for path in needs.documents {
+        var explanation = rules.explain(request).withoutLiterals
+        var known: Set<String> = []
+        // Also what the decision does not depend on is looked up, so that it is seen.
+        while true {
+            let waiting = explanation.missingDocuments.subtracting(known)
+            if waiting.isEmpty { break }
+            known.formUnion(waiting)
+            for path in waiting.sorted() {
                 if documents[path] == nil {
                     messages.append(
                         "The case says nothing of the document \(path): looking for it fails.")
                 }
                 request.setDocument(path, documents[path] ?? .failed)
             }
-            decision = rules.decide(request)
+            explanation = rules.explain(request).withoutLiterals
         }
-        let explanation = rules.explain(request)
         messages += explanation.errors.map(\.message)
         return TestResult(
             testCase: self, explanation: explanation, messages: messages,
@@ -92,6 +95,28 @@ extension Explanation {
         return found
     }
 
+    /// The documents that were asked for and are not known.
+    var missingDocuments: Set<String> {
+        Set(
+            steps.flatMap { step in
+                if case .unknown(let needs) = step.outcome { return needs.documents }
+                return []
+            })
+    }
+
+    /// The same without the literals, which tell nothing: the values are as they are written.
+    var withoutLiterals: Explanation {
+        var copy = self
+        for block in copy.blocks.indices {
+            for rule in copy.blocks[block].rules.indices {
+                copy.blocks[block].rules[rule].condition =
+                    copy.blocks[block].rules[rule]
+                    .condition?.withoutLiterals
+            }
+        }
+        return copy
+    }
+
     /// The look-ups of documents.
     var functionCalls: [(function: String, argument: String)] {
         steps.compactMap { step in
@@ -104,5 +129,26 @@ extension Explanation {
             else { return nil }
             return (function, argument)
         }
+    }
+}
+
+extension Explanation.Step {
+    fileprivate var withoutLiterals: Explanation.Step {
+        var copy = self
+        copy.parts = parts.filter { !$0.isLiteral && !isSegment($0) }.map(\.withoutLiterals)
+        return copy
+    }
+
+    /// Whether it is a number, a string or bytes, or a truth value or null.
+    private var isLiteral: Bool {
+        guard parts.isEmpty, let first = text.unicodeScalars.first else { return false }
+        return ["true", "false", "null"].contains(text)
+            || "'\".0123456789".unicodeScalars.contains(first)
+            || text.hasPrefix("b'") || text.hasPrefix("b\"")
+    }
+
+    /// Whether a part is a segment that stands in this path as it is: its place is that of the whole path.
+    private func isSegment(_ part: Explanation.Step) -> Bool {
+        part.parts.isEmpty && part.range == range && text.hasPrefix("/")
     }
 }
