@@ -50,10 +50,13 @@ let package = Package(
                 .product(name: "CoreMetrics", package: "swift-metrics"),
             ],
             exclude: ["MediaTypeTable.awk"], swiftSettings: strict),
+        .target(
+            name: "RulesTesting", dependencies: ["SecurityRules", "YAML"], swiftSettings: strict),
         .executableTarget(
             name: "CLI",
             dependencies: [
-                "Gateway", "SecurityRules", "HTTPServer", "Buckets", "EventLoop", "OpenSSL",
+                "Gateway", "HTTPServer", "Buckets", "EventLoop", "OpenSSL", "SecurityRules",
+                "RulesTesting",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
             ],
@@ -93,6 +96,9 @@ let package = Package(
             swiftSettings: strict),
         .testTarget(
             name: "SecurityRulesTests", dependencies: ["SecurityRules"], swiftSettings: strict),
+        .testTarget(
+            name: "RulesTestingTests", dependencies: ["RulesTesting", "SecurityRules", "YAML"],
+            swiftSettings: strict),
         .testTarget(name: "TidyTests", swiftSettings: strict),
     ]
 )

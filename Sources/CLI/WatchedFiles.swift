@@ -63,7 +63,7 @@ struct RulesInEffect {
         // Before they are read: a change in between is seen the next time.
         seen = RulesInEffect.stamps(configuration)
         rulesets = [:]
-        for path in configuration.rulesFiles { rulesets[path] = try RulesFile.load(path) }
+        for path in configuration.rulesFiles { rulesets[path] = try Ruleset.load(file: path) }
     }
 
     /// What is wrong with the files that a configuration names now; nil where they load.

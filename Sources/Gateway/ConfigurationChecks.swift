@@ -1,4 +1,5 @@
 import Glibc
+import SecurityRules
 
 /// What a value alone does not tell.
 extension ConfigurationReader {
@@ -132,7 +133,7 @@ extension ConfigurationReader {
             }
         for (key, file) in places {
             guard let file, file != Configuration.openToAll else { continue }
-            do throws(RulesFileError) { _ = try RulesFile.load(file) } catch {
+            do throws(RulesFileError) { _ = try Ruleset.load(file: file) } catch {
                 report(SettingError(message: "'\(key)': \(error)"), at: key)
             }
         }

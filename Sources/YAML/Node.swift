@@ -17,6 +17,11 @@ public struct YAMLError: Error, Sendable, Equatable {
     public var message: String
     /// Where, if the reader knows.
     public var mark: Mark?
+
+    public init(message: String, mark: Mark? = nil) {
+        self.message = message
+        self.mark = mark
+    }
 }
 
 /// A YAML document as it is written: scalars are text, whatever type they stand for.

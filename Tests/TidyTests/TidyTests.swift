@@ -38,11 +38,12 @@ import Testing
                 "CoreMetrics",
             ]
         ),
+        ("RulesTesting", ["SecurityRules", "YAML"]),
         (
             "CLI",
             [
-                "EventLoop", "OpenSSL", "HTTPServer", "Buckets", "SecurityRules", "Gateway",
-                "ArgumentParser", "Logging",
+                "EventLoop", "OpenSSL", "SecurityRules", "HTTPServer", "Buckets", "Gateway",
+                "RulesTesting", "ArgumentParser", "Logging",
             ]
         ),
     ]

@@ -6,11 +6,10 @@ public struct RulesFileError: Error, Sendable, CustomStringConvertible {
     public let description: String
 }
 
-/// Reads files of Security Rules.
-public enum RulesFile {
+extension Ruleset {
     /// Reads and loads a file. Blocks.
     /// - Throws: ``RulesFileError`` where it can't be read, or with every error that it has.
-    public static func load(_ path: String) throws(RulesFileError) -> Ruleset {
+    public static func load(file path: String) throws(RulesFileError) -> Ruleset {
         let source: String
         do throws(SettingError) {
             source = try ConfigurationReader.contents(of: path)
@@ -18,7 +17,7 @@ public enum RulesFile {
             throw RulesFileError(description: "\(path) \(error.message)")
         }
         do throws(RulesetError) {
-            return try Ruleset.load(source: source, fileName: path)
+            return try load(source: source, fileName: path)
         } catch {
             let findings = error.diagnostics.map { $0.rendered(source: source) }
             throw RulesFileError(

@@ -1,0 +1,77 @@
+import SecurityRules
+import YAML
+
+extension NodeReader {
+    /// An object as the gateway would show it to the rules: what is not given of the optional properties is null, and the
+    /// custom metadata an empty map. Types are checked.
+    mutating func object(
+        _ node: Node, _ what: String, _ path: ObjectPath, isIncoming: Bool, over old: Node? = nil
+    ) -> ObjectFacts {
+        var facts = ObjectFacts(name: path.object, bucket: path.bucket)
+        let fields = ObjectField.allCases.filter { !isIncoming || $0.isIncoming }
+        if let old, let members = old.mapping {
+            for (key, value) in members {
+                guard let field = fields.first(where: { $0.key == key.scalar?.string }) else {
+                    continue
+                }
+                // What is wrong with it has been found where it stands.
+                var quiet = self
+                facts.set(field, .known(quiet.property(field, value)))
+            }
+        }
+        guard let members = members(node, what, known: fields.map(\.key)) else { return facts }
+        for field in fields {
+            guard let value = members[field.key] else { continue }
+            facts.set(field, .known(property(field, value)))
+        }
+        return facts
+    }
+
+    /// A property, with the type that it has in the gateway.
+    private mutating func property(_ field: ObjectField, _ node: Node) -> Value {
+        switch field {
+        case .generation, .metageneration, .size:
+            guard let number = node.scalar.flatMap({ Int64($0.string) }), number >= 0 else {
+                fail("\(field.key) must be a whole number", node.mark)
+                return .null
+            }
+            return .int(number)
+        case .timeCreated, .updated: return time(node, field.key).map(Value.timestamp) ?? .null
+        case .metadata:
+            var map: [String: Value] = [:]
+            for (key, value) in entries(node, "metadata") {
+                map[key.string] = string(value, "metadata").map(Value.string)
+            }
+            return .map(map)
+        case .contentDisposition, .contentEncoding, .contentLanguage, .contentType:
+            return node.isNull ? .null : string(node, field.key).map(Value.string) ?? .null
+        case .name, .bucket, .md5Hash, .crc32c, .etag:
+            return string(node, field.key).map(Value.string) ?? .null
+        }
+    }
+
+    /// A caller by its user's id alone, or with claims.
+    mutating func caller(_ node: Node) -> Caller? {
+        if node.isNull { return nil }
+        if let scalar = node.scalar { return Caller(uid: scalar.string) }
+        guard let members = members(node, "auth", known: ["uid", "token"]) else { return nil }
+        guard let uid = members["uid"] else {
+            fail("auth has no 'uid'", node.mark)
+            return nil
+        }
+        let token = members["token"].map { map($0, isTyped: true) } ?? [:]
+        return string(uid, "uid").map { Caller(uid: $0, token: token) }
+    }
+
+    /// A document: its fields, `absent`, or `failed`.
+    mutating func document(_ node: Node) -> Lookup {
+        if node.mapping != nil { return .present(map(node, isTyped: true)) }
+        switch node.scalar?.string {
+        case "absent": return .absent
+        case "failed": return .failed
+        default:
+            fail("a document is a mapping of its fields, 'absent' or 'failed'", node.mark)
+            return .failed
+        }
+    }
+}

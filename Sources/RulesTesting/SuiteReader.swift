@@ -1,0 +1,155 @@
+import SecurityRules
+import YAML
+
+/// Reads the readable kind of suite; `docs/writing-rules.md` describes it.
+struct SuiteReader {
+    private static let suiteKeys = ["bucket", "time", "documents", "cases"]
+    private static let caseKeys = [
+        "name", "method", "path", "bucket", "object", "auth", "time", "resource",
+        "request.resource", "params", "documents", "expect", "because",
+    ]
+
+    private let fileName: String
+    private let now: Timestamp
+    private var reader: NodeReader
+    private var bucket: String?
+    private var time: Timestamp?
+    private var documents = DocumentMocks()
+
+    init(fileName: String, now: Timestamp) {
+        self.fileName = fileName
+        self.now = now
+        reader = NodeReader(fileName: fileName)
+    }
+
+    mutating func read(_ root: Node) throws(SuiteError) -> TestSuite {
+        var cases: [TestCase] = []
+        if let members = reader.members(root, "a suite", known: Self.suiteKeys) {
+            bucket = members["bucket"].flatMap { reader.string($0, "bucket") }
+            time = members["time"].flatMap { reader.time($0, "time") }
+            if let node = members["documents"] { documents = self.documents(node) }
+            if let nodes = members["cases"]?.sequence, !nodes.isEmpty {
+                for (index, node) in nodes.enumerated() {
+                    testCase(node, index).map { cases.append($0) }
+                }
+            } else {
+                reader.fail(
+                    "a suite needs 'cases', a list of them", members["cases"]?.mark ?? root.mark)
+            }
+        }
+        guard reader.findings.isEmpty else { throw SuiteError(findings: reader.findings) }
+        return TestSuite(fileName: fileName, cases: cases)
+    }
+
+    private mutating func testCase(_ node: Node, _ index: Int) -> TestCase? {
+        guard let members = reader.members(node, "a case", known: Self.caseKeys) else { return nil }
+        guard let method = method(members, node), let path = path(members, node) else { return nil }
+        guard let expects = members["expect"] else {
+            reader.fail("a case needs 'expect': allow or deny", node.mark)
+            return nil
+        }
+        let expectation = reader.word(expects, "expect", of: ["allow", "deny"])
+        var request = Request(
+            method, bucket: path.bucket, object: path.object,
+            caller: members["auth"].flatMap { reader.caller($0) },
+            time: members["time"].flatMap { reader.time($0, "time") } ?? time ?? now,
+            existing: existing(method, path, members["resource"]))
+        request.incoming = incoming(method, path, members)
+        if let params = members["params"] {
+            request.setParameters(reader.map(params, isTyped: false).mapValues(Self.parameter))
+        }
+        let name = members["name"].flatMap { reader.string($0, "name") }
+        return TestCase(
+            name: name ?? "case \(index + 1)", index: index, place: place(node), request: request,
+            documents: members["documents"].map { documents($0) } ?? documents,
+            expectsAllow: expectation == "allow",
+            because: members["because"].flatMap { because($0) })
+    }
+
+    private func place(_ node: Node) -> String {
+        node.mark.map { "\(fileName):\($0.line):\($0.column)" } ?? fileName
+    }
+
+    /// Parameters of a query are strings, whatever they look like.
+    private static func parameter(_ value: Value) -> Value {
+        switch value {
+        case .string: value
+        case .int(let number): .string(String(number))
+        case .float(let number): .string("\(number)")
+        case .bool(let truth): .string(truth ? "true" : "false")
+        default: value
+        }
+    }
+
+    private mutating func method(_ members: [String: Node], _ node: Node) -> Method? {
+        guard let method = members["method"] else {
+            reader.fail("a case needs 'method'", node.mark)
+            return nil
+        }
+        return reader.word(method, "method", of: Method.allCases.map(\.name)).flatMap(
+            Method.init(name:))
+    }
+
+    private mutating func path(_ members: [String: Node], _ node: Node) -> ObjectPath? {
+        if let whole = members["path"] {
+            for key in ["bucket", "object"] where members[key] != nil {
+                reader.fail("'path' says the \(key) already", members[key]?.mark)
+            }
+            guard let text = reader.string(whole, "path") else { return nil }
+            guard let path = ObjectPath(text) else {
+                reader.fail("path must be like /b/BUCKET/o/NAME", whole.mark)
+                return nil
+            }
+            return path
+        }
+        guard let object = members["object"].flatMap({ reader.string($0, "object") }),
+            let bucket = members["bucket"].flatMap({ reader.string($0, "bucket") }) ?? bucket
+        else {
+            reader.fail("a case needs 'path', or 'bucket' and 'object'", node.mark)
+            return nil
+        }
+        return ObjectPath("/b/\(bucket)/o/\(object)")
+    }
+
+    private mutating func existing(
+        _ method: Method, _ path: ObjectPath, _ node: Node?
+    ) -> Request.Existing {
+        guard let node, !node.isNull else { return .absent }
+        if method == .list { reader.fail("for list, resource is always null", node.mark) }
+        return .object(reader.object(node, "resource", path, isIncoming: false))
+    }
+
+    /// What is written; for update, what changes is laid over the object that is there.
+    private mutating func incoming(
+        _ method: Method, _ path: ObjectPath, _ members: [String: Node]
+    ) -> ObjectFacts? {
+        let node = members["request.resource"].flatMap { $0.isNull ? nil : $0 }
+        guard method == .create || method == .update else {
+            if let node {
+                reader.fail("only create and update have a request.resource", node.mark)
+            }
+            return nil
+        }
+        return reader.object(
+            node ?? .mapping([], Mark(line: 1, column: 1)), "request.resource", path,
+            isIncoming: true, over: method == .update ? members["resource"] : nil)
+    }
+
+    /// Documents of the case over those of the suite.
+    private mutating func documents(_ node: Node) -> DocumentMocks {
+        var mocks = documents
+        for (key, value) in reader.entries(node, "documents") {
+            mocks[key.string] = reader.document(value)
+        }
+        return mocks
+    }
+
+    private mutating func because(_ node: Node) -> TestCase.Reason? {
+        guard let scalar = node.scalar, !node.isNull else {
+            reader.fail("because must be a text or the number of a line", node.mark)
+            return nil
+        }
+        return scalar.isPlain
+            ? Int(scalar.string).map { .line($0) } ?? .text(scalar.string) : .text(scalar.string)
+    }
+}

@@ -1,0 +1,97 @@
+import SecurityRules
+import YAML
+
+/// A request with the decision that it should get.
+package struct TestCase: Sendable {
+    /// How much a result says of expressions, as in the hosted service's API.
+    enum ReportLevel: String, CaseIterable {
+        case none = "NONE"
+        case full = "FULL"
+        case visited = "VISITED"
+    }
+
+    /// What people call it; its place where it has no name.
+    package var name: String
+    /// Its place in the suite, from 0.
+    package var index: Int
+    /// The file it comes from, and where it begins there.
+    package var place: String
+    var request: Request
+    var documents: DocumentMocks
+    var expectsAllow: Bool
+    var because: Reason?
+    var reportLevel = ReportLevel.none
+    /// What else there is to say of it.
+    var notes: [String] = []
+
+    /// What an explanation must show.
+    enum Reason: Sendable {
+        /// This text is somewhere in it.
+        case text(String)
+        /// A rule that stands on this line was asked; for an allowed request, it is the one that allows.
+        case line(Int)
+    }
+}
+
+/// The cases of one file.
+package struct TestSuite: Sendable {
+    /// The file.
+    package var fileName: String
+    /// In the order of the file.
+    package var cases: [TestCase]
+    /// The rules that the file carries, with their name, as a request to the hosted service's API does.
+    package var source: (text: String, fileName: String)?
+
+    /// Reads a suite: the readable kind in YAML, or the hosted service's `testSuite`, in JSON or YAML.
+    ///
+    /// Cases that give no time have `now`.
+    package static func read(
+        _ text: String, fileName: String, now: Timestamp
+    ) throws(SuiteError) -> TestSuite {
+        let root = try Node.read(text, fileName: fileName)
+        let keys = root.mapping?.compactMap { $0.key.scalar?.string } ?? []
+        if keys.contains("testSuite") || keys.contains("testCases") {
+            var reader = APISuiteReader(fileName: fileName, now: now)
+            return try reader.read(root)
+        }
+        var reader = SuiteReader(fileName: fileName, now: now)
+        return try reader.read(root)
+    }
+}
+
+/// What look-ups of documents find.
+package struct DocumentMocks: Sendable {
+    private var exact: [String: Lookup] = [:]
+    /// What all others are, where that was said.
+    var others: Lookup?
+
+    /// No documents at all.
+    package init() {}
+
+    /// What is known of a document, by its whole path.
+    package subscript(path: String) -> Lookup? {
+        get { exact[Self.whole(path)] ?? others }
+        set { exact[Self.whole(path)] = newValue }
+    }
+
+    /// The whole path of a document that may be given from the collection on.
+    static func whole(_ path: String) -> String {
+        let segments = path.split(separator: "/").joined(separator: "/")
+        return path.hasPrefix("/databases/") || segments.hasPrefix("databases/")
+            ? "/" + segments : "/databases/(default)/documents/" + segments
+    }
+}
+
+/// The parts of `/b/BUCKET/o/NAME`.
+struct ObjectPath {
+    var bucket: String
+    var object: String
+
+    init?(_ path: String) {
+        let parts = path.split(separator: "/", maxSplits: 3, omittingEmptySubsequences: true)
+        guard path.hasPrefix("/b/") || path.hasPrefix("b/"), parts.count >= 3, parts[2] == "o"
+        else { return nil }
+        bucket = String(parts[1])
+        object = parts.count > 3 ? String(parts[3]) : ""
+    }
+}
