@@ -31,9 +31,9 @@ public struct Registration: Sendable, Equatable {
 /// One thread that waits on epoll and runs what became ready.
 ///
 /// Responsibilities: descriptor readiness, timers, wake-up from other threads, and being the executor of the
-/// tasks pinned to it. One turn is: events, work from other threads, timers, then ``settle()``, which runs ready
-/// tasks and the dirty handlers until nothing is left. Everything but ``execute(_:)``, ``enqueue(_:)`` and
-/// ``stop()`` may be called on the loop's own thread only.
+/// tasks pinned to it. One turn is: events and work from other threads, then ``settle()``, which runs ready tasks and
+/// the dirty handlers until nothing is left, then timers, and ``settle()`` again. Everything but ``execute(_:)``,
+/// ``enqueue(_:)`` and ``stop()`` may be called on the loop's own thread only.
 ///
 /// Safety: mutable state is touched by the loop's thread alone, but for `inbox`, which has a lock, and the atomics.
 public final class EventLoop: TaskExecutor, @unchecked Sendable {
@@ -119,6 +119,8 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
             now = EventLoop.monotonicNow()
             for index in 0..<max(0, Int(count)) { dispatch(events[index]) }
             takeInbox()
+            // Before the timers: after a long pause, of the thread or of the machine, what came meanwhile still counts.
+            settle()
             // Timers arm and disarm others, and themselves: the heap is not held while they run.
             while let due = timers.takeDue(now) { due() }
             settle()

@@ -68,4 +68,57 @@ private final class Rearming {
         loop.stop()
         pthread_join(thread, nil)
     }
+
+    @Test func whatCameDuringAPauseIsSeenBeforeTimers() async throws {
+        let loop = try EventLoop()
+        let thread = startThread { loop.run() }
+        let order = await withCheckedContinuation { waiter in
+            loop.execute {
+                var ends: [Int32] = [0, 0]
+                pipe(&ends)
+                let reader = Reader(loop, ends[0])
+                let timer = LoopTimer {
+                    reader.events.append("timer")
+                    reader.stop()
+                    Glibc.close(ends[1])
+                    waiter.resume(returning: reader.events)
+                }
+                reader.timer = timer
+                loop.arm(timer, after: 1_000_000)
+                write(ends[1], "x", 1)
+                // The pause: both are due when the loop looks again.
+                usleep(20_000)
+            }
+        }
+        loop.stop()
+        pthread_join(thread, nil)
+        #expect(order == ["readable", "timer"])
+    }
+}
+
+/// Takes down when it may read. Confined to its loop.
+private final class Reader: EventHandler {
+    var events: [String] = []
+    var timer: LoopTimer?
+    private let loop: EventLoop
+    private let descriptor: Int32
+    private var registration: Registration?
+
+    init(_ loop: EventLoop, _ descriptor: Int32) {
+        self.loop = loop
+        self.descriptor = descriptor
+        registration = try? loop.register(descriptor, self)
+    }
+
+    func ready(_ readiness: Readiness) {
+        if readiness.contains(.readable) { loop.markDirty(self) }
+    }
+
+    func settle() { events.append("readable") }
+
+    func stop() {
+        if let registration { loop.deregister(registration) }
+        Glibc.close(descriptor)
+        timer = nil
+    }
 }
