@@ -24,7 +24,9 @@ private func converse(_ bytes: [UInt8]) {
     let context = LoopContext(loop: loop, limits: ServerLimits(), statistics: statistics)
     let client = Client(loop, pair[1], bytes)
     client.open()
-    Connection(context, descriptor: pair[0], peer: "fuzz:1", tls: nil, handler: answer).open()
+    let listener = ListenerConfiguration(
+        address: SocketAddress("127.0.0.1:0")!, handler: answer)
+    Connection(context, descriptor: pair[0], peer: "fuzz:1", tls: nil, listener: listener).open()
     var check: LoopTimer?
     check = LoopTimer {
         if statistics.openConnections == 0 && runningHandlers == 0 { return loop.stop() }
