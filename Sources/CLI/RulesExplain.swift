@@ -46,7 +46,9 @@ struct RulesExplain: ParsableCommand {
     @Option(help: "text or json.")
     var format = OutputFormat.text
 
-    func run() throws {
+    func validate() throws { _ = try request() }
+
+    private func request() throws -> Request {
         var arguments = RequestArguments(method: method, path: path)
         arguments.auth = auth
         arguments.resource = resource
@@ -54,12 +56,15 @@ struct RulesExplain: ParsableCommand {
         arguments.time = time
         arguments.parameters = param
         arguments.documents = document
-        let request: Request
         do {
-            request = try arguments.request(now: now())
+            return try arguments.request(now: now())
         } catch {
             throw ValidationError(error.description)
         }
+    }
+
+    func run() throws {
+        let request = try request()
         let rules = try RulesFile(file).rules
         let explanation = rules.explain(request)
         switch format {

@@ -85,10 +85,11 @@ struct APISuiteReader {
         request.existing =
             members["resource"].flatMap { object($0) }.map { .object($0) } ?? .absent
         let name = members["name"].flatMap { reader.string($0, "name") }
+        let documents = members["functionMocks"].map { mocks($0, &notes) }
         return TestCase(
             name: name ?? "case \(index + 1)", index: index,
             place: node.mark.map { "\(fileName):\($0.line):\($0.column)" } ?? fileName,
-            request: request, documents: members["functionMocks"].map { mocks($0) } ?? .init(),
+            request: request, documents: documents ?? .init(),
             expectsAllow: expectation == "ALLOW",
             reportLevel: level.flatMap(TestCase.ReportLevel.init) ?? .none, notes: notes)
     }
@@ -106,23 +107,23 @@ struct APISuiteReader {
                 .flatMap(Method.init(name:)),
             let text = reader.string(pathNode, "path")
         else { return nil }
-        guard let path = isPlain ? text : Self.percentDecoded(text) else {
-            reader.fail("path has a '%' that two hexadecimal digits do not follow", pathNode.mark)
-            return nil
+        let path = isPlain ? text : Self.percentDecoded(text)
+        if path == nil {
+            notes.append("The path is taken as it is: its percent escapes are broken.")
         }
         var caller: Caller?
         if let auth = members["auth"], !auth.isNull {
             caller = Caller(properties: reader.map(auth, isTyped: false))
         }
         var request = Request(
-            method, path: path, caller: caller,
+            method, path: path ?? text, caller: caller,
             time: members["time"].flatMap { reader.time($0, "time") } ?? now,
             incoming: members["resource"].flatMap { object($0) })
         if let params = members["params"], !params.isNull {
             request.setParameters(reader.map(params, isTyped: false))
         }
         let known: Set = ["auth", "method", "path", "params", "resource", "time"]
-        notes = members.keys.filter { !known.contains($0) }.sorted().map {
+        notes += members.keys.filter { !known.contains($0) }.sorted().map {
             "Requests to storage have no '\($0)': it is ignored."
         }
         return request

@@ -2,57 +2,32 @@ import SecurityRules
 import YAML
 
 extension APISuiteReader {
-    /// What one function gives for a document.
-    private enum Answer {
-        case value(Value)
-        case undefined
-    }
+    private static let functions = ["firestore.get", "firestore.exists"]
 
     /// The documents that mocks of `firestore.get` and `firestore.exists` describe.
-    ///
-    /// Both functions look at one document: where it is got, it exists, and where it is only said to exist, it has no
-    /// fields.
-    mutating func mocks(_ node: Node) -> DocumentMocks {
-        var gets: [String?: Answer] = [:]
-        var exists: [String?: Answer] = [:]
+    mutating func mocks(_ node: Node, _ notes: inout [String]) -> DocumentMocks {
+        var mocks = DocumentMocks()
         guard let nodes = node.sequence else {
             reader.fail("functionMocks must be a list", node.mark)
-            return DocumentMocks()
+            return mocks
         }
         for node in nodes {
             let keys = ["function", "args", "result"]
             guard let members = reader.members(node, "a mock", known: keys),
-                let function = members["function"].flatMap({
-                    reader.word($0, "function", of: ["firestore.get", "firestore.exists"])
-                }), let target = target(members["args"], node),
-                let answer = answer(members["result"], node)
+                let function = members["function"].flatMap({ reader.string($0, "function") })
             else { continue }
-            if function == "firestore.get" {
-                gets[target.exact] = answer
-            } else {
-                exists[target.exact] = answer
+            guard Self.functions.contains(function) else {
+                let near = Ruleset.suggestion(for: function, among: Self.functions)
+                let hint = near.map { "; did you mean '\($0)'?" } ?? ""
+                notes.append("Rules for storage have no function '\(function)' to be mocked\(hint)")
+                continue
             }
-        }
-        var mocks = DocumentMocks()
-        for path in Set(gets.keys).union(exists.keys) {
-            let lookup = Self.lookup(
-                get: gets[path] ?? gets[nil], exists: exists[path] ?? exists[nil])
-            if let path { mocks[path] = lookup } else { mocks.others = lookup }
+            guard let target = target(members["args"], node),
+                let lookup = lookup(members["result"], node)
+            else { continue }
+            mocks.set(target.exact, function == "firestore.get" ? .get : .exists, lookup)
         }
         return mocks
-    }
-
-    private static func lookup(get: Answer?, exists: Answer?) -> Lookup {
-        switch (get, exists) {
-        case (.value(.map(let document)), _):
-            guard case .map(let fields)? = document["data"] else { return .present([:]) }
-            return .present(fields)
-        case (.value(.null), _): return .absent
-        case (.value, _): return .present([:])
-        case (_, .value(.bool(true))): return .present([:])
-        case (_, .value(.bool(false))): return .absent
-        default: return .failed
-        }
     }
 
     /// The document that a mock is for.
@@ -76,14 +51,25 @@ extension APISuiteReader {
         return reader.string(exact, "exactValue").map { .document(DocumentMocks.whole($0)) }
     }
 
-    private mutating func answer(_ result: Node?, _ mock: Node) -> Answer? {
+    /// What a mock's result says of the document.
+    private mutating func lookup(_ result: Node?, _ mock: Node) -> Lookup? {
         guard let result,
             let members = reader.members(result, "a result", known: ["value", "undefined"]),
             members.count == 1
         else {
-            reader.fail("a mock needs 'result': 'value' or 'undefined'", result?.mark ?? mock.mark)
+            reader.fail(
+                "a mock needs 'result': 'value' or 'undefined'", result?.mark ?? mock.mark)
             return nil
         }
-        return members["value"].map { .value(reader.value($0, isTyped: false)) } ?? .undefined
+        guard let value = members["value"].map({ reader.value($0, isTyped: false) }) else {
+            return .failed
+        }
+        switch value {
+        case .null, .bool(false): return .absent
+        case .map(let document):
+            guard case .map(let fields)? = document["data"] else { return .present([:]) }
+            return .present(fields)
+        default: return .present([:])
+        }
     }
 }

@@ -8,7 +8,7 @@ extension TestResult {
             ("index", .int(testCase.index)), ("name", .string(testCase.name)),
             ("place", .string(testCase.place)),
             ("expectation", .string(testCase.expectsAllow ? "ALLOW" : "DENY")),
-            ("decision", .string(explanation.decision.isAllowed ? "ALLOW" : "DENY")),
+            ("decision", .string(decision.isAllowed ? "ALLOW" : "DENY")),
         ]
         if let failure { members.append(("failure", .string(failure))) }
         if !messages.isEmpty {
@@ -25,7 +25,7 @@ extension TestResult {
                     .array(
                         calls.map {
                             .object([
-                                ("function", .string($0.function)),
+                                ("function", .string($0.function.rawValue)),
                                 ("args", .array([.string($0.argument)])),
                             ])
                         })

@@ -139,7 +139,7 @@ struct SuiteReader {
     private mutating func documents(_ node: Node) -> DocumentMocks {
         var mocks = documents
         for (key, value) in reader.entries(node, "documents") {
-            mocks[key.string] = reader.document(value)
+            mocks.set(key.string, reader.document(value))
         }
         return mocks
     }

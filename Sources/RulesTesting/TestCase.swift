@@ -59,19 +59,45 @@ package struct TestSuite: Sendable {
     }
 }
 
-/// What look-ups of documents find.
-package struct DocumentMocks: Sendable {
-    private var exact: [String: Lookup] = [:]
-    /// What all others are, where that was said.
-    var others: Lookup?
+/// What look-ups of documents find, for each of the two functions that look.
+struct DocumentMocks: Sendable {
+    /// A function that looks for a document.
+    enum Function: String, CaseIterable {
+        case get = "firestore.get"
+        case exists = "firestore.exists"
+    }
 
-    /// No documents at all.
-    package init() {}
+    private struct Key: Hashable {
+        /// The whole path; nil for all that are not named.
+        var path: String?
+        var function: Function
+    }
 
-    /// What is known of a document, by its whole path.
-    package subscript(path: String) -> Lookup? {
-        get { exact[Self.whole(path)] ?? others }
-        set { exact[Self.whole(path)] = newValue }
+    private var lookups: [Key: Lookup] = [:]
+
+    /// Says what one function finds, for a document or for all others.
+    mutating func set(_ path: String?, _ function: Function, _ lookup: Lookup) {
+        lookups[Key(path: path.map(Self.whole), function: function)] = lookup
+    }
+
+    /// Says what is known of a document.
+    mutating func set(_ path: String, _ lookup: Lookup) {
+        for function in Function.allCases { set(path, function, lookup) }
+    }
+
+    /// What is known of a document by its whole path, where these functions look for it: nil where it is not said for one
+    /// of them.
+    func lookup(_ path: String, by functions: Set<Function>) -> Lookup? {
+        var found: [Lookup] = []
+        for function in Function.allCases where functions.contains(function) {
+            guard
+                let lookup = lookups[Key(path: path, function: function)]
+                    ?? lookups[Key(path: nil, function: function)]
+            else { return nil }
+            found.append(lookup)
+        }
+        // Both functions see one document. What get finds comes first.
+        return found.contains(.failed) ? .failed : found.first
     }
 
     /// The whole path of a document that may be given from the collection on.

@@ -4,6 +4,8 @@ import SecurityRules
 package struct TestResult: Sendable {
     /// The case.
     package let testCase: TestCase
+    /// The decision, by what the gateway calls as well.
+    package let decision: Decision
     /// Why it was decided as it was.
     package let explanation: Explanation
     /// Messages about the run and the errors of evaluation, in order.
@@ -24,26 +26,27 @@ extension TestCase {
         var known: Set<String> = []
         // Also what the decision does not depend on is looked up, so that it is seen.
         while true {
-            let waiting = explanation.missingDocuments.subtracting(known)
+            let waiting = explanation.missingDocuments.filter { !known.contains($0.key) }
             if waiting.isEmpty { break }
-            known.formUnion(waiting)
-            for path in waiting.sorted() {
-                if documents[path] == nil {
+            known.formUnion(waiting.keys)
+            for (path, functions) in waiting.sorted(by: { $0.key < $1.key }) {
+                let lookup = documents.lookup(path, by: functions)
+                if lookup == nil {
                     messages.append(
                         "The case says nothing of the document \(path): looking for it fails.")
                 }
-                request.setDocument(path, documents[path] ?? .failed)
+                request.setDocument(path, lookup ?? .failed)
             }
             explanation = rules.explain(request).withoutLiterals
         }
         messages += explanation.errors.map(\.message)
+        let decision = rules.decide(request)
         return TestResult(
-            testCase: self, explanation: explanation, messages: messages,
-            failure: failure(explanation))
+            testCase: self, decision: decision, explanation: explanation, messages: messages,
+            failure: failure(decision.isAllowed, explanation))
     }
 
-    private func failure(_ explanation: Explanation) -> String? {
-        let isAllowed = explanation.decision.isAllowed
+    private func failure(_ isAllowed: Bool, _ explanation: Explanation) -> String? {
         guard isAllowed == expectsAllow else {
             return
                 "expected \(expectsAllow ? "allow" : "deny"), and it is \(isAllowed ? "allowed" : "denied")"
@@ -95,13 +98,16 @@ extension Explanation {
         return found
     }
 
-    /// The documents that were asked for and are not known.
-    var missingDocuments: Set<String> {
-        Set(
-            steps.flatMap { step in
-                if case .unknown(let needs) = step.outcome { return needs.documents }
-                return []
-            })
+    /// The documents that were asked for and are not known, with the functions that asked.
+    var missingDocuments: [String: Set<DocumentMocks.Function>] {
+        var missing: [String: Set<DocumentMocks.Function>] = [:]
+        for step in steps {
+            guard case .unknown(let needs) = step.outcome else { continue }
+            for path in needs.documents {
+                missing[path, default: []].formUnion(step.functionCall.map { [$0.function] } ?? [])
+            }
+        }
+        return missing.mapValues { $0.isEmpty ? Set(DocumentMocks.Function.allCases) : $0 }
     }
 
     /// The same without the literals, which tell nothing: the values are as they are written.
@@ -118,17 +124,22 @@ extension Explanation {
     }
 
     /// The look-ups of documents.
-    var functionCalls: [(function: String, argument: String)] {
-        steps.compactMap { step in
-            // The argument of a call begins behind the name; the first part of another expression does not.
-            guard let part = step.parts.first, step.parts.count == 1,
-                part.range.lowerBound > step.range.lowerBound,
-                let function = ["firestore.get", "firestore.exists"].first(where: {
-                    step.text.hasPrefix($0 + "(")
-                }), case .value(let argument) = part.outcome
-            else { return nil }
-            return (function, argument)
-        }
+    var functionCalls: [(function: DocumentMocks.Function, argument: String)] {
+        steps.compactMap(\.functionCall)
+    }
+}
+
+extension Explanation.Step {
+    /// The look-up that it is, if it is one.
+    var functionCall: (function: DocumentMocks.Function, argument: String)? {
+        // The argument of a call begins behind the name; the first part of another expression does not.
+        guard let part = parts.first, parts.count == 1,
+            part.range.lowerBound > range.lowerBound,
+            let function = DocumentMocks.Function.allCases.first(where: {
+                text.hasPrefix($0.rawValue + "(")
+            }), case .value(let argument) = part.outcome
+        else { return nil }
+        return (function, argument)
     }
 }
 
