@@ -5,26 +5,37 @@ extension NodeReader {
     /// An object as the gateway would show it to the rules: what is not given of the optional properties is null, and the
     /// custom metadata an empty map. Types are checked.
     mutating func object(
-        _ node: Node, _ what: String, _ path: ObjectPath, isIncoming: Bool, over old: Node? = nil
+        _ node: Node, _ what: String, _ path: ObjectPath, isIncoming: Bool
     ) -> ObjectFacts {
         var facts = ObjectFacts(name: path.object, bucket: path.bucket)
-        let fields = ObjectField.allCases.filter { !isIncoming || $0.isIncoming }
-        if let old, let members = old.mapping {
-            for (key, value) in members {
-                guard let field = fields.first(where: { $0.key == key.scalar?.string }) else {
-                    continue
-                }
-                // What is wrong with it has been found where it stands.
-                var quiet = self
-                facts.set(field, .known(quiet.property(field, value)))
-            }
+        set(node, what, in: &facts, isIncoming: isIncoming)
+        return facts
+    }
+
+    /// The new object of an update that changes nothing: the old one, without what only a stored object has.
+    func unchanged(_ old: Node?, _ path: ObjectPath) -> ObjectFacts {
+        var facts = ObjectFacts(name: path.object, bucket: path.bucket)
+        guard let old, old.mapping != nil else { return facts }
+        // What is wrong with the old object is found where it is read as such.
+        var quiet = self
+        let incoming = old.mapping?.filter { key, _ in
+            ObjectField.allCases.contains { $0.isIncoming && $0.key == key.scalar?.string }
         }
-        guard let members = members(node, what, known: fields.map(\.key)) else { return facts }
+        quiet.set(
+            .mapping(incoming ?? [], Mark(line: 1, column: 1)), "", in: &facts, isIncoming: true)
+        return facts
+    }
+
+    /// Sets the properties that are given.
+    mutating func set(
+        _ node: Node, _ what: String, in facts: inout ObjectFacts, isIncoming: Bool
+    ) {
+        let fields = ObjectField.allCases.filter { !isIncoming || $0.isIncoming }
+        guard let members = members(node, what, known: fields.map(\.key)) else { return }
         for field in fields {
             guard let value = members[field.key] else { continue }
             facts.set(field, .known(property(field, value)))
         }
-        return facts
     }
 
     /// A property, with the type that it has in the gateway.

@@ -31,7 +31,6 @@ package struct RequestArguments {
     /// The request.
     /// - Throws: ``SuiteError`` naming each flag whose value can't be used.
     package func request(now: Timestamp) throws(SuiteError) -> Request {
-        var findings: [String] = []
         guard let method = Method(name: method) else {
             let names = Method.allCases.map(\.name)
             let near = Ruleset.suggestion(for: method, among: names)
@@ -43,46 +42,75 @@ package struct RequestArguments {
         guard let path = ObjectPath(path) else {
             throw SuiteError(findings: ["--path: error: must be like /b/BUCKET/o/NAME"])
         }
-        func read<Made>(_ text: String?, _ flag: String, _ body: (inout NodeReader, Node) -> Made?)
-            -> Made?
-        {
-            guard let text else { return nil }
-            var reader = NodeReader(fileName: flag)
-            var made: Made?
-            do {
-                made = body(&reader, try Node.read(text, fileName: flag))
-                findings += reader.findings
-            } catch {
-                findings += error.findings
-            }
-            return made
-        }
-        let caller = read(auth, "--auth") { $0.caller($1) }
-        let time = read(time, "--time") { $0.time($1, "the time") } ?? now
+        var findings: [String] = []
+        let caller = read(auth, "--auth", &findings) { $0.caller($1) }
+        let time = read(time, "--time", &findings) { $0.time($1, "the time") } ?? now
         var request = Request(
             method, bucket: path.bucket, object: path.object, caller: caller, time: time,
             existing: method == .list ? .absent : .unknown)
-        let existing = read(resource, "--resource") { reader, node in
+        let existing = read(resource, "--resource", &findings) { reader, node in
             node.isNull
                 ? Request.Existing.absent
                 : .object(reader.object(node, "resource", path, isIncoming: false))
         }
         if let existing { request.existing = existing }
-        if method == .create || method == .update {
-            request.incoming =
-                read(incoming, "--new") { reader, node in
-                    reader.arriving(node, path)
-                } ?? .unknown(path)
-        } else if incoming != nil {
-            findings.append("--new: error: only create and update have a request.resource")
-        }
+        request.incoming = newObject(method, path, &findings)
         request.setParameters(pairs(parameters, "--param", &findings).mapValues(Value.string))
         for (path, text) in pairs(documents, "--document", &findings) {
-            let lookup = read(text, "--document \(path)") { $0.document($1) }
+            let lookup = read(text, "--document \(path)", &findings) { $0.document($1) }
             if let lookup { request.setDocument(DocumentMocks.whole(path), lookup) }
         }
         guard findings.isEmpty else { throw SuiteError(findings: findings) }
         return request
+    }
+
+    /// What is made of the text of a flag; nil where there is none, or it can't be used.
+    private func read<Made>(
+        _ text: String?, _ flag: String, _ findings: inout [String],
+        _ body: (inout NodeReader, Node) -> Made?
+    ) -> Made? {
+        guard let text else { return nil }
+        do {
+            var reader = NodeReader(fileName: flag)
+            let made = body(&reader, try Node.read(text, fileName: flag))
+            findings += reader.findings
+            return made
+        } catch {
+            findings += error.findings
+            return nil
+        }
+    }
+
+    /// What is known of the new object. Of one that is uploaded, nobody knows what only its body tells, unless that is
+    /// given; one that is updated has what it had, as far as that is known.
+    private func newObject(
+        _ method: Method, _ path: ObjectPath, _ findings: inout [String]
+    ) -> ObjectFacts? {
+        guard method == .create || method == .update else {
+            if incoming != nil {
+                findings.append("--new: error: only create and update have a request.resource")
+            }
+            return nil
+        }
+        var facts = ObjectFacts(name: path.object, bucket: path.bucket)
+        if method == .update, let resource {
+            // What is wrong with it is found where it is read as the old object.
+            var ignored: [String] = []
+            facts =
+                read(resource, "--resource", &ignored) { $0.unchanged($1, path) } ?? facts
+        } else {
+            let isUpload = method == .create && incoming != nil
+            let fields: [ObjectField] =
+                isUpload ? [.size, .md5Hash, .crc32c] : ObjectField.allCases.filter(\.isIncoming)
+            for field in fields where field != .name && field != .bucket {
+                facts.set(field, .unknown)
+            }
+        }
+        return read(incoming, "--new", &findings) { reader, node in
+            var facts = facts
+            reader.set(node, "the new object", in: &facts, isIncoming: true)
+            return facts
+        } ?? facts
     }
 
     private func pairs(
@@ -97,29 +125,5 @@ package struct RequestArguments {
             pairs[String(text[..<equals])] = String(text[text.index(after: equals)...])
         }
         return pairs
-    }
-}
-
-extension NodeReader {
-    /// An object whose body has not arrived: what only the body tells is unknown unless it is given.
-    fileprivate mutating func arriving(_ node: Node, _ path: ObjectPath) -> ObjectFacts {
-        var facts = object(node, "the new object", path, isIncoming: true)
-        let given = node.mapping?.compactMap { $0.key.scalar?.string } ?? []
-        for field in [ObjectField.size, .md5Hash, .crc32c] where !given.contains(field.key) {
-            facts.set(field, .unknown)
-        }
-        return facts
-    }
-}
-
-extension ObjectFacts {
-    /// An object of which only the name is known.
-    fileprivate static func unknown(_ path: ObjectPath) -> ObjectFacts {
-        var facts = ObjectFacts(name: path.object, bucket: path.bucket)
-        for field in ObjectField.allCases
-        where field.isIncoming && field != .name && field != .bucket {
-            facts.set(field, .unknown)
-        }
-        return facts
     }
 }

@@ -130,9 +130,9 @@ struct SuiteReader {
             }
             return nil
         }
-        return reader.object(
-            node ?? .mapping([], Mark(line: 1, column: 1)), "request.resource", path,
-            isIncoming: true, over: method == .update ? members["resource"] : nil)
+        var facts = reader.unchanged(method == .update ? members["resource"] : nil, path)
+        if let node { reader.set(node, "request.resource", in: &facts, isIncoming: true) }
+        return facts
     }
 
     /// Documents of the case over those of the suite.

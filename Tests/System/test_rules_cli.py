@@ -442,6 +442,39 @@ def test_explain_says_what_is_needed(rules):
     assert "it depends on /databases/(default)/documents/users/a\n" in explain(rules, "update")[1]
 
 
+UPDATE = """rules_version = '2';
+service firebase.storage {
+  match /b/{bucket}/o/{name} {
+    allow update: if request.resource.contentType == resource.contentType
+      && request.resource.size == 5 && !('etag' in request.resource);
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("arguments,status", [
+    ([], 4),
+    (["--new", '{"size": 4}'], 3),
+    (["--resource", '{"size": 5, "contentType": "a/b", "etag": "x"}'], 0),
+    (["--resource", '{"size": 5, "contentType": "a/b"}', "--new", '{"contentType": "b/c"}'], 3),
+    (["--resource", '{"size": 5, "contentType": "a/b"}', "--new", '{"metadata": {"a": "b"}}'], 0),
+    (["--resource", "null"], 3),
+])
+def test_explain_of_an_update_lays_the_change_over_the_object(rules, arguments, status):
+    rules.write_text(UPDATE)
+    answer = explain(rules, "update", *arguments)
+    assert answer[0] == status, answer
+
+
+def test_a_case_of_an_update_lays_the_change_over_the_object(rules, suite):
+    rules.write_text(UPDATE)
+    old = {"size": 5, "contentType": "a/b", "etag": "x"}
+    file = suite({"cases": case(method="update", resource=old)["cases"] + case(
+        method="update", resource=old, expect="deny",
+        **{"request.resource": {"contentType": "b/c"}})["cases"]})
+    assert sluice("rules", "test", rules, "--suite", file)[0] == 0
+
+
 def test_explain_as_json_has_the_tree(rules):
     tree = json.loads(explain(rules, "get", "--auth", "bob", "--format", "json")[1])
     assert tree["reason"] == "notAllowed"
