@@ -335,6 +335,25 @@ def test_mocks_of_exists(rules, suite, result, decision):
     assert sluice("rules", "test", rules, "--suite", file)[0] == 0
 
 
+@pytest.mark.parametrize("result,decision", [({"value": True}, "ALLOW"), (UNDEFINED, "DENY"),
+                                             (None, "DENY")])
+def test_mocks_of_both_functions(rules, suite, result, decision):
+    exists = "firestore.exists(/databases/(default)/documents/users/a) && firestore.get("
+    rules.write_text(FINE.replace("firestore.get(", exists))
+    mocks = [{"function": GET, "args": [ANY], "result": OK}]
+    if result:
+        mocks.append({"function": EXISTS, "args": [EXACT], "result": result})
+    file = suite(api(decision, {"method": "update"}, functionMocks=mocks), "suite.json")
+    assert sluice("rules", "test", rules, "--suite", file)[0] == 0
+
+
+def test_the_line_that_allows_is_the_last_one(rules, suite):
+    rules.write_text(FINE.replace("allow delete: if request.time", "allow get: if request.time"))
+    assert sluice("rules", "test", rules, "--suite", suite(case(auth="bob", because=8)))[0] == 0
+    status, out, _ = sluice("rules", "test", rules, "--suite", suite(case(auth="bob", because=5)))
+    assert status == 1 and "no rule on line 5 allows it" in out
+
+
 def test_rules_that_come_with_the_suite(rules, suite):
     body = {**api(), "source": {"files": [{"name": "other.rules", "content": FINE}]}}
     file = suite(body, "suite.json")
@@ -395,7 +414,7 @@ def test_coverage_as_text_and_page(rules, suite, tmp_path):
     html = page.read_text()
     assert html.startswith("<!doctype html>") and html.rstrip().endswith("</html>")
     assert "<code>request.auth.uid == 'alice'</code></td><td>2</td><td><ul><li>false ×1</li>" in html
-    assert "'&lt;b&gt;' ×1" in html and "<b>" not in html
+    assert "<li>'&lt;b&gt;' ×1" in html and "'<b" not in html
     assert "never evaluated" in html
     for outside in ("http:", "https:", "<script", "src=", "url("):
         assert outside not in html
@@ -539,12 +558,12 @@ def test_fmt_checks(rules):
 
 def test_fmt_writes_and_keeps_what_is_not_text(rules):
     rules.write_text(UGLY)
-    rules.chmod(0o640)
+    rules.chmod(0o666)
     link = rules.with_name("link.rules")
     link.symlink_to(rules)
     assert sluice("rules", "fmt", "--write", link) == (0, "", "")
     assert rules.read_text() == FINE and link.is_symlink()
-    assert stat.S_IMODE(rules.stat().st_mode) == 0o640
+    assert stat.S_IMODE(rules.stat().st_mode) == 0o666
     assert sorted(file.name for file in rules.parent.iterdir()) == ["link.rules", "storage.rules"]
 
 
