@@ -79,10 +79,13 @@ private final class Parser {
     /// Nodes that a text may have, aliases counted as often as they stand: they are resolved by reference, but who walks
     /// the nodes would walk all of them.
     private static let maximumNodes = 1_000_000
+    /// How deeply values may be nested: each level takes stack.
+    private static let maximumDepth = 128
     private var parser = yaml_parser_t()
     private var event = yaml_event_t()
     private var anchors: [String: (node: Node, count: Int)] = [:]
     private var count = 0
+    private var depth = 0
 
     init(_ bytes: UnsafeBufferPointer<UInt8>) {
         precondition(yaml_parser_initialize(&parser) == 1, "libyaml: out of memory")
@@ -115,6 +118,11 @@ private final class Parser {
     /// The node that begins with the event at hand; the event is its last one afterwards.
     private func node() throws(YAMLError) -> Node {
         count += 1
+        depth += 1
+        defer { depth -= 1 }
+        if depth > Parser.maximumDepth {
+            throw YAMLError(message: "values are nested too deeply", mark: mark)
+        }
         let (start, mark, anchor) = (count, mark, anchor)
         let made: Node
         switch event.type {

@@ -201,6 +201,7 @@ def test_json_with_coverage_nests_expressions(rules, suite):
 
 @pytest.mark.parametrize("text,finding", [
     ("cases: [", ":2:1: error: not YAML: "),
+    ("cases: " + "[" * 100_000, ":1:135: error: values are nested too deeply"),
     ("", ": error: there is nothing in it"),
     ("[]", ":1:1: error: a suite must be a mapping"),
     ("cases: []", ":1:8: error: a suite needs 'cases', a list of them"),
