@@ -39,7 +39,7 @@ package struct RequestArguments {
                 "--method: error: must be one of \(names.joined(separator: ", "))\(hint)"
             ])
         }
-        guard let path = ObjectPath(path) else {
+        guard let path = ObjectPath(path, for: method) else {
             throw SuiteError(findings: ["--path: error: must be like /b/BUCKET/o/NAME"])
         }
         var findings: [String] = []

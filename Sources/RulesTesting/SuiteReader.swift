@@ -43,7 +43,8 @@ struct SuiteReader {
 
     private mutating func testCase(_ node: Node, _ index: Int) -> TestCase? {
         guard let members = reader.members(node, "a case", known: Self.caseKeys) else { return nil }
-        guard let method = method(members, node), let path = path(members, node) else { return nil }
+        guard let method = method(members, node), let path = path(members, method, node)
+        else { return nil }
         guard let expects = members["expect"] else {
             reader.fail("a case needs 'expect': allow or deny", node.mark)
             return nil
@@ -56,7 +57,7 @@ struct SuiteReader {
             existing: existing(method, path, members["resource"]))
         request.incoming = incoming(method, path, members)
         if let params = members["params"] {
-            request.setParameters(reader.map(params, isTyped: false).mapValues(Self.parameter))
+            request.setParameters(parameters(params))
         }
         let name = members["name"].flatMap { reader.string($0, "name") }
         return TestCase(
@@ -70,15 +71,13 @@ struct SuiteReader {
         node.mark.map { "\(fileName):\($0.line):\($0.column)" } ?? fileName
     }
 
-    /// Parameters of a query are strings, whatever they look like.
-    private static func parameter(_ value: Value) -> Value {
-        switch value {
-        case .string: value
-        case .int(let number): .string(String(number))
-        case .float(let number): .string("\(number)")
-        case .bool(let truth): .string(truth ? "true" : "false")
-        default: value
+    /// Parameters of a query: strings, whatever they look like.
+    private mutating func parameters(_ node: Node) -> [String: Value] {
+        var parameters: [String: Value] = [:]
+        for (key, value) in reader.entries(node, "params") {
+            parameters[key.string] = reader.string(value, "a parameter").map(Value.string)
         }
+        return parameters
     }
 
     private mutating func method(_ members: [String: Node], _ node: Node) -> Method? {
@@ -90,13 +89,15 @@ struct SuiteReader {
             Method.init(name:))
     }
 
-    private mutating func path(_ members: [String: Node], _ node: Node) -> ObjectPath? {
+    private mutating func path(
+        _ members: [String: Node], _ method: Method, _ node: Node
+    ) -> ObjectPath? {
         if let whole = members["path"] {
             for key in ["bucket", "object"] where members[key] != nil {
                 reader.fail("'path' says the \(key) already", members[key]?.mark)
             }
             guard let text = reader.string(whole, "path") else { return nil }
-            guard let path = ObjectPath(text) else {
+            guard let path = ObjectPath(text, for: method) else {
                 reader.fail("path must be like /b/BUCKET/o/NAME", whole.mark)
                 return nil
             }
@@ -108,7 +109,11 @@ struct SuiteReader {
             reader.fail("a case needs 'path', or 'bucket' and 'object'", node.mark)
             return nil
         }
-        return ObjectPath("/b/\(bucket)/o/\(object)")
+        guard let path = ObjectPath("/b/\(bucket)/o/\(object)", for: method) else {
+            reader.fail("'\(bucket)' is no bucket", members["bucket"]?.mark ?? node.mark)
+            return nil
+        }
+        return path
     }
 
     private mutating func existing(

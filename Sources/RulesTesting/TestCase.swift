@@ -113,10 +113,15 @@ struct ObjectPath {
     var bucket: String
     var object: String
 
-    init?(_ path: String) {
-        let parts = path.split(separator: "/", maxSplits: 3, omittingEmptySubsequences: true)
-        guard path.hasPrefix("/b/") || path.hasPrefix("b/"), parts.count >= 3, parts[2] == "o"
-        else { return nil }
+    /// Nil for any other path. For list, one slash at the end counts for nothing.
+    init?(_ path: String, for method: Method) {
+        var rest = path[...]
+        if rest.first == "/" { rest.removeFirst() }
+        if method == .list, rest.last == "/" { rest.removeLast() }
+        let parts = rest.split(separator: "/", maxSplits: 3, omittingEmptySubsequences: false)
+        guard parts.count >= 3, parts[0] == "b", !parts[1].isEmpty, parts[2] == "o" else {
+            return nil
+        }
         bucket = String(parts[1])
         object = parts.count > 3 ? String(parts[3]) : ""
     }

@@ -133,10 +133,11 @@ extension Explanation.Step {
     /// The look-up that it is, if it is one.
     var functionCall: (function: DocumentMocks.Function, argument: String)? {
         // The argument of a call begins behind the name; the first part of another expression does not.
+        let name = text.filter { !$0.isWhitespace }
         guard let part = parts.first, parts.count == 1,
             part.range.lowerBound > range.lowerBound,
             let function = DocumentMocks.Function.allCases.first(where: {
-                text.hasPrefix($0.rawValue + "(")
+                name.hasPrefix($0.rawValue + "(")
             }), case .value(let argument) = part.outcome
         else { return nil }
         return (function, argument)

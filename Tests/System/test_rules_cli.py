@@ -274,6 +274,29 @@ def test_a_document_of_which_nothing_is_said(rules, suite):
             "looking for it fails.\n") in out
 
 
+@pytest.mark.parametrize("method,path,expect", [
+    ("get", "/b/photos/o/x", "allow"), ("get", "b/photos/o/x", "allow"),
+    ("get", "/b/photos/o/x/", "deny"), ("get", "/b/photos/o//x", "deny"),
+    ("list", "/b/photos/o/x", "allow"), ("list", "/b/photos/o/x/", "allow"),
+    ("list", "/b/photos/o/x//", "deny"), ("list", "/b/photos/o", "deny"),
+    ("list", "/b/photos/o/", "deny"),
+])
+def test_slashes(rules, suite, method, path, expect):
+    rules.write_text(FINE.replace("allow get: if", "allow get, list; allow get: if"))
+    file = suite(case(method=method, path=path, expect=expect))
+    assert sluice("rules", "test", rules, "--suite", file)[0] == 0
+    status, _, _ = sluice("rules", "explain", rules, "--method", method, "--path", path)
+    assert status == {"allow": 0, "deny": 3}[expect]
+
+
+def test_the_bucket_may_be_said_once(rules, suite):
+    body = {"bucket": "photos", **case(path=..., object="x")}
+    assert sluice("rules", "test", rules, "--suite", suite(body))[0] == 0
+    body = {"bucket": "/", **case(path=..., object="x")}
+    status, out, err = sluice("rules", "test", rules, "--suite", suite(body))
+    assert (status, out) == (2, "") and "error: '/' is no bucket" in err
+
+
 # test with the hosted service's API
 
 @pytest.mark.parametrize("expectation,request_members,members", [
@@ -330,7 +353,7 @@ def test_mocks_of_the_api(rules, suite, expectation, mocks):
 @pytest.mark.parametrize("result,decision", [({"value": True}, "ALLOW"), ({"value": False}, "DENY"),
                                              (UNDEFINED, "DENY")])
 def test_mocks_of_exists(rules, suite, result, decision):
-    rules.write_text(FINE.replace("firestore.get(", "firestore.exists(").replace(").data.ok", ")"))
+    rules.write_text(FINE.replace("firestore.get(", "firestore . exists (").replace(").data.ok", ")"))
     mocks = [{"function": EXISTS, "args": [EXACT], "result": result}]
     file = suite(api(decision, {"method": "update"}, functionMocks=mocks), "suite.json")
     assert sluice("rules", "test", rules, "--suite", file)[0] == 0
