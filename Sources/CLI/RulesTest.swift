@@ -66,9 +66,9 @@ struct RulesTest: ParsableCommand {
             }
         }
         if format == .text {
-            print(
-                "\(totals.passed + totals.failed) cases: \(totals.passed) passed, \(totals.failed) failed"
-            )
+            let count = totals.passed + totals.failed
+            let counted = count == 1 ? "1 case" : "\(count) cases"
+            print("\(counted): \(totals.passed) passed, \(totals.failed) failed")
             if coverage { for one in covered { print(one.text, terminator: "") } }
         }
         if let coverageHtml {

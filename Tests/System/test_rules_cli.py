@@ -158,7 +158,7 @@ def test_a_failure_says_where_and_why(rules, suite):
     assert (status, err) == (1, "")
     assert f"FAIL bob\n     {file}:2:5: expected allow, and it is denied\n" in out
     assert f"allow get → false  {rules}:5:5\n" in out and "request.auth.uid → 'bob'\n" in out
-    assert out.endswith("1 cases: 0 passed, 1 failed\n")
+    assert out.endswith("1 case: 0 passed, 1 failed\n")
 
 
 @pytest.mark.parametrize("members,failure", [
