@@ -20,6 +20,9 @@ from raw import (
 # KiB by which the highest resident size may rise in one attack: the receive budget of a loop (8 MiB) and as much
 # again for everything else.
 GROWTH = 16 * 1024
+if os.environ.get("SANITIZER"):
+    # Sanitizers keep what was freed, to see who still uses it.
+    GROWTH *= 8
 BIG = 4 << 20
 HASTY = """limits:
   headerTimeout: 300ms

@@ -19,6 +19,7 @@ import http2_peer as http2
 import raw
 from conftest import curl, wait_until
 
+pytestmark = pytest.mark.skipif("SANITIZER" in os.environ, reason="sanitizers keep what was freed")
 MIB = 1 << 20
 BOUND = 48 * 1024
 FULL = os.environ.get("MEMORY_FULL") == "1"
