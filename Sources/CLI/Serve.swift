@@ -86,10 +86,13 @@ private final class Service: Sendable {
     private let started: Configuration
     private let buckets: [String: DirectoryBucket]
     private let gateway: Lock<Gateway>
+    /// By bucket: those of requests under way too.
+    private let policies: [String: CurrentPolicy]
     /// Held while anything is reloaded.
     private let rules: Lock<RulesInEffect>
-    /// What is wrong with the rules, for those who ask while a reload goes on.
+    /// What is wrong with the rules, and with the configuration, for those who ask while a reload goes on.
     private let rulesFailure = Lock<(text: String?, count: Int)>((nil, 0))
+    private let configurationFailure = Lock<String?>(nil)
 
     init(_ configuration: Configuration) throws {
         let descriptors = raiseDescriptorLimit()
@@ -124,9 +127,14 @@ private final class Service: Sendable {
         credentials = try configuration.credentials().map(TLSCredentials.init)
         certificates = CertificateFiles(configuration)
         buckets = try Service.openBuckets(configuration, pool)
-        let rules = try RulesInEffect(configuration)
+        let rules = RulesInEffect(configuration)
         self.rules = Lock(rules)
-        gateway = Lock(try Service.gateway(rules, buckets, observer))
+        policies = Dictionary(
+            uniqueKeysWithValues: configuration.buckets.map {
+                ($0.name, CurrentPolicy(rules.policy(of: $0)))
+            })
+        gateway = Lock(
+            try Service.gateway(configuration, buckets, policies, observer))
         registry.addServer(server.statistics)
         registry.addLog(sink)
         registry.addProcess(build)
@@ -141,6 +149,9 @@ private final class Service: Sendable {
         }
         try listen(configuration, Operator(health: health, registry: registry, build: build))
         health.addNote("rules") { [rulesFailure] in rulesFailure.withLock { $0.text } }
+        health.addNote("configuration") { [configurationFailure] in
+            configurationFailure.withLock { $0 }
+        }
         registry.collect { [rulesFailure] text in
             let (failure, count) = rulesFailure.withLock { $0 }
             text.single(
@@ -150,7 +161,7 @@ private final class Service: Sendable {
                 "sluice_rules_current", .gauge, "Whether the files of rules are those in effect.",
                 failure == nil ? 1 : 0)
         }
-        for (path, ruleset) in rules.rulesets { tell(path, ruleset) }
+        tell(rules, since: nil)
         watchFiles(on: loops[0])
     }
 
@@ -208,17 +219,17 @@ private final class Service: Sendable {
     }
 
     private static func gateway(
-        _ rules: RulesInEffect, _ stores: [String: DirectoryBucket], _ observer: GatewayObserver
+        _ configuration: Configuration, _ stores: [String: DirectoryBucket],
+        _ policies: [String: CurrentPolicy], _ observer: GatewayObserver
     ) throws -> Gateway {
-        let configuration = rules.configuration
         var buckets: [GatewayBucket] = []
         for bucket in configuration.buckets {
-            guard let name = BucketName(bucket.name), let store = stores[bucket.name] else {
-                continue
-            }
+            guard let name = BucketName(bucket.name), let store = stores[bucket.name],
+                let policy = policies[bucket.name]
+            else { continue }
             buckets.append(
                 GatewayBucket(
-                    name: name, driver: store, policy: rules.policy(of: bucket),
+                    name: name, driver: store, policy: policy,
                     pathRules: try bucket.pathRules(),
                     maximumObjectSize: bucket.maximumObjectSize))
         }
@@ -235,7 +246,8 @@ private final class Service: Sendable {
     // MARK: Reload
 
     /// Takes over what can change while serving: the rules, buckets' limits for names and sizes, CORS, certificates.
-    /// Everything stays as it is where the new configuration has findings or other buckets.
+    /// Everything but the rules of files that load stays as it is where the new configuration has findings or other
+    /// buckets.
     func reload(_ read: () throws -> Configuration) {
         reloadCertificates()
         rules.withLock { rules in
@@ -244,17 +256,18 @@ private final class Service: Sendable {
                 let stores = { (configuration: Configuration) in
                     configuration.buckets.map { [$0.name, $0.directory ?? ""] }
                 }
-                guard stores(fresh) == stores(started) else {
-                    return logger.error(
-                        "configuration not reloaded",
-                        metadata: ["cause": "other buckets or directories take a restart"])
-                }
-                try take(RulesInEffect(fresh), &rules)
+                guard stores(fresh) == stores(started) else { throw OtherBuckets() }
+                let replacement = try Service.gateway(fresh, buckets, policies, observer)
+                take(RulesInEffect(fresh, keeping: rules.rulesets), &rules)
+                gateway.withLock { $0 = replacement }
+                configurationFailure.withLock { $0 = nil }
                 logger.info("configuration reloaded")
+                warnOfOpenBuckets(fresh)
                 warnOfRestart(fresh)
             } catch {
                 logger.error("configuration not reloaded", metadata: ["cause": "\(error)"])
-                noteRules(RulesInEffect.failure(rules.configuration))
+                configurationFailure.withLock { $0 = "\(error)" }
+                reloadChanged(&rules)
             }
         }
     }
@@ -269,44 +282,41 @@ private final class Service: Sendable {
         logger.warning("some changes take a restart", metadata: ["keys": "\(keys)"])
     }
 
-    /// Puts new rules, and what else their configuration says, into effect: all at once.
-    private func take(_ fresh: RulesInEffect, _ rules: inout RulesInEffect) throws {
-        let replacement = try Service.gateway(fresh, buckets, observer)
-        gateway.withLock { $0 = replacement }
+    /// Puts rules into effect, also for requests that are under way.
+    private func take(_ fresh: RulesInEffect, _ rules: inout RulesInEffect) {
+        for bucket in fresh.configuration.buckets {
+            policies[bucket.name]?.replace(fresh.policy(of: bucket))
+        }
+        tell(fresh, since: rules)
         rules = fresh
-        noteRules(nil)
-        for (path, ruleset) in fresh.rulesets { tell(path, ruleset) }
     }
 
-    private func noteRules(_ failure: String?) {
+    /// Logs what was loaded, and what was not.
+    private func tell(_ fresh: RulesInEffect, since old: RulesInEffect?) {
+        let isNews = fresh.failures != old?.failures ?? []
         rulesFailure.withLock { state in
-            state.text = failure
-            if failure != nil { state.count += 1 }
+            state.text = fresh.failures.isEmpty ? nil : fresh.failures.joined(separator: "\n")
+            if isNews && !fresh.failures.isEmpty { state.count += 1 }
         }
-    }
-
-    private func tell(_ path: String, _ ruleset: Ruleset) {
-        logger.info(
-            "rules loaded", metadata: ["path": "\(path)", "version": "\(ruleset.version)"])
-        for finding in ruleset.diagnostics {
-            logger.warning("rules", metadata: ["finding": "\(finding.rendered())"])
+        for failure in fresh.failures where isNews {
+            logger.error(
+                "rules not loaded; the last good ones stay", metadata: ["cause": "\(failure)"])
         }
-    }
-
-    /// Reads rules again whose files have changed.
-    private func reloadChangedRules() {
-        rules.withLock { rules in
-            let now = RulesInEffect.stamps(rules.configuration)
-            guard now != rules.seen else { return }
-            rules.seen = now
-            do {
-                try take(RulesInEffect(rules.configuration), &rules)
-            } catch {
-                logger.error(
-                    "rules not loaded; the last good ones stay", metadata: ["cause": "\(error)"])
-                noteRules("\(error)")
+        for (path, ruleset) in fresh.rulesets
+        where fresh.seen[path] != old?.seen[path] && !fresh.failed.contains(path) {
+            logger.info(
+                "rules loaded", metadata: ["path": "\(path)", "version": "\(ruleset.version)"])
+            for finding in ruleset.diagnostics {
+                logger.warning("rules", metadata: ["finding": "\(finding.rendered())"])
             }
         }
+    }
+
+    /// Reads rules again whose files have changed, or did not load the last time.
+    private func reloadChanged(_ rules: inout RulesInEffect) {
+        let now = RulesInEffect.stamps(rules.configuration)
+        if now == rules.seen && rules.failures.isEmpty { return }
+        take(RulesInEffect(rules.configuration, keeping: rules.rulesets), &rules)
     }
 
     /// Looks every two seconds whether files of certificates or rules have changed; on the pool, as it blocks.
@@ -316,7 +326,7 @@ private final class Service: Sendable {
             box.timer = LoopTimer { [self] in
                 pool.submit { [self] in
                     if certificates?.haveChanged() == true { reloadCertificates() }
-                    reloadChangedRules()
+                    rules.withLock { reloadChanged(&$0) }
                 }
                 if let timer = box.timer { loop.arm(timer, after: 2_000_000_000) }
             }
@@ -348,6 +358,11 @@ private final class Service: Sendable {
 
     /// Writes what the log still holds.
     func abandon() { _ = sink.flush(within: 200_000_000) }
+}
+
+/// A reload can't open other stores.
+private struct OtherBuckets: Error, CustomStringConvertible {
+    var description: String { "other buckets or directories take a restart" }
 }
 
 /// Holds a timer that arms itself again.

@@ -8,8 +8,7 @@ import SecurityRules
 struct FileStamp: Equatable {
     private var inode: UInt
     private var size: Int
-    private var seconds: Int
-    private var nanoseconds: Int
+    private var changed: (seconds: Int, nanoseconds: Int)
 
     /// Of a file that is not there: nothing but zeros.
     init(_ path: String) {
@@ -17,8 +16,14 @@ struct FileStamp: Equatable {
         stat(path, &status)
         inode = UInt(status.st_ino)
         size = Int(status.st_size)
-        seconds = status.st_mtim.tv_sec
-        nanoseconds = status.st_mtim.tv_nsec
+        // Of the file's properties too: a permission that is given is a change.
+        changed = (status.st_ctim.tv_sec, status.st_ctim.tv_nsec)
+    }
+}
+
+extension FileStamp {
+    static func == (left: FileStamp, right: FileStamp) -> Bool {
+        left.inode == right.inode && left.size == right.size && left.changed == right.changed
     }
 }
 
@@ -47,45 +52,53 @@ final class CertificateFiles: Sendable {
     }
 }
 
-/// The rules that are in effect, and what is wrong with newer ones.
+/// The rules that are in effect.
 struct RulesInEffect {
     /// What they were loaded for.
-    var configuration: Configuration
-    /// By file.
-    var rulesets: [String: Ruleset]
-    /// What the files were when they were last looked at, good or not.
-    var seen: [String: FileStamp]
+    let configuration: Configuration
+    /// By file: as it is now, or as it was when it was last good.
+    let rulesets: [String: Ruleset]
+    /// What the files were when they were looked at, good or not.
+    let seen: [String: FileStamp]
+    /// Why a file as it is now is not in effect.
+    let failures: [String]
+    /// The files of those.
+    let failed: Set<String>
 
-    /// Loads the files that a configuration names. Blocks.
-    /// - Throws: ``RulesFileError`` for the first that does not load.
-    init(_ configuration: Configuration) throws(RulesFileError) {
+    /// Loads the files that a configuration names; one that does not load keeps what it had in `old`. Blocks.
+    init(_ configuration: Configuration, keeping old: [String: Ruleset] = [:]) {
         self.configuration = configuration
         // Before they are read: a change in between is seen the next time.
         seen = RulesInEffect.stamps(configuration)
-        rulesets = [:]
-        for path in configuration.rulesFiles { rulesets[path] = try Ruleset.load(file: path) }
-    }
-
-    /// What is wrong with the files that a configuration names now; nil where they load.
-    static func failure(_ configuration: Configuration) -> String? {
-        do throws(RulesFileError) {
-            _ = try RulesInEffect(configuration)
-            return nil
-        } catch {
-            return error.description
+        var rulesets: [String: Ruleset] = [:]
+        var failures: [String] = []
+        var failed: Set<String> = []
+        for path in configuration.rulesFiles {
+            do throws(RulesFileError) {
+                rulesets[path] = try Ruleset.load(file: path)
+            } catch {
+                rulesets[path] = old[path]
+                failures.append(error.description)
+                failed.insert(path)
+            }
         }
+        self.rulesets = rulesets
+        self.failures = failures
+        self.failed = failed
     }
 
     static func stamps(_ configuration: Configuration) -> [String: FileStamp] {
         Dictionary(uniqueKeysWithValues: configuration.rulesFiles.map { ($0, FileStamp($0)) })
     }
 
-    /// The policy of a bucket.
+    /// The policy of a bucket. Where its rules have never loaded, nobody may do anything.
     func policy(of bucket: Configuration.Bucket) -> any Policy {
-        let path = configuration.rules(of: bucket)
-        if path == Configuration.openToAll { return OpenPolicy() }
-        guard let rules = path.flatMap({ rulesets[$0] }) else { return ClosedPolicy() }
         let shadow = configuration.shadowRules(of: bucket).flatMap { rulesets[$0] }
+        let path = configuration.rules(of: bucket)
+        if path == Configuration.openToAll {
+            return OpenPolicy(shadow: shadow.map { RulesPolicy($0) })
+        }
+        guard let rules = path.flatMap({ rulesets[$0] }) else { return ClosedPolicy() }
         return RulesPolicy(rules, shadow: shadow)
     }
 }

@@ -89,7 +89,9 @@ final class Call {
     func ask(
         _ proposal: Proposal = Proposal(), _ existing: Existing = .unknown, folder: String? = nil
     ) throws(Problem) -> Missing {
-        guard var operation else { return .nothing }
+        guard var operation else {
+            throw Problem(.unauthorized, "The caller may not do this.", cause: "no operation")
+        }
         if let folder { operation.name = folder }
         let question = Question(
             operation, caller, proposal, existing: existing, parameters: parameters)

@@ -343,11 +343,13 @@ struct ConfigurationReader {
 
     /// The file's text: at most 1 MiB of UTF-8.
     static func contents(of file: String) throws(SettingError) -> String {
-        let descriptor = open(file, O_RDONLY | O_CLOEXEC)
+        // So that a pipe to which nobody writes is not waited for, but one to which somebody does is read to its end.
+        let descriptor = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
         guard descriptor >= 0 else {
             throw SettingError(message: "can't be opened: \(String(cString: strerror(errno)))")
         }
         defer { close(descriptor) }
+        _ = fcntl(descriptor, F_SETFL, 0)
         let limit = 1 << 20
         var bytes: [UInt8] = []
         var buffer = [UInt8](repeating: 0, count: 64 * 1024)

@@ -1,4 +1,5 @@
 import Buckets
+import EventLoop
 import SecurityRules
 
 /// Who asks.
@@ -106,11 +107,32 @@ public protocol Policy: Sendable {
 
 /// `rules: none`: everything is open to everybody, on purpose.
 public struct OpenPolicy: Policy {
-    public init() {}
+    private let shadow: (any Policy)?
+
+    /// - Parameter shadow: Rules on trial.
+    public init(shadow: (any Policy)? = nil) { self.shadow = shadow }
 
     public func decide(_ question: Question) -> Decision { .allow }
 
-    public func trial(_ question: Question) -> Decision? { nil }
+    public func trial(_ question: Question) -> Decision? { shadow?.decide(question) }
+}
+
+/// The policy that is in effect: a request that takes its time is decided at its end by what then holds.
+public final class CurrentPolicy: Policy {
+    private let policy: Lock<any Policy>
+
+    public init(_ policy: any Policy) { self.policy = Lock(policy) }
+
+    /// Puts another policy into effect.
+    public func replace(_ new: any Policy) { policy.withLock { $0 = new } }
+
+    public func decide(_ question: Question) -> Decision {
+        policy.withLock { $0 }.decide(question)
+    }
+
+    public func trial(_ question: Question) -> Decision? {
+        policy.withLock { $0 }.trial(question)
+    }
 }
 
 /// Nobody may do anything: where there are no rules.

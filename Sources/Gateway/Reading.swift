@@ -17,7 +17,7 @@ extension Call {
             throw Problem(error)
         }
         do throws(Problem) {
-            if missing != .nothing {
+            if missing != .nothing || record.trial == .undetermined {
                 try require(try ask(Proposal(), .object(reader.metadata)))
             }
             if let answer = try unmodified(reader.metadata, conditions) {
@@ -121,8 +121,14 @@ extension Call {
     /// One page of a list.
     func list(_ request: ListRequest, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
         try require(try ask())
-        let page = try await page(request, bucket)
-        if !request.query.delimited { try decideFolders(of: page.items, below: request.folder) }
+        var page = try await page(request, bucket)
+        if !request.query.delimited {
+            let decided = try decideFolders(of: page.items, below: request.folder)
+            if decided < page.items.count {
+                page.items.removeSubrange(decided...)
+                page.end = page.items.last
+            }
+        }
         var json = JSONWriter(reserving: 64 + 96 * page.items.count)
         json.beginObject()
         json.key("prefixes")
@@ -168,22 +174,33 @@ extension Call {
             page.items.removeAll { !bucket.serves($0) }
             page.prefixes.removeAll { !bucket.serves(below: $0) }
             let isEmpty = page.items.isEmpty && page.prefixes.isEmpty
+            if !isEmpty, page.end != nil {
+                // What is hidden behind the last that is shown is not shown in a token either.
+                page.end = [page.items.last, page.prefixes.last].compactMap { $0 }
+                    .max { $0.utf8.lexicographicallyPrecedes($1.utf8) }
+            }
             if !isEmpty || page.end == nil || exchange.isClientGone { return page }
             after = page.end
         }
     }
 
+    /// Folders that one page may reveal: each is a decision, and a loop does nothing else meanwhile.
+    private static let maximumFolders = 2000
+
     /// Decides on every folder that has one of the items below it: each of their names reveals it.
-    private func decideFolders(of items: [String], below base: String) throws(Problem) {
+    /// - Returns: How many of the items were decided on; the others are for the next page.
+    private func decideFolders(of items: [String], below base: String) throws(Problem) -> Int {
         var decided: Set<[UInt8]> = [Array(base.utf8)]
         let start = base.isEmpty ? 0 : base.utf8.count + 1
-        for item in items {
+        for (index, item) in items.enumerated() {
+            if decided.count > Call.maximumFolders { return index }
             let bytes = Array(item.utf8)
             for end in bytes.indices.dropFirst(start) where bytes[end] == UInt8(ascii: "/") {
                 guard decided.insert(Array(bytes[..<end])).inserted else { continue }
                 try require(try ask(folder: String(decoding: bytes[..<end], as: UTF8.self)))
             }
         }
+        return items.count
     }
 }
 

@@ -86,6 +86,8 @@ extension RequestRecord {
             case .deny, .unauthenticated, .impossible: .denied
             case .needsExisting, .needsBody: .undetermined
             }
+        // A list is decided many times: its first difference counts.
+        if operation == .list, trial != nil { return }
         trial = found == verdict ? nil : found
     }
 }

@@ -36,9 +36,18 @@ public struct RulesPolicy: Policy {
             return RulesPolicy.answer(decision, question)
         }
         if denial.reason == .listNeedsVersion2 { return .impossible(denial.message) }
-        let cause = Reasons.shared.take() ? rules.reason(request) : denial.message
+        let cause = Reasons.shared.look { reason(request, question) }
         return denial.readsCaller && question.caller.principal == nil
             ? .unauthenticated(cause: cause) : .deny(cause: cause)
+    }
+
+    /// Why, without what a query carries: it may be a secret.
+    private func reason(_ request: Request, _ question: Question) -> String {
+        var reason = rules.reason(request)
+        for value in question.parameters.values where value.utf8.count > 2 {
+            reason = reason.replacing(value, with: "<redacted>")
+        }
+        return reason
     }
 
     public func trial(_ question: Question) -> Decision? {
@@ -136,7 +145,12 @@ public struct RulesPolicy: Policy {
         let patch = question.proposal.patch
         switch question.existing {
         case .unknown: facts.setUnknown(stored: true)
-        case .absent: facts.set((patch ?? AttributePatch()).applied(to: ObjectAttributes()))
+        case .absent:
+            if let patch {
+                facts.set(patch.applied(to: ObjectAttributes()))
+            } else {
+                facts.setUnknown(stored: false)
+            }
         case .object(let object):
             facts.set(object)
             if let patch {
@@ -219,18 +233,26 @@ extension Ruleset {
     }
 }
 
-/// How many denials are explained: a thousand a second. To find reasons takes many times as long as to decide.
+/// Looks for the reasons of denials, for at most ten milliseconds of each second: it takes many times as long as to decide.
 private final class Reasons: Sendable {
     static let shared = Reasons()
-    private static let perSecond = 1000
-    private let state = Lock((second: UInt64(0), count: 0))
+    private static let budget: UInt64 = 10_000_000
+    private let state = Lock((second: UInt64(0), spent: UInt64(0)))
 
-    func take() -> Bool {
-        let second = EventLoop.monotonicNow() / 1_000_000_000
-        return state.withLock { state in
+    func look(_ find: () -> String) -> String {
+        let begin = EventLoop.monotonicNow()
+        let second = begin / 1_000_000_000
+        let isPossible = state.withLock { state in
             if state.second != second { state = (second, 0) }
-            state.count += 1
-            return state.count <= Reasons.perSecond
+            return state.spent < Reasons.budget
         }
+        guard isPossible else {
+            return
+                "denied by the rules; so many denials this second that the reason was not looked for"
+        }
+        let reason = find()
+        let spent = EventLoop.monotonicNow() - begin
+        state.withLock { $0.spent += spent }
+        return reason
     }
 }

@@ -8,9 +8,12 @@ extension Call {
         async throws(Problem) -> Answer
     {
         var existing = Existing.unknown
-        _ = try await ask(request.proposal, &existing, name, bucket)
+        let missing = try await ask(request.proposal, &existing, name, bucket)
         let conditions = try writeConditions(bucket)
-        if !conditions.isEmpty { try await refuseEarly(name, conditions, existing, bucket) }
+        // Who may not be allowed yet is not told what is there either.
+        if missing == .nothing, !conditions.isEmpty {
+            try await refuseEarly(name, conditions, existing, bucket)
+        }
         let upload = try await begin(name, request, bucket)
         let facts: ContentFacts
         var proposal = request.proposal

@@ -18,6 +18,8 @@ final class MemoryBucket: BucketDriver, @unchecked Sendable {
         var breaksOff = false
         /// Runs once before the next change.
         var beforeChange: (@Sendable (MemoryBucket) -> Void)?
+        /// Runs once before the next upload begins.
+        var beforeUpload: (@Sendable (MemoryBucket) -> Void)?
         /// Whatever was called, in order.
         var calls: [String] = []
         /// Readers and sources that are open.
@@ -98,6 +100,12 @@ final class MemoryBucket: BucketDriver, @unchecked Sendable {
     func beginUpload(
         _ name: String, _ attributes: ObjectAttributes, size: UInt64?, digests: Set<DigestAlgorithm>
     ) async throws(BucketError) -> any Upload {
+        let hook = with { state in
+            let hook = state.beforeUpload
+            state.beforeUpload = nil
+            return hook
+        }
+        hook?(self)
         try called("begin \(name)")
         return MemoryUpload(self, name, attributes, digests)
     }

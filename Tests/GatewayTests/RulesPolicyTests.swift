@@ -158,6 +158,61 @@ private func policy(_ statements: String, shadow: String? = nil, version: Int = 
         #expect(conditional.status == 412)
     }
 
+    @Test func preconditionsTellNothingToWhoMayNotWrite() async throws {
+        let client = Client(
+            driver, policy: try policy("allow create: if request.resource.md5Hash == 'x';"))
+        driver.seed(name, [1])
+        for target in [target, "/b/photos/o/missing"] {
+            for field in [
+                ("if-none-match", "*"), ("if-match", "*"), ("x-object-generation-match", "0"),
+            ] {
+                #expect(await client.send("PUT", target, [field], text: "x").status == 403)
+            }
+        }
+        // Who may is told before the body.
+        let open = Client(driver, policy: try policy("allow create;"))
+        let early = await open.send("PUT", target, [("if-none-match", "*")], text: "x")
+        #expect(early.status == 412 && !early.wasContinued)
+    }
+
+    @Test func aPageRevealsSoManyFoldersAtMost() async throws {
+        for number in 0..<20 {
+            let folders = Array(repeating: "a", count: 200).joined(separator: "/")
+            driver.seed("\(10 + number)/\(folders)/x")
+        }
+        let client = Client(driver, policy: try policy("allow list;"))
+        var names: [String] = []
+        var query = ""
+        var pages = 0
+        while pages < 10 {
+            let page = await client.send("GET", "/b/photos/o" + query)
+            #expect(page.status == 200)
+            names += page.names
+            pages += 1
+            guard let token = page.json["nextPageToken"] as? String else { break }
+            query = "?pageToken=" + token
+        }
+        #expect(names.count == 20 && Set(names).count == 20)
+        #expect(pages == 2)
+    }
+
+    @Test func aPolicyThatChangesHoldsForUploadsUnderWay() async throws {
+        let current = CurrentPolicy(try policy("allow create;"))
+        let client = Client(driver, policy: current)
+        let closed = try policy("allow get;")
+        driver.with { $0.beforeUpload = { _ in current.replace(closed) } }
+        #expect(await client.send("PUT", target, text: "x").status == 403)
+        #expect(driver.bytes(of: name) == nil)
+    }
+
+    @Test func reasonsKeepWhatAQueryCarries() async throws {
+        let client = Client(
+            driver, policy: try policy("allow get: if {'a': 1}[request.params.token] == 1;"))
+        #expect(await client.send("GET", target + "?token=SECRETTOKEN").status == 403)
+        let cause = try #require(client.records.last.cause)
+        #expect(cause.contains("<redacted>") && !cause.contains("SECRETTOKEN"))
+    }
+
     @Test func aDeletionIsDecidedAgainWhereTheObjectChanged() async throws {
         let client = Client(driver, policy: try policy("allow delete: if resource.size == 1;"))
         let name = name
@@ -191,6 +246,13 @@ private func policy(_ statements: String, shadow: String? = nil, version: Int = 
             #expect(reply.status == status, "\(patch)")
         }
         #expect(await client.send("PATCH", "/b/photos/o/none", text: "{}").status == 403)
+        let missing = Client(
+            driver,
+            policy: try policy(
+                "allow update: if resource == null && request.resource.contentType == 'x/y';"))
+        let reply = await missing.send(
+            "PATCH", "/b/photos/o/none", text: #"{"contentType":"x/y"}"#)
+        #expect(reply.status == 404)
     }
 
     @Test func aStoreThatCanNotPinIsNotTrusted() async throws {
@@ -213,6 +275,8 @@ private func policy(_ statements: String, shadow: String? = nil, version: Int = 
         ("allow read: if true;", "allow read: if false;", "denied"),
         ("allow read: if false;", "allow read: if true;", "allowed"),
         ("allow read: if false;", "allow read: if resource.size == 1;", "undetermined"),
+        ("allow read: if true;", "allow read: if resource.size == 1;", nil),
+        ("allow read: if true;", "allow read: if resource.size == 2;", "denied"),
     ])
     func rulesOnTrialChangeNothing(rules: String, shadow: String, trial: String?) async throws {
         driver.seed(name, [1])

@@ -143,6 +143,42 @@ def test_a_reload_takes_all_or_nothing(ruled):
     assert "[+] rules ok" in ready()
 
 
+def test_one_broken_file_holds_no_other_back(ruled, tmp_path):
+    server = ruled("match /{name=**} { allow read, write: if true; }", shadow=["match /{name=**} { allow read; }"])
+    url = server.url("/b/photos/o/a")
+    assert status("-T", __file__, url) == 201
+    (tmp_path / "shadow.rules").write_text("junk")
+    wait_until(lambda: server.metrics()["sluice_rules_current"] == 0, what="the failure")
+    server.rules.write_text(rules("match /{name=**} { allow read: if false; }"))
+    wait_until(lambda: status(url) == 403, what="the tightened rules")
+    assert server.metrics()["sluice_rules_current"] == 0
+
+
+def test_rules_that_change_hold_for_uploads_under_way(ruled):
+    server = ruled("match /{name=**} { allow read, write: if true; }")
+    with connect(("127.0.0.1", server.http)) as raw:
+        raw.sendall(b"PUT /b/photos/o/a HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nhal")
+        wait_until(lambda: server.metrics()["sluice_streams_live"] > 0, what="the upload")
+        server.rules.write_text(rules("match /{name=**} { allow get: if true; }"))
+        wait_until(lambda: status("-T", __file__, server.url("/b/photos/o/b")) == 403, what="the new rules")
+        raw.sendall(b"f")
+        assert raw.recv(4096).startswith(b"HTTP/1.1 403")
+    assert status(server.url("/b/photos/o/a")) == 404
+
+
+def test_rules_that_become_readable_are_taken(ruled, tmp_path):
+    server = ruled("match /{name=**} { allow create: if true; }")
+    url = server.url("/b/photos/o/a")
+    os.rename(server.rules, tmp_path / "away")
+    os.mkfifo(server.rules)
+    wait_until(lambda: server.metrics()["sluice_rules_current"] == 0, what="the failure")
+    assert status("-T", __file__, url) == 201
+    os.remove(server.rules)
+    server.rules.write_text(rules("match /{name=**} { allow read: if true; }"))
+    wait_until(lambda: server.metrics()["sluice_rules_current"] == 1, what="the repair")
+    assert status(url) == 200
+
+
 def test_broken_rules_refuse_the_start(ruled):
     with pytest.raises(AssertionError) as found:
         ruled("match /{name=**} { allow read: true; }")
