@@ -3,7 +3,8 @@
 /// `CompilerExpressions.swift` has the expressions, `CompilerCalls.swift` what they call.
 struct Compiler {
     static let maximumCaptures = 20
-    static let maximumCallDepth = 20
+    /// The hosted service speaks of 20, and takes 21.
+    static let maximumCallDepth = 21
 
     let source: SourceText
     let tree: SyntaxTree
@@ -255,11 +256,27 @@ struct Compiler {
             for call in calls { allows[index].reads.formUnion(facts[Int(call)].reads) }
         }
         guard !isRecursive else { return }
-        for number in facts.indices where heights[number] == Self.maximumCallDepth + 1 {
+        let called = Set(facts.flatMap(\.calls))
+        for number in facts.indices
+        where heights[number] > Self.maximumCallDepth && !called.contains(Int32(number)) {
             sink.error(
-                "Function calls are nested more than \(Self.maximumCallDepth) deep.",
+                "Maximum allowed call depth of 20 is reached for "
+                    + "[\(deepestCalls(from: number, heights))] call stack.",
                 at: facts[number].name.span)
         }
+    }
+
+    /// The functions of the longest chain of calls, as far as they are permitted.
+    private func deepestCalls(from first: Int, _ heights: [Int]) -> String {
+        var names = [facts[first].name.text]
+        var last = first
+        while names.count < Self.maximumCallDepth,
+            let next = facts[last].calls.first(where: { heights[Int($0)] == heights[last] - 1 })
+        {
+            last = Int(next)
+            names.append(facts[last].name.text)
+        }
+        return names.joined(separator: "->")
     }
 
     /// Depth first; `states` are 0 new, 1 on the way, 2 done. The way is as long as the functions are many, at most.

@@ -1,8 +1,9 @@
 /// Reads expressions by operator precedence.
 extension Parser {
-    /// Parentheses, brackets and unary operators deeper than this are refused.
-    static let maximumNesting = 64
-    /// An expression tree higher than this is refused.
+    /// Expressions nested deeper than this are refused, as the hosted compiler does: every operator and every
+    /// parenthesis, bracket or list of arguments is one level, so a chain of operators is as deep as it is long.
+    static let maximumNesting = 99
+    /// An expression tree higher than this is refused: properties and methods in a row are no level.
     static let maximumDepth = 200
 
     mutating func expression() throws(Failure) -> ExpressionID {
@@ -23,8 +24,8 @@ extension Parser {
             .conditional(condition, whenTrue, whenFalse), span, [condition, whenTrue, whenFalse])
     }
 
-    private mutating func tooComplex() -> Failure {
-        sink.error("Expression is too complex to evaluate safely.", at: token.span)
+    private mutating func tooComplex(at span: Span32? = nil) -> Failure {
+        sink.error("Expression is too complex to evaluate safely.", at: span ?? token.span)
         return Failure()
     }
 
@@ -32,9 +33,28 @@ extension Parser {
         _ kind: Expression.Kind, _ span: Span32, _ operands: [ExpressionID] = []
     ) throws(Failure) -> ExpressionID {
         let depth = 1 + (operands.map { tree[$0].depth }.max() ?? 0)
-        if depth > Self.maximumDepth { throw tooComplex() }
-        tree.expressions.append(Expression(kind: kind, span: span, depth: depth))
+        let levels = levels(kind, operands)
+        if depth > Self.maximumDepth || levels > Self.maximumNesting { throw tooComplex(at: span) }
+        tree.expressions.append(
+            Expression(kind: kind, span: span, depth: depth, levels: levels))
         return ExpressionID(tree.expressions.count - 1)
+    }
+
+    private func levels(_ kind: Expression.Kind, _ operands: [ExpressionID]) -> Int {
+        let deepest = operands.map { tree[$0].levels }.max() ?? 0
+        switch kind {
+        case .member: return deepest
+        case .method(let object, _, _), .index(let object, _), .slice(let object, _, _):
+            // The object stands before the dot or bracket; what is inside is a level deeper.
+            let inside = operands.dropFirst().map { tree[$0].levels }.max() ?? 0
+            return max(tree[object].levels, inside + 1)
+        case .all(let operands), .any(let operands):
+            // Each operator has all before it as its left operand.
+            return operands.dropFirst().reduce(tree[operands[0]].levels) {
+                1 + max($0, tree[$1].levels)
+            }
+        default: return deepest + 1
+        }
     }
 
     // MARK: Binary operators
@@ -77,7 +97,7 @@ extension Parser {
                 if isMark("|") || isMark("&") { throw unexpected() }
                 left = try chain(left, strength)
             case .binary(let operation):
-                let right = try binary(minimum: strength)
+                let right = try rightOperand(strength)
                 let span = Span32(from: tree[left].span, to: tree[right].span)
                 left = try add(.binary(operation, left, right), span, [left, right])
             }
@@ -85,14 +105,22 @@ extension Parser {
         return left
     }
 
+    /// What stands behind an operator, a level deeper.
+    private mutating func rightOperand(_ strength: Int) throws(Failure) -> ExpressionID {
+        depth += 1
+        defer { depth -= 1 }
+        guard depth <= Self.maximumNesting else { throw tooComplex() }
+        return try binary(minimum: strength)
+    }
+
     /// The rest of `left && …` or `left || …`, behind the first operator.
     private mutating func chain(_ left: ExpressionID, _ strength: Int) throws(Failure)
         -> ExpressionID
     {
-        var operands = [left, try binary(minimum: strength)]
+        var operands = [left, try rightOperand(strength)]
         while strength == 1 ? isMark("||") : isMark("&&") {
             advance(.binary)
-            operands.append(try binary(minimum: strength))
+            operands.append(try rightOperand(strength))
         }
         let span = Span32(from: tree[left].span, to: tree[operands[operands.count - 1]].span)
         return try add(strength == 1 ? .any(operands) : .all(operands), span, operands)
@@ -260,6 +288,7 @@ extension Parser {
             advance(.open)
             let value = try expression()
             try expect(")", .close)
+            tree.expressions[Int(value)].levels += 1
             return value
         }
         if isMark("[") {

@@ -54,8 +54,10 @@ struct Expression: Sendable {
 
     var kind: Kind
     var span: Span32
-    /// How deeply it is nested, counted from its leaves.
+    /// How high its tree is, counted from its leaves: what compiling and evaluating it take of a stack.
     var depth: Int
+    /// How deeply the hosted compiler has it nested, counted from its leaves.
+    var levels: Int
 }
 
 /// One segment of a path in an expression.
