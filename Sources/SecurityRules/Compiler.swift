@@ -187,8 +187,8 @@ struct Compiler {
             if scopes[scope].functions[declaration.name.text] == nil {
                 scopes[scope].functions[declaration.name.text] = number
             } else {
-                sink.warning(
-                    "Function \(declaration.name.text) is declared twice; the first counts.",
+                sink.error(
+                    "Function \(declaration.name.text) is already defined.",
                     at: declaration.name.span)
             }
             functionCodes.append(
@@ -222,6 +222,13 @@ struct Compiler {
         var values: [Int32] = []
         for binding in declaration.bindings {
             checkName(binding.name)
+            if locals.dropFirst(declaration.parameters.count).contains(where: {
+                $0.name.text == binding.name.text
+            }) {
+                sink.error(
+                    "The identifier [\(binding.name.text)] is already bound in the current scope.",
+                    at: binding.name.span)
+            }
             values.append(expression(binding.value))
             locals.append((binding.name, false))
         }

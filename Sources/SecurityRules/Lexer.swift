@@ -38,6 +38,9 @@ struct Lexer {
 
     // MARK: Between tokens
 
+    /// Whether the next byte is white space.
+    var isAtBlank: Bool { byte().map { " \t\r\n".utf8.contains($0) } == true }
+
     /// Skips white space and comments.
     mutating func skipBlanks() {
         while let byte = byte() {
@@ -72,7 +75,7 @@ struct Lexer {
         let start = position
         guard let first = byte() else { return Token(kind: .end, span: Span32(start, start)) }
         let kind: Token.Kind
-        if first == UInt8(ascii: "b"), let quote = byte(1), Self.isQuote(quote) {
+        if first | 0x20 == UInt8(ascii: "b"), let quote = byte(1), Self.isQuote(quote) {
             position += 1
             kind = scanQuoted() ? .bytes : .unknown
         } else if Self.isWordStart(first) {

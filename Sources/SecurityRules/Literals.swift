@@ -44,34 +44,45 @@ struct StringLiteral {
         let letter = bytes[index]
         index += 1
         switch letter {
-        case UInt8(ascii: "\\"), UInt8(ascii: "'"), UInt8(ascii: "\""), UInt8(ascii: "/"),
-            UInt8(ascii: "?"), UInt8(ascii: "`"):
-            result.append(letter)
+        case UInt8(ascii: "\\"), UInt8(ascii: "'"), UInt8(ascii: "\""): result.append(letter)
         case UInt8(ascii: "n"): result.append(0x0A)
         case UInt8(ascii: "r"): result.append(0x0D)
         case UInt8(ascii: "t"): result.append(0x09)
-        case UInt8(ascii: "a"): result.append(0x07)
         case UInt8(ascii: "b"): result.append(0x08)
         case UInt8(ascii: "f"): result.append(0x0C)
-        case UInt8(ascii: "v"): result.append(0x0B)
-        case UInt8(ascii: "x"): try number(start, digits: 2, radix: 16)
-        case UInt8(ascii: "u") where !isBytes: try number(start, digits: 4, radix: 16)
-        case UInt8(ascii: "U") where !isBytes: try number(start, digits: 8, radix: 16)
+        case UInt8(ascii: "x"): try append(number(start, digits: 2, radix: 16), start)
+        case UInt8(ascii: "u") where !isBytes: try unit(start)
         case UInt8(ascii: "0")...UInt8(ascii: "3"):
             index -= 1
-            try number(start, digits: 3, radix: 8)
+            try append(number(start, digits: 3, radix: 8), start)
         default: throw bad(start)
         }
     }
 
-    /// A code point in so many digits; in a bytes literal, a byte.
-    private mutating func number(_ start: Int, digits: Int, radix: Int) throws(BadEscape) {
+    /// One unit of UTF-16, or a pair of surrogates in two escapes.
+    private mutating func unit(_ start: Int) throws(BadEscape) {
+        let first = try number(start, digits: 4, radix: 16)
+        guard UTF16.isLeadSurrogate(UInt16(first)) else { return try append(first, start) }
+        guard bytes[index...].starts(with: "\\u".utf8) else { throw bad(start) }
+        index += 2
+        let second = try number(start, digits: 4, radix: 16)
+        guard UTF16.isTrailSurrogate(UInt16(second)) else { throw bad(start) }
+        try append(0x10000 + (first - 0xD800) << 10 + (second - 0xDC00), start)
+    }
+
+    private mutating func number(_ start: Int, digits: Int, radix: Int) throws(BadEscape) -> UInt32
+    {
         guard index + digits <= bytes.endIndex,
             bytes[index..<index + digits].allSatisfy({ Lexer.isWordPart($0) }),
             let value = UInt32(
                 String(decoding: bytes[index..<index + digits], as: UTF8.self), radix: radix)
         else { throw bad(start) }
         index += digits
+        return value
+    }
+
+    /// Adds a code point; in a bytes literal, a byte.
+    private mutating func append(_ value: UInt32, _ start: Int) throws(BadEscape) {
         if isBytes {
             result.append(UInt8(truncatingIfNeeded: value))
         } else if let scalar = Unicode.Scalar(value) {

@@ -84,8 +84,7 @@ struct Parser {
         switch token.kind {
         case .end:
             sink.error("Unexpected end of file.", at: token.span, hint: hint ?? expectation)
-        case .unknown
-        where tokenText.hasPrefix("'") || tokenText.hasPrefix("\"") || tokenText.hasPrefix("b"):
+        case .unknown where ["'", "\"", "b", "B"].contains(tokenText.prefix(1)):
             sink.error(
                 "Unterminated string.", at: token.span,
                 hint: "a string ends on its line, with the quote that began it")

@@ -85,6 +85,14 @@ extension Parser {
     private mutating func binary(minimum: Int) throws(Failure) -> ExpressionID {
         var left = try unary()
         while let (found, strength) = currentOperator(), strength > minimum {
+            if isMark("/"), !lexer.isAtBlank {
+                sink.error(
+                    "Missing 'match' keyword before path.", at: token.span,
+                    hint:
+                        "a slash before anything but a space begins a path; to divide, write: a / b"
+                )
+                throw Failure()
+            }
             advance(.binary)
             switch found {
             case .isType:
@@ -252,8 +260,9 @@ extension Parser {
             let at = Span32(start + error.range.lowerBound, start + error.range.upperBound)
             sink.error(
                 "Invalid escape sequence '\(error.text)'.", at: at,
-                hint:
-                    "for a backslash in a pattern write '\\\(error.text)', or a class such as '[.]'"
+                hint: error.text.hasPrefix("\\u")
+                    ? "each \\u is one unit of UTF-16; surrogates come in pairs: '\\ud83d\\ude00'"
+                    : "for a backslash in a pattern write '\\\(error.text)', or a class such as '[.]'"
             )
             advance(.plain)
             return try add(.string(""), span)

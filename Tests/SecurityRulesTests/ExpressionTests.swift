@@ -78,7 +78,7 @@ import Testing
             'a' < 'B' → false
             'abc' < 'abd' → true
             'a' < 'ab' → true
-            '\\uFFFD' < '\\U0001F600' → false
+            '\\uFFFD' < '\\uD83D\\uDE00' → false
             1 < request.time → error Unsupported operation error. Received: int < timestamp. Expected: int < int.
             'a' < 1 → error Received: string < int. Expected: string < string.
             true < false → error Received: bool < bool.
@@ -190,9 +190,9 @@ import Testing
             path is path → true
             request.x is int → error Property x
             'it''s' → load
-            'a\\tb\\n\\'\\"\\\\\\/' → 'a\\tb\\n\\'"\\\\/'
+            'a\\tb\\n\\'\\"\\\\/' → 'a\\tb\\n\\'"\\\\/'
             "it's" → 'it\\'s'
-            '\\x41\\u00e9\\U0001F600\\101' → 'Aé😀A'
+            '\\x41\\u00e9\\uD83D\\uDE00\\101' → 'Aé😀A'
             b'\\x2A\\052*é' → b'\\x2A\\x2A\\x2A\\xC3\\xA9'
             [1, 'a', [true,],] → [1, 'a', [true]]
             {'b': 1, 'a': {'c': null,},} → {'a': {'c': null}, 'b': 1}

@@ -19,7 +19,7 @@ import Testing
                   &&(request.time<timestamp.date(2024,1,1) /* in */||true)
 
                 // Before the next.
-                allow get : if a/b == /x/$(y)/z ? 1:2;   allow list;
+                allow get : if a/ b == /x/$(y)/z ? 1:2;   allow list;
                 /* Block comment. */
                 allow delete
               }}

@@ -97,4 +97,109 @@ import Testing
                 "E 3:8 Maximum allowed variable count of 10 for a given function has been reached."
             ])
     }
+
+    // MARK: Literals
+
+    @Test(arguments: [
+        (#"'\ud83d\ude00' == '😀'"#, "true"), (#"'a\ud83d\ude00b'.size() == 4"#, "true"),
+        (#"'\u00e9\uFFFF' == 'é\uFFFF'"#, "true"), (#"'\uD800\uDC00' == '𐀀'"#, "true"),
+        (#"'\udbff\udfff'.size() == 2"#, "true"), (#"B'abc' == b"abc""#, "true"),
+        (#"B"\x41" == b'A'"#, "true"), (#"'\n\r\t\b\f\x41\101\\\'\"'.size() == 10"#, "true"),
+        (#"b'\n\r\t\b\f\x41\101\\\'\"'.size() == 10"#, "true"),
+    ])
+    func literals(_ condition: String, _ expected: String) {
+        #expect(outcome(condition) == expected)
+    }
+
+    @Test(arguments: [
+        #"\/"#, #"\a"#, #"\v"#, #"\?"#, #"\`"#, #"\U"#, #"\ud83d"#, #"\ude00"#, #"\ud83d\u0041"#,
+        #"\ud83d\n"#, #"\ud83d\u"#, #"\ude00\ud83d"#, #"\u12g4"#, #"\400"#, #"\."#,
+    ])
+    func refusedEscapes(_ escape: String) {
+        let found = issues(inBlock: "allow get: if 'a\(escape)0001F600' == '';")
+        #expect(
+            found.count == 1 && found[0].hasPrefix(#"E 2:17 Invalid escape sequence '\"#),
+            "\(found)")
+    }
+
+    @Test(arguments: [#"\/"#, #"\a"#, #"\v"#, #"\?"#, #"\u0041"#, #"\U0001F600"#])
+    func refusedEscapesOfBytes(_ escape: String) {
+        let found = issues(inBlock: "allow get: if B'a\(escape)' == b'';")
+        #expect(
+            found.count == 1 && found[0].hasPrefix(#"E 2:18 Invalid escape sequence '\"#),
+            "\(found)")
+    }
+
+    @Test func unterminated() {
+        for literal in ["'a", "\"a", "b'a", "B'a"] {
+            #expect(
+                issues(inBlock: "allow get: if \(literal)").contains("E 2:15 Unterminated string."))
+        }
+    }
+
+    // MARK: Declarations
+
+    @Test(arguments: [
+        (
+            "function a() { return true; } function a() { return false; } allow get: if a();",
+            ["E 2:40 Function a is already defined."]
+        ),
+        (
+            "function a() { return true; } function a(x) { return x; } allow get: if a();",
+            ["E 2:40 Function a is already defined."]
+        ),
+        (
+            """
+            function f() { return true; }
+            match /x { function f() { return true; } allow get: if f(); } allow get: if f();
+            """, []
+        ),
+        (
+            "function f() { let value = 1; let value = 2; return value; } allow get: if f() == 2;",
+            [
+                "W 2:20 Unused variable: value.",
+                "E 2:35 The identifier [value] is already bound in the current scope.",
+            ]
+        ),
+        (
+            "function f() { let a = 1; return a; } function g() { let a = 1; return a; }"
+                + "allow get: if f() == g();", []
+        ),
+        (
+            "function f() { return f(); } allow get: if f();",
+            ["E 2:10 Recursive call is not allowed. Function: [f]."]
+        ),
+        (
+            "function f() { return g(); } function g() { return f(); } allow get: if f();",
+            ["E 2:39 Recursive call is not allowed. Function: [f]."]
+        ),
+    ])
+    func declarations(_ body: String, _ expected: [String]) {
+        #expect(issues(inBlock: body).filter { !$0.contains("Unused function") } == expected)
+    }
+
+    // MARK: Slashes
+
+    @Test(arguments: [
+        ("4/2 == 2", 16), ("(1/0) == 1", 17), ("request/resource == 1", 22), ("4/(2) == 2", 16),
+        ("4/-2 == 2", 16), ("4 /2 == 2", 17), ("1 + 4\n/2 == 2", 1), ("[4][0]/2 == 2", 21),
+    ])
+    func slashBeforePath(_ condition: String, _ column: Int) {
+        let line = condition.contains("\n") ? 3 : 2
+        #expect(
+            issues(inBlock: "allow get: if \(condition);") == [
+                "E \(line):\(column) Missing 'match' keyword before path."
+            ])
+    }
+
+    @Test(arguments: [
+        "4/ 2 == 2", "4/\n2 == 2", "4/\r\n2 == 2", "4/\t2 == 2", "4 / 2 == 2", "4\n/ 2 == 2",
+        "4/ /* half */ 2 == 2", "4 / // half\n2 == 2", "[8][0]/ 2/ 2 == 2",
+    ])
+    func division(_ condition: String) throws {
+        #expect(outcome(condition) == "true")
+        let source = "service firebase.storage { match /a { allow get: if \(condition); } }"
+        let formatted = try Ruleset.format(source: source)
+        #expect(try Ruleset.format(source: formatted) == formatted)
+    }
 }
