@@ -124,7 +124,8 @@ struct Compiler {
                     hint: "rules_version = '2' permits it anywhere")
             } else if globs.count > 1 {
                 sink.error(
-                    "Invalid glob match expression. A match path has at most one glob.",
+                    "Invalid glob match expression. Only one glob match is permitted in a match "
+                        + "declaration path.",
                     at: path[glob].span)
             }
         }
@@ -304,8 +305,8 @@ struct Compiler {
                     isRecursive = true
                     let name = facts[number].name
                     sink.error(
-                        "Recursive call is not allowed. Function: [\(facts[callee].name.text)].",
-                        at: name.span)
+                        "Recursive call is not allowed.", at: name.span,
+                        hint: "\(name.text) calls \(facts[callee].name.text)")
                 }
             } else {
                 states[number] = 2

@@ -8,7 +8,8 @@ extension Compiler {
             let wanted = facts[Int(number)].parameterCount
             guard nodes.count == wanted else {
                 sink.warning(
-                    "Invalid function name: \(name.text).", at: name.span,
+                    "Incorrect number of arguments supplied to function: \(name.text).",
+                    at: name.span,
                     hint: "\(name.text) takes \(wanted) argument\(wanted == 1 ? "" : "s")")
                 return undefinedCall(name.text, span)
             }
@@ -30,7 +31,7 @@ extension Compiler {
         let entry = function.entry
         guard nodes.count == entry.parameters.count else {
             sink.warning(
-                "Invalid function name: \(fullName).", at: name.span,
+                "Incorrect number of arguments supplied to function: \(fullName).", at: name.span,
                 hint: "it is called as \(entry.signature)")
             return undefinedCall(fullName, span)
         }

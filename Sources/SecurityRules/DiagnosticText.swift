@@ -30,17 +30,21 @@ extension Diagnostic {
     }
 
     /// The diagnostic as the hosted service's JSON: `sourcePosition`, `description`, `severity`, and our `hint`.
+    ///
+    /// As there, `endOffset` is that of the last code point, not the one behind it.
     public var json: String {
         var writer = JSONText()
         writer.object {
-            if let range {
-                $0.field("sourcePosition") {
-                    $0.object {
-                        $0.field("fileName") { $0.string(fileName) }
-                        $0.field("line") { $0.raw("\(range.lowerBound.line)") }
-                        $0.field("column") { $0.raw("\(range.lowerBound.column)") }
-                        $0.field("currentOffset") { $0.raw("\(range.lowerBound.offset)") }
-                        $0.field("endOffset") { $0.raw("\(range.upperBound.offset)") }
+            $0.field("sourcePosition") {
+                $0.object {
+                    $0.field("fileName") { $0.string(fileName) }
+                    guard let range else { return }
+                    let start = range.lowerBound
+                    $0.field("line") { $0.raw("\(start.line)") }
+                    $0.field("column") { $0.raw("\(start.column)") }
+                    $0.field("currentOffset") { $0.raw("\(start.offset)") }
+                    $0.field("endOffset") {
+                        $0.raw("\(max(start.offset, range.upperBound.offset - 1))")
                     }
                 }
             }

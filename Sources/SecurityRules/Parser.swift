@@ -241,6 +241,7 @@ struct Parser {
             let path = try matchPath()
             var block = MatchBlock(
                 path: path, pathSpan: Span32(Int(pathStart.start), Int(lastEnd)))
+            if !isMark("{"), mayContinueSegment { throw brokenSegment(pathStart) }
             try expect("{", .blockOpen, hint: "the match path is followed by '{'")
             guard depth <= 2 * Self.maximumMatchDepth else { throw Failure() }
             body(of: &block, depth: depth)
@@ -253,6 +254,24 @@ struct Parser {
                 if depth <= 2 * Self.maximumMatchDepth { body(of: &ignored, depth: depth) }
             }
         }
+    }
+
+    /// Whether the current token, behind a path, looks like more of the path.
+    private var mayContinueSegment: Bool {
+        switch token.kind {
+        case .end: false
+        case .word: !Self.keywords.contains(tokenText)
+        case .mark: !isMark(";") && !isMark("}")
+        default: true
+        }
+    }
+
+    private mutating func brokenSegment(_ path: Span32) -> Failure {
+        sink.error(
+            "Missing 'match' keyword before path.", at: Span32(from: path, to: token.span),
+            hint: "'\(tokenText)' cannot stand there: a segment is either text or one capture; "
+                + "a space in a name is written %20")
+        return Failure()
     }
 
     private mutating func allow(into block: inout MatchBlock) {
@@ -273,6 +292,10 @@ struct Parser {
                     sink.error(
                         "Missing 'if' before conditional expression.", at: token.span,
                         hint: "write: \(source.text(head)): if \(tokenText)…")
+                }
+                guard !isMark(";"), !isMark("}") else {
+                    sink.error("Missing conditional expression after 'if'.", at: token.span)
+                    throw Failure()
                 }
                 condition = try expression()
             } else if isWord("if") {

@@ -26,7 +26,7 @@ import Testing
         ("allow read if true;", "E 2:12 Unexpected 'if'."),
         ("allow reed: if true;", "E 2:7 Unexpected 'reed'."),
         ("allow : if true;", "E 2:7 Unexpected ':'."),
-        ("allow read: if ;", "E 2:16 Unexpected ';'."),
+        ("allow read: if ;", "E 2:16 Missing conditional expression after 'if'."),
         ("allow read: if a === b;", "E 2:20 Unexpected '='."),
         ("allow read: if a = b;", "E 2:18 Unexpected '='."),
         ("allow read: if a & b;", "E 2:18 Unexpected '&'."),
@@ -59,7 +59,8 @@ import Testing
         ("match /x{y} { }", "E 2:9 Unexpected '{'."),
         (
             "match /{x=**}/{y=**} { }",
-            "E 2:14 Invalid glob match expression. A match path has at most one glob."
+            "E 2:14 Invalid glob match expression. Only one glob match is permitted in a match "
+                + "declaration path."
         ),
         ("function f() { let a = 1 return a; }", "E 2:25 missing ';' at 'return'"),
         ("function f() { 1 }", "E 2:16 Unexpected '1'."),
@@ -201,7 +202,7 @@ import Testing
                 diagnostic.json
                     == """
                     {"sourcePosition": {"fileName": "storage.rules", "line": 3, "column": 25, \
-                    "currentOffset": 72, "endOffset": 76}, "description": "Missing 'if' before conditional \
+                    "currentOffset": 72, "endOffset": 75}, "description": "Missing 'if' before conditional \
                     expression.", "severity": "ERROR", "hint": "write: allow read: if true…"}
                     """)
         }

@@ -167,11 +167,11 @@ import Testing
         ),
         (
             "function f() { return f(); } allow get: if f();",
-            ["E 2:10 Recursive call is not allowed. Function: [f]."]
+            ["E 2:10 Recursive call is not allowed."]
         ),
         (
             "function f() { return g(); } function g() { return f(); } allow get: if f();",
-            ["E 2:39 Recursive call is not allowed. Function: [f]."]
+            ["E 2:39 Recursive call is not allowed."]
         ),
     ])
     func declarations(_ body: String, _ expected: [String]) {
@@ -201,5 +201,79 @@ import Testing
         let source = "service firebase.storage { match /a { allow get: if \(condition); } }"
         let formatted = try Ruleset.format(source: source)
         #expect(try Ruleset.format(source: formatted) == formatted)
+    }
+
+    // MARK: Texts
+
+    @Test(arguments: [
+        ("allow get: if ;", ["E 2:15 Missing conditional expression after 'if'."]),
+        ("allow get: if }", ["E 2:15 Missing conditional expression after 'if'."]),
+        (
+            "allow get: if math.abs() == 1;",
+            ["W 2:20 Incorrect number of arguments supplied to function: math.abs."]
+        ),
+        (
+            "allow get: if int(1, 2) == 1;",
+            ["W 2:15 Incorrect number of arguments supplied to function: int."]
+        ),
+        (
+            "match /{x=**}/{y=**} { allow get; }",
+            [
+                "E 2:14 Invalid glob match expression. Only one glob match is permitted in a match "
+                    + "declaration path."
+            ]
+        ),
+        (
+            "match /{x=**} { match /{y=**} { allow get; } }",
+            [
+                "E 2:23 Invalid glob match expression. Only one glob match is permitted in a match "
+                    + "declaration path."
+            ]
+        ),
+        (
+            "match /users/{userId}-{timestamp}-{f} { allow get: if userId == f; }",
+            ["E 2:7 Missing 'match' keyword before path."]
+        ),
+        (
+            "match /users/{userId}.jpg { allow get: if userId != null; }",
+            ["E 2:7 Missing 'match' keyword before path."]
+        ),
+        ("match /{a}_x { allow get; }", ["E 2:7 Missing 'match' keyword before path."]),
+        ("match /my folder/{x} { allow get; }", ["E 2:7 Missing 'match' keyword before path."]),
+        ("match /my folder { allow get; }", ["E 2:7 Missing 'match' keyword before path."]),
+    ])
+    func texts(_ body: String, _ expected: [String]) {
+        let found = issues(inBlock: body)
+        #expect(Array(found.prefix(expected.count)) == expected, "\(found)")
+    }
+
+    // MARK: JSON
+
+    @Test func positionsInJSON() throws {
+        let source = """
+            rules_version = '2';
+            service firebase.storage {
+              match /a { allow get: if missingName; }
+            }
+            """
+        let offset = try #require(source.range(of: "missingName")).lowerBound
+        let start = source.distance(from: source.startIndex, to: offset)
+        let diagnostic = try #require(
+            try Ruleset.load(source: source, fileName: "f").diagnostics.first)
+        #expect(diagnostic.message == "Invalid variable name: missingName.")
+        #expect(diagnostic.range?.upperBound.offset == start + 11)
+        #expect(
+            diagnostic.json.contains("\"currentOffset\": \(start), \"endOffset\": \(start + 10)}"))
+    }
+
+    @Test func wholeFileAndNothingInJSON() {
+        let position = SourcePosition(line: 1, column: 5, offset: 4)
+        var diagnostic = Diagnostic(severity: .warning, fileName: "a\"b", message: "m")
+        #expect(
+            diagnostic.json
+                == #"{"sourcePosition": {"fileName": "a\"b"}, "description": "m", "severity": "WARNING"}"#
+        )
+        diagnostic.range = position..<position
+        #expect(diagnostic.json.contains(#""currentOffset": 4, "endOffset": 4}"#))
     }
 }
