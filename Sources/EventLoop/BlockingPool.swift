@@ -97,7 +97,7 @@ public final class BlockingPool: @unchecked Sendable {
     }
 }
 
-/// Starts a thread with a small stack (1 MiB), all signals blocked.
+/// Starts a thread with a main thread's stack, 8 MiB of addresses, for what recurses deeply; all signals blocked.
 public func startThread(_ body: @escaping @Sendable () -> Void) -> pthread_t {
     final class Box {
         let body: @Sendable () -> Void
@@ -105,7 +105,7 @@ public func startThread(_ body: @escaping @Sendable () -> Void) -> pthread_t {
     }
     var attributes = pthread_attr_t()
     pthread_attr_init(&attributes)
-    pthread_attr_setstacksize(&attributes, 1 << 20)
+    pthread_attr_setstacksize(&attributes, 8 << 20)
     var all = sigset_t()
     var previous = sigset_t()
     sigfillset(&all)
