@@ -10,7 +10,7 @@ extension Compiler {
                 sink.warning(
                     "Invalid function name: \(name.text).", at: name.span,
                     hint: "\(name.text) takes \(wanted) argument\(wanted == 1 ? "" : "s")")
-                return undefinedCall(name.text, span)
+                return emit(.miscountedCall(name: self.name(name.text)), span)
             }
             calls.append(number)
             return emit(.userCall(number, list(nodes)), span)
@@ -32,7 +32,7 @@ extension Compiler {
             sink.warning(
                 "Invalid function name: \(fullName).", at: name.span,
                 hint: "it is called as \(entry.signature)")
-            return undefinedCall(fullName, span)
+            return emit(.miscountedCall(name: self.name(fullName)), span)
         }
         if let warning = entry.warning {
             sink.warning("Invalid function name: \(fullName).", at: name.span, hint: warning)
