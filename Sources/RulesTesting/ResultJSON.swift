@@ -132,7 +132,7 @@ extension Range<SourcePosition> {
         .object([
             ("fileName", .string(fileName)), ("line", .int(lowerBound.line)),
             ("column", .int(lowerBound.column)), ("currentOffset", .int(lowerBound.offset)),
-            ("endOffset", .int(max(lowerBound.offset, upperBound.offset - 1))),
+            ("endOffset", .int(Swift.max(lowerBound.offset, upperBound.offset - 1))),
         ])
     }
 }

@@ -25,7 +25,7 @@ import Testing
     @Test func expressions() {
         let many = comparisons(400)
         #expect(outcome(many).contains(Self.exhausted))
-        let some = comparisons(200)
+        let some = comparisons(100)
         #expect(outcome(some) == "false")
         #expect(
             outcome("f19()", functions: bomb(19, "request.auth != null")).contains(Self.exhausted))
@@ -78,22 +78,22 @@ import Testing
     }
 
     @Test func computedPatterns() {
-        let bomb = "'a'.matches('((a{100}){100}){100}' + string(path)[0:0])"
+        let bomb = "'a'.matches('((a{100}){100}){100}' + string(path)[1:1])"
         #expect(outcome(bomb).contains("Invalid regular expression pattern"))
         let functions = "function m(i) { return !'a'.matches('x' + i) && !'a'.matches('y' + i); }"
         let calls = (0..<15).map { "m('\($0)')" }.joined(separator: " && ")
         #expect(outcome(calls, functions: functions).contains(Self.exhausted))
         let long =
             "'a'.matches('" + String(repeating: "a", count: 600) + "' + '"
-            + String(repeating: "b", count: 600) + "' + string(path)[0:0])"
+            + String(repeating: "b", count: 600) + "' + string(path)[1:1])"
         #expect(outcome(long).contains("Invalid regular expression pattern"))
     }
 
     @Test func longLists() {
         let list = "[" + (0..<20_000).map(String.init).joined(separator: ", ") + "]"
         #expect(outcome("1 in \(list)").contains(Self.exhausted))
-        let short = "[" + (0..<1000).map(String.init).joined(separator: ", ") + "]"
-        #expect(outcome("999 in \(short)") == "true")
+        let short = "[" + (0..<980).map(String.init).joined(separator: ", ") + "]"
+        #expect(outcome("979 in \(short)") == "true")
     }
 
     @Test func longNames() throws {
