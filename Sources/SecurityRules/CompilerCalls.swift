@@ -98,7 +98,9 @@ extension Compiler {
         do throws(Pattern.Invalid) {
             patterns.append(try Pattern(text))
             let index = Int32(patterns.count - 1)
-            return emit(.pattern(index, constant: constant(.string(text))), span)
+            return emit(
+                .pattern(
+                    index, constant: constant(.string(text)), cost: constantCost([node])), span)
         } catch {
             guard case .string = tree[argument].kind else { return node }
             let lookarounds = ["(?=", "(?!", "(?<"]

@@ -44,9 +44,24 @@ extension Compiler {
         emit(.constant(constant(value)), span)
     }
 
-    /// The value of a node that is a literal.
+    /// The value of a node that is a literal, or made of literals.
     func constantValue(_ node: Int32) -> Datum? {
-        if case .constant(let index) = operations[Int(node)] { constants[Int(index)] } else { nil }
+        switch operations[Int(node)] {
+        case .constant(let index), .folded(let index, _): constants[Int(index)]
+        default: nil
+        }
+    }
+
+    /// What it costs to evaluate nodes that are literals.
+    func constantCost(_ nodes: [Int32]) -> Int32 {
+        nodes.reduce(0) { sum, node in
+            if case .folded(_, let cost) = operations[Int(node)] { sum + cost } else { sum + 1 }
+        }
+    }
+
+    /// The value of an operator, list or path over literals; it costs what they cost, and one.
+    private mutating func folded(_ value: Datum, _ nodes: [Int32], _ span: Span32) -> Int32 {
+        emit(.folded(constant(value), cost: 1 + constantCost(nodes)), span)
     }
 
     // MARK: Names
@@ -141,8 +156,8 @@ extension Compiler {
     private mutating func negation(_ operand: ExpressionID, _ span: Span32) -> Int32 {
         let node = expression(operand)
         switch constantValue(node) {
-        case .int(let value) where value != .min: return literal(.int(-value), span)
-        case .float(let value): return literal(.float(-value), span)
+        case .int(let value) where value != .min: return folded(.int(-value), [node], span)
+        case .float(let value): return folded(.float(-value), [node], span)
         default: return emit(.negate(node), span)
         }
     }
@@ -155,12 +170,12 @@ extension Compiler {
         if case .int(let a)? = constantValue(left), case .int(let b)? = constantValue(right),
             let folded = Arithmetic.integer(operation, a, b)
         {
-            return literal(.int(folded), span)
+            return self.folded(.int(folded), [left, right], span)
         }
         if operation == .add, case .string(let a)? = constantValue(left),
             case .string(let b)? = constantValue(right)
         {
-            return literal(.string(a + b), span)
+            return folded(.string(a + b), [left, right], span)
         }
         return emit(.binary(operation, left, right), span)
     }
@@ -184,7 +199,7 @@ extension Compiler {
         let nodes = expressions(elements)
         let values = nodes.compactMap { constantValue($0) }
         if values.count == nodes.count {
-            return emit(.constantList(constant(.list(values)), count: Int32(nodes.count)), span)
+            return folded(.list(values), nodes, span)
         }
         return emit(.list(list(nodes)), span)
     }
@@ -226,7 +241,7 @@ extension Compiler {
             // A literal segment among interpolated ones is a path of one segment.
             nodes.append(literal(.path(PathValue([segments[segments.count - 1]])), span))
         }
-        if isConstant { return literal(.path(PathValue(segments)), span) }
+        if isConstant { return folded(.path(PathValue(segments)), nodes, span) }
         return emit(.path(list(nodes)), span)
     }
 }

@@ -61,7 +61,7 @@ public struct Coverage: Sendable {
         while let node = waiting.popLast() {
             let range = program.source.range(program.spans[Int(node)])
             switch program.operations[Int(node)] {
-            case .constant, .constantList, .pattern: continue
+            case .constant, .folded, .pattern: continue
             default: counts[range] = counts[range] ?? [:]
             }
             waiting += parts(of: program.operations[Int(node)])
@@ -70,8 +70,7 @@ public struct Coverage: Sendable {
 
     private func parts(of operation: Operation) -> [Int32] {
         switch operation {
-        case .constant, .constantList, .pattern, .segment, .segmentBehindGlob, .glob, .local,
-            .record,
+        case .constant, .folded, .pattern, .segment, .segmentBehindGlob, .glob, .local, .record,
             .undefined, .undefinedCall:
             []
         case .member(let node, _, _), .not(let node), .negate(let node), .isType(let node, _):

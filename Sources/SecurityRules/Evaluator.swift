@@ -24,7 +24,7 @@ struct Context {
 
 /// Limits of one evaluation.
 enum EvaluationLimits {
-    /// Operators, calls and property reads for one request; large operands cost more than one.
+    /// Nodes of expressions for one request, each literal and each name too; large operands cost more than one.
     static let expressions = 1000
     /// Different documents for one request.
     static let documents = 2
@@ -59,8 +59,16 @@ struct Evaluator<R: Recorder> {
 
     /// How deeply the current expression is nested, through all calls.
     private var depth = 0
-    private var sureSteps = 0
+    private(set) var sureSteps = 0
     private var possibleSteps = 0
+
+    /// Whether the limit of expressions ended the request: nothing that comes later can allow it.
+    var isExhausted: Bool { sureSteps > EvaluationLimits.expressions }
+    /// What the result depends on where the limit may yet have ended the request before; nil where it has not.
+    var possibleExhaustion: Unknown? {
+        possibleSteps > EvaluationLimits.expressions
+            ? Unknown(bits: pastGuards, mayFail: true) : nil
+    }
     /// The unknowns on which it depends whether the current expression is evaluated.
     private var guards: InputBits = []
     /// All that ever were.
@@ -95,9 +103,7 @@ struct Evaluator<R: Recorder> {
     }
 
     private mutating func exhausted(_ node: Int32) -> Datum {
-        if sureSteps <= EvaluationLimits.expressions {
-            return .unknown(Unknown(bits: pastGuards, mayFail: true))
-        }
+        if !isExhausted, let unknown = possibleExhaustion { return .unknown(unknown) }
         return fail(
             node,
             "Unable to evaluate the expression as the maximum of \(EvaluationLimits.expressions) "
@@ -123,11 +129,11 @@ struct Evaluator<R: Recorder> {
     }
 
     private mutating func compute(_ node: Int32) -> Datum {
+        if let stop = charge(node) { return stop }
         switch operations[Int(node)] {
         case .constant(let index): return program.constants[Int(index)]
-        case .constantList(let index, let count):
-            return charge(node, 1 + Int(count) / 8) ?? program.constants[Int(index)]
-        case .pattern(_, let constant): return program.constants[Int(constant)]
+        case .folded(let index, let cost), .pattern(_, let index, let cost):
+            return charge(node, Int(cost) - 1) ?? program.constants[Int(index)]
         case .segment(let place): return .string(context.path[Int(place)])
         case .segmentBehindGlob(let place):
             return .string(context.path[Int(place - 1 + globLength)])
@@ -138,13 +144,13 @@ struct Evaluator<R: Recorder> {
             let text = program.names[Int(name)]
             return fail(node, "Variable not found error: Name: [\(text.string)].")
         case .member(let object, let name, let code):
-            return charge(node) ?? member(node, evaluate(object), name: name, code)
+            return member(node, evaluate(object), name: name, code)
         case .all(let operands): return chain(node, operands, absorbing: false)
         case .any(let operands): return chain(node, operands, absorbing: true)
         case .binary(let operation, let left, let right):
-            return charge(node) ?? binary(node, operation, left, right)
-        case .not(let operand): return charge(node) ?? not(node, evaluate(operand))
-        default: return charge(node) ?? computeRare(node)
+            return binary(node, operation, left, right)
+        case .not(let operand): return not(node, evaluate(operand))
+        default: return computeRare(node)
         }
     }
 
@@ -154,7 +160,9 @@ struct Evaluator<R: Recorder> {
         case .index(let object, let key): return index(node, object, key)
         case .slice(let object, let first, let last): return slice(node, object, first, last)
         case .negate(let operand): return negate(node, evaluate(operand))
-        case .isType(let operand, let type): return isType(evaluate(operand), type)
+        case .isType(let operand, let type):
+            // The type is a node too.
+            return charge(node) ?? isType(evaluate(operand), type)
         case .conditional(let condition, let whenTrue, let whenFalse):
             return conditional(node, condition, whenTrue, whenFalse)
         case .list(let operands): return list(node, operands)
@@ -189,11 +197,15 @@ struct Evaluator<R: Recorder> {
     // MARK: Logic
 
     /// `&&` and `||`, from the left until an operand decides; errors and unknowns give way to one that does.
+    ///
+    /// In the hosted service each operator is a node with two operands, that of the first operator innermost; what
+    /// stands on its right costs one more where it is evaluated.
     private mutating func chain(_ node: Int32, _ operands: OperandList, absorbing: Bool) -> Datum {
         let outerGuards = guards
         defer { guards = outerGuards }
         var failure: Datum?
         var unknown: InputBits = []
+        if let stop = charge(node, Int(operands.count) - 2) { return stop }
         for place in 0..<Int(operands.count) {
             let operand = self.operands[Int(operands.start) + place]
             switch place == 0 ? evaluate(operand) : charge(node) ?? evaluate(operand) {
@@ -222,8 +234,10 @@ struct Evaluator<R: Recorder> {
     private mutating func conditional(
         _ node: Int32, _ condition: Int32, _ whenTrue: Int32, _ whenFalse: Int32
     ) -> Datum {
+        if let stop = charge(node) { return stop }
         switch evaluate(condition) {
-        case .bool(let isTrue): return evaluate(isTrue ? whenTrue : whenFalse)
+        case .bool(true): return evaluate(whenTrue)
+        case .bool(false): return charge(node, 2) ?? evaluate(whenFalse)
         case .failure(let failure): return .failure(failure)
         case .unknown(let unknown):
             // Both branches are possible; what they cost and look up is noted.
@@ -231,7 +245,7 @@ struct Evaluator<R: Recorder> {
             guards.formUnion(unknown.bits)
             pastGuards.formUnion(unknown.bits)
             _ = evaluate(whenTrue)
-            _ = evaluate(whenFalse)
+            _ = charge(node, 2) ?? evaluate(whenFalse)
             guards = outerGuards
             return .unknown(Unknown(bits: unknown.bits, mayFail: true))
         case .null: return fail(node, "Null value error.")
@@ -258,6 +272,7 @@ struct Evaluator<R: Recorder> {
         }
     }
 
+    /// Arguments are evaluated at the call, bindings in order; errors among them matter only where the name is used.
     private mutating func userCall(_ number: Int32, _ operands: OperandList) -> Datum {
         let function = program.functions[Int(number)]
         let base = localCount
@@ -267,33 +282,16 @@ struct Evaluator<R: Recorder> {
             localCount = base
             frame = outerFrame
         }
-        var failure: Datum?
-        var unknown: InputBits = []
         for place in (0..<Int(operands.count)).reversed() {
-            let value = evaluate(program.operands[Int(operands.start) + place])
-            if case .failure = value { failure = value }
-            if case .unknown(let found) = value, found.mayFail { unknown.formUnion(found.bits) }
-            setLocal(base + place, value)
+            setLocal(base + place, evaluate(program.operands[Int(operands.start) + place]))
         }
-        if let failure { return failure }
         frame = base
-        let outerGuards = guards
-        guards.formUnion(unknown)
-        pastGuards.formUnion(unknown)
-        defer { guards = outerGuards }
         for place in 0..<Int(function.bindings.count) {
-            let value = evaluate(program.operands[Int(function.bindings.start) + place])
-            setLocal(base + Int(function.parameterCount) + place, value)
+            let node = program.operands[Int(function.bindings.start) + place]
+            setLocal(
+                base + Int(function.parameterCount) + place, charge(node) ?? evaluate(node))
         }
-        let result = evaluate(function.result)
-        // An argument that may yet fail makes the whole call fail, whatever the function does with it.
-        guard !unknown.isEmpty else { return result }
-        switch result {
-        case .failure: return result
-        case .unknown(let found):
-            return .unknown(Unknown(bits: found.bits.union(unknown), mayFail: true))
-        default: return .unknown(Unknown(bits: unknown, mayFail: true))
-        }
+        return evaluate(function.result)
     }
 
     // MARK: Documents

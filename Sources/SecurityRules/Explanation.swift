@@ -85,14 +85,19 @@ extension Ruleset {
         var steps = evaluator.recorder.finished[...]
         var blocks: [Explanation.Block] = []
         let method = Method.Set(request.method)
-        for index in 0..<matching.count {
+        for index in 0..<matching.count where !(steps.isEmpty && evaluator.isExhausted) {
             let block = program.blocks[Int(matching[index])]
             var rules: [Explanation.Rule] = []
             for allow in block.allows where program.allows[allow].methods.contains(method) {
                 let code = program.allows[allow]
-                guard code.condition < 0 || !steps.isEmpty else { break }
+                // Behind the limit of expressions no rule was asked.
+                guard !steps.isEmpty || (code.condition < 0 && !evaluator.isExhausted) else { break }
                 let step = code.condition < 0 ? nil : steps.removeFirst().step(program, documents)
-                rules.append(rule(code, step))
+                var rule = rule(code, step)
+                if step == nil, let unknown = evaluator.possibleExhaustion {
+                    rule.outcome = .unknown(Needs(unknown.bits, documents: documents))
+                }
+                rules.append(rule)
                 if rules[rules.count - 1].outcome == .value("true") {
                     steps = []
                     break

@@ -6,9 +6,10 @@ extension Evaluator {
         }
         let first = program.operands[Int(operands.start) + 1]
         if operands.count == 2,
-            case .pattern(let index, let constant) = program.operations[Int(first)],
+            case .pattern(let index, let constant, let cost) = program.operations[Int(first)],
             program.methods[Int(name)] == .matches
         {
+            if let stop = charge(first, Int(cost)) { return stop }
             let receiver = evaluate(program.operands[Int(operands.start)])
             if case .string(let text) = receiver {
                 return matches(node, text, program.patterns[Int(index)])

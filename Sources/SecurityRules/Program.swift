@@ -2,8 +2,8 @@
 /// reference count.
 enum Operation: Sendable {
     case constant(Int32)
-    /// A list of literals, which costs by its length.
-    case constantList(Int32, count: Int32)
+    /// What literals of several nodes come to, with the cost of all of them.
+    case folded(Int32, cost: Int32)
     /// A segment of the request's path, counted from its beginning.
     case segment(Int32)
     /// The segment behind a glob; counted as if the glob were one segment.
@@ -30,7 +30,7 @@ enum Operation: Sendable {
     case map(OperandList)
     case path(OperandList)
     /// A literal regular expression; as a value, its text.
-    case pattern(Int32, constant: Int32)
+    case pattern(Int32, constant: Int32, cost: Int32)
     case call(Function, OperandList)
     /// The first operand is the receiver.
     case method(name: Int32, OperandList)

@@ -109,13 +109,23 @@ extension Evaluator {
                 hasRules = true
                 reads.formUnion(program.allows[allow].reads)
                 let condition = program.allows[allow].condition
-                switch condition < 0 ? .bool(true) : evaluate(condition) {
+                let value = condition < 0 ? unconditional : evaluate(condition)
+                if isExhausted { return decision(unknown, hasRules: true, reads) }
+                switch value {
                 case .bool(true): return .allowed
                 case .unknown(let found): unknown.formUnion(found.bits)
                 default: continue
                 }
             }
         }
+        return decision(unknown, hasRules: hasRules, reads)
+    }
+
+    /// What a rule without condition comes to.
+    var unconditional: Datum { possibleExhaustion.map(Datum.unknown) ?? .bool(true) }
+
+    /// The decision where no rule allows.
+    private func decision(_ unknown: InputBits, hasRules: Bool, _ reads: InputBits) -> Decision {
         if !unknown.isEmpty { return .needs(Needs(unknown, documents: documents.map(\.path))) }
         return .denied(
             Denial(reason: hasRules ? .notAllowed : .noMatch, readsCaller: reads.contains(.auth)))

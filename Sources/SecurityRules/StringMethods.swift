@@ -27,7 +27,7 @@ extension Evaluator {
         }
         guard case .string(let source)? = arguments.first else { return .null }
         let pattern: Pattern
-        if case .pattern(let index, _) = program.operations[Int(first)] {
+        if case .pattern(let index, _, _) = program.operations[Int(first)] {
             pattern = program.patterns[Int(index)]
         } else {
             if let stop = charge(node, EvaluationLimits.computedPattern) { return stop }

@@ -266,7 +266,8 @@ import Testing
             null.foo(request.x) → error Null value error.
             'a'.foo(request.x) → error Function not found error: Name: [foo].
             'a'.matches(request.x) → error Property x
-            f(request.x) → error Property x
+            f(request.x) → true
+            f(null.x) → true
             f(1) → true
             """, functions: "function f(x) { return true || x == 1; }")
     }
