@@ -102,8 +102,9 @@ extension Evaluator {
                 "Unsupported operation error. Received: \(object.typeName)[\(start.typeName):"
                     + "\(endType)]. Expected: \(object.typeName)[int:int].")
         }
-        guard low >= 0, low <= count else { return outOfBounds(node, low, count) }
-        guard high >= low, high <= count else { return outOfBounds(node, high &- 1, count) }
+        // The first index and the last must both exist, even where nothing is between them.
+        guard low >= 0, low < count else { return outOfBounds(node, low, count) }
+        guard high >= max(low, 1), high <= count else { return outOfBounds(node, high &- 1, count) }
         return slice(object, Int(low)..<Int(high))
     }
 

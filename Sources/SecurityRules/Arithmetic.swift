@@ -39,6 +39,16 @@ enum Arithmetic {
         default: a >= b
         }
     }
+
+    /// Bytes, from the first that differs.
+    static func compare(_ operation: BinaryOperator, _ a: [UInt8], _ b: [UInt8]) -> Bool {
+        switch operation {
+        case .less: a.lexicographicallyPrecedes(b)
+        case .lessOrEqual: !b.lexicographicallyPrecedes(a)
+        case .greater: b.lexicographicallyPrecedes(a)
+        default: !a.lexicographicallyPrecedes(b)
+        }
+    }
 }
 
 extension Evaluator {
@@ -105,14 +115,19 @@ extension Evaluator {
             if let stop = charge(node, cost(elements.count * 16)) { return stop }
             let value = context.whole(value)
             if case .unknown = value { return value }
-            var rule = NumberRule.outermost
+            var rule = NumberRule.element
             if case .set = container { rule = .byValue }
             return .bool(context.contains(elements, value, rule))
         case .map, .record:
-            guard case .string(let key) = value else { return .bool(false) }
+            guard case .string(let key) = value else {
+                return fail(
+                    node,
+                    "Unsupported operation error. Received: map.in(\(value.typeName)). "
+                        + "Expected: map.in(string).")
+            }
             return .bool(context.entry(container, key, FieldCode(key)) != nil)
         case .null: return fail(node, "Null value error.")
-        default: return unsupported(node, "in", value, container, "any in list")
+        default: return fail(node, "Function not found error: Name: [in].")
         }
     }
 
@@ -136,13 +151,16 @@ extension Evaluator {
         case (.string(let a), .string(let b)):
             return charge(node, cost(min(a.count, b.count)))
                 ?? .bool(Arithmetic.compare(operation, a, b))
+        case (.bytes(let a), .bytes(let b)):
+            return charge(node, cost(min(a.count, b.count)))
+                ?? .bool(Arithmetic.compare(operation, a, b))
         case (.timestamp(let a), .timestamp(let b)):
             return .bool(Arithmetic.compare(operation, a, b))
         case (.duration(let a), .duration(let b)): return .bool(Arithmetic.compare(operation, a, b))
         default:
             let sign = operation.rawValue
             let type =
-                ["float", "string", "timestamp", "duration"].first { $0 == a.typeName } ?? "int"
+                ["float", "string", "bytes", "timestamp", "duration"].first { $0 == a.typeName } ?? "int"
             return unsupported(node, sign, a, b, "\(type) \(sign) \(type)")
         }
     }

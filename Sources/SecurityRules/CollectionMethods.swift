@@ -31,10 +31,10 @@ extension Evaluator {
             return chargeProduct(node, elements, elements) ?? .set(unique(elements))
         case .removeAll:
             return chargeProduct(node, elements, other)
-                ?? .list(elements.filter { !context.contains(other, $0, .outermost) })
+                ?? .list(elements.filter { !context.contains(other, $0, .element) })
         default:
             return chargeProduct(node, elements, other)
-                ?? .bool(has(method, elements, other, .outermost))
+                ?? .bool(has(method, elements, other, .element))
         }
     }
 
@@ -105,7 +105,7 @@ extension Evaluator {
         switch method {
         case .size: return .int(Int64(entries.count))
         case .keys: return .list(entries.map { .string($0.key) })
-        case .values: return .list(entries.map(\.value))
+        case .values: return .list(entries.sorted { $0.place < $1.place }.map(\.value))
         default:
             let other = context.whole(arguments[0])
             guard case .map(let older) = other else { return other }

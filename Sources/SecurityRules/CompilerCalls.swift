@@ -11,7 +11,7 @@ extension Compiler {
                     "Incorrect number of arguments supplied to function: \(name.text).",
                     at: name.span,
                     hint: "\(name.text) takes \(wanted) argument\(wanted == 1 ? "" : "s")")
-                return undefinedCall(name.text, span)
+                return emit(.miscountedCall(name: self.name(name.text)), span)
             }
             calls.append(number)
             return emit(.userCall(number, list(nodes)), span)
@@ -33,7 +33,7 @@ extension Compiler {
             sink.warning(
                 "Incorrect number of arguments supplied to function: \(fullName).", at: name.span,
                 hint: "it is called as \(entry.signature)")
-            return undefinedCall(fullName, span)
+            return emit(.miscountedCall(name: self.name(fullName)), span)
         }
         if let warning = entry.warning {
             sink.warning("Invalid function name: \(fullName).", at: name.span, hint: warning)

@@ -71,7 +71,7 @@ public struct Coverage: Sendable {
     private func parts(of operation: Operation) -> [Int32] {
         switch operation {
         case .constant, .folded, .pattern, .segment, .segmentBehindGlob, .glob, .local, .record,
-            .undefined, .undefinedCall:
+            .undefined, .undefinedCall, .miscountedCall:
             []
         case .member(let node, _, _), .not(let node), .negate(let node), .isType(let node, _):
             [node]

@@ -47,6 +47,8 @@ struct Failure: Sendable, Equatable {
 struct MapEntry: Sendable {
     var key: Text
     var value: Datum
+    /// Its place among the entries as they were written.
+    var place: Int32 = 0
 }
 
 /// The difference of two maps: their entries that differ or not, by key.
@@ -184,7 +186,9 @@ extension Datum {
         case .bytes(let value): self = .bytes(value)
         case .list(let values): self = .list(values.map(Datum.init))
         case .map(let values):
-            self = .makeMap(values.map { MapEntry(key: Text($0.key), value: Datum($0.value)) })
+            // A dictionary has no order of its own.
+            let entries = values.map { MapEntry(key: Text($0.key), value: Datum($0.value)) }
+            self = .makeMap(entries.sorted { $0.key.precedes($1.key) })
         case .path(let segments): self = .path(PathValue(segments.map { .text(Text($0)) }))
         case .timestamp(let value): self = .timestamp(value)
         case .duration(let value): self = .duration(value)
@@ -192,14 +196,24 @@ extension Datum {
         }
     }
 
-    /// A map with its keys in order; of entries with one key the last stays.
+    /// A map of entries as they are written, sorted by key; of entries with one key the first gives the place and the
+    /// last the value.
     static func makeMap(_ entries: [MapEntry]) -> Datum {
-        var sorted = entries.enumerated().sorted {
-            $0.element.key == $1.element.key
-                ? $0.offset < $1.offset : $0.element.key < $1.element.key
-        }.map(\.element)
-        for index in sorted.indices.dropLast().reversed()
-        where sorted[index].key == sorted[index + 1].key { sorted.remove(at: index) }
+        var sorted: [MapEntry] = []
+        sorted.reserveCapacity(entries.count)
+        let order = entries.indices.sorted {
+            entries[$0].key == entries[$1].key
+                ? $0 < $1 : entries[$0].key.precedes(entries[$1].key)
+        }
+        for index in order {
+            if let last = sorted.last, last.key == entries[index].key {
+                sorted[sorted.count - 1].value = entries[index].value
+            } else {
+                var entry = entries[index]
+                entry.place = Int32(index)
+                sorted.append(entry)
+            }
+        }
         return .map(sorted)
     }
 }
@@ -214,7 +228,7 @@ extension [MapEntry] {
         var (low, high) = (0, count)
         while low < high {
             let middle = (low + high) / 2
-            if self[middle].key < key { low = middle + 1 } else { high = middle }
+            if self[middle].key.precedes(key) { low = middle + 1 } else { high = middle }
         }
         return low < count && self[low].key == key ? self[low].value : nil
     }

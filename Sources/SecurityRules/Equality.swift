@@ -1,10 +1,12 @@
-/// How numbers of different types compare: an integer with a float of the same value.
+/// How numbers compare, which depends on where they stand.
 enum NumberRule {
-    /// Equal here, but not inside lists and maps.
+    /// The operands of `==`: an integer equals a float of the same value, and NaN nothing.
     case outermost
-    /// Never.
+    /// Those of `in` and of the methods of lists: an integer never equals a float.
+    case element
+    /// Inside lists and maps: floats are equal as Java's `Double.equals` has it, so zero differs from minus zero.
     case strict
-    /// At any depth, as in sets.
+    /// At any depth in sets and differences: by value, and NaN equals itself.
     case byValue
 
     var inside: NumberRule { self == .byValue ? .byValue : .strict }
@@ -17,9 +19,9 @@ extension Context {
         case (.null, .null): true
         case (.bool(let a), .bool(let b)): a == b
         case (.int(let a), .int(let b)): a == b
-        case (.float(let a), .float(let b)): a == b
+        case (.float(let a), .float(let b)): Self.equal(a, b, rule)
         case (.int(let a), .float(let b)), (.float(let b), .int(let a)):
-            rule != .strict && Double(a) == b
+            (rule == .outermost || rule == .byValue) && Double(a) == b
         case (.string(let a), .string(let b)): a == b
         case (.bytes(let a), .bytes(let b)): a == b
         case (.timestamp(let a), .timestamp(let b)): a == b
@@ -43,6 +45,14 @@ extension Context {
             (.requestPath, .requestPath):
             segments(of: a) == segments(of: b)
         default: false
+        }
+    }
+
+    private static func equal(_ a: Double, _ b: Double, _ rule: NumberRule) -> Bool {
+        switch rule {
+        case .outermost, .element: a == b
+        case .strict: a.isNaN ? b.isNaN : a.bitPattern == b.bitPattern
+        case .byValue: a == b || (a.isNaN && b.isNaN)
         }
     }
 

@@ -174,6 +174,7 @@ struct Evaluator<R: Recorder> {
         case .undefinedCall(let name):
             let text = program.names[Int(name)]
             return fail(node, "Function not found error: Name: [\(text.string)].")
+        case .miscountedCall(let name): return miscounted(node, name)
         default: preconditionFailure("compute knows all others")
         }
     }

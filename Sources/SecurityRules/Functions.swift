@@ -35,29 +35,18 @@ extension Evaluator {
     private mutating func conversion(_ node: Int32, _ function: Function, _ value: Datum) -> Datum {
         switch (function, value) {
         case (.int, .int), (.float, .float), (.string, .string): return value
-        case (.int, .float(let value)):
-            guard let whole = Int64(exactly: value.rounded(.towardZero)) else {
-                return fail(node, "Unable to convert \(value) to int.")
-            }
-            return .int(whole)
+        case (.int, .float(let value)): return .int(JavaNumber.integer(value))
         case (.float, .int(let value)): return .float(Double(value))
         case (.int, .string(let text)):
-            return Int64(text.string).map(Datum.int)
-                ?? fail(node, "Unable to convert '\(text.string)' to int.")
+            return Int64(text.string).map(Datum.int) ?? fail(node, "Type conversion error.")
         case (.float, .string(let text)):
-            return Self.float(text).map(Datum.float)
-                ?? fail(node, "Unable to convert '\(text.string)' to float.")
+            if let stop = charge(node, cost(text.count)) { return stop }
+            return JavaNumber.float(text.bytes).map(Datum.float)
+                ?? fail(node, "Type conversion error.")
         case (.path, .string(let text)):
             return charge(node, cost(text.count)) ?? .path(PathValue(parsing: text))
         default: return text(of: value).map(Datum.string) ?? .null
         }
-    }
-
-    private static func float(_ text: Text) -> Double? {
-        guard text.bytes.allSatisfy({ Lexer.isDigit($0) || "+-.eE".utf8.contains($0) }) else {
-            return nil
-        }
-        return Double(text.string)
     }
 
     /// A value as `string()` writes it; nil for what has no such form.
@@ -66,10 +55,7 @@ extension Evaluator {
         case .null: "null"
         case .bool(let value): value ? "true" : "false"
         case .int(let value): Text(String(value))
-        case .float(let value):
-            value.isNaN
-                ? "NaN"
-                : Text(value.isInfinite ? (value < 0 ? "-Infinity" : "Infinity") : "\(value)")
+        case .float(let value): Text(JavaNumber.text(value))
         case .string(let text): text
         case .path, .requestPath:
             Text(context.segments(of: value).flatMap { [UInt8(ascii: "/")] + $0.text.bytes })
@@ -82,24 +68,20 @@ extension Evaluator {
     private mutating func math(_ node: Int32, _ function: Function, _ arguments: [Datum]) -> Datum {
         let number = arguments[0].number
         switch (function, arguments[0]) {
-        case (.mathAbs, .int(.min)): return fail(node, "Integer overflow error.")
-        case (.mathAbs, .int(let value)): return .int(abs(value))
+        // As in Java, the smallest integer, which has no opposite, stays as it is.
+        case (.mathAbs, .int(let value)): return .int(value < 0 ? 0 &- value : value)
         case (.mathAbs, _): return .float(abs(number))
-        case (.mathCeil, .int), (.mathFloor, .int), (.mathRound, .int): return arguments[0]
-        case (.mathCeil, _): return integer(node, number.rounded(.up))
-        case (.mathFloor, _): return integer(node, number.rounded(.down))
+        case (.mathRound, .int): return arguments[0]
+        case (.mathCeil, _): return .float(number.rounded(.up))
+        case (.mathFloor, _): return .float(number.rounded(.down))
         case (.mathRound, _):
             // Not (x + 0.5) rounded down: the sum may itself be rounded up.
             let down = number.rounded(.down)
-            return integer(node, number - down >= 0.5 ? down + 1 : down)
+            return .int(JavaNumber.integer(number - down >= 0.5 ? down + 1 : down))
         case (.mathSqrt, _): return .float(number.squareRoot())
         case (.mathPow, _): return .float(pow(number, arguments[1].number))
         default: return .bool(number.isNaN)
         }
-    }
-
-    private mutating func integer(_ node: Int32, _ value: Double) -> Datum {
-        Int64(exactly: value).map(Datum.int) ?? fail(node, "Unable to convert \(value) to int.")
     }
 
     // MARK: Times

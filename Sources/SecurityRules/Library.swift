@@ -117,7 +117,7 @@ enum Function: UInt8, Sendable, CaseIterable {
     private var columns: (String, [String], String, String) {
         switch self {
         case .int:
-            ("int", ["string|int|float"], "int", "The number; a float is cut toward zero.")
+            ("int", ["string|int|float"], "int", "The number; a float is cut toward zero and to 64 bits.")
         case .float: ("float", ["string|int|float"], "float", "The number as a float.")
         case .string:
             ("string", ["bool|int|float|null|string|path"], "string", "The value as text.")
@@ -126,8 +126,8 @@ enum Function: UInt8, Sendable, CaseIterable {
         case .debug: ("debug", [""], "any", "The argument itself, noted in the explanation.")
         case .mathAbs:
             ("math.abs", ["int|float"], "int|float", "The absolute value, of the same type.")
-        case .mathCeil: ("math.ceil", ["int|float"], "int", "Rounded up.")
-        case .mathFloor: ("math.floor", ["int|float"], "int", "Rounded down.")
+        case .mathCeil: ("math.ceil", ["int|float"], "float", "Rounded up.")
+        case .mathFloor: ("math.floor", ["int|float"], "float", "Rounded down.")
         case .mathRound:
             ("math.round", ["int|float"], "int", "Rounded to the nearest; halves go up.")
         case .mathSqrt: ("math.sqrt", ["int|float"], "float", "The square root; NaN below zero.")
@@ -221,9 +221,9 @@ extension Library {
             [
                 ("size", [], "int", "The number of elements."),
                 ("concat", ["list"], "list", "The elements of both, in order."),
-                ("hasAll", ["list|set"], "bool", "Whether every element of the other is in it."),
-                ("hasAny", ["list|set"], "bool", "Whether some element of the other is in it."),
-                ("hasOnly", ["list|set"], "bool", "Whether each of its elements is in the other."),
+                ("hasAll", ["list"], "bool", "Whether every element of the other is in it."),
+                ("hasAny", ["list"], "bool", "Whether some element of the other is in it."),
+                ("hasOnly", ["list"], "bool", "Whether each of its elements is in the other."),
                 ("join", ["string"], "string", "The elements as text, with a separator between."),
                 ("removeAll", ["list"], "list", "Without the elements of the other."),
                 ("toSet", [], "set", "The elements without repeats."),
@@ -232,8 +232,8 @@ extension Library {
             of: .map,
             [
                 ("size", [], "int", "The number of entries."),
-                ("keys", [], "list", "The keys in order."),
-                ("values", [], "list", "The values in the order of their keys."),
+                ("keys", [], "list", "The keys, sorted by code point."),
+                ("values", [], "list", "The values as they were written."),
                 (
                     "get", ["string|list", ""], "any",
                     "The value of a key, or of nested keys, or else a default."

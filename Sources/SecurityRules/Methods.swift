@@ -34,9 +34,9 @@ extension Evaluator {
         }
         let key = program.names[Int(name)]
         guard let type = receiver.type,
-            let entry = method == .unknown ? nil : Library.method(method, of: type),
-            entry.parameters.count == arguments.count
+            let entry = method == .unknown ? nil : Library.method(method, of: type)
         else { return fail(node, "Function not found error: Name: [\(key.string)].") }
+        guard entry.parameters.count == arguments.count else { return miscounted(node, name) }
         // Of a record, one property may be known where another is not.
         if method == .get, let stop = stop([arguments[0]]) { return stop }
         if method != .get, let stop = stop(arguments) { return stop }
@@ -59,6 +59,11 @@ extension Evaluator {
     }
 
     // MARK: Types of arguments
+
+    mutating func miscounted(_ node: Int32, _ name: Int32) -> Datum {
+        let name = program.names[Int(name)].string
+        return fail(node, "Incorrect number of arguments supplied to function: \(name).")
+    }
 
     mutating func unsupported(_ node: Int32, _ entry: LibraryEntry, _ arguments: [Datum]) -> Datum {
         if arguments.contains(where: { $0.type == .null }) {

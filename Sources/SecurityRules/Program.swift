@@ -37,6 +37,8 @@ enum Operation: Sendable {
     case userCall(Int32, OperandList)
     /// A call of what does not exist.
     case undefinedCall(name: Int32)
+    /// A call with more or fewer arguments than the function takes.
+    case miscountedCall(name: Int32)
 }
 
 /// Operands side by side in `Program.operands`.

@@ -90,7 +90,7 @@ enum ValueText {
         case .null: return "null"
         case .bool(let value): return value ? "true" : "false"
         case .int(let value): return String(value)
-        case .float(let value): return "\(value)"
+        case .float(let value): return value.isNaN ? "NaN" : "\(value)"
         case .string(let text): return quoted(text)
         case .bytes(let bytes):
             let digits = ByteText.hexadecimal(Array(bytes.prefix(maximumLength)))

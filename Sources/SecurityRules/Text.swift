@@ -92,6 +92,18 @@ extension Text: Hashable, Comparable, ExpressibleByStringLiteral {
         }
     }
 
+    /// Whether it comes first in the order of code points, as keys of maps do; that of the bytes of UTF-8.
+    func precedes(_ other: Text) -> Bool {
+        withSpan { x in
+            other.withSpan { y in
+                let shorter = min(x.count, y.count)
+                var index = 0
+                while index < shorter, x[index] == y[index] { index &+= 1 }
+                return index < shorter ? x[index] < y[index] : x.count < y.count
+            }
+        }
+    }
+
     func hash(into hasher: inout Hasher) {
         withSpan { bytes in
             hasher.combine(bytes.count)

