@@ -159,8 +159,8 @@ extension Explanation.Step {
             || text.hasPrefix("b'") || text.hasPrefix("b\"")
     }
 
-    /// Whether a part is a segment that stands in this path as it is: its place is that of the whole path.
+    /// Whether a part is a segment that stands in this path as it is.
     private func isSegment(_ part: Explanation.Step) -> Bool {
-        part.parts.isEmpty && part.range == range && text.hasPrefix("/")
+        part.kind == .literal && kind == .other && text.hasPrefix("/")
     }
 }

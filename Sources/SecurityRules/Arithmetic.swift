@@ -160,7 +160,8 @@ extension Evaluator {
         default:
             let sign = operation.rawValue
             let type =
-                ["float", "string", "bytes", "timestamp", "duration"].first { $0 == a.typeName } ?? "int"
+                ["float", "string", "bytes", "timestamp", "duration"].first { $0 == a.typeName }
+                ?? "int"
             return unsupported(node, sign, a, b, "\(type) \(sign) \(type)")
         }
     }

@@ -222,9 +222,14 @@ extension Compiler {
         var nodes: [Int32] = []
         var segments: [PathValue.Segment] = []
         for part in parts {
+            var place = span
             switch part {
-            case .literal(let text): segments.append(.text(text))
-            case .binding(let name): segments.append(.binding(name))
+            case .literal(let text, let own):
+                segments.append(.text(text))
+                place = own
+            case .binding(let name, let own):
+                segments.append(.binding(name))
+                place = own
             case .interpolated(let id):
                 if case .name(let name) = tree[id].kind, resolve(name.text) == nil,
                     !Library.namespaces.contains(name.text)
@@ -232,6 +237,7 @@ extension Compiler {
                     // What stands for nothing is left for bind() to fill in.
                     _ = variable(name)
                     segments.append(.binding(Text(name.text)))
+                    place = name.span
                     break
                 }
                 isConstant = false
@@ -239,7 +245,7 @@ extension Compiler {
                 continue
             }
             // A literal segment among interpolated ones is a path of one segment.
-            nodes.append(literal(.path(PathValue([segments[segments.count - 1]])), span))
+            nodes.append(literal(.path(PathValue([segments[segments.count - 1]])), place))
         }
         if isConstant { return folded(.path(PathValue(segments)), nodes, span) }
         return emit(.path(list(nodes)), span)

@@ -37,7 +37,9 @@ public struct Coverage: Sendable {
     }
 
     private mutating func add(_ step: Explanation.Step) {
-        counts[step.range, default: [:]][step.outcome.description, default: 0] += 1
+        if step.kind != .literal {
+            counts[step.range, default: [:]][step.outcome.description, default: 0] += 1
+        }
         for part in step.parts { add(part) }
     }
 
@@ -59,12 +61,12 @@ public struct Coverage: Sendable {
     private mutating func enlist(_ root: Int32) {
         var waiting = [root]
         while let node = waiting.popLast() {
-            let range = program.source.range(program.spans[Int(node)])
-            switch program.operations[Int(node)] {
-            case .constant, .folded, .pattern: continue
-            default: counts[range] = counts[range] ?? [:]
-            }
-            waiting += parts(of: program.operations[Int(node)])
+            let operation = program.operations[Int(node)]
+            if Explanation.Step.Kind(operation) == .literal { continue }
+            let range = program.source.range(
+                program.source.balanced(program.spans[Int(node)]))
+            counts[range] = counts[range] ?? [:]
+            waiting += parts(of: operation)
         }
     }
 

@@ -41,6 +41,20 @@ public struct Explanation: Sendable {
 
     /// An expression that was evaluated.
     public struct Step: Sendable {
+        /// What an expression is.
+        public enum Kind: Sendable, Hashable {
+            /// A value as it is written, or several that operators, brackets or slashes join.
+            case literal
+            /// A look-up of a document.
+            case lookUp
+            /// A call of any other function, or of a method.
+            case call
+            /// A name, a property, an operator, or values among which are such.
+            case other
+        }
+
+        /// What it is.
+        public var kind: Kind
         /// Its text, in one line.
         public var text: String
         /// Where it stands in the source.
@@ -91,7 +105,9 @@ extension Ruleset {
             for allow in block.allows where program.allows[allow].methods.contains(method) {
                 let code = program.allows[allow]
                 // Behind the limit of expressions no rule was asked.
-                guard !steps.isEmpty || (code.condition < 0 && !evaluator.isExhausted) else { break }
+                guard !steps.isEmpty || (code.condition < 0 && !evaluator.isExhausted) else {
+                    break
+                }
                 let step = code.condition < 0 ? nil : steps.removeFirst().step(program, documents)
                 var rule = rule(code, step)
                 if step == nil, let unknown = evaluator.possibleExhaustion {

@@ -117,7 +117,10 @@ enum Function: UInt8, Sendable, CaseIterable {
     private var columns: (String, [String], String, String) {
         switch self {
         case .int:
-            ("int", ["string|int|float"], "int", "The number; a float is cut toward zero and to 64 bits.")
+            (
+                "int", ["string|int|float"], "int",
+                "The number; a float is cut toward zero and to 64 bits."
+            )
         case .float: ("float", ["string|int|float"], "float", "The number as a float.")
         case .string:
             ("string", ["bool|int|float|null|string|path"], "string", "The value as text.")

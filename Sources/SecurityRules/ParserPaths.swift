@@ -110,7 +110,7 @@ extension Parser {
     /// One segment behind its slash; leaves the lexer right behind it.
     private mutating func pathPart(slash: Int) throws(Failure) -> PathPart {
         let span = lexer.pathSegment(inExpression: true)
-        if span.start < span.end { return .literal(Self.decode(source, span)) }
+        if span.start < span.end { return .literal(Self.decode(source, span), span) }
         switch lexer.byte() {
         case UInt8(ascii: "$") where lexer.byte(1) == UInt8(ascii: "("):
             lexer.position += 2
@@ -127,7 +127,7 @@ extension Parser {
             token = lexer.next()
             guard isMark("}") else { throw unexpected(expected: "'}'") }
             lexer.position = Int(token.span.end)
-            return .binding(name)
+            return .binding(name, Span32(slash + 1, lexer.position))
         case UInt8(ascii: "("):
             lexer.position += 1
             let inner = lexer.pathSegment(inExpression: true)
@@ -136,7 +136,8 @@ extension Parser {
                 throw unexpected(hint: "an expression in a path is written $(…)")
             }
             lexer.position += 1
-            return .literal(Text("(" + source.text(inner) + ")"))
+            return .literal(
+                Text("(" + source.text(inner) + ")"), Span32(slash + 1, lexer.position))
         default:
             sink.error(
                 "Forward slash '/' found where identifier or binding expected.",

@@ -51,7 +51,7 @@ struct StepRecorder: Recorder {
 
 extension StepRecorder.Entry {
     func step(_ program: Program, _ documents: [Text]) -> Explanation.Step {
-        let span = program.spans[Int(node)]
+        let span = program.source.balanced(program.spans[Int(node)])
         let outcome: Explanation.Outcome
         switch value {
         case .failure: outcome = .error(message ?? "")
@@ -59,9 +59,50 @@ extension StepRecorder.Entry {
         default: outcome = .value(text)
         }
         return Explanation.Step(
+            kind: Explanation.Step.Kind(program.operations[Int(node)]),
             text: Self.line(program.source.text(span)), range: program.source.range(span),
             outcome: outcome,
             parts: parts.map { $0.step(program, documents) })
+    }
+}
+
+extension Explanation.Step.Kind {
+    init(_ operation: Operation) {
+        switch operation {
+        case .constant, .folded, .pattern: self = .literal
+        case .call(.firestoreGet, _), .call(.firestoreExists, _): self = .lookUp
+        case .call, .method, .userCall, .undefinedCall, .miscountedCall: self = .call
+        default: self = .other
+        }
+    }
+}
+
+extension SourceText {
+    /// A span with the parentheses that it lacks at its ends: those around an operand are no part of the operand.
+    func balanced(_ span: Span32) -> Span32 {
+        var lexer = Lexer(self)
+        lexer.position = Int(span.start)
+        var (open, missing) = (0, 0)
+        while case let token = lexer.next(), token.kind != .end, token.span.start < span.end {
+            switch text(token.span) {
+            case "(": open += 1
+            case ")" where open > 0: open -= 1
+            case ")": missing += 1
+            default: break
+            }
+        }
+        var start = Int(span.start)
+        while missing > 0, let next = bytes[..<start].lastIndex(where: { $0 > 0x20 }),
+            bytes[next] == UInt8(ascii: "(")
+        {
+            (start, missing) = (next, missing - 1)
+        }
+        lexer.position = Int(span.end)
+        var end = lexer.position
+        while open > 0, case let token = lexer.next(), text(token.span) == ")" {
+            (end, open) = (lexer.position, open - 1)
+        }
+        return Span32(start, end)
     }
 }
 

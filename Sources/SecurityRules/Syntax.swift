@@ -60,13 +60,13 @@ struct Expression: Sendable {
     var levels: Int
 }
 
-/// One segment of a path in an expression.
+/// One segment of a path in an expression, and where it stands behind its slash.
 enum PathPart: Sendable {
-    case literal(Text)
+    case literal(Text, Span32)
     /// `$(…)`
     case interpolated(ExpressionID)
     /// `{name}`, which `bind` replaces.
-    case binding(Text)
+    case binding(Text, Span32)
 }
 
 /// One segment of the path of a match block.

@@ -60,6 +60,53 @@ import Testing
                 == .value("true"))
     }
 
+    private func condition(_ text: String) throws -> Explanation.Step {
+        try #require(rules(text).explain(request()).blocks[0].rules[0].condition)
+    }
+
+    private func all(_ step: Explanation.Step) -> [Explanation.Step] {
+        [step] + step.parts.flatMap(all)
+    }
+
+    @Test func parenthesesBelongToText() throws {
+        let both = try condition("!(1 == 2.0) && (true) && (2 == 2.0)")
+        #expect(both.text == "!(1 == 2.0) && (true) && (2 == 2.0)")
+        #expect(both.parts.map(\.text) == ["!(1 == 2.0)", "true", "2 == 2.0"])
+        let sum = "(bucket) == ((')' + bucket))"
+        #expect(try condition(sum).text == sum)
+        #expect(try condition("((bucket).size() > (0))").text == "(bucket).size() > (0)")
+        let lines = try condition("( /* ( */ bucket // )\n ) != (bucket /* x */ )")
+        #expect(lines.text.hasSuffix("!= (bucket /* x */ )"))
+    }
+
+    @Test func kindsAndSegments() throws {
+        let steps = all(
+            try condition(
+                "firestore.exists(/databases/(default)/documents/$('u' + 'sers')/$(request.auth.uid))"
+                    + " && 'a'.size() == 1 && 'abc'.matches('a' + bucket)"))
+        func texts(_ kind: Explanation.Step.Kind) -> [String] {
+            steps.filter { $0.kind == kind }.map(\.text)
+        }
+        #expect(
+            texts(.literal).sorted() == [
+                "'a'", "'a'", "'abc'", "'u' + 'sers'", "(default)", "1", "databases", "documents",
+            ])
+        #expect(texts(.lookUp).count == 1)
+        #expect(texts(.call) == ["'a'.size()", "'abc'.matches('a' + bucket)"])
+        #expect(texts(.other).contains("request.auth.uid"))
+    }
+
+    /// What is counted is what is listed: literals are neither.
+    @Test func coverageListsWhatItCounts() throws {
+        let rules = try rules(
+            "!(1 == 2.0) && ({'a': 1}.a == 1) && /a/$(bucket) != /a/b && [1, bucket][0] == -1")
+        var coverage = Coverage(of: rules)
+        let listed = coverage.expressions.map(\.range)
+        coverage.add(rules.explain(request()))
+        #expect(coverage.expressions.map(\.range) == listed)
+        #expect(coverage.totals.evaluated == listed.count)
+    }
+
     @Test func covers() throws {
         let rules = try Ruleset.load(source: Self.source, fileName: "f.rules")
         var coverage = Coverage(of: rules)
