@@ -7,6 +7,7 @@ public struct RulesPolicy: Policy {
     private let rules: Ruleset
     private let shadow: Ruleset?
     private let clock: @Sendable () -> Timestamp
+    private let reasons = Reasons()
 
     /// - Parameters:
     ///   - rules: Those that are enforced.
@@ -36,7 +37,7 @@ public struct RulesPolicy: Policy {
             return RulesPolicy.answer(decision, question)
         }
         if denial.reason == .listNeedsVersion2 { return .impossible(denial.message) }
-        let cause = Reasons.shared.look { reason(request, question) }
+        let cause = reasons.look { reason(request, question) }
         return denial.readsCaller && question.caller.principal == nil
             ? .unauthenticated(cause: cause) : .deny(cause: cause)
     }
@@ -235,7 +236,6 @@ extension Ruleset {
 
 /// Looks for the reasons of denials, for at most ten milliseconds of each second: it takes many times as long as to decide.
 private final class Reasons: Sendable {
-    static let shared = Reasons()
     private static let budget: UInt64 = 10_000_000
     private let state = Lock((second: UInt64(0), spent: UInt64(0)))
 

@@ -54,6 +54,13 @@ import Testing
         #expect(try cost(condition, functions: Self.functions) == expected, "\(condition)")
     }
 
+    /// So many terms, nested as little as possible.
+    private func balanced(_ term: String, _ sign: String, _ count: Int) -> String {
+        if count == 1 { return term }
+        let half = count / 2
+        return "(\(balanced(term, sign, half)) \(sign) \(balanced(term, sign, count - half)))"
+    }
+
     @Test func limit() throws {
         let chain = [String](repeating: "true", count: 40).joined(separator: " && ")
         func functions(_ count: Int) -> String {
@@ -64,10 +71,7 @@ import Testing
         }
         #expect(outcome("f1()", functions: functions(8)) == "true")
         #expect(outcome("f1()", functions: functions(10)).contains("maximum of 1000 expressions"))
-        func terms(_ count: Int) -> String {
-            if count == 1 { return "request.auth.uid != 'x'" }
-            return "(\(terms(count / 2)) && \(terms(count - count / 2)))"
-        }
+        func terms(_ count: Int) -> String { balanced("request.auth.uid != 'x'", "&&", count) }
         #expect(outcome(terms(100)) == "true")
         // A term and its operator cost seven.
         #expect(outcome(terms(143)) == "true")
@@ -77,8 +81,7 @@ import Testing
     /// Where the limit is reached no later rule allows, not even one without a condition.
     @Test(arguments: ["allow create: if true;", "allow create;"])
     func limitEndsTheRequest(_ rule: String) throws {
-        let group = [String](repeating: "false", count: 50).joined(separator: " || ")
-        let heavy = [String](repeating: "(\(group))", count: 8).joined(separator: " || ")
+        let heavy = balanced("false", "||", 400)
         func load(_ first: String) throws -> Ruleset {
             try Ruleset.load(
                 source: """
