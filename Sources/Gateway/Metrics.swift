@@ -32,7 +32,9 @@ public struct RequestMetrics: Sendable {
         registry.describe(
             "sluice_decisions_total", "Requests decided, by operation and outcome.")
         registry.describe(
-            "sluice_decision_duration_seconds", "Time for the decisions of a request.")
+            "sluice_decision_duration_seconds",
+            "Time for the decisions of a request, reasons for the log included.",
+            bounds: PrometheusRegistry.shortBounds)
         registry.describe(
             "sluice_shadow_differences_total",
             "Requests that rules on trial decide otherwise, by what they say.")

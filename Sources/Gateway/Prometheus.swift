@@ -14,6 +14,10 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
         0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5,
         5, 10, 30, 60, 300,
     ]
+    /// Upper bounds in seconds for what takes microseconds: 500 ns to 10 ms.
+    public static let shortBounds: [Double] = [
+        0.0000005, 0.000001, 0.0000025, 0.000005, 0.00001, 0.000025, 0.00005, 0.0001, 0.001, 0.01,
+    ]
     /// Upper bounds in bytes for aggregating recorders: 1 KiB to 1 GiB, by 8.
     public static let sizeBounds: [Double] = [
         1024, 8192, 65536, 524_288, 4_194_304, 33_554_432, 268_435_456, 1_073_741_824,
@@ -26,6 +30,7 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
     private struct State {
         var families: [String: Family] = [:]
         var help: [String: String] = [:]
+        var bounds: [String: [Double]] = [:]
         var collectors: [@Sendable (inout PrometheusText) -> Void] = []
     }
     private let state = Lock(State())
@@ -33,9 +38,13 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
     public init() {}
 
     /// Sets the HELP text of a family: one sentence.
-    public func describe(_ name: String, _ help: String) {
+    /// - Parameter bounds: For timers that are made afterwards, in place of ``durationBounds``.
+    public func describe(_ name: String, _ help: String, bounds: [Double]? = nil) {
         let name = PrometheusText.name(name)
-        state.withLock { $0.help[name] = help }
+        state.withLock { state in
+            state.help[name] = help
+            state.bounds[name] = bounds
+        }
     }
 
     /// Has `collect` called at each scrape, to write families whose values are kept elsewhere.
@@ -113,8 +122,9 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
     }
 
     public func makeTimer(label: String, dimensions: [(String, String)]) -> any TimerHandler {
-        series(label, dimensions, .histogram) {
-            PrometheusHistogram(PrometheusRegistry.durationBounds)
+        let bounds = state.withLock { $0.bounds[PrometheusText.name(label)] }
+        return series(label, dimensions, .histogram) {
+            PrometheusHistogram(bounds ?? PrometheusRegistry.durationBounds)
         }
     }
 
