@@ -118,12 +118,12 @@ import Testing
         #expect(configuration.operatorAddress == nil)
         #expect(configuration.logLevel == "info")
         #expect(configuration.buckets.map(\.name) == ["my.own", "photos"])
-        #expect(configuration.buckets.map(\.directory) == ["/own", "/work/elsewhere"])
+        #expect(configuration.buckets.map(\.directory) == ["/own", "/srv/elsewhere"])
         let yaml = configuration.yaml()
         #expect(yaml.contains("\nthreads: 3  # from --threads\n"))
         #expect(yaml.contains("idleTimeout: 5s  # from SLUICE_LIMITS_IDLETIMEOUT\n"))
         #expect(
-            yaml.contains("path: /work/elsewhere  # from SLUICE_BUCKETS_PHOTOS_DIRECTORY_PATH\n"))
+            yaml.contains("path: /srv/elsewhere  # from SLUICE_BUCKETS_PHOTOS_DIRECTORY_PATH\n"))
         #expect(!yaml.contains("log:  #") && yaml.contains("level: info\n"))
     }
 
