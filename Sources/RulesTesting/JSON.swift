@@ -1,3 +1,5 @@
+import SecurityRules
+
 /// A JSON value to be written; members stay in order.
 package indirect enum JSON: Sendable {
     /// The values of RFC 8259; `raw` is a text that is JSON already.
@@ -21,7 +23,7 @@ package indirect enum JSON: Sendable {
         case .null: text += "null"
         case .bool(let value): text += value ? "true" : "false"
         case .int(let value): text += String(value)
-        case .string(let value): Self.quote(value, to: &text)
+        case .string(let value): JSONText.quote(value, to: &text)
         case .raw(let value): text += value
         case .array(let values):
             text += "["
@@ -34,29 +36,11 @@ package indirect enum JSON: Sendable {
             text += "{"
             for (index, (key, value)) in members.enumerated() {
                 if index > 0 { text += ", " }
-                Self.quote(key, to: &text)
+                JSONText.quote(key, to: &text)
                 text += ": "
                 value.write(to: &text)
             }
             text += "}"
         }
-    }
-
-    private static func quote(_ value: String, to text: inout String) {
-        text += "\""
-        for scalar in value.unicodeScalars {
-            switch scalar {
-            case "\"": text += "\\\""
-            case "\\": text += "\\\\"
-            case "\n": text += "\\n"
-            case "\r": text += "\\r"
-            case "\t": text += "\\t"
-            case _ where scalar.value < 0x20 || scalar.value == 0x7F:
-                let digits = String(scalar.value, radix: 16)
-                text += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
-            default: text.unicodeScalars.append(scalar)
-            }
-        }
-        text += "\""
     }
 }

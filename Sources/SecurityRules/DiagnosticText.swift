@@ -57,13 +57,18 @@ extension Diagnostic {
 }
 
 /// Writes JSON.
-struct JSONText {
+package struct JSONText {
     private(set) var text = ""
     private var needsComma = false
 
     mutating func raw(_ value: String) { text += value }
 
     mutating func string(_ value: String) {
+        JSONText.quote(value, to: &text)
+    }
+
+    /// Adds a string in quotes, with what JSON or a terminal would take otherwise escaped.
+    package static func quote(_ value: String, to text: inout String) {
         text += "\""
         for scalar in value.unicodeScalars {
             switch scalar {
@@ -72,7 +77,7 @@ struct JSONText {
             case "\n": text += "\\n"
             case "\r": text += "\\r"
             case "\t": text += "\\t"
-            case _ where scalar.value < 0x20:
+            case _ where scalar.value < 0x20 || scalar.value == 0x7F:
                 let digits = String(scalar.value, radix: 16)
                 text += "\\u" + String(repeating: "0", count: 4 - digits.count) + digits
             default: text.unicodeScalars.append(scalar)

@@ -110,7 +110,7 @@ import Testing
             flags: [
                 .init(path: "threads", value: "3", source: "--threads"),
                 .init(path: "buckets.my.own.directory.path", value: "/own", source: "--set"),
-            ], directory: "/work")
+            ], directory: "/srv")
         #expect(configuration.threads == 3)
         #expect(configuration.fileThreads == 2)
         #expect(configuration.limits.idleTimeout == 5_000_000_000)
