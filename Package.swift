@@ -29,6 +29,9 @@ let package = Package(
             name: "CSQLite", pkgConfig: "sqlite3", providers: [.apt(["libsqlite3-dev"])]),
         .systemLibrary(
             name: "CYAML", pkgConfig: "yaml-0.1", providers: [.apt(["libyaml-dev"])]),
+        .systemLibrary(
+            name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
+        .target(name: "Wire", swiftSettings: strict),
         .target(name: "YAML", dependencies: ["CYAML"], swiftSettings: strict),
         .target(name: "EventLoop", dependencies: ["CLinux"], swiftSettings: strict),
         .target(name: "OpenSSL", dependencies: ["COpenSSL"], swiftSettings: strict),
@@ -37,15 +40,20 @@ let package = Package(
             name: "SecurityRules", dependencies: ["CRE2"],
             swiftSettings: strict + [.strictMemorySafety()]),
         .target(
-            name: "HTTPServer", dependencies: ["EventLoop", "OpenSSL", "CNghttp2"],
+            name: "HTTPServer", dependencies: ["EventLoop", "OpenSSL", "Wire", "CNghttp2"],
             swiftSettings: strict),
         .target(
-            name: "Buckets", dependencies: ["EventLoop", "OpenSSL", "CSQLite"],
+            name: "HTTPClient", dependencies: ["EventLoop", "Wire", "CCurl"],
+            swiftSettings: strict),
+        .target(
+            name: "Buckets",
+            dependencies: ["EventLoop", "OpenSSL", "Wire", "HTTPClient", "CSQLite"],
             swiftSettings: strict),
         .target(
             name: "Gateway",
             dependencies: [
-                "HTTPServer", "Buckets", "SecurityRules", "EventLoop", "OpenSSL", "YAML",
+                "HTTPServer", "HTTPClient", "Buckets", "SecurityRules", "EventLoop", "OpenSSL",
+                "Wire", "YAML",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
             ],
@@ -55,8 +63,8 @@ let package = Package(
         .executableTarget(
             name: "CLI",
             dependencies: [
-                "Gateway", "HTTPServer", "Buckets", "EventLoop", "OpenSSL", "SecurityRules",
-                "RulesTesting",
+                "Gateway", "HTTPServer", "HTTPClient", "Buckets", "EventLoop", "OpenSSL",
+                "SecurityRules", "RulesTesting",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
             ],
@@ -73,22 +81,27 @@ let package = Package(
             name: "CHTTPParser", path: "Tests/CHTTPParser",
             providers: [.apt(["libhttp-parser-dev"])]),
         .testTarget(
-            name: "HTTPServerTests", dependencies: ["HTTPServer", "EventLoop", "CHTTPParser"],
+            name: "HTTPServerTests",
+            dependencies: ["HTTPServer", "EventLoop", "Wire", "CHTTPParser"],
             swiftSettings: strict),
         .target(
-            name: "BucketConformance", dependencies: ["Buckets", "EventLoop", "OpenSSL"],
+            name: "BucketConformance", dependencies: ["Buckets", "EventLoop", "OpenSSL", "Wire"],
             path: "Tests/BucketConformance", swiftSettings: strict),
         .executableTarget(
             name: "BucketStorm", dependencies: ["Buckets", "BucketConformance", "EventLoop"],
             path: "Tests/BucketStorm", swiftSettings: strict),
         .testTarget(
             name: "BucketsTests",
-            dependencies: ["Buckets", "BucketConformance", "BucketStorm", "EventLoop", "OpenSSL"],
+            dependencies: [
+                "Buckets", "BucketConformance", "BucketStorm", "HTTPClient", "EventLoop", "OpenSSL",
+                "Wire",
+            ],
             swiftSettings: strict),
         .testTarget(
             name: "GatewayTests",
             dependencies: [
-                "Gateway", "SecurityRules", "HTTPServer", "Buckets", "EventLoop", "OpenSSL",
+                "Gateway", "SecurityRules", "HTTPServer", "HTTPClient", "Buckets", "EventLoop",
+                "OpenSSL", "Wire",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
                 .product(name: "Yams", package: "Yams"),
@@ -110,7 +123,8 @@ if Context.environment["SLUICE_FUZZ"] != nil {
         .executableTarget(
             name: "Fuzz",
             dependencies: [
-                "CLibFuzzer", "Gateway", "HTTPServer", "Buckets", "EventLoop", "SecurityRules",
+                "CLibFuzzer", "Gateway", "HTTPServer", "HTTPClient", "Buckets", "EventLoop",
+                "SecurityRules", "Wire",
             ],
             path: "Fuzz/Sources", swiftSettings: strict,
             // gold, the default, fails on the sanitizers.

@@ -92,8 +92,9 @@ struct BucketBenchmark {
                     let body = [UInt8](repeating: UInt8(truncatingIfNeeded: lane), count: size)
                     for index in stride(from: lane, to: count, by: lanes) {
                         let upload = try await bucket.beginUpload(
-                            folder + "\(index)", ObjectAttributes(contentType: "image/png"),
-                            size: UInt64(size), digests: [])
+                            folder + "\(index)",
+                            UploadPlan(
+                                ObjectAttributes(contentType: "image/png"), size: UInt64(size)))
                         var offset = 0
                         while offset < size {
                             let taken = try upload.write(body.span.bytes.extracting(offset..<size))
@@ -114,8 +115,8 @@ struct BucketBenchmark {
     }
 
     func get(_ name: String, _ size: Int, _ chunk: inout [UInt8]) async throws {
-        let reader = try await bucket.open(name)
-        let source = try reader.bytes(0..<UInt64(size))
+        let reader = try await bucket.open(name, ReadPlan())
+        let source = try await reader.bytes(0..<UInt64(size))
         var done = 0
         while true {
             var span = chunk.mutableSpan

@@ -2,6 +2,7 @@ import Buckets
 
 @testable import Gateway
 @testable import HTTPServer
+import Wire
 
 private func fields(_ bytes: [UInt8], _ names: [StaticString]) -> HeaderFields {
     var fields = HeaderFields()

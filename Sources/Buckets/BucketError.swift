@@ -10,6 +10,8 @@ public struct BucketError: Error, Sendable, CustomStringConvertible {
         case overloaded
         /// The store can't be used now.
         case unavailable
+        /// The store did not answer in time.
+        case timedOut
         /// The store does not do this.
         case unsupported
         /// A fault of our own or of the data.
@@ -21,7 +23,7 @@ public struct BucketError: Error, Sendable, CustomStringConvertible {
     public var cause: String
     /// Whether the same request may succeed later.
     public var isRetryable: Bool {
-        [.unavailable, .insufficientStorage, .overloaded].contains(code)
+        [.unavailable, .timedOut, .insufficientStorage, .overloaded].contains(code)
     }
 
     public init(_ code: Code, _ cause: String = "") {

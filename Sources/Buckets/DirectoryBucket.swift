@@ -12,7 +12,7 @@ import Glibc
 ///     staging/ID     uploads under way of more than 48 KiB
 ///     lock           held while the bucket is open
 public final class DirectoryBucket: BucketDriver {
-    public let capabilities = Capabilities(atomicPreconditions: true, durable: true)
+    public func capabilities() -> Capabilities { .all }
 
     /// Free bytes with which no upload is refused, however long the log is: 64 MiB.
     private static let ampleRoom: UInt64 = 64 << 20
@@ -67,7 +67,8 @@ public final class DirectoryBucket: BucketDriver {
         throw BucketError(.objectNotFound)
     }
 
-    public func open(_ name: String) async throws(BucketError) -> any ObjectReader {
+    public func open(_ name: String, _ plan: ReadPlan) async throws(BucketError) -> any ObjectReader
+    {
         // A blob that was just replaced may be gone between lookup and opening: the next lookup knows its successor.
         var missing: Int64 = 0
         for _ in 0..<8 {
@@ -90,16 +91,14 @@ public final class DirectoryBucket: BucketDriver {
         throw BucketError(.unavailable, "blob \(missing) of an object is missing")
     }
 
-    public func beginUpload(
-        _ name: String, _ attributes: ObjectAttributes, size: UInt64?, digests: Set<DigestAlgorithm>
-    ) async throws(BucketError) -> any Upload {
+    public func beginUpload(_ name: String, _ plan: UploadPlan) async throws(BucketError)
+        -> any Upload
+    {
         let session = try await session()
         guard let loop = EventLoop.current else {
             throw BucketError(.internal, "an upload belongs on a loop")
         }
-        return DirectoryUpload(
-            self, session, loop, name: name, attributes: attributes, expected: size,
-            digests: digests)
+        return DirectoryUpload(self, session, loop, name, plan)
     }
 
     public func patch(_ name: String, _ patch: AttributePatch, _ preconditions: Preconditions)

@@ -1,6 +1,7 @@
 import EventLoop
 import Glibc
 import Synchronization
+import Wire
 
 /// An object as a lookup gives it.
 struct IndexEntry: Sendable {

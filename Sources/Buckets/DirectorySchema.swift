@@ -1,4 +1,5 @@
 import CSQLite
+import Wire
 
 /// One object as the index knows it.
 struct IndexRow: Sendable {

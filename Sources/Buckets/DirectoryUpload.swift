@@ -169,15 +169,15 @@ final class DirectoryUpload: Upload, @unchecked Sendable {
     private var isEnded = false
 
     init(
-        _ bucket: DirectoryBucket, _ session: DirectorySession, _ loop: EventLoop, name: String,
-        attributes: ObjectAttributes, expected: UInt64?, digests: Set<DigestAlgorithm>
+        _ bucket: DirectoryBucket, _ session: DirectorySession, _ loop: EventLoop, _ name: String,
+        _ plan: UploadPlan
     ) {
         self.bucket = bucket
         self.name = name
-        self.attributes = attributes
-        self.expected = expected
+        attributes = plan.attributes
+        expected = plan.size
         self.loop = loop
-        receiver = UploadReceiver(session, digests)
+        receiver = UploadReceiver(session, plan.digests)
     }
 
     deinit { abort() }

@@ -6,23 +6,19 @@ import EventLoop
 /// loop's executor and must not block it; a call that need not wait returns without suspending. Whatever is
 /// returned with a failure, nothing partial is ever visible.
 public protocol BucketDriver: Sendable {
-    /// What this store can promise.
-    var capabilities: Capabilities { get }
+    /// What this store can promise. It may ask the service the first time.
+    func capabilities() async throws(BucketError) -> Capabilities
 
     /// The metadata of the current object.
     /// - Throws: ``BucketError`` with `.objectNotFound`, or a fault of the store.
     func stat(_ name: String) async throws(BucketError) -> ObjectMetadata
 
-    /// Opens the current object for reading. The bytes are those of the returned metadata, whatever happens to the name later.
-    func open(_ name: String) async throws(BucketError) -> any ObjectReader
+    /// Opens the current object for reading, by one request where the service can. The bytes are those of the
+    /// returned metadata, whatever happens to the name later.
+    func open(_ name: String, _ plan: ReadPlan) async throws(BucketError) -> any ObjectReader
 
     /// Begins an upload that nobody sees until ``Upload/commit(_:)``.
-    /// - Parameters:
-    ///   - size: The size in bytes where the client declared it.
-    ///   - digests: Besides md5 and crc32c, which are always computed.
-    func beginUpload(
-        _ name: String, _ attributes: ObjectAttributes, size: UInt64?, digests: Set<DigestAlgorithm>
-    ) async throws(BucketError) -> any Upload
+    func beginUpload(_ name: String, _ plan: UploadPlan) async throws(BucketError) -> any Upload
 
     /// Changes the writable properties, atomically with the preconditions.
     func patch(_ name: String, _ patch: AttributePatch, _ preconditions: Preconditions)
@@ -44,15 +40,87 @@ public protocol BucketDriver: Sendable {
 
 /// What a store can promise; the gateway refuses what would otherwise be a silent lie.
 public struct Capabilities: Sendable, Equatable {
-    /// Preconditions are decided in the same atomic step as the write.
-    public var atomicPreconditions: Bool
+    /// The preconditions of an upload are decided in the same step as its commit.
+    public var atomicUploads: Bool
+    /// The preconditions of a patch are decided in the same step as the change.
+    public var atomicPatches: Bool
+    /// The preconditions of a deletion are decided in the same step as the removal.
+    public var atomicDeletions: Bool
+    /// ``Upload/commit(_:)`` may be given other preconditions than the upload was begun with.
+    public var lateConditions: Bool
     /// An acknowledged write survives the loss of power.
     public var durable: Bool
 
-    public init(atomicPreconditions: Bool, durable: Bool) {
-        self.atomicPreconditions = atomicPreconditions
+    public init(
+        atomicUploads: Bool, atomicPatches: Bool, atomicDeletions: Bool, lateConditions: Bool,
+        durable: Bool
+    ) {
+        self.atomicUploads = atomicUploads
+        self.atomicPatches = atomicPatches
+        self.atomicDeletions = atomicDeletions
+        self.lateConditions = lateConditions
         self.durable = durable
     }
+
+    /// All of it: what a store that is its own service can promise.
+    public static let all = Capabilities(
+        atomicUploads: true, atomicPatches: true, atomicDeletions: true, lateConditions: true,
+        durable: true)
+}
+
+/// What will be asked of an object that is opened: hints, so that one request does.
+public struct ReadPlan: Sendable, Equatable {
+    /// The part that is asked for; nil for the whole. ``ObjectReader/bytes(_:)`` may be asked for another one.
+    public var range: ByteRange?
+    /// The conditions of the read. Where they do not hold the bytes are not asked for.
+    public var conditions: Preconditions
+
+    public init(range: ByteRange? = nil, conditions: Preconditions = Preconditions()) {
+        self.range = range
+        self.conditions = conditions
+    }
+}
+
+/// What is known of an upload when it begins.
+public struct UploadPlan: Sendable, Equatable {
+    public var attributes: ObjectAttributes
+    /// Bytes, where the client declared them. It gives exactly so many, or breaks off.
+    public var size: UInt64?
+    /// 16 bytes, where the client declared them; they are verified before the commit.
+    public var md5: [UInt8]?
+    /// Where the client declared it; it is verified before the commit.
+    public var crc32c: UInt32?
+    /// What is computed besides md5 and crc32c, which always are.
+    public var digests: Set<DigestAlgorithm>
+    /// What ``Upload/commit(_:)`` will be given, unless something changes meanwhile.
+    public var preconditions: Preconditions
+    /// Whether it was allowed already: the commit will follow as soon as the bytes are there and verified.
+    public var isDecided: Bool
+    /// What is there now, where somebody has looked.
+    public var existing: Existing
+
+    public init(
+        _ attributes: ObjectAttributes = ObjectAttributes(), size: UInt64? = nil,
+        digests: Set<DigestAlgorithm> = [], preconditions: Preconditions = Preconditions(),
+        isDecided: Bool = true, existing: Existing = .unknown
+    ) {
+        self.attributes = attributes
+        self.size = size
+        self.digests = digests
+        self.preconditions = preconditions
+        self.isDecided = isDecided
+        self.existing = existing
+    }
+}
+
+/// What is known of the object of a name.
+public enum Existing: Sendable, Equatable {
+    /// Nobody has looked.
+    case unknown
+    /// There was none when it was looked for.
+    case absent
+    /// This one was there.
+    case object(ObjectMetadata)
 }
 
 /// An object that was opened for reading. Confined to one loop.
@@ -60,7 +128,7 @@ public protocol ObjectReader: AnyObject {
     /// The metadata of the bytes that this reader gives.
     var metadata: ObjectMetadata { get }
     /// The bytes of `range` (within `0..<size`). Called at most once; close the source in the end.
-    func bytes(_ range: Range<UInt64>) throws(BucketError) -> any ByteSource
+    func bytes(_ range: Range<UInt64>) async throws(BucketError) -> any ByteSource
     /// Releases the object where ``bytes(_:)`` was not called.
     func close()
 }
@@ -93,7 +161,7 @@ public struct ContentFacts: Sendable, Equatable {
     /// 16 bytes.
     public var md5: [UInt8]
     public var crc32c: UInt32
-    /// The digests that were asked for in ``BucketDriver/beginUpload(_:_:size:digests:)``.
+    /// The digests that were asked for in ``UploadPlan/digests``.
     public var digests: [DigestAlgorithm: [UInt8]]
 
     public init(

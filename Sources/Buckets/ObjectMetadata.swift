@@ -1,3 +1,5 @@
+import Wire
+
 /// The properties that a client may set.
 public struct ObjectAttributes: Sendable, Equatable {
     public var contentType: String?

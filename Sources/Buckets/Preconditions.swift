@@ -35,10 +35,28 @@ public struct Preconditions: Sendable, Equatable {
     /// `X-Object-Metageneration-Match`.
     public var metageneration: Int64?
 
+    /// What a decision was made on, where it read that: ``Existing/absent``, or the object whose generation and
+    /// metageneration are asked for above. For services that compare by other means.
+    public var pin = Existing.unknown
+
     public init() {}
 
     /// Whether nothing is asked.
     public var isEmpty: Bool { self == Preconditions() }
+
+    /// These, and that what is there is still the same.
+    public func pinned(to existing: Existing) -> Preconditions {
+        var pinned = self
+        switch existing {
+        case .unknown: return self
+        case .absent: pinned.generation = 0
+        case .object(let object):
+            pinned.generation = object.generation
+            pinned.metageneration = object.metageneration
+        }
+        pinned.pin = existing
+        return pinned
+    }
 
     /// Evaluates in the order of RFC 9110, section 13.2.2.
     /// - Parameters:

@@ -26,6 +26,9 @@ public protocol EventHandler: AnyObject {
 public struct Registration: Sendable, Equatable {
     let descriptor: Int32
     let generation: UInt32
+
+    /// Of no descriptor: a place holder until there is one.
+    public static let none = Registration(descriptor: 0, generation: .max)
 }
 
 /// One thread that waits on epoll and runs what became ready.
@@ -226,15 +229,50 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     public func register(_ descriptor: Int32, _ handler: any EventHandler) throws(SystemError)
         -> Registration
     {
+        let all = EPOLLIN.rawValue | EPOLLOUT.rawValue | EPOLLRDHUP.rawValue
+        return try register(descriptor, handler, events: all | EPOLLET.rawValue)
+    }
+
+    /// Watches a descriptor, level-triggered: readiness is told in every turn in which it holds. For code that does not
+    /// read or write until the kernel has no more.
+    /// - Throws: ``SystemError`` where epoll refuses the descriptor.
+    public func registerLevel(
+        _ descriptor: Int32, _ handler: any EventHandler, for interest: Readiness
+    ) throws(SystemError) -> Registration {
+        try register(descriptor, handler, events: EventLoop.level(interest))
+    }
+
+    /// Changes what a level-triggered descriptor is watched for.
+    public func change(_ registration: Registration, to interest: Readiness) {
+        guard slots[Int(registration.descriptor)].generation == registration.generation else {
+            return
+        }
+        var event = event(registration, EventLoop.level(interest))
+        epoll_ctl(epoll, EPOLL_CTL_MOD, registration.descriptor, &event)
+    }
+
+    private static func level(_ interest: Readiness) -> UInt32 {
+        (interest.contains(.readable) ? EPOLLIN.rawValue : 0)
+            | (interest.contains(.writable) ? EPOLLOUT.rawValue : 0)
+    }
+
+    private func event(_ registration: Registration, _ events: UInt32) -> epoll_event {
+        var event = epoll_event()
+        event.events = events
+        event.data.u64 =
+            UInt64(registration.generation) << 32 | UInt64(UInt32(registration.descriptor))
+        return event
+    }
+
+    private func register(_ descriptor: Int32, _ handler: any EventHandler, events: UInt32)
+        throws(SystemError) -> Registration
+    {
         let index = Int(descriptor)
         while slots.count <= index { slots.append(Slot()) }
         slots[index].generation &+= 1
         let registration = Registration(
             descriptor: descriptor, generation: slots[index].generation)
-        var event = epoll_event()
-        event.events =
-            EPOLLIN.rawValue | EPOLLOUT.rawValue | EPOLLRDHUP.rawValue | EPOLLET.rawValue
-        event.data.u64 = UInt64(registration.generation) << 32 | UInt64(UInt32(descriptor))
+        var event = event(registration, events)
         _ = try SystemError.check("epoll_ctl") {
             epoll_ctl(epoll, EPOLL_CTL_ADD, descriptor, &event)
         }

@@ -72,6 +72,14 @@ struct UploadRequest {
         digests = try ExpectedDigests(head.fields)
     }
 
+    /// What the store is told when it begins.
+    var plan: UploadPlan {
+        var plan = UploadPlan(attributes, size: size, digests: Set(digests.others.keys))
+        plan.md5 = digests.md5
+        plan.crc32c = digests.crc32c
+        return plan
+    }
+
     /// What a policy can know before the body.
     var proposal: Proposal {
         var proposal = Proposal()

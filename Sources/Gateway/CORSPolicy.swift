@@ -1,4 +1,5 @@
 import HTTPServer
+import Wire
 
 /// Which pages of other origins a browser lets call the gateway (the Fetch standard, section 3.3).
 public struct CORSPolicy: Sendable, Equatable {

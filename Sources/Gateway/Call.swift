@@ -1,7 +1,7 @@
 import Buckets
 import EventLoop
-import Glibc
 import HTTPServer
+import Wire
 
 /// An answer before it is sent.
 struct Answer {
@@ -156,42 +156,55 @@ final class Call {
         }
     }
 
+    /// What the store can promise.
+    func capabilities(_ bucket: GatewayBucket) async throws(Problem) -> Capabilities {
+        do throws(BucketError) {
+            return try await bucket.driver.capabilities()
+        } catch {
+            throw Problem(error)
+        }
+    }
+
     /// The conditions of a write, which the store must be able to decide together with it.
-    func writeConditions(_ bucket: GatewayBucket) throws(Problem) -> Preconditions {
+    /// - Parameter isAtomic: What the store must promise for them.
+    func writeConditions(_ bucket: GatewayBucket, _ isAtomic: KeyPath<Capabilities, Bool>)
+        async throws(Problem) -> Preconditions
+    {
         let conditions = try Preconditions(fields, now: now)
-        if !conditions.isEmpty, !bucket.driver.capabilities.atomicPreconditions {
+        if !conditions.isEmpty, !(try await capabilities(bucket))[keyPath: isAtomic] {
             throw Problem(
-                .notImplemented, "The bucket's store can't decide preconditions with a write.")
+                .notImplemented, "The bucket's store can't decide preconditions with this write.")
         }
         return conditions
     }
 
     /// The conditions with which a decision that read `existing` still holds when the change is made.
-    func pinned(_ conditions: Preconditions, to existing: Existing, _ bucket: GatewayBucket)
-        throws(Problem) -> Preconditions
-    {
-        var pinned = conditions
-        let object: ObjectMetadata?
-        switch existing {
-        case .unknown: return conditions
-        case .absent:
-            object = nil
-            pinned.generation = 0
-        case .object(let found):
-            object = found
-            pinned.generation = found.generation
-            pinned.metageneration = found.metageneration
-        }
-        if conditions.evaluate(object, reading: false) != nil {
-            throw Problem(BucketError(.preconditionFailed))
-        }
-        guard bucket.driver.capabilities.atomicPreconditions else {
+    /// - Parameter isAtomic: What the store must promise for that.
+    func pinned(
+        _ conditions: Preconditions, to existing: Existing, _ bucket: GatewayBucket,
+        _ isAtomic: KeyPath<Capabilities, Bool>
+    ) async throws(Problem) -> Preconditions {
+        if existing == .unknown { return conditions }
+        try check(conditions, existing)
+        guard try await capabilities(bucket)[keyPath: isAtomic] else {
             throw Problem(
                 .notImplemented,
                 "The rules read the object that is there, and the bucket's store can't see to it that it stays."
             )
         }
-        return pinned
+        return conditions.pinned(to: existing)
+    }
+
+    /// Whether conditions hold for what is there.
+    func check(_ conditions: Preconditions, _ existing: Existing) throws(Problem) {
+        let object: ObjectMetadata? =
+            switch existing {
+            case .unknown, .absent: nil
+            case .object(let found): found
+            }
+        if conditions.evaluate(object, reading: false) != nil {
+            throw Problem(BucketError(.preconditionFailed))
+        }
     }
 
     /// The answer where others changed the object again and again.
@@ -230,11 +243,4 @@ final class Call {
         record.durationNanoseconds = end > exchange.started ? end - exchange.started : 0
         return record
     }
-}
-
-/// Seconds since 1970 by the system's clock.
-@Sendable public func systemSeconds() -> Int64 {
-    var time = timespec()
-    clock_gettime(CLOCK_REALTIME, &time)
-    return Int64(time.tv_sec)
 }

@@ -1,5 +1,6 @@
 import Buckets
 import HTTPServer
+import Wire
 
 extension Preconditions {
     /// Reads the conditions of a request (RFC 9110, section 13.1). Dates that are none are ignored, as it wants.

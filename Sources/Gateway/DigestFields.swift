@@ -1,5 +1,6 @@
 import Buckets
 import HTTPServer
+import Wire
 
 /// The digests that an upload must have, from `Content-MD5`, `Content-Digest` and `Repr-Digest`.
 struct ExpectedDigests: Equatable {

@@ -1,6 +1,7 @@
 import Buckets
 import EventLoop
 import HTTPServer
+import Wire
 
 /// The header fields of objects that were answered lately: they are always the same for one state of an object, and
 /// making them costs more than finding them.

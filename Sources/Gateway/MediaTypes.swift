@@ -1,3 +1,5 @@
+import Wire
+
 /// Media types by the extension of a name.
 enum MediaTypes {
     /// What is not known better (RFC 2046, section 4.5.1).

@@ -1,4 +1,5 @@
 import Buckets
+import Wire
 
 extension AttributePatch {
     /// The most bytes of a patch's text.

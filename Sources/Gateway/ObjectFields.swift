@@ -1,5 +1,6 @@
 import Buckets
 import HTTPServer
+import Wire
 
 extension ObjectAttributes {
     /// The most bytes of custom metadata, keys and values together.

@@ -1,4 +1,5 @@
 import Buckets
+import Wire
 
 /// An object's name within the reference limits: what every rule, log and store is given.
 ///

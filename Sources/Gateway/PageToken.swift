@@ -1,3 +1,5 @@
+import Wire
+
 /// Where a list's page ended, bound to the list that it is of: valid on any replica, and on no other list.
 ///
 /// The check is no secret. A token says only after which name to go on, which any caller may choose; every page

@@ -48,16 +48,6 @@ public struct Proposal: Sendable, Equatable {
     public init() {}
 }
 
-/// What is known of the object that an operation is about.
-public enum Existing: Sendable, Equatable {
-    /// Nobody has looked.
-    case unknown
-    /// There was none when it was looked for.
-    case absent
-    /// This one was there.
-    case object(ObjectMetadata)
-}
-
 /// What a policy is asked.
 public struct Question: Sendable {
     public var operation: Operation

@@ -1,5 +1,6 @@
 import Buckets
 import HTTPServer
+import Wire
 
 /// A request's failure as the client sees it (RFC 9457), and for the log why.
 public struct Problem: Error, Sendable {
@@ -123,6 +124,8 @@ public struct Problem: Error, Sendable {
             return
         case .unavailable:
             (code, detail) = (.upstreamUnavailable, "Try again later.")
+        case .timedOut:
+            (code, detail) = (.upstreamTimeout, "Try again later.")
         case .unsupported:
             (code, detail) = (.notImplemented, "The bucket's store can't do what was asked.")
         case .internal: (code, detail) = (.internal, "The request id leads to the cause.")

@@ -1,5 +1,6 @@
 import Buckets
 import HTTPServer
+import Wire
 
 extension Call {
     /// `GET` and `HEAD` of an object's bytes.
@@ -9,7 +10,9 @@ extension Call {
         let conditions = try Preconditions(fields, now: now)
         let reader: any ObjectReader
         do throws(BucketError) {
-            reader = try await bucket.driver.open(name.value)
+            let range = fields["range"].flatMap { ByteRange(Array($0.utf8)[...]) }
+            reader = try await bucket.driver.open(
+                name.value, ReadPlan(range: range, conditions: conditions))
         } catch {
             if missing != .nothing, error.code == .objectNotFound {
                 try require(try ask(Proposal(), .absent))
@@ -24,7 +27,7 @@ extension Call {
                 reader.close()
                 return answer
             }
-            return try content(of: reader, bucket)
+            return try await content(of: reader, bucket)
         } catch {
             reader.close()
             throw error
@@ -58,8 +61,8 @@ extension Call {
         }
     }
 
-    private func content(of reader: any ObjectReader, _ bucket: GatewayBucket) throws(Problem)
-        -> Answer
+    private func content(of reader: any ObjectReader, _ bucket: GatewayBucket)
+        async throws(Problem) -> Answer
     {
         let object = reader.metadata
         var range = 0..<object.size
@@ -82,7 +85,7 @@ extension Call {
             return answer
         }
         do throws(BucketError) {
-            answer.body = .source(try reader.bytes(range), length: UInt64(range.count))
+            answer.body = .source(try await reader.bytes(range), length: UInt64(range.count))
         } catch {
             throw Problem(error)
         }

@@ -1,3 +1,5 @@
+import Wire
+
 /// Where a request's target leads: `/b/BUCKET/o…`.
 struct Route: Equatable {
     /// What follows `/b/BUCKET/o`.

@@ -1,6 +1,7 @@
 import Buckets
 import EventLoop
 import SecurityRules
+import Wire
 
 /// Security Rules as the policy of a bucket.
 public struct RulesPolicy: Policy {

@@ -1,6 +1,7 @@
 import Buckets
 import EventLoop
 import HTTPServer
+import Wire
 
 extension Call {
     /// `PUT`: streams the body into an upload that nobody sees before it is decided again with the true facts.
@@ -9,12 +10,18 @@ extension Call {
     {
         var existing = Existing.unknown
         let missing = try await ask(request.proposal, &existing, name, bucket)
-        let conditions = try writeConditions(bucket)
+        let conditions = try await writeConditions(bucket, \.atomicUploads)
+        var plan = request.plan
+        plan.isDecided = missing == .nothing
+        plan.preconditions = conditions.pinned(to: existing)
+        plan.existing = existing
         // Who may not be allowed yet is not told what is there either.
         if missing == .nothing, !conditions.isEmpty {
-            try await refuseEarly(name, conditions, existing, bucket)
+            // A condition that does not hold already is answered before the body comes. The commit decides it again.
+            if plan.existing == .unknown { plan.existing = try await look(name, bucket) }
+            try check(conditions, plan.existing)
         }
-        let upload = try await begin(name, request, bucket)
+        let upload = try await begin(name, plan, bucket)
         let facts: ContentFacts
         var proposal = request.proposal
         let pins: Preconditions
@@ -23,10 +30,12 @@ extension Call {
             proposal.size = facts.size
             proposal.md5 = facts.md5
             proposal.crc32c = facts.crc32c
-            // The body took its time: what is there now counts.
-            if existing != .unknown { existing = try await look(name, bucket) }
+            // The body took its time: what is there now counts, where the store can still be told.
+            if existing != .unknown, try await capabilities(bucket).lateConditions {
+                existing = try await look(name, bucket)
+            }
             try await decide(proposal, &existing, name, bucket)
-            pins = try pinned(conditions, to: existing, bucket)
+            pins = try await pinned(conditions, to: existing, bucket, \.atomicUploads)
         } catch {
             upload.abort()
             throw error
@@ -41,7 +50,7 @@ extension Call {
             // Somebody was faster. What there is now may be denied, or be another than the client asked for.
             existing = try await look(name, bucket)
             try await decide(proposal, &existing, name, bucket)
-            _ = try pinned(conditions, to: existing, bucket)
+            try check(conditions, existing)
             throw Call.overtaken
         }
         try await confirm(result.metadata, facts, bucket)
@@ -54,23 +63,11 @@ extension Call {
         return answer
     }
 
-    /// Answers a condition that does not hold already before the body comes. The commit decides it again.
-    private func refuseEarly(
-        _ name: ObjectName, _ conditions: Preconditions, _ existing: Existing,
-        _ bucket: GatewayBucket
-    ) async throws(Problem) {
-        var existing = existing
-        if existing == .unknown { existing = try await look(name, bucket) }
-        _ = try pinned(conditions, to: existing, bucket)
-    }
-
-    private func begin(_ name: ObjectName, _ request: UploadRequest, _ bucket: GatewayBucket)
+    private func begin(_ name: ObjectName, _ plan: UploadPlan, _ bucket: GatewayBucket)
         async throws(Problem) -> any Upload
     {
         do throws(BucketError) {
-            return try await bucket.driver.beginUpload(
-                name.value, request.attributes, size: request.size,
-                digests: Set(request.digests.others.keys))
+            return try await bucket.driver.beginUpload(name.value, plan)
         } catch {
             throw Problem(error)
         }
@@ -133,7 +130,7 @@ extension Call {
     func patch(_ name: ObjectName, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
         var existing = Existing.unknown
         _ = try await ask(Proposal(), &existing, name, bucket)
-        let conditions = try writeConditions(bucket)
+        let conditions = try await writeConditions(bucket, \.atomicPatches)
         try requireJSON()
         for (name, isGiven) in [
             ("Content-MD5", fields.contains("content-md5")),
@@ -169,13 +166,16 @@ extension Call {
         for _ in 0..<Call.attempts {
             var existing = Existing.unknown
             try await decide(proposal, &existing, name, bucket)
-            if existing == .unknown, patch.addsCustomMetadata,
-                bucket.driver.capabilities.atomicPreconditions
-            {
+            var isPinned = existing != .unknown
+            if !isPinned, patch.addsCustomMetadata {
                 existing = try await look(name, bucket)
+                // Where the store can't pin, the look for the limit's sake alone is as good as it gets.
+                isPinned = try await capabilities(bucket).atomicPatches
             }
             if case .absent = existing { throw Problem(BucketError(.objectNotFound)) }
-            let pins = try pinned(conditions, to: existing, bucket)
+            let pins =
+                isPinned
+                ? try await pinned(conditions, to: existing, bucket, \.atomicPatches) : conditions
             if patch.addsCustomMetadata, case .object(let current) = existing {
                 try ObjectAttributes.checkSize(
                     patch.applied(to: current.attributes).customMetadata)
@@ -210,8 +210,8 @@ extension Call {
             var existing = Existing.unknown
             try await decide(Proposal(), &existing, name, bucket)
             if case .absent = existing { throw Problem(BucketError(.objectNotFound)) }
-            let conditions = try writeConditions(bucket)
-            let pins = try pinned(conditions, to: existing, bucket)
+            let conditions = try await writeConditions(bucket, \.atomicDeletions)
+            let pins = try await pinned(conditions, to: existing, bucket, \.atomicDeletions)
             do throws(BucketError) {
                 try await bucket.driver.delete(name.value, pins)
                 return Answer(status: 204)

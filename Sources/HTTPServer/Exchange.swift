@@ -1,4 +1,5 @@
 import EventLoop
+import Wire
 
 /// A request's method, target and fields (RFC 9110).
 public struct RequestHead: Sendable {

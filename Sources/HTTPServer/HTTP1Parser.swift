@@ -1,3 +1,5 @@
+import Wire
+
 /// Why bytes are not an HTTP/1.1 request, and what the client is told.
 struct HTTP1Error: Error, Equatable {
     /// 400, 408, 414, 417, 431, 501 or 505.

@@ -1,5 +1,6 @@
 import CNghttp2
 import EventLoop
+import Wire
 
 /// HTTP/2 on one connection: nghttp2 frames and compresses; requests, flow control, limits and the end are here.
 ///

@@ -1,5 +1,6 @@
 import CNghttp2
 import EventLoop
+import Wire
 
 /// What nghttp2's callbacks record. Nothing here calls a handler or writes to a socket.
 extension HTTP2Connection {

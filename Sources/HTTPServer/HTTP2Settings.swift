@@ -1,4 +1,5 @@
 import CNghttp2
+import Wire
 
 /// The callbacks and options that all HTTP/2 sessions of a loop share. Callbacks only record; they never act.
 final class HTTP2Settings {

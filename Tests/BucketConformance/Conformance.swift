@@ -128,10 +128,13 @@ extension BucketDriver {
     /// Begins an upload and gives it all bytes, in pieces of `step`.
     public func filledUpload(
         _ name: String, _ bytes: [UInt8], _ attributes: ObjectAttributes = ObjectAttributes(),
-        step: Int = 24_576, declared: Bool = true, digests: Set<DigestAlgorithm> = []
+        _ preconditions: Preconditions = Preconditions(), step: Int = 24_576,
+        declared: Bool = true, digests: Set<DigestAlgorithm> = []
     ) async throws -> any Upload {
-        let upload = try await beginUpload(
-            name, attributes, size: declared ? UInt64(bytes.count) : nil, digests: digests)
+        let plan = UploadPlan(
+            attributes, size: declared ? UInt64(bytes.count) : nil, digests: digests,
+            preconditions: preconditions)
+        let upload = try await beginUpload(name, plan)
         var offset = 0
         while offset < bytes.count {
             let end = min(bytes.count, offset + step)
@@ -153,14 +156,14 @@ extension BucketDriver {
         _ preconditions: Preconditions = Preconditions(), step: Int = 24_576, declared: Bool = true
     ) async throws -> CommitResult {
         let upload = try await filledUpload(
-            name, bytes, attributes, step: step, declared: declared)
+            name, bytes, attributes, preconditions, step: step, declared: declared)
         _ = try await upload.finish()
         return try await upload.commit(preconditions)
     }
 
     /// The bytes of the current object, or of a range of it.
     public func get(_ name: String, _ range: Range<UInt64>? = nil) async throws -> [UInt8] {
-        let reader = try await self.open(name)
+        let reader = try await self.open(name, ReadPlan())
         return try await readAll(reader, range ?? 0..<reader.metadata.size)
     }
 
@@ -184,7 +187,7 @@ extension BucketDriver {
 
 /// Reads a range to its end, in buffers of an odd size.
 public func readAll(_ reader: any ObjectReader, _ range: Range<UInt64>) async throws -> [UInt8] {
-    let source = try reader.bytes(range)
+    let source = try await reader.bytes(range)
     defer { source.close() }
     var result: [UInt8] = []
     var chunk = [UInt8](repeating: 0, count: 10_007)

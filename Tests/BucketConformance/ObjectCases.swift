@@ -1,6 +1,7 @@
 import Buckets
 import EventLoop
 import OpenSSL
+import Wire
 
 extension BucketConformance {
     /// Sizes around every boundary that a driver might have.
@@ -13,7 +14,7 @@ extension BucketConformance {
         Case("a healthy store says so") { try await $0.checkHealth() },
         Case("what is not there is not found") { driver in
             try await expectError(.objectNotFound) { try await driver.stat("none") }
-            try await expectError(.objectNotFound) { try await driver.open("none") }
+            try await expectError(.objectNotFound) { try await driver.open("none", ReadPlan()) }
             try await expectError(.objectNotFound) {
                 try await driver.delete("none", Preconditions())
             }
@@ -127,7 +128,7 @@ extension BucketConformance {
             let upload = try await driver.filledUpload(name, pattern(size, seed: 2))
             try await expectError(.objectNotFound) { try await driver.stat(name) }
             _ = try await upload.finish()
-            try await expectError(.objectNotFound) { try await driver.open(name) }
+            try await expectError(.objectNotFound) { try await driver.open(name, ReadPlan()) }
             let query = ListQuery(prefix: "", delimited: false, limit: 10)
             try expectEqual(try await driver.list(query, after: nil).items, [], "items")
             upload.abort()
@@ -164,11 +165,11 @@ extension BucketConformance {
         for size in [1000, 10_000, 2_000_000] {
             let old = pattern(size, seed: 1)
             try await driver.put("kept", old)
-            let first = try await driver.open("kept")
+            let first = try await driver.open("kept", ReadPlan())
             try await driver.put("kept", pattern(size, seed: 2))
-            let second = try await driver.open("kept")
+            let second = try await driver.open("kept", ReadPlan())
             try await driver.delete("kept", Preconditions())
-            try await expectError(.objectNotFound) { try await driver.open("kept") }
+            try await expectError(.objectNotFound) { try await driver.open("kept", ReadPlan()) }
             try expect(try await readAll(first, 0..<UInt64(size)) == old, "the first bytes")
             let whole = try await readAll(second, 0..<UInt64(size))
             try expect(whole == pattern(size, seed: 2), "the second bytes")
@@ -252,7 +253,7 @@ extension BucketConformance {
                     group.addTask(executorPreference: EventLoop.current) {
                         let bytes = pattern(size + seed, seed: UInt64(seed))
                         try await driver.put("mixed", bytes)
-                        let reader = try await driver.open("mixed")
+                        let reader = try await driver.open("mixed", ReadPlan())
                         let found = try await readAll(reader, 0..<reader.metadata.size)
                         let writer = found.count - size
                         try expect(

@@ -19,7 +19,7 @@ extension BucketConformance {
                 }
             }
         },
-        Case("of many create-only uploads at once exactly one wins", if: \.atomicPreconditions) {
+        Case("of many create-only uploads at once exactly one wins", if: \.atomicUploads) {
             driver in
             for size in [500, 100_000] {
                 let winners = Lock(0)
@@ -37,13 +37,13 @@ extension BucketConformance {
                 try expectEqual(winners.withLock { $0 }, 1, "winners")
             }
         },
-        Case("read, change, write back: no update is lost", if: \.atomicPreconditions) { driver in
+        Case("read, change, write back: no update is lost", if: \.atomicUploads) { driver in
             try await driver.put("counter", [0])
             try await race(8) { _ in
                 for _ in 0..<5 {
                     var isDone = false
                     while !isDone {
-                        let reader = try await driver.open("counter")
+                        let reader = try await driver.open("counter", ReadPlan())
                         let value = try await readAll(reader, 0..<1)[0]
                         let pinned = generation(reader.metadata.generation)
                         do {

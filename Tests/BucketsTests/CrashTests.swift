@@ -139,7 +139,7 @@ struct CrashTests {
                 ListQuery(prefix: "", delimited: false, limit: 1000), after: nil
             ).items
             for name in names {
-                let reader = try await bucket.open(name)
+                let reader = try await bucket.open(name, ReadPlan())
                 let metadata = reader.metadata
                 let bytes = try await readAll(reader, 0..<metadata.size)
                 #expect(digest(.md5, bytes) == metadata.md5)

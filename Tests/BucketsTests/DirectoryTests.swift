@@ -321,8 +321,7 @@ struct DirectoryTests {
         try await onLoop {
             let bucket = try DirectoryBucket(path: path, pool: pool, readers: 1)
             let bytes = pattern(1 << 20, seed: 3)
-            let upload = try await bucket.beginUpload(
-                "n", ObjectAttributes(), size: nil, digests: [])
+            let upload = try await bucket.beginUpload("n", UploadPlan())
             // The pool's only thread waits: nothing can be written.
             let taken = try gate.withLock { _ in
                 pool.submit { gate.withLock { _ in } }
@@ -386,16 +385,16 @@ struct DirectoryTests {
         try await withBucket { [path] bucket in
             try await bucket.put("n", pattern(100_000, seed: 1))
             for _ in 0..<5 {
-                _ = try await bucket.open("n")
-                _ = try await bucket.open("n").bytes(0..<10)
-                let reader = try await bucket.open("n")
+                _ = try await bucket.open("n", ReadPlan())
+                _ = try await bucket.open("n", ReadPlan()).bytes(0..<10)
+                let reader = try await bucket.open("n", ReadPlan())
                 reader.close()
                 reader.close()
                 _ = try await bucket.get("n", 5..<70_000)
                 _ = try await bucket.filledUpload("dropped", pattern(100_000, seed: 1))
                 try await bucket.filledUpload("aborted", pattern(100_000, seed: 1)).abort()
             }
-            let held = try await bucket.open("n")
+            let held = try await bucket.open("n", ReadPlan())
             await eventually { Self.openFiles(below: path + "/blobs/0/").count == 1 }
             await eventually { Self.openFiles(below: path + "/staging/").isEmpty }
             held.close()

@@ -202,7 +202,7 @@ struct FaultTests {
             try await bucket.put("small", pattern(10, seed: 1))
             try await bucket.put("large", pattern(100_000, seed: 1))
             for round in 0..<3 {
-                let reader = try await bucket.open("large")
+                let reader = try await bucket.open("large", ReadPlan())
                 let upload = try await bucket.filledUpload("under way", pattern(200_000, seed: 1))
                 #expect(rename(path, away) == 0)
                 await expectCode(.unavailable) { try await bucket.put("new", [1]) }
@@ -210,7 +210,7 @@ struct FaultTests {
                     try await bucket.put("new", pattern(9000, seed: 1))
                 }
                 await expectCode(.unavailable) { try await bucket.delete("small", Preconditions()) }
-                await expectCode(.unavailable) { try await bucket.open("large") }
+                await expectCode(.unavailable) { try await bucket.open("large", ReadPlan()) }
                 await expectCode(.unavailable) { try await bucket.stat("small") }
                 await expectCode(.unavailable) { try await bucket.checkHealth() }
                 await expectCode(.unavailable) {

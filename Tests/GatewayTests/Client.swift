@@ -2,6 +2,7 @@ import Buckets
 import EventLoop
 import Foundation
 import Synchronization
+import Wire
 
 @testable import Gateway
 @testable import HTTPServer

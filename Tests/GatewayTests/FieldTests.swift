@@ -1,6 +1,7 @@
 import Buckets
 import HTTPServer
 import Testing
+import Wire
 
 @testable import Gateway
 

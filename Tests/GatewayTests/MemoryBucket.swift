@@ -26,11 +26,11 @@ final class MemoryBucket: BucketDriver, @unchecked Sendable {
         var open = 0
     }
     private let state = Lock(State())
-    let capabilities: Capabilities
+    private let promised: Capabilities
 
-    init(atomicPreconditions: Bool = true) {
-        capabilities = Capabilities(atomicPreconditions: atomicPreconditions, durable: false)
-    }
+    init(_ capabilities: Capabilities = .all) { promised = capabilities }
+
+    func capabilities() -> Capabilities { promised }
 
     func with<T>(_ body: (inout State) -> T) -> T { state.withLock(body) }
 
@@ -90,16 +90,14 @@ final class MemoryBucket: BucketDriver, @unchecked Sendable {
         return try find(name).metadata
     }
 
-    func open(_ name: String) async throws(BucketError) -> any ObjectReader {
+    func open(_ name: String, _ plan: ReadPlan) async throws(BucketError) -> any ObjectReader {
         try called("open \(name)")
         let found = try find(name)
         with { $0.open += 1 }
         return MemoryReader(self, found.metadata, found.bytes)
     }
 
-    func beginUpload(
-        _ name: String, _ attributes: ObjectAttributes, size: UInt64?, digests: Set<DigestAlgorithm>
-    ) async throws(BucketError) -> any Upload {
+    func beginUpload(_ name: String, _ plan: UploadPlan) async throws(BucketError) -> any Upload {
         let hook = with { state in
             let hook = state.beforeUpload
             state.beforeUpload = nil
@@ -107,7 +105,7 @@ final class MemoryBucket: BucketDriver, @unchecked Sendable {
         }
         hook?(self)
         try called("begin \(name)")
-        return MemoryUpload(self, name, attributes, digests)
+        return MemoryUpload(self, name, plan.attributes, plan.digests)
     }
 
     fileprivate func commit(_ upload: MemoryUpload, _ preconditions: Preconditions)
@@ -186,6 +184,13 @@ final class MemoryBucket: BucketDriver, @unchecked Sendable {
     fileprivate func readerClosed() { with { $0.open -= 1 } }
 
     fileprivate var breaksOff: Bool { with { $0.breaksOff } }
+}
+
+extension Capabilities {
+    /// Of a store that can decide nothing together with a write.
+    static let weak = Capabilities(
+        atomicUploads: false, atomicPatches: false, atomicDeletions: false, lateConditions: true,
+        durable: false)
 }
 
 private func digests(_ bytes: [UInt8]) -> (md5: [UInt8], crc32c: UInt32) {

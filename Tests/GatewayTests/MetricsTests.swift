@@ -1,4 +1,5 @@
 import CoreMetrics
+import EventLoop
 import HTTPServer
 import Testing
 

@@ -109,7 +109,7 @@ private let forest = "/b/photos/o/images/forest.jpg"
     }
 
     @Test func refusesConditionsThatAreNotAtomic() async {
-        let client = Client(MemoryBucket(atomicPreconditions: false))
+        let client = Client(MemoryBucket(.weak))
         let reply = await client.send("PUT", forest, [("if-none-match", "*")], text: "x")
         #expect(reply.status == 501)
         let plain = await client.send("PUT", forest, text: "x")

@@ -256,7 +256,7 @@ private func policy(_ statements: String, shadow: String? = nil, version: Int = 
     }
 
     @Test func aStoreThatCanNotPinIsNotTrusted() async throws {
-        let weak = MemoryBucket(atomicPreconditions: false)
+        let weak = MemoryBucket(.weak)
         let client = Client(weak, policy: try policy("allow create: if resource == null;"))
         #expect(await client.send("PUT", target, text: "x").status == 501)
         #expect(weak.bytes(of: name) == nil)

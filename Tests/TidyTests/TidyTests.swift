@@ -26,23 +26,26 @@ import Testing
     /// is for the tests alone: it would take a third of an idle program's memory.
     private static let mayImport: [(target: String, modules: Set<String>)] = [
         ("EventLoop", ["CLinux"]),
+        ("Wire", []),
         ("YAML", ["CYAML"]),
         ("OpenSSL", ["COpenSSL"]),
         ("SecurityRules", ["CRE2"]),
-        ("HTTPServer", ["EventLoop", "OpenSSL", "CNghttp2"]),
-        ("Buckets", ["EventLoop", "OpenSSL", "CSQLite"]),
+        ("HTTPServer", ["EventLoop", "OpenSSL", "Wire", "CNghttp2"]),
+        ("HTTPClient", ["EventLoop", "Wire", "CCurl"]),
+        ("Buckets", ["EventLoop", "OpenSSL", "Wire", "HTTPClient", "CSQLite"]),
         (
             "Gateway",
             [
-                "EventLoop", "OpenSSL", "HTTPServer", "Buckets", "SecurityRules", "YAML", "Logging",
-                "CoreMetrics",
+                "EventLoop", "OpenSSL", "Wire", "HTTPServer", "HTTPClient", "Buckets",
+                "SecurityRules", "YAML", "Logging", "CoreMetrics",
             ]
         ),
         ("RulesTesting", ["SecurityRules", "YAML"]),
         (
             "CLI",
             [
-                "EventLoop", "OpenSSL", "SecurityRules", "HTTPServer", "Buckets", "Gateway",
+                "EventLoop", "OpenSSL", "SecurityRules", "HTTPServer", "HTTPClient", "Buckets",
+                "Gateway",
                 "RulesTesting", "ArgumentParser", "Logging",
             ]
         ),

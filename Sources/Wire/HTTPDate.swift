@@ -1,5 +1,5 @@
 /// Dates as HTTP and JSON write them. All are UTC in the proleptic Gregorian calendar.
-enum HTTPDate {
+package enum HTTPDate {
     private static let days: StaticString = "MonTueWedThuFriSatSun"
     private static let months: StaticString = "JanFebMarAprMayJunJulAugSepOctNovDec"
     private static let longDays = [
@@ -7,7 +7,7 @@ enum HTTPDate {
     ]
 
     /// `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110, section 5.6.7). Before 1970 and after 9999 the nearest end.
-    static func imfFixdate(seconds: Int64) -> String {
+    package static func imfFixdate(seconds: Int64) -> String {
         let time = Civil(seconds: clamped(seconds))
         return String(unsafeUninitializedCapacity: 29) { buffer in
             var text = Writer(buffer)
@@ -26,7 +26,7 @@ enum HTTPDate {
     }
 
     /// `1994-11-06T08:49:37.000Z` (RFC 3339), with exactly three decimals.
-    static func rfc3339(milliseconds: Int64) -> String {
+    package static func rfc3339(milliseconds: Int64) -> String {
         let milliseconds = max(0, min(milliseconds, 253_402_300_799_999))
         let time = Civil(seconds: milliseconds / 1000)
         return String(unsafeUninitializedCapacity: 24) { buffer in
@@ -48,7 +48,7 @@ enum HTTPDate {
     /// Reads the three forms of RFC 9110, section 5.6.7: IMF-fixdate, and the obsolete ones of RFC 850 and `asctime`.
     /// - Parameter now: Seconds since 1970; a two-digit year lies at most 50 years after it.
     /// - Returns: Seconds since 1970; nil where it is no date.
-    static func parse(_ text: ArraySlice<UInt8>, now: Int64) -> Int64? {
+    package static func parse(_ text: ArraySlice<UInt8>, now: Int64) -> Int64? {
         guard text.count <= 40 else { return nil }
         var reader = Reader(text)
         guard let comma = text.firstIndex(of: UInt8(ascii: ",")) else {

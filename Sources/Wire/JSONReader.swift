@@ -1,35 +1,65 @@
-import Buckets
-
-/// A JSON value as it stands in a text. Numbers keep no value: no property of an object is one.
-indirect enum JSONValue: Equatable, Sendable {
-    case null, boolean, number
+/// A JSON value as it stands in a text.
+package indirect enum JSONValue: Equatable, Sendable {
+    case null
+    case boolean(Bool)
+    /// As it is written: what it is read as is for the reader to say.
+    case number(String)
     case string(String)
     case array([JSONValue])
     /// In the text's order.
     case object([JSONMember])
+
+    /// The value of an object's member; nil where this is no object or has none of that name.
+    package subscript(_ key: String) -> JSONValue? {
+        guard case .object(let members) = self else { return nil }
+        return members.first { BytewiseString.areEqual($0.key, key) }?.value
+    }
+
+    /// A string's text; nil where this is none.
+    package var text: String? {
+        if case .string(let text) = self { text } else { nil }
+    }
+
+    /// The elements of an array; nil where this is none.
+    package var elements: [JSONValue]? {
+        if case .array(let elements) = self { elements } else { nil }
+    }
+
+    /// A whole number, also where it is written as a string, as 64-bit numbers are by convention.
+    package var integer: Int64? {
+        switch self {
+        case .number(let text), .string(let text): Int64(text)
+        default: nil
+        }
+    }
 }
 
 /// A name and its value within an object.
-struct JSONMember: Equatable, Sendable {
-    var key: String
-    var value: JSONValue
+package struct JSONMember: Equatable, Sendable {
+    package var key: String
+    package var value: JSONValue
+
+    package init(key: String, value: JSONValue) {
+        self.key = key
+        self.value = value
+    }
 }
 
 /// Reads one JSON text (RFC 8259), strictly: UTF-8 without a byte order mark, no key twice in an object, no lone
-/// surrogate, at most 16 levels. (A library's parser would keep one of two equal keys and not say so.)
-struct JSONReader {
+/// surrogate, at most 64 levels. (A library's parser would keep one of two equal keys and not say so.)
+package struct JSONReader {
     /// Where and why a text is not JSON.
-    struct Malformed: Error, Equatable {
-        var reason: String
+    package struct Malformed: Error, Equatable {
+        package var reason: String
         /// Bytes from the beginning.
-        var offset: Int
+        package var offset: Int
     }
-    private static let maximumDepth = 16
+    private static let maximumDepth = 64
     private let text: [UInt8]
     private var place = 0
 
     /// Reads the whole text.
-    static func parse(_ text: [UInt8]) throws(Malformed) -> JSONValue {
+    package static func parse(_ text: [UInt8]) throws(Malformed) -> JSONValue {
         guard String(validating: text, as: UTF8.self) != nil else {
             throw Malformed(reason: "it is not valid UTF-8", offset: 0)
         }
@@ -65,8 +95,8 @@ struct JSONReader {
         case UInt8(ascii: "{"): return try object(depth)
         case UInt8(ascii: "["): return try array(depth)
         case UInt8(ascii: "\""): return .string(try string())
-        case UInt8(ascii: "t"): return try word("true", .boolean)
-        case UInt8(ascii: "f"): return try word("false", .boolean)
+        case UInt8(ascii: "t"): return try word("true", .boolean(true))
+        case UInt8(ascii: "f"): return try word("false", .boolean(false))
         case UInt8(ascii: "n"): return try word("null", .null)
         default: return try number()
         }
@@ -113,6 +143,7 @@ struct JSONReader {
     }
 
     private mutating func number() throws(Malformed) -> JSONValue {
+        let start = place
         _ = skip("-")
         if !skip("0"), !digits() { throw fail("a value is expected") }
         if skip("."), !digits() { throw fail("a digit is expected") }
@@ -120,7 +151,7 @@ struct JSONReader {
             if !skip("+") { _ = skip("-") }
             if !digits() { throw fail("a digit is expected") }
         }
-        return .number
+        return .number(String(decoding: text[start..<place], as: UTF8.self))
     }
 
     private mutating func digits() -> Bool {

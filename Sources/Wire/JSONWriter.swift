@@ -1,20 +1,25 @@
 /// Writes JSON (RFC 8259) as UTF-8, without white space.
-struct JSONWriter {
-    private(set) var bytes: [UInt8] = []
+package struct JSONWriter {
+    /// What was written so far.
+    package private(set) var bytes: [UInt8] = []
     private var needsComma = false
 
-    init(reserving capacity: Int) { bytes.reserveCapacity(capacity) }
+    package init(reserving capacity: Int) { bytes.reserveCapacity(capacity) }
 
-    mutating func beginObject() { open(UInt8(ascii: "{")) }
+    /// Begins an object; its members and ``endObject()`` follow.
+    package mutating func beginObject() { open(UInt8(ascii: "{")) }
 
-    mutating func endObject() { close(UInt8(ascii: "}")) }
+    /// Ends an object.
+    package mutating func endObject() { close(UInt8(ascii: "}")) }
 
-    mutating func beginArray() { open(UInt8(ascii: "[")) }
+    /// Begins an array; its values and ``endArray()`` follow.
+    package mutating func beginArray() { open(UInt8(ascii: "[")) }
 
-    mutating func endArray() { close(UInt8(ascii: "]")) }
+    /// Ends an array.
+    package mutating func endArray() { close(UInt8(ascii: "]")) }
 
     /// A member's key; its value must follow.
-    mutating func key(_ key: StaticString) {
+    package mutating func key(_ key: StaticString) {
         comma()
         bytes.append(UInt8(ascii: "\""))
         key.withUTF8Buffer { bytes.append(contentsOf: $0) }
@@ -22,25 +27,36 @@ struct JSONWriter {
         bytes.append(UInt8(ascii: ":"))
     }
 
-    mutating func member(_ key: StaticString, _ value: String) {
+    /// A value of `null`.
+    package mutating func null() {
+        comma()
+        bytes.append(contentsOf: "null".utf8)
+        needsComma = true
+    }
+
+    /// A member with a string.
+    package mutating func member(_ key: StaticString, _ value: String) {
         self.key(key)
         needsComma = false
         string(value)
     }
 
-    mutating func member(_ key: StaticString, _ value: Substring) {
+    /// A member with a string.
+    package mutating func member(_ key: StaticString, _ value: Substring) {
         self.key(key)
         needsComma = false
         string(value)
     }
 
-    mutating func member(_ key: StaticString, _ value: Int64) {
+    /// A member with a number.
+    package mutating func member(_ key: StaticString, _ value: Int64) {
         self.key(key)
         bytes.append(contentsOf: String(value).utf8)
         needsComma = true
     }
 
-    mutating func member(key: String, _ value: String) {
+    /// A member with a string whose key is known only at run time.
+    package mutating func member(key: String, _ value: String) {
         string(key)
         bytes.append(UInt8(ascii: ":"))
         needsComma = false
@@ -48,7 +64,7 @@ struct JSONWriter {
     }
 
     /// A string value. What RFC 8259, section 7, wants escaped is, and nothing else.
-    mutating func string(_ value: some StringProtocol) {
+    package mutating func string(_ value: some StringProtocol) {
         comma()
         bytes.append(UInt8(ascii: "\""))
         for byte in value.utf8 {

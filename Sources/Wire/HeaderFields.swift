@@ -42,14 +42,16 @@ public struct HeaderFields: Sendable, Equatable {
     }
 
     /// Adds a field as it came; the name is already in lower case.
-    mutating func append(_ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>) {
+    package mutating func append(
+        _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>
+    ) {
         begin(name.count, value.count)
         bytes.append(contentsOf: name)
         bytes.append(contentsOf: value)
     }
 
     /// Adds a field from an HTTP/1.1 line, its name in lower case.
-    mutating func append(lowercasing name: Span<UInt8>, _ value: Span<UInt8>) {
+    package mutating func append(lowercasing name: Span<UInt8>, _ value: Span<UInt8>) {
         begin(name.count, value.count)
         for index in name.indices {
             let byte = name[index]
@@ -113,11 +115,23 @@ public struct HeaderFields: Sendable, Equatable {
         return all
     }
 
+    /// Whether names are tokens and no value has a control character but the tab (RFC 9110, section 5.5).
+    package var areWellFormed: Bool {
+        read { fields in
+            while let (name, value) = fields.next() {
+                guard !name.isEmpty, name.allSatisfy(ASCII.isToken),
+                    value.allSatisfy({ !ASCII.isControl($0) || $0 == 0x09 })
+                else { return false }
+            }
+            return true
+        }
+    }
+
     /// Bytes of the lines that ``writeLines(to:)`` writes.
-    var lineBytes: Int { bytes.count - count * (HeaderFields.prefixBytes - 4) }
+    package var lineBytes: Int { bytes.count - count * (HeaderFields.prefixBytes - 4) }
 
     /// Writes `name: value` lines as HTTP/1.1 wants them; there is room for ``lineBytes``.
-    func writeLines(to start: UnsafeMutableRawPointer) {
+    package func writeLines(to start: UnsafeMutableRawPointer) {
         read { fields in
             var place = start
             func put(_ bytes: UnsafeBufferPointer<UInt8>) {
@@ -137,14 +151,14 @@ public struct HeaderFields: Sendable, Equatable {
     }
 
     /// Reads field after field in the block that it was lent.
-    struct Reader {
+    package struct Reader {
         private var rest: Slice<UnsafeBufferPointer<UInt8>>
 
         init(_ block: UnsafeBufferPointer<UInt8>) { rest = block[...] }
 
         /// The next field's name and value.
         @inline(__always)
-        mutating func next() -> (
+        package mutating func next() -> (
             name: UnsafeBufferPointer<UInt8>, value: UnsafeBufferPointer<UInt8>
         )? {
             if rest.isEmpty { return nil }
@@ -163,7 +177,7 @@ public struct HeaderFields: Sendable, Equatable {
 
     /// Lends a reader, and the bytes that it shows, while `body` runs.
     @inline(__always)
-    func read<Result>(_ body: (inout Reader) -> Result) -> Result {
+    package func read<Result>(_ body: (inout Reader) -> Result) -> Result {
         bytes.withUnsafeBufferPointer { block in
             var reader = Reader(block)
             return body(&reader)

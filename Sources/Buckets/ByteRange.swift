@@ -1,12 +1,15 @@
+import Wire
+
 /// A `Range` field (RFC 9110, section 14.2).
-enum ByteRange: Equatable {
+public enum ByteRange: Equatable, Sendable {
     /// From an offset to the end, or to a last byte.
     case from(UInt64, through: UInt64?)
     /// So many bytes at the end.
     case suffix(UInt64)
 
     /// What is to be sent of an object.
-    enum Selection: Equatable {
+    public enum Selection: Equatable, Sendable {
+        /// All of it.
         case whole
         /// Not empty and within the object.
         case part(Range<UInt64>)
@@ -15,7 +18,7 @@ enum ByteRange: Equatable {
     }
 
     /// Reads a single range. nil, that is the whole body, for several ranges, other units and whatever is malformed.
-    init?(_ field: ArraySlice<UInt8>) {
+    package init?(_ field: ArraySlice<UInt8>) {
         let text = ASCII.trimmed(field)
         guard let equals = text.firstIndex(of: UInt8(ascii: "=")),
             text[..<equals].map(ASCII.lowercased).elementsEqual("bytes".utf8)
@@ -42,7 +45,7 @@ enum ByteRange: Equatable {
     }
 
     /// What this selects of an object of `size` bytes.
-    func select(size: UInt64) -> Selection {
+    public func select(size: UInt64) -> Selection {
         switch self {
         case .from(let start, let last):
             guard start < size else { return .unsatisfiable }

@@ -1,0 +1,108 @@
+import EventLoop
+
+/// One attempt of a request: waits for its turn, is sent, and has one response or failure.
+///
+/// Safety: confined to its loop; the end of a task on another thread goes through the loop.
+public final class ClientExchange: TransferDelegate, @unchecked Sendable {
+    let request: ClientRequest
+    let attempt: Int
+    private let upstream: Upstream
+    private let lane: UpstreamLane
+    private let begun: UInt64
+    /// nil before its turn and after its end.
+    private var transfer: (any Transfer)?
+    private var outcome: Result<ClientResponse, ClientError>?
+    private var waiter: UnsafeContinuation<Void, Never>?
+    private var status: Int?
+    private var failure: ClientError?
+    private var firstByte: UInt64?
+    private(set) var isOver = false
+    /// When it has waited for its turn too long.
+    let queueDeadline: UInt64
+
+    init(_ request: ClientRequest, attempt: Int, _ upstream: Upstream, _ lane: UpstreamLane) {
+        self.request = request
+        self.attempt = attempt
+        self.upstream = upstream
+        self.lane = lane
+        begun = EventLoop.monotonicNow()
+        queueDeadline = begun &+ upstream.settings.queueTimeout
+    }
+
+    /// The response, as soon as its head is there. Ends with the task that waits. May be called once.
+    public func response() async throws(ClientError) -> ClientResponse {
+        if outcome == nil {
+            await withTaskCancellationHandler {
+                await withUnsafeContinuation { waiter in
+                    if outcome != nil { waiter.resume() } else { self.waiter = waiter }
+                }
+            } onCancel: {
+                lane.loop.runHere { self.cancel() }
+            }
+        }
+        guard let outcome else { throw ClientError(.cancelled, "the caller went away") }
+        return try outcome.get()
+    }
+
+    /// Gives the request up at once; where it has a response already, its body breaks off.
+    public func cancel() {
+        if let transfer {
+            transfer.cancel()
+        } else if !isOver {
+            refuse(ClientError(.cancelled, "the request was given up"))
+        }
+    }
+
+    /// Its turn has come.
+    func begin(on transport: any Transport) { transfer = transport.start(request, self) }
+
+    /// It ends without having been sent.
+    func refuse(_ error: ClientError) {
+        failed(error)
+        ended()
+    }
+
+    // MARK: TransferDelegate
+
+    func received(_ response: ClientResponse) {
+        status = response.status
+        firstByte = EventLoop.monotonicNow() &- begun
+        upstream.breaker.succeeded()
+        if case .pipe(let pipe) = request.body, !pipe.isExhausted {
+            pipe.interrupt(.answered(status: response.status))
+        }
+        settle(.success(response))
+    }
+
+    func failed(_ error: ClientError) {
+        failure = error
+        if case .pipe(let pipe) = request.body { pipe.interrupt(.failed(error)) }
+        switch error.code {
+        case .unreachable, .timedOut, .connectionLost, .malformed:
+            upstream.breaker.failed(error.description, now: EventLoop.monotonicNow())
+        case .cancelled, .queueFull, .tooLarge: upstream.breaker.gaveUp()
+        case .circuitOpen: break
+        }
+        settle(.failure(error))
+    }
+
+    func ended() {
+        guard !isOver else { return }
+        isOver = true
+        let wasBegun = transfer != nil
+        transfer = nil
+        upstream.observer?.finished(
+            UpstreamRecord(
+                upstream: upstream.settings.name, method: request.method, status: status,
+                error: failure?.code, attempt: attempt, timeToFirstByte: firstByte,
+                duration: EventLoop.monotonicNow() &- begun))
+        lane.ended(self, wasBegun: wasBegun)
+    }
+
+    private func settle(_ result: Result<ClientResponse, ClientError>) {
+        guard outcome == nil else { return }
+        outcome = result
+        waiter?.resume()
+        waiter = nil
+    }
+}

@@ -1,0 +1,48 @@
+import Wire
+
+/// What follows a request's head.
+public enum RequestBody {
+    case none
+    /// Bytes that are there already, and can be sent again.
+    case bytes([UInt8])
+    /// Bytes that are written while they are sent, once.
+    case pipe(RequestBodyPipe)
+}
+
+/// A request to an ``Upstream``. Made and used on one loop.
+public struct ClientRequest {
+    /// A token, in capitals.
+    public var method: StaticString
+    /// The path and query, percent-encoded; begins with `/`.
+    public var target: String
+    /// Without `host`, `content-length`, `connection`, `transfer-encoding` and `expect`: those are the transport's.
+    public var fields: HeaderFields
+    public var body: RequestBody
+    /// Whether it may be sent again although it may have been acted on: it has the same effect then.
+    public var isRepeatable: Bool
+    /// Adds credentials or a signature; called before each attempt on a copy.
+    public var authorize: ((inout ClientRequest) async throws(ClientError) -> Void)?
+
+    /// - Parameter isRepeatable: By default for `GET` and `HEAD`.
+    public init(
+        _ method: StaticString, _ target: String, fields: HeaderFields = HeaderFields(),
+        body: RequestBody = .none, isRepeatable: Bool? = nil
+    ) {
+        self.method = method
+        self.target = target
+        self.fields = fields
+        self.body = body
+        self.isRepeatable = isRepeatable ?? ["GET", "HEAD"].contains("\(method)")
+    }
+
+    /// What makes it no request that can be sent; nil where nothing does. A line break in a value would be smuggling.
+    var fault: String? {
+        let isTarget = target.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7f }
+        if !isTarget || target.utf8.first != UInt8(ascii: "/") {
+            return "the target has other than visible ASCII characters"
+        }
+        return fields.areWellFormed ? nil : "a field has a line break or another control character"
+    }
+
+    var isHead: Bool { method.utf8CodeUnitCount == 4 && method.utf8Start[0] == UInt8(ascii: "H") }
+}

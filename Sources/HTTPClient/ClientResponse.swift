@@ -1,0 +1,63 @@
+import EventLoop
+import Wire
+
+/// A response whose body has not been read yet. Confined to its loop.
+public struct ClientResponse {
+    /// 200…599: interim responses are skipped, redirects are not followed.
+    public var status: Int
+    /// Names in lower case.
+    public var fields: HeaderFields
+    /// Bytes of the body, where the head tells.
+    public var contentLength: UInt64?
+    /// Throws ``ClientError`` where the body breaks off; it never just ends early. It must be closed or read to its
+    /// end; closing it early gives the connection up.
+    public var body: any ByteSource
+
+    /// The whole body, where it has at most `limit` bytes; it is closed then.
+    public func collect(limit: Int) async throws(ClientError) -> [UInt8] {
+        defer { body.close() }
+        if let contentLength, contentLength > UInt64(limit) {
+            throw ClientError(.tooLarge, "a body of \(contentLength) bytes, \(limit) are taken")
+        }
+        var all: [UInt8] = []
+        var chunk = [UInt8](repeating: 0, count: min(max(Int(contentLength ?? 4096), 1), 65_536))
+        while true {
+            switch try read(into: &chunk) {
+            case .bytes(let count):
+                all += chunk[..<count]
+                if all.count > limit {
+                    throw ClientError(.tooLarge, "a body of more than \(limit) bytes")
+                }
+            case .end: return all
+            case .wait:
+                await Pause().wait { [body] resume in body.whenReadable(resume) }
+                if Task.isCancelled { throw ClientError(.cancelled, "the caller went away") }
+            }
+        }
+    }
+
+    private func read(into chunk: inout [UInt8]) throws(ClientError) -> SourceRead {
+        do {
+            var span = chunk.mutableSpan
+            var bytes = span.mutableBytes
+            return try body.read(into: &bytes)
+        } catch {
+            throw error as? ClientError ?? ClientError(.connectionLost, "\(error)")
+        }
+    }
+}
+
+/// A response with its whole body.
+public struct CollectedResponse: Sendable {
+    public var status: Int
+    /// Names in lower case.
+    public var fields: HeaderFields
+    public var body: [UInt8]
+}
+
+/// A body of no bytes.
+final class EmptySource: ByteSource {
+    func read(into buffer: inout MutableRawSpan) -> SourceRead { .end }
+    func whenReadable(_ resume: @escaping () -> Void) { resume() }
+    func close() {}
+}

@@ -1,0 +1,56 @@
+import Wire
+
+/// A response's head as libcurl gives it, line by line.
+struct CurlHead {
+    /// Bytes of all lines of a head.
+    static let maximumBytes = 64 * 1024
+    /// Fields of a head.
+    static let maximumFields = 128
+    /// Interim responses before the final one.
+    static let maximumInterim = 16
+
+    private(set) var status = 0
+    private(set) var fields = HeaderFields()
+    /// Whether the final response's head was read to its end.
+    private(set) var isComplete = false
+    private var bytes = 0
+    private var interim = 0
+
+    /// Takes one line with its end. What follows a complete head is trailers, which are of no interest.
+    /// - Returns: false where the head exceeds a limit or is none.
+    mutating func take(_ line: UnsafeBufferPointer<UInt8>) -> Bool {
+        if isComplete { return true }
+        bytes += line.count
+        if bytes > CurlHead.maximumBytes { return false }
+        var text = line[...]
+        while let last = text.last, last == 0x0a || last == 0x0d { text.removeLast() }
+        if text.isEmpty {
+            if status >= 200 {
+                isComplete = true
+            } else {
+                interim += 1
+                status = 0
+            }
+            return interim <= CurlHead.maximumInterim
+        }
+        if status == 0 {
+            fields = HeaderFields(reserving: 512)
+            let words = text.split(separator: 0x20, maxSplits: 2)
+            guard words.count >= 2, let code = Int(String(decoding: words[1], as: UTF8.self)),
+                (100...599).contains(code)
+            else { return false }
+            status = code
+            return true
+        }
+        guard let colon = text.firstIndex(of: UInt8(ascii: ":")),
+            fields.count < CurlHead.maximumFields
+        else { return false }
+        var value = text[(colon + 1)...]
+        while let first = value.first, ASCII.isSpace(first) { value.removeFirst() }
+        while let last = value.last, ASCII.isSpace(last) { value.removeLast() }
+        fields.append(
+            lowercasing: UnsafeBufferPointer(rebasing: text[..<colon]).span,
+            UnsafeBufferPointer(rebasing: value).span)
+        return true
+    }
+}

@@ -1,0 +1,70 @@
+/// Where requests are sent to: scheme, host and port (RFC 6454, section 4).
+public struct Origin: Sendable, Hashable, CustomStringConvertible {
+    /// How the connection is made.
+    public enum Scheme: String, Sendable {
+        /// Clear text.
+        case http
+        /// TLS.
+        case https
+    }
+    /// The scheme, which decides the transport.
+    public let scheme: Scheme
+    /// A name or an address; an IPv6 address without brackets.
+    public let host: String
+    /// The port, also where it is the scheme's own.
+    public let port: UInt16
+
+    /// - Parameter host: An IPv6 address is given without brackets.
+    public init(_ scheme: Scheme, host: String, port: UInt16? = nil) {
+        self.scheme = scheme
+        self.host = host
+        self.port = port ?? (scheme == .http ? 80 : 443)
+    }
+
+    /// Reads `http://host`, `https://host:port` or `http://[v6]:port`, with or without a slash at the end.
+    /// - Returns: nil where the text has another form: a path, a query, user information.
+    public init?(_ url: String) {
+        let scheme: Scheme
+        var rest: Substring
+        if url.hasPrefix("http://") {
+            (scheme, rest) = (.http, url.dropFirst(7))
+        } else if url.hasPrefix("https://") {
+            (scheme, rest) = (.https, url.dropFirst(8))
+        } else {
+            return nil
+        }
+        if rest.hasSuffix("/") { rest = rest.dropLast() }
+        var port: UInt16?
+        if let colon = rest.lastIndex(of: ":"), !rest[colon...].contains("]") {
+            let digits = rest[rest.index(after: colon)...]
+            guard digits.utf8.allSatisfy({ (0x30...0x39).contains($0) }),
+                let number = UInt16(digits), number > 0
+            else { return nil }
+            port = number
+            rest = rest[..<colon]
+        }
+        let isBracketed = rest.hasPrefix("[") && rest.hasSuffix("]")
+        let host = isBracketed ? rest.dropFirst().dropLast() : rest
+        let isAllowed = host.utf8.allSatisfy { byte in
+            switch byte {
+            case 0x30...0x39, 0x41...0x5a, 0x61...0x7a: true
+            case UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "_"): true
+            case UInt8(ascii: ":"): isBracketed
+            default: false
+            }
+        }
+        guard !host.isEmpty, isAllowed else { return nil }
+        self.init(scheme, host: String(host).lowercased(), port: port)
+    }
+
+    /// `host` or `host:port`, as in the `Host` field: the scheme's own port is left out.
+    public var authority: String {
+        let name = host.utf8.contains(UInt8(ascii: ":")) ? "[\(host)]" : host
+        return port == (scheme == .http ? 80 : 443) ? name : "\(name):\(port)"
+    }
+
+    /// Whether the host is this machine by its address or as `localhost`.
+    public var isLoopback: Bool { host == "localhost" || host == "::1" || host.hasPrefix("127.") }
+
+    public var description: String { "\(scheme.rawValue)://\(authority)" }
+}

@@ -1,0 +1,51 @@
+import EventLoop
+
+/// Waits once on a loop, for a callback or the end of the task, whichever comes first.
+///
+/// Safety: confined to the loop it was made on; a cancellation from elsewhere goes through the loop.
+final class Pause: @unchecked Sendable {
+    private let loop: EventLoop
+    private var waiter: UnsafeContinuation<Void, Never>?
+    private var isOver = false
+
+    init() {
+        guard let loop = EventLoop.current else {
+            preconditionFailure("a request belongs on a loop")
+        }
+        self.loop = loop
+    }
+
+    /// Waits for the callback that `begin` hands out, or for the cancellation of the task.
+    func wait(_ begin: (@escaping () -> Void) -> Void) async {
+        await withTaskCancellationHandler {
+            await withUnsafeContinuation { waiter in
+                if isOver { return waiter.resume() }
+                self.waiter = waiter
+                begin { [self] in finish() }
+            }
+        } onCancel: {
+            loop.runHere { self.finish() }
+        }
+    }
+
+    /// Waits for `nanoseconds`, or for the cancellation of the task.
+    static func sleep(_ nanoseconds: UInt64) async {
+        let pause = Pause()
+        let timer = LoopTimer { pause.finish() }
+        await pause.wait { _ in pause.loop.arm(timer, after: nanoseconds) }
+        pause.loop.disarm(timer)
+    }
+
+    private func finish() {
+        isOver = true
+        waiter?.resume()
+        waiter = nil
+    }
+}
+
+extension EventLoop {
+    /// Runs `work` at once where the caller is on the loop's thread, and otherwise in its next turn.
+    func runHere(_ work: @escaping @Sendable () -> Void) {
+        if isCurrent { work() } else { execute(work) }
+    }
+}

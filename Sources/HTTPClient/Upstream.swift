@@ -1,0 +1,173 @@
+import EventLoop
+import Wire
+
+/// A service that requests are sent to: one origin, with its connections, its queue, its retries and its breaker.
+///
+/// Every loop has connections of its own; whatever is common to them is counted here. Clear text goes by our own
+/// HTTP/1.1, TLS by libcurl.
+public final class Upstream: Sendable {
+    public let settings: UpstreamSettings
+    public let statistics = UpstreamStatistics()
+    let observer: (any UpstreamObserver)?
+    let breaker = CircuitBreaker()
+    private let budget = RetryBudget()
+    private let lanes = Lock<(byLoop: [ObjectIdentifier: Lane], isClosed: Bool)>(([:], false))
+
+    /// Safety: a lane is touched on its loop alone; here it is only kept.
+    private struct Lane: @unchecked Sendable {
+        let lane: UpstreamLane
+    }
+
+    /// Opens nothing yet.
+    /// - Parameter observer: Told of every attempt.
+    public init(_ settings: UpstreamSettings, observer: (any UpstreamObserver)? = nil) {
+        self.settings = settings
+        self.observer = observer
+    }
+
+    /// Why the upstream is left alone now; nil where requests are sent to it.
+    public var openCircuit: String? { breaker.openCause }
+
+    func makeTransport(_ loop: EventLoop) -> any Transport { CurlTransport(settings, loop) }
+
+    private func lane() -> UpstreamLane {
+        guard let loop = EventLoop.current else {
+            preconditionFailure("a request belongs on a loop")
+        }
+        return lanes.withLock { lanes in
+            if let lane = lanes.byLoop[ObjectIdentifier(loop)]?.lane { return lane }
+            let lane = UpstreamLane(self, loop, isClosed: lanes.isClosed)
+            lanes.byLoop[ObjectIdentifier(loop)] = Lane(lane: lane)
+            return lane
+        }
+    }
+
+    /// Begins one attempt on the calling loop, without ``ClientRequest/authorize``.
+    public func start(_ request: ClientRequest) -> ClientExchange {
+        start(request, attempt: 1)
+    }
+
+    private func start(_ request: ClientRequest, attempt: Int) -> ClientExchange {
+        let lane = lane()
+        let exchange = ClientExchange(request, attempt: attempt, self, lane)
+        lane.submit(exchange)
+        return exchange
+    }
+
+    /// The response to a request; it is sent again where that is safe and may help.
+    ///
+    /// Sent again is what the upstream did not get, and what ``ClientRequest/isRepeatable`` says, after 408, 429, 500,
+    /// 502, 503, 504, cut connections and time-outs: at most ``UpstreamSettings/attempts`` times, after pauses that
+    /// grow and are drawn at random, within a budget. `Retry-After` is the least pause.
+    public func send(_ request: ClientRequest) async throws(ClientError) -> ClientResponse {
+        try await attempts(request) { (response) throws(ClientError) in response }
+    }
+
+    /// The response to a request with its whole body of at most `limit` bytes, sent again as in ``send(_:)``, and also
+    /// where the body breaks off.
+    public func call(_ request: ClientRequest, limit: Int = 1 << 20) async throws(ClientError)
+        -> CollectedResponse
+    {
+        try await attempts(request) { (response) throws(ClientError) in
+            CollectedResponse(
+                status: response.status, fields: response.fields,
+                body: try await response.collect(limit: limit))
+        }
+    }
+
+    private func attempts<Value>(
+        _ request: ClientRequest,
+        _ finish: (ClientResponse) async throws(ClientError) -> Value
+    ) async throws(ClientError) -> Value {
+        budget.requestBegan()
+        var attempt = 1
+        while true {
+            var current = request
+            if let authorize = request.authorize { try await authorize(&current) }
+            let pause: UInt64
+            do throws(ClientError) {
+                let response = try await start(current, attempt: attempt).response()
+                guard let wanted = repetition(request, attempt, response) else {
+                    return try await finish(response)
+                }
+                response.body.close()
+                pause = wanted
+            } catch {
+                guard let wanted = repetition(request, attempt, error) else { throw error }
+                pause = wanted
+            }
+            attempt += 1
+            statistics.repeated.add(1, ordering: .relaxed)
+            await Pause.sleep(pause)
+            if Task.isCancelled { throw ClientError(.cancelled, "the caller went away") }
+        }
+    }
+
+    /// The pause before a response is asked for once more; nil where it stands.
+    private func repetition(_ request: ClientRequest, _ attempt: Int, _ response: ClientResponse)
+        -> UInt64?
+    {
+        guard [408, 429, 500, 502, 503, 504].contains(response.status), request.isRepeatable,
+            mayRepeat(request, attempt)
+        else { return nil }
+        let wanted = retryAfter(response.fields)
+        guard wanted <= settings.maximumRetryDelay, budget.take() else { return nil }
+        return max(wanted, backoff(attempt))
+    }
+
+    /// The pause before a request that failed is sent once more; nil where the failure stands.
+    private func repetition(_ request: ClientRequest, _ attempt: Int, _ error: ClientError)
+        -> UInt64?
+    {
+        switch error.code {
+        case .unreachable, .timedOut, .connectionLost, .malformed:
+            guard request.isRepeatable || !error.mayHaveReached, mayRepeat(request, attempt),
+                budget.take()
+            else { return nil }
+            return backoff(attempt)
+        case .tooLarge, .queueFull, .circuitOpen, .cancelled: return nil
+        }
+    }
+
+    private func mayRepeat(_ request: ClientRequest, _ attempt: Int) -> Bool {
+        if case .pipe(let pipe) = request.body, pipe.sent > 0 || pipe.interruption != nil {
+            return false
+        }
+        return attempt < settings.attempts
+    }
+
+    private func backoff(_ attempt: Int) -> UInt64 {
+        let bound = min(settings.retryDelay << UInt64(attempt - 1), settings.maximumRetryDelay)
+        return UInt64.random(in: 0...bound)
+    }
+
+    /// Nanoseconds (RFC 9110, section 10.2.3).
+    private func retryAfter(_ fields: HeaderFields) -> UInt64 {
+        guard let text = fields["retry-after"] else { return 0 }
+        if let seconds = UInt64(text) {
+            return seconds.multipliedReportingOverflow(by: 1_000_000_000).overflow
+                ? .max : seconds * 1_000_000_000
+        }
+        let now = systemSeconds()
+        guard let date = HTTPDate.parse(Array(text.utf8)[...], now: now), date > now else {
+            return 0
+        }
+        return UInt64(date - now) * 1_000_000_000
+    }
+
+    /// Gives up who waits for a turn, and closes the connections at rest. What is begun afterwards fails as cancelled.
+    public func close() async {
+        let open = lanes.withLock { lanes in
+            lanes.isClosed = true
+            return Array(lanes.byLoop.values)
+        }
+        for lane in open {
+            await withUnsafeContinuation { waiter in
+                lane.lane.loop.runHere {
+                    lane.lane.close()
+                    waiter.resume()
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+import EventLoop
+
+/// The part of an upstream that belongs to one loop: its connections, and who waits for a turn.
+final class UpstreamLane {
+    /// Owns this lane; every exchange holds it.
+    private unowned let upstream: Upstream
+    let loop: EventLoop
+    private let transport: any Transport
+    private var live = 0
+    private var queue: [ClientExchange] = []
+    private var head = 0
+    private var timer: LoopTimer?
+
+    private var isClosed: Bool
+
+    init(_ upstream: Upstream, _ loop: EventLoop, isClosed: Bool) {
+        self.isClosed = isClosed
+        self.upstream = upstream
+        self.loop = loop
+        transport = upstream.makeTransport(loop)
+        timer = LoopTimer { [unowned self] in dropLate() }
+    }
+
+    deinit { if let timer { loop.disarm(timer) } }
+
+    func submit(_ exchange: ClientExchange) {
+        if isClosed { return refuse(exchange, .cancelled, "the client was closed") }
+        if let fault = exchange.request.fault {
+            return refuse(exchange, .malformed, fault)
+        }
+        if let cause = upstream.breaker.refusal(now: EventLoop.monotonicNow()) {
+            return refuse(
+                exchange, .circuitOpen, "\(upstream.settings.name) is left alone for now: \(cause)")
+        }
+        upstream.statistics.live.add(1, ordering: .relaxed)
+        if live < upstream.settings.maximumTransfers, queue.count == head {
+            begin(exchange)
+        } else if queue.count - head < upstream.settings.maximumQueue {
+            queue.append(exchange)
+            upstream.statistics.waiting.add(1, ordering: .relaxed)
+            armTimer()
+        } else {
+            upstream.statistics.live.subtract(1, ordering: .relaxed)
+            refuse(exchange, .queueFull, "\(queue.count - head) requests wait already")
+        }
+    }
+
+    private func begin(_ exchange: ClientExchange) {
+        live += 1
+        exchange.begin(on: transport)
+    }
+
+    /// In a later call than the one that submitted it.
+    private func refuse(_ exchange: ClientExchange, _ code: ClientError.Code, _ cause: String) {
+        loop.execute { exchange.refuse(ClientError(code, cause)) }
+    }
+
+    func ended(_ exchange: ClientExchange, wasBegun: Bool) {
+        if wasBegun {
+            live -= 1
+            upstream.statistics.live.subtract(1, ordering: .relaxed)
+            publish()
+        } else if let place = queue[head...].firstIndex(where: { $0 === exchange }) {
+            queue.remove(at: place)
+            leftQueue()
+            upstream.statistics.live.subtract(1, ordering: .relaxed)
+        }
+        while live < upstream.settings.maximumTransfers, head < queue.count {
+            let next = queue[head]
+            head += 1
+            leftQueue()
+            begin(next)
+        }
+        if head == queue.count || head > 256 {
+            queue.removeSubrange(..<head)
+            head = 0
+        }
+    }
+
+    private func leftQueue() { upstream.statistics.waiting.subtract(1, ordering: .relaxed) }
+
+    private var published = (open: 0, idle: 0)
+
+    /// Makes the connections' numbers visible.
+    private func publish() {
+        let now = transport.connections
+        upstream.statistics.open.add(now.open - published.open, ordering: .relaxed)
+        upstream.statistics.idle.add(now.idle - published.idle, ordering: .relaxed)
+        published = now
+    }
+
+    private func armTimer() {
+        guard let timer, !timer.isArmed, head < queue.count else { return }
+        let now = EventLoop.monotonicNow()
+        let deadline = queue[head].queueDeadline
+        loop.arm(timer, after: deadline > now ? deadline - now : 1)
+    }
+
+    private func dropLate() {
+        let now = EventLoop.monotonicNow()
+        while head < queue.count, queue[head].queueDeadline <= now {
+            // It leaves the queue by its end.
+            let late = queue[head]
+            late.refuse(
+                ClientError(.queueFull, "it waited too long for its turn: \(live) are under way"))
+        }
+        armTimer()
+    }
+
+    /// Ends who waits, and closes the connections at rest.
+    func close() {
+        isClosed = true
+        for exchange in queue[head...] {
+            exchange.refuse(ClientError(.cancelled, "the client was closed"))
+        }
+        transport.close()
+        publish()
+    }
+}

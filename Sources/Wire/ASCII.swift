@@ -1,0 +1,74 @@
+/// The character classes that HTTP and JSON are made of.
+package enum ASCII {
+    /// `DIGIT`.
+    package static func isDigit(_ byte: UInt8) -> Bool { byte >= 0x30 && byte <= 0x39 }
+
+    /// `a` to `z`.
+    package static func isLowercase(_ byte: UInt8) -> Bool { byte >= 0x61 && byte <= 0x7a }
+
+    /// `A` to `Z`.
+    package static func isUppercase(_ byte: UInt8) -> Bool { byte >= 0x41 && byte <= 0x5a }
+
+    /// `ALPHA`.
+    package static func isLetter(_ byte: UInt8) -> Bool { isLowercase(byte | 0x20) }
+
+    /// `VCHAR`: what is seen, without the space.
+    package static func isVisible(_ byte: UInt8) -> Bool { byte >= 0x21 && byte <= 0x7e }
+
+    /// A space or tab.
+    package static func isSpace(_ byte: UInt8) -> Bool { byte == 0x20 || byte == 0x09 }
+
+    /// `CTL`.
+    package static func isControl(_ byte: UInt8) -> Bool { byte < 0x20 || byte == 0x7f }
+
+    /// A letter in lower case, any other byte as it is.
+    package static func lowercased(_ byte: UInt8) -> UInt8 {
+        isUppercase(byte) ? byte | 0x20 : byte
+    }
+
+    /// `tchar` (RFC 9110, section 5.6.2).
+    package static func isToken(_ byte: UInt8) -> Bool {
+        if isLetter(byte) || isDigit(byte) { return true }
+        switch byte {
+        case UInt8(ascii: "!"), UInt8(ascii: "#"), UInt8(ascii: "$"), UInt8(ascii: "%"),
+            UInt8(ascii: "&"), UInt8(ascii: "'"), UInt8(ascii: "*"), UInt8(ascii: "+"),
+            UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "^"), UInt8(ascii: "_"),
+            UInt8(ascii: "`"), UInt8(ascii: "|"), UInt8(ascii: "~"):
+            return true
+        default: return false
+        }
+    }
+
+    /// The value of a hexadecimal digit.
+    package static func hexadecimal(_ byte: UInt8) -> UInt8? {
+        switch byte {
+        case 0x30...0x39: byte - 0x30
+        case 0x41...0x46: byte - 0x41 + 10
+        case 0x61...0x66: byte - 0x61 + 10
+        default: nil
+        }
+    }
+
+    /// Without the spaces and tabs around it.
+    package static func trimmed(_ bytes: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
+        var bytes = bytes
+        while let first = bytes.first, isSpace(first) { bytes.removeFirst() }
+        while let last = bytes.last, isSpace(last) { bytes.removeLast() }
+        return bytes
+    }
+
+    /// A number of decimal digits alone; what is too big becomes the biggest.
+    package static func saturatingDecimal(_ bytes: ArraySlice<UInt8>) -> UInt64? {
+        guard !bytes.isEmpty else { return nil }
+        var value: UInt64 = 0
+        var overflowed = false
+        for byte in bytes {
+            guard isDigit(byte) else { return nil }
+            let (product, over) = value.multipliedReportingOverflow(by: 10)
+            let (sum, more) = product.addingReportingOverflow(UInt64(byte - 0x30))
+            overflowed = overflowed || over || more
+            value = sum
+        }
+        return overflowed ? .max : value
+    }
+}
