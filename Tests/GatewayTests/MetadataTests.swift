@@ -62,7 +62,7 @@ private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8
         "1.", ".5", "+1", "1e", "-", "\"", "\"\\x\"", "\"\\u12\"", "\"\\ud800\"", "\"\\udc00\"",
         "\"\\ud800\\u0041\"", "\"\t\"", "\"a\nb\"", "1 2", "{\"a\":1,\"a\":2}", "'a'", "\u{feff}{}",
         "{\"\\u0061\":1,\"a\":2}", "NaN", "[1 2]",
-        String(repeating: "[", count: 18) + String(repeating: "]", count: 18),
+        String(repeating: "[", count: 66) + String(repeating: "]", count: 66),
     ])
     func refuses(json: String) {
         #expect(throws: JSONReader.Malformed.self) { try JSONReader.parse(Array(json.utf8)) }
