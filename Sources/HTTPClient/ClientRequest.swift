@@ -20,6 +20,9 @@ public struct ClientRequest {
     public var body: RequestBody
     /// Whether it may be sent again although it may have been acted on: it has the same effect then.
     public var isRepeatable: Bool
+    /// Whether a body may be long, either way. Over TLS it goes by HTTP/1.1 on a connection of its own then: libcurl
+    /// would let one slow reader of a shared HTTP/2 connection hold up, and buffer for, all the others.
+    public var isBulk = false
     /// Adds credentials or a signature; called before each attempt on a copy.
     public var authorize: ((inout ClientRequest) async throws(ClientError) -> Void)?
 
@@ -32,6 +35,7 @@ public struct ClientRequest {
         self.target = target
         self.fields = fields
         self.body = body
+        if case .pipe = body { isBulk = true }
         self.isRepeatable = isRepeatable ?? ["GET", "HEAD"].contains("\(method)")
     }
 

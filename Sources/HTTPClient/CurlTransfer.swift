@@ -75,8 +75,9 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         set(CURLOPT_TCP_KEEPALIVE, 1)
         set(CURLOPT_CONNECTTIMEOUT_MS, Int(settings.connectTimeout / 1_000_000))
         set(CURLOPT_MAXAGE_CONN, Int(max(1, settings.idleTimeout / 1_000_000_000)))
-        set(CURLOPT_HTTP_VERSION, Int(CURL_HTTP_VERSION_2TLS))
-        set(CURLOPT_PIPEWAIT, 1)
+        let version = request.isBulk ? CURL_HTTP_VERSION_1_1 : CURL_HTTP_VERSION_2TLS
+        set(CURLOPT_HTTP_VERSION, Int(version))
+        if !request.isBulk { set(CURLOPT_PIPEWAIT, 1) }
         set(CURLOPT_SSLVERSION, Int(CURL_SSLVERSION_TLSv1_2))
         set(CURLOPT_CAINFO, settings.certificateAuthorities)
         set(CURLOPT_SSLCERT, settings.clientCertificate)
