@@ -90,7 +90,10 @@ public struct UploadPlan: Sendable, Equatable {
     public var md5: [UInt8]?
     /// Where the client declared it; it is verified before the commit.
     public var crc32c: UInt32?
-    /// What is computed besides md5 and crc32c, which always are.
+    /// Whether somebody will compare or read the md5 of what was received. It costs more than all else that is done
+    /// with the bytes: a store that would not keep it may leave it out where this is false.
+    public var wantsMD5 = true
+    /// What is computed besides crc32c, which always is, and md5.
     public var digests: Set<DigestAlgorithm>
     /// What ``Upload/commit(_:)`` will be given, unless something changes meanwhile.
     public var preconditions: Preconditions
@@ -158,14 +161,14 @@ public struct CommitResult: Sendable {
 /// The facts of a body, computed while it streamed.
 public struct ContentFacts: Sendable, Equatable {
     public var size: UInt64
-    /// 16 bytes.
-    public var md5: [UInt8]
+    /// 16 bytes; nil where ``UploadPlan/wantsMD5`` was false and the store has no use for it.
+    public var md5: [UInt8]?
     public var crc32c: UInt32
     /// The digests that were asked for in ``UploadPlan/digests``.
     public var digests: [DigestAlgorithm: [UInt8]]
 
     public init(
-        size: UInt64, md5: [UInt8], crc32c: UInt32, digests: [DigestAlgorithm: [UInt8]] = [:]
+        size: UInt64, md5: [UInt8]?, crc32c: UInt32, digests: [DigestAlgorithm: [UInt8]] = [:]
     ) {
         self.size = size
         self.md5 = md5

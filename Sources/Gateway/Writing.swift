@@ -13,6 +13,7 @@ extension Call {
         let conditions = try await writeConditions(bucket, \.atomicUploads)
         var plan = request.plan
         plan.isDecided = missing == .nothing
+        plan.wantsMD5 = request.digests.md5 != nil || missing != .nothing
         plan.preconditions = conditions.pinned(to: existing)
         plan.existing = existing
         // Who may not be allowed yet is not told what is there either.
@@ -108,7 +109,7 @@ extension Call {
     private func confirm(
         _ object: ObjectMetadata, _ facts: ContentFacts, _ bucket: GatewayBucket
     ) async throws(Problem) {
-        if object.size == facts.size, object.md5 ?? facts.md5 == facts.md5,
+        if object.size == facts.size, object.md5 == nil || facts.md5 == nil || object.md5 == facts.md5,
             object.crc32c ?? facts.crc32c == facts.crc32c
         {
             return
