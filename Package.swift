@@ -31,6 +31,8 @@ let package = Package(
             name: "CYAML", pkgConfig: "yaml-0.1", providers: [.apt(["libyaml-dev"])]),
         .systemLibrary(
             name: "CCurl", pkgConfig: "libcurl", providers: [.apt(["libcurl4-openssl-dev"])]),
+        .systemLibrary(
+            name: "CExpat", pkgConfig: "expat", providers: [.apt(["libexpat1-dev"])]),
         .target(name: "Wire", swiftSettings: strict),
         .target(name: "YAML", dependencies: ["CYAML"], swiftSettings: strict),
         .target(name: "EventLoop", dependencies: ["CLinux"], swiftSettings: strict),
@@ -47,7 +49,7 @@ let package = Package(
             swiftSettings: strict),
         .target(
             name: "Buckets",
-            dependencies: ["EventLoop", "OpenSSL", "Wire", "HTTPClient", "CSQLite"],
+            dependencies: ["EventLoop", "OpenSSL", "Wire", "HTTPClient", "CSQLite", "CExpat"],
             swiftSettings: strict),
         .target(
             name: "Gateway",
@@ -84,8 +86,13 @@ let package = Package(
             name: "HTTPServerTests",
             dependencies: ["HTTPServer", "EventLoop", "Wire", "CHTTPParser"],
             swiftSettings: strict),
+        .testTarget(
+            name: "HTTPClientTests",
+            dependencies: ["HTTPClient", "EventLoop", "Wire", "COpenSSL", "CHTTPParser"],
+            swiftSettings: strict),
         .target(
-            name: "BucketConformance", dependencies: ["Buckets", "EventLoop", "OpenSSL", "Wire"],
+            name: "BucketConformance",
+            dependencies: ["Buckets", "HTTPClient", "EventLoop", "OpenSSL", "Wire"],
             path: "Tests/BucketConformance", swiftSettings: strict),
         .executableTarget(
             name: "BucketStorm", dependencies: ["Buckets", "BucketConformance", "EventLoop"],
@@ -96,11 +103,12 @@ let package = Package(
                 "Buckets", "BucketConformance", "BucketStorm", "HTTPClient", "EventLoop", "OpenSSL",
                 "Wire",
             ],
-            swiftSettings: strict),
+            exclude: ["Fixtures"], swiftSettings: strict),
         .testTarget(
             name: "GatewayTests",
             dependencies: [
-                "Gateway", "SecurityRules", "HTTPServer", "HTTPClient", "Buckets", "EventLoop",
+                "BucketConformance", "Gateway", "SecurityRules", "HTTPServer", "HTTPClient",
+                "Buckets", "EventLoop",
                 "OpenSSL", "Wire",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),

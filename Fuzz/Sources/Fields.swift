@@ -1,8 +1,8 @@
 import Buckets
+import Wire
 
 @testable import Gateway
 @testable import HTTPServer
-import Wire
 
 private func fields(_ bytes: [UInt8], _ names: [StaticString]) -> HeaderFields {
     var fields = HeaderFields()

@@ -1,3 +1,5 @@
+import Wire
+
 @testable import HTTPServer
 
 /// A connection's bytes to the parser and the decoder. A head that is complete is the same head however it came, a head
@@ -39,7 +41,16 @@ func fuzzHTTP1(_ bytes: [UInt8]) {
 private func chunks(_ bytes: [UInt8], _ place: inout Int, _ limits: ServerLimits, by size: Int)
     throws(HTTP1Error) -> [UInt8]?
 {
-    var decoder = ChunkedDecoder(lineLimit: limits.chunkLineBytes)
+    do throws(HTTP1SyntaxError) {
+        return try chunks(bytes, &place, ChunkedDecoder(lineLimit: limits.chunkLineBytes), size)
+    } catch {
+        throw HTTP1Error(error)
+    }
+}
+
+private func chunks(
+    _ bytes: [UInt8], _ place: inout Int, _ decoder: consuming ChunkedDecoder, _ size: Int
+) throws(HTTP1SyntaxError) -> [UInt8]? {
     var body: [UInt8] = []
     while place < bytes.count {
         let piece = Array(bytes[place..<min(bytes.count, place + size)])

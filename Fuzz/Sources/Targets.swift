@@ -11,6 +11,7 @@ private let target: @Sendable ([UInt8]) -> Void =
     switch getenv("FUZZ_TARGET").map({ String(cString: $0) }) {
     case "http1": fuzzHTTP1
     case "http2": fuzzHTTP2
+    case "response": fuzzResponse
     case "connection": fuzzConnection
     case "name": fuzzName
     case "range": fuzzRange

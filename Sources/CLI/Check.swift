@@ -1,5 +1,6 @@
 import ArgumentParser
 import Gateway
+import Glibc
 import OpenSSL
 
 /// `sluice check FILE`: exit status 0 where the configuration can be served, 1 where it can't, 64 for wrong usage.
@@ -9,6 +10,9 @@ struct Check: ParsableCommand {
         discussion: """
             Prints the effective configuration with every default and limit as YAML, and where a value was \
             overridden, by what. Findings go to standard error. Exit status: 0 fine, 1 findings, 64 wrong usage.
+
+            --connect asks each service, as 'sluice serve' will, to list, to read an object if there is one, and whether \
+            it would take a write, which is not made. What works is printed in place of the configuration.
             """)
 
     @Argument(help: "The configuration file; --config or SLUICE_CONFIG otherwise.")
@@ -16,6 +20,9 @@ struct Check: ParsableCommand {
 
     @Flag(help: "Print config/reference.yaml instead: every key with its default and meaning.")
     var reference = false
+
+    @Flag(help: "Try the services that hold the buckets, and say what is wrong.")
+    var connect = false
 
     @OptionGroup var options: ConfigurationOptions
 
@@ -31,7 +38,20 @@ struct Check: ParsableCommand {
             complain("listen.https: error: \(error)")
             throw ExitCode(1)
         }
+        if connect { return try tryServices(configuration) }
         print(configuration.yaml(), terminator: "")
+    }
+
+    private func tryServices(_ configuration: Configuration) throws {
+        signal(SIGPIPE, SIG_IGN)
+        let findings = try ConnectionFinding.all(configuration)
+        for finding in findings {
+            if !finding.works.isEmpty {
+                print("\(finding.subject): \(finding.works.joined(separator: ", "))")
+            }
+            for fault in finding.faults { complain("\(finding.subject): error: \(fault)") }
+        }
+        if findings.contains(where: { !$0.faults.isEmpty }) { throw ExitCode(1) }
     }
 }
 

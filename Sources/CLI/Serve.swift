@@ -79,12 +79,12 @@ private final class Service: Sendable {
     private let operatorServer: HTTPServer
     private let pool: BlockingPool
     private let observer: GatewayObserver
-    private let health = Health()
+    private let health: Health
     private let credentials: TLSCredentials?
     private let certificates: CertificateFiles?
     /// The configuration that everything was started with.
     private let started: Configuration
-    private let buckets: [String: DirectoryBucket]
+    private let stores: Stores
     private let gateway: Lock<Gateway>
     /// By bucket: those of requests under way too.
     private let policies: [String: CurrentPolicy]
@@ -119,6 +119,7 @@ private final class Service: Sendable {
             metrics: RequestMetrics(registry))
         let loops = try (0..<configuration.loopCount).map { _ in try EventLoop() }
         for loop in loops { _ = startThread { loop.run() } }
+        health = Health(executor: loops[0])
         var limits = configuration.limits
         // Files, sockets of the operator and new connections need descriptors too: half of them stay free.
         limits.connections = max(1, min(limits.connections, descriptors / 2 / loops.count))
@@ -126,7 +127,7 @@ private final class Service: Sendable {
         operatorServer = HTTPServer(loops: [loops[0]], limits: configuration.limits)
         credentials = try configuration.credentials().map(TLSCredentials.init)
         certificates = CertificateFiles(configuration)
-        buckets = try Service.openBuckets(configuration, pool)
+        stores = try Stores(configuration, pool: pool, observer: UpstreamMetrics(registry))
         let rules = RulesInEffect(configuration)
         self.rules = Lock(rules)
         policies = Dictionary(
@@ -134,14 +135,12 @@ private final class Service: Sendable {
                 ($0.name, CurrentPolicy(rules.policy(of: $0)))
             })
         gateway = Lock(
-            try Service.gateway(configuration, buckets, policies, observer))
+            try Service.gateway(configuration, stores, policies, observer))
         registry.addServer(server.statistics)
         registry.addLog(sink)
         registry.addProcess(build)
         for (index, loop) in loops.enumerated() { health.add("loop \(index)", loop: loop) }
-        for (name, bucket) in buckets {
-            health.add("bucket \(name)") { try await bucket.checkHealth() }
-        }
+        stores.show(in: registry, health)
         if limits.connections < configuration.limits.connections {
             logger.warning(
                 "fewer connections than configured: the process may have too few descriptors",
@@ -206,31 +205,19 @@ private final class Service: Sendable {
         }
     }
 
-    private static func openBuckets(
-        _ configuration: Configuration, _ pool: BlockingPool
-    ) throws -> [String: DirectoryBucket] {
-        var buckets: [String: DirectoryBucket] = [:]
-        for bucket in configuration.buckets {
-            guard let path = bucket.directory else { continue }
-            buckets[bucket.name] = try DirectoryBucket(
-                path: path, pool: pool, readers: configuration.loopCount)
-        }
-        return buckets
-    }
-
     private static func gateway(
-        _ configuration: Configuration, _ stores: [String: DirectoryBucket],
+        _ configuration: Configuration, _ stores: Stores,
         _ policies: [String: CurrentPolicy], _ observer: GatewayObserver
     ) throws -> Gateway {
         var buckets: [GatewayBucket] = []
         for bucket in configuration.buckets {
-            guard let name = BucketName(bucket.name), let store = stores[bucket.name],
+            guard let name = BucketName(bucket.name), let store = stores.drivers[bucket.name],
                 let policy = policies[bucket.name]
             else { continue }
             buckets.append(
                 GatewayBucket(
                     name: name, driver: store, policy: policy,
-                    pathRules: try bucket.pathRules(),
+                    pathRules: try bucket.pathRules(), firestore: stores.documents,
                     maximumObjectSize: bucket.maximumObjectSize))
         }
         let cors =
@@ -253,11 +240,8 @@ private final class Service: Sendable {
         rules.withLock { rules in
             do {
                 let fresh = try read()
-                let stores = { (configuration: Configuration) in
-                    configuration.buckets.map { [$0.name, $0.directory ?? ""] }
-                }
-                guard stores(fresh) == stores(started) else { throw OtherBuckets() }
-                let replacement = try Service.gateway(fresh, buckets, policies, observer)
+                guard fresh.hasStores(of: started) else { throw OtherBuckets() }
+                let replacement = try Service.gateway(fresh, stores, policies, observer)
                 take(RulesInEffect(fresh, keeping: rules.rulesets), &rules)
                 gateway.withLock { $0 = replacement }
                 configurationFailure.withLock { $0 = nil }
@@ -351,7 +335,7 @@ private final class Service: Sendable {
         logger.info("draining")
         health.beginDraining()
         await server.drain()
-        for bucket in buckets.values { await bucket.close() }
+        await stores.close()
         logger.info("drained")
         sink.close()
     }
@@ -362,7 +346,7 @@ private final class Service: Sendable {
 
 /// A reload can't open other stores.
 private struct OtherBuckets: Error, CustomStringConvertible {
-    var description: String { "other buckets or directories take a restart" }
+    var description: String { "other buckets or stores take a restart" }
 }
 
 /// Holds a timer that arms itself again.

@@ -84,4 +84,23 @@ public enum File {
     public static func startWriteback(_ descriptor: Int32, from offset: UInt64, count: UInt64) {
         _ = sluice_start_writeback(descriptor, Int64(offset), Int64(count))
     }
+
+    /// The whole of a small file. It may wait for a disk.
+    /// - Throws: ``SystemError`` where it can't be read, or has more than `limit` bytes (`EFBIG`).
+    public static func contents(of path: String, limit: Int) throws(SystemError) -> [UInt8] {
+        let descriptor = try SystemError.check("open") { open(path, O_RDONLY | O_CLOEXEC) }
+        defer { close(descriptor) }
+        var all: [UInt8] = []
+        var chunk = [UInt8](repeating: 0, count: 4096)
+        while true {
+            let count = Glibc.read(descriptor, &chunk, chunk.count)
+            if count == 0 { return all }
+            if count < 0 {
+                if errno == EINTR { continue }
+                throw SystemError("read", errno)
+            }
+            all += chunk[..<count]
+            if all.count > limit { throw SystemError("read", EFBIG) }
+        }
+    }
 }

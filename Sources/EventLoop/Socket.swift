@@ -17,19 +17,38 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
         guard let colon = text.lastIndex(of: ":"),
             let port = UInt16(text[text.index(after: colon)...])
         else { return nil }
-        var host = String(text[..<colon])
+        let host = String(text[..<colon])
+        guard !host.isEmpty, let first = SocketAddress.resolve(host, port).first else { return nil }
+        self = first
+    }
+
+    /// All addresses of a host, in the order in which the system wants them tried (RFC 6724); none where it is not
+    /// known. A name may take seconds: ask on a ``BlockingPool``.
+    /// - Parameters:
+    ///   - host: A name, an IPv4 address, or an IPv6 address with or without brackets.
+    ///   - numeric: Whether only addresses are read, which takes no time.
+    public static func resolve(_ host: String, _ port: UInt16, numeric: Bool = false)
+        -> [SocketAddress]
+    {
+        var host = host
         if host.hasPrefix("[") && host.hasSuffix("]") { host = String(host.dropFirst().dropLast()) }
-        guard !host.isEmpty else { return nil }
         var hints = addrinfo()
         hints.ai_socktype = Int32(SOCK_STREAM.rawValue)
+        if numeric { hints.ai_flags = AI_NUMERICHOST }
         var list: UnsafeMutablePointer<addrinfo>?
-        guard getaddrinfo(host, String(port), &hints, &list) == 0, let first = list else {
-            return nil
-        }
+        guard getaddrinfo(host, String(port), &hints, &list) == 0 else { return [] }
         defer { freeaddrinfo(list) }
-        storage = sockaddr_storage()
-        length = first.pointee.ai_addrlen
-        memcpy(&storage, first.pointee.ai_addr, Int(length))
+        var addresses: [SocketAddress] = []
+        var next = list
+        while let entry = next?.pointee {
+            if entry.ai_family == AF_INET || entry.ai_family == AF_INET6 {
+                var storage = sockaddr_storage()
+                memcpy(&storage, entry.ai_addr, Int(entry.ai_addrlen))
+                addresses.append(SocketAddress(storage: storage, length: entry.ai_addrlen))
+            }
+            next = entry.ai_next
+        }
+        return addresses
     }
 
     /// The numeric host, without brackets.
@@ -96,6 +115,37 @@ public enum Socket {
             Glibc.close(descriptor)
             throw error
         }
+    }
+
+    /// Begins to connect, close-on-exec, non-blocking and without Nagle's delay. The socket becomes writable, or hangs
+    /// up, when it is decided: ``failure(_:)`` tells how.
+    /// - Throws: ``SystemError`` where it can't even be tried.
+    public static func connect(_ address: SocketAddress) throws(SystemError) -> Int32 {
+        let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
+        let descriptor = try SystemError.check("socket") {
+            socket(Int32(address.storage.ss_family), type, 0)
+        }
+        var on: Int32 = 1
+        setsockopt(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, &on, 4)
+        let result = withAddress(address) { Glibc.connect(descriptor, $0, address.length) }
+        // Interrupted, it goes on by itself (connect(2)).
+        if result == 0 || errno == EINPROGRESS || errno == EINTR { return descriptor }
+        let error = SystemError("connect \(address)")
+        Glibc.close(descriptor)
+        throw error
+    }
+
+    /// Takes a socket's pending error (`SO_ERROR`); 0 where there is none.
+    public static func failure(_ descriptor: Int32) -> Int32 {
+        var code: Int32 = 0
+        var length = socklen_t(4)
+        return getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &code, &length) == 0 ? code : errno
+    }
+
+    /// Bytes that were given to the kernel and that the peer has not acknowledged yet (tcp(7), `SIOCOUTQ`).
+    public static func unacknowledged(_ descriptor: Int32) -> Int {
+        var count: Int32 = 0
+        return ioctl(descriptor, UInt(TIOCOUTQ), &count) == 0 ? Int(count) : 0
     }
 
     /// The address a descriptor is bound to; of use where port 0 was asked for.

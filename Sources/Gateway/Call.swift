@@ -1,6 +1,7 @@
 import Buckets
 import EventLoop
 import HTTPServer
+import SecurityRules
 import Wire
 
 /// An answer before it is sent.
@@ -39,6 +40,10 @@ final class Call {
     /// The policy of the bucket that is asked for, and the query's parameters for it.
     private var policy: any Policy = ClosedPolicy()
     private var parameters: [String: String] = [:]
+    /// Where documents are looked up, what came of it, and why it failed.
+    private var firestore: FirestoreDocuments?
+    private var documents: [String: Lookup] = [:]
+    private var lookupFailure: String?
     private let wallClock: @Sendable () -> Int64
 
     init(_ exchange: Exchange, requestId: String, now: @escaping @Sendable () -> Int64) {
@@ -64,6 +69,7 @@ final class Call {
     func begin(_ operation: Operation, _ bucket: GatewayBucket, _ query: ArraySlice<UInt8>?) {
         self.operation = operation
         policy = bucket.policy
+        firestore = bucket.firestore
         if let query { parameters = Query.parameters(query) }
         record.operation = operation.kind
     }
@@ -83,34 +89,38 @@ final class Call {
     /// What a decision waits for.
     enum Missing { case nothing, existing, body }
 
-    /// Asks the policy.
+    /// Asks the policy, and looks up the documents that it wants.
     /// - Parameter folder: In place of the operation's name.
     /// - Throws: ``Problem``, which tells the client nothing of why.
     func ask(
         _ proposal: Proposal = Proposal(), _ existing: Existing = .unknown, folder: String? = nil
-    ) throws(Problem) -> Missing {
+    ) async throws(Problem) -> Missing {
         guard var operation else {
             throw Problem(.unauthorized, "The caller may not do this.", cause: "no operation")
         }
         if let folder { operation.name = folder }
-        let question = Question(
+        var question = Question(
             operation, caller, proposal, existing: existing, parameters: parameters)
-        let begin = EventLoop.monotonicNow()
-        let decision = policy.decide(question)
-        record.decisionNanoseconds += EventLoop.monotonicNow() - begin
+        question.documents = documents
+        var decision = decide(question)
+        while case .needsDocuments(let paths) = decision {
+            for path in paths { documents[path] = await look(path) }
+            question.documents = documents
+            decision = decide(question)
+        }
         switch decision {
-        case .needsExisting: return .existing
+        case .needsExisting, .needsDocuments: return .existing
         case .needsBody: return .body
         case .allow:
             record.note(.allowed, trial: policy.trial(question))
             return .nothing
         case .deny(let cause):
             record.note(.denied, trial: policy.trial(question))
-            throw Problem(.unauthorized, "The caller may not do this.", cause: cause)
+            throw Problem(.unauthorized, "The caller may not do this.", cause: explained(cause))
         case .unauthenticated(let cause):
             record.note(.denied, trial: policy.trial(question))
             throw Problem(
-                .unauthenticated, "Credentials are missing or not valid.", cause: cause,
+                .unauthenticated, "Credentials are missing or not valid.", cause: explained(cause),
                 field: ("www-authenticate", "Bearer"))
         case .impossible(let reason):
             record.note(.denied, trial: policy.trial(question))
@@ -118,15 +128,43 @@ final class Call {
         }
     }
 
+    private func decide(_ question: Question) -> Decision {
+        let begin = EventLoop.monotonicNow()
+        defer { record.decisionNanoseconds += EventLoop.monotonicNow() - begin }
+        return policy.decide(question)
+    }
+
+    /// Documents that one request may look up, as the rules language has it.
+    private static let maximumDocuments = 2
+
+    /// Looks for a document; a failure is an error in the rules, and told to the log.
+    private func look(_ path: String) async -> Lookup {
+        guard let firestore else {
+            lookupFailure = "no firestore.project is configured"
+            return .failed
+        }
+        guard documents.count < Call.maximumDocuments else {
+            lookupFailure = "a request can look up \(Call.maximumDocuments) documents at most"
+            return .failed
+        }
+        let (lookup, failure) = await firestore.look(path)
+        if let failure { lookupFailure = failure }
+        return lookup
+    }
+
+    private func explained(_ cause: String) -> String {
+        lookupFailure.map { "\(cause); a look-up in Firestore failed: \($0)" } ?? cause
+    }
+
     /// Asks the policy, after a look at the object that is there where the decision depends on it.
     func ask(
         _ proposal: Proposal = Proposal(), _ existing: inout Existing, _ name: ObjectName,
         _ bucket: GatewayBucket
     ) async throws(Problem) -> Missing {
-        let missing = try ask(proposal, existing)
+        let missing = try await ask(proposal, existing)
         guard missing == .existing else { return missing }
         existing = try await look(name, bucket)
-        return try ask(proposal, existing)
+        return try await ask(proposal, existing)
     }
 
     /// Decides with all that can be known.

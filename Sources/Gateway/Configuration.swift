@@ -1,4 +1,5 @@
 import EventLoop
+import HTTPClient
 import HTTPServer
 
 /// What a server is told to do: one immutable value, read from a YAML file, the environment and flags.
@@ -21,6 +22,9 @@ public struct Configuration: Sendable {
         public var name: String
         /// The directory that holds it, absolute.
         public var directory: String?
+        /// The cloud bucket that holds it. ``store`` tells which of the three counts.
+        public var gcs = GCS(), s3 = S3()
+        public var tls = StoreTLS()
         /// A file, ``Configuration/openToAll``, or nil where the top-level key decides.
         public var rules: String?
         /// A file, or nil where the top-level key decides.
@@ -61,6 +65,11 @@ public struct Configuration: Sendable {
     public var corsMaximumAge: UInt64 = 3_600_000_000_000
     public var corsExposedHeaders: [String] = ["*"]
     public var limits = ServerLimits()
+    /// What bounds the requests to each store. Name and origin are not the configuration's.
+    public var upstream = UpstreamSettings(name: "", origin: Origin(.https, host: "localhost"))
+    public var firestore = Firestore()
+    /// A directory, absolute; nil for what the environment says.
+    public var temporaryDirectory: String?
     /// By name.
     public var buckets: [Bucket] = []
     /// What gave each value that the file does not decide, by key: `SLUICE_THREADS`, `--set threads`.
@@ -86,6 +95,13 @@ extension Configuration {
 
     /// The file of a bucket's rules on trial.
     public func shadowRules(of bucket: Bucket) -> String? { bucket.shadowRules ?? shadowRules }
+
+    /// Whether both have the same buckets in the same stores.
+    public func hasStores(of other: Configuration) -> Bool {
+        buckets.map(\.name) == other.buckets.map(\.name)
+            && buckets.map(\.store) == other.buckets.map(\.store)
+            && buckets.map(\.tls) == other.buckets.map(\.tls)
+    }
 
     /// The files of rules that are in use, each once.
     public var rulesFiles: [String] {

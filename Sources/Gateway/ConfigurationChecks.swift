@@ -7,14 +7,14 @@ extension ConfigurationReader {
         checkHTTPS()
         checkListeners()
         checkBuckets()
-        checkDirectories()
+        checkStores()
         checkRules()
         checkLimits()
     }
 
     /// Blames the last-laid of the values, or else the first of `others` that the file has. Says nothing where one of
     /// the values could not be read: that is reported already.
-    private mutating func report(
+    mutating func report(
         _ error: SettingError, at keys: String..., otherwise others: [String] = []
     ) {
         guard broken.isDisjoint(with: keys) else { return }
@@ -53,7 +53,7 @@ extension ConfigurationReader {
         }
     }
 
-    private static func whyUnreadable(_ file: String) -> String? {
+    static func whyUnreadable(_ file: String) -> String? {
         let descriptor = open(file, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { return String(cString: strerror(errno)) }
         defer { close(descriptor) }
@@ -99,16 +99,6 @@ extension ConfigurationReader {
         for bucket in result.buckets {
             let path = "buckets.\(bucket.name)"
             guard broken.isDisjoint(with: ["", path]) else { continue }
-            if bucket.directory == nil,
-                broken.isDisjoint(with: [path + ".directory", path + ".directory.path"])
-            {
-                report(
-                    SettingError(
-                        message:
-                            "bucket '\(bucket.name)' has no store: 'directory: { path: PATH }' is missing"
-                    ),
-                    at: path)
-            }
             if bucket.rules == nil, result.rules == nil,
                 broken.isDisjoint(with: ["rules", path + ".rules"])
             {
@@ -139,39 +129,6 @@ extension ConfigurationReader {
         }
     }
 
-    private mutating func checkDirectories() {
-        let places = result.buckets.compactMap { bucket in
-            bucket.directory.map { (bucket.name, Self.resolved($0)) }
-        }
-        for (index, (name, path)) in places.enumerated() {
-            for (other, otherPath) in places[..<index] {
-                let isInside = path.hasPrefix(otherPath + "/") || otherPath.hasPrefix(path + "/")
-                guard path == otherPath || isInside else { continue }
-                let relation =
-                    path == otherPath
-                    ? "have the same directory" : "have directories inside each other"
-                report(
-                    SettingError(message: "buckets '\(other)' and '\(name)' \(relation)"),
-                    at: "buckets.\(other).directory.path", "buckets.\(name).directory.path")
-            }
-        }
-    }
-
-    /// The path without symbolic links, as far as it exists.
-    private static func resolved(_ path: String) -> String {
-        var head = path
-        var tail = ""
-        while head != "/" {
-            if let real = realpath(head, nil) {
-                defer { free(real) }
-                return FilePath.normalized(String(cString: real) + tail)
-            }
-            tail = String(head[head.lastIndex(of: "/")!...]) + tail
-            head = FilePath.directory(of: head)
-        }
-        return FilePath.normalized(tail)
-    }
-
     private mutating func checkLimits() {
         let limits = result.limits
         func order(_ small: String, _ smallValue: Int, _ large: String, _ largeValue: Int) {
@@ -183,6 +140,16 @@ extension ConfigurationReader {
                         "'limits.\(small)' (\(units.text(UInt64(smallValue)))) is larger than "
                         + "'limits.\(large)' (\(units.text(UInt64(largeValue))))"),
                 at: "limits.\(small)", "limits.\(large)")
+        }
+        let upstream = result.upstream
+        if upstream.retryDelay > upstream.maximumRetryDelay {
+            let text = Units.durations.text
+            report(
+                SettingError(
+                    message:
+                        "'upstream.retryDelay' (\(text(upstream.retryDelay))) is larger than "
+                        + "'upstream.maximumRetryDelay' (\(text(upstream.maximumRetryDelay)))"),
+                at: "upstream.retryDelay", "upstream.maximumRetryDelay")
         }
         order("initialWindow", limits.initialWindow, "maximumWindow", limits.maximumWindow)
         order("initialWindow", limits.initialWindow, "receiveBudget", limits.receiveBudget)

@@ -158,6 +158,11 @@ enum FilePath {
         return "/" + segments.joined(separator: "/")
     }
 
+    /// The path itself, or below `base` where it is relative.
+    static func absolute(_ path: String, base: String) -> String {
+        normalized(path.hasPrefix("/") ? path : "\(base)/\(path)")
+    }
+
     /// The directory that holds a file.
     static func directory(of path: String) -> String {
         guard let slash = path.lastIndex(of: "/") else { return "." }

@@ -225,10 +225,6 @@ struct ConfigurationReader {
     private func unknown(_ word: String, in prefix: String, _ section: String, _ names: [String])
         -> SettingError
     {
-        if section.isEmpty, !prefix.isEmpty, ["gcs", "s3"].contains(word) {
-            return SettingError(
-                message: "this version has no '\(word)' buckets, only 'directory'")
-        }
         let siblings = names.filter { $0.hasPrefix(section) }.map {
             String($0.dropFirst(section.count).prefix { $0 != "." })
         }

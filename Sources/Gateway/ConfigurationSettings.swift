@@ -1,3 +1,6 @@
+import HTTPClient
+import Wire
+
 /// One key of the configuration: how it is read, printed and explained. The one table of them drives the reader,
 /// `sluice check`, and `config/reference.yaml`.
 public struct Setting<Root: Sendable>: Sendable {
@@ -53,7 +56,80 @@ extension Setting {
         let type = "a path, " + (word.map { "\($0), " } ?? "") + "or null"
         return optionalText(path, type, field, meaning) { (text, base) throws(SettingError) in
             if text == word { return text }
-            return FilePath.normalized(text.hasPrefix("/") ? text : "\(base)/\(text)")
+            return FilePath.absolute(text, base: base)
+        }
+    }
+
+    /// A word in the service's own vocabulary, such as a bucket's name there; `what` says of what kind.
+    static func name(
+        _ path: String, _ what: String, _ field: WritableKeyPath<Root, String?> & Sendable,
+        _ meaning: String
+    ) -> Setting {
+        optionalText(path, "\(what), or null", field, meaning) { (text, _) throws(SettingError) in
+            func isAlphanumeric(_ byte: UInt8) -> Bool {
+                ASCII.isLetter(byte) || ASCII.isDigit(byte)
+            }
+            let isWord = text.utf8.allSatisfy { isAlphanumeric($0) || "-_.:".utf8.contains($0) }
+            guard isWord, text.utf8.count <= 222, text.utf8.contains(where: isAlphanumeric)
+            else {
+                throw SettingError(message: "expected \(what), found '\(text)'")
+            }
+            return text
+        }
+    }
+
+    /// `http://` or `https://` with a host and perhaps a port.
+    static func endpoint(
+        _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String
+    ) -> Setting {
+        let form = "a URL such as https://s3.example.com or http://127.0.0.1:8333"
+        return optionalText(path, form + ", or null", field, meaning) {
+            (text, _) throws(SettingError) in
+            guard Origin(text) != nil else {
+                // Not quoted where it may hold a password.
+                let found = text.contains("@") ? " or a user" : ", found '\(text)'"
+                throw SettingError(message: "expected \(form), without a path\(found)")
+            }
+            return text
+        }
+    }
+
+    /// `default`, `anonymous`, or a path, made absolute.
+    static func credentials(
+        _ path: String, _ field: WritableKeyPath<Root, String> & Sendable, _ meaning: String
+    ) -> Setting {
+        let words = [Configuration.defaultCredentials, Configuration.anonymous]
+        let type = "\(words.joined(separator: ", ")), or a path"
+        return Setting(path, type, field, meaning) { (input) throws(SettingError) in
+            let text = try input.text(type)
+            if words.contains(text) { return text }
+            if !text.contains(where: { "/.".contains($0) }) {
+                var error = input.mismatch(type)
+                error.suggestion = Spelling.nearest(to: text, among: words) ?? "./\(text)"
+                throw error
+            }
+            return FilePath.absolute(text, base: input.base)
+        } print: {
+            YAMLText.scalar($0)
+        }
+    }
+
+    /// Text that is neither printed nor quoted in an error.
+    static func secret(
+        _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String
+    ) -> Setting {
+        let type = "a secret, or null"
+        let redacted = "<redacted>"
+        return Setting(path, type, field, meaning) { (input) throws(SettingError) in
+            if input.isNull { return nil }
+            guard let text = try? input.text(type), text != redacted else {
+                throw SettingError(
+                    message: "expected a secret as text, in quotes where it looks like a number",
+                    mark: input.node.mark)
+            }
+            return text
+        } print: {
+            $0 == nil ? "null" : redacted
         }
     }
 

@@ -57,7 +57,7 @@ extension Configuration {
             .list(
                 "cors.exposedHeaders", "field names, or \"*\"", \.corsExposedHeaders,
                 "Response fields that pages may read."),
-        ] + connectionSettings + streamSettings
+        ] + connectionSettings + streamSettings + upstreamSettings
 
     /// What is wrong with an origin: browsers send a scheme, a host and perhaps a port (RFC 6454, section 6.2).
     private static func originFault(_ text: String) -> String? {
@@ -153,30 +153,29 @@ extension Configuration {
 
 extension Configuration.Bucket {
     /// Every key of a bucket, below `buckets.NAME`.
-    public static let settings: [Setting<Configuration.Bucket>] = [
-        .path(
-            "directory.path", \.directory,
-            "The directory that holds the bucket; made where it is missing."),
-        .path(
-            "rules", \.rules, or: Configuration.openToAll,
-            "A file of Security Rules; 'none' opens this bucket to everybody who reaches the listeners."
-        ),
-        .path("shadowRules", \.shadowRules, "Rules on trial for this bucket."),
-        .bytes(
-            "maximumObjectSize", 1...UInt64(1) << 50, \.maximumObjectSize,
-            "The most bytes of an uploaded object; over it 413."),
-        .list(
-            "paths.allowed", "patterns with * and **", \.allowedPaths,
-            "Names must match one of them; none allows all.", check: patternFault),
-        .list(
-            "paths.denied", "patterns with * and **", \.deniedPaths,
-            "Names must match none of them.", check: patternFault),
-        .integer(
-            "paths.maximumDepth", 0...1024, \.maximumDepth, "Segments of a name; 0 is no limit."),
-        .flag(
-            "paths.refuseDiscouraged", \.refusesDiscouraged,
-            "Whether names with # [ ] * ? are refused."),
-    ]
+    public static let settings: [Setting<Configuration.Bucket>] =
+        storeSettings + [
+            .path(
+                "rules", \.rules, or: Configuration.openToAll,
+                "A file of Security Rules; 'none' opens this bucket to everybody who reaches the listeners."
+            ),
+            .path("shadowRules", \.shadowRules, "Rules on trial for this bucket."),
+            .bytes(
+                "maximumObjectSize", 1...UInt64(1) << 50, \.maximumObjectSize,
+                "The most bytes of an uploaded object; over it 413."),
+            .list(
+                "paths.allowed", "patterns with * and **", \.allowedPaths,
+                "Names must match one of them; none allows all.", check: patternFault),
+            .list(
+                "paths.denied", "patterns with * and **", \.deniedPaths,
+                "Names must match none of them.", check: patternFault),
+            .integer(
+                "paths.maximumDepth", 0...1024, \.maximumDepth, "Segments of a name; 0 is no limit."
+            ),
+            .flag(
+                "paths.refuseDiscouraged", \.refusesDiscouraged,
+                "Whether names with # [ ] * ? are refused."),
+        ]
     /// What is wrong with a pattern of names.
     private static func patternFault(_ text: String) -> String? {
         do throws(PathRules.PatternError) {

@@ -7,7 +7,9 @@ extension Configuration {
         }
         for bucket in buckets {
             let parents = ["buckets", bucket.name]
-            for setting in Bucket.settings {
+            let given = bucket.givenStores
+            for setting in Bucket.settings
+            where given.contains(where: { Bucket.concerns(setting.path, store: $0) }) {
                 let origin = overrides["buckets.\(bucket.name).\(setting.path)"]
                 writer.write(setting.path, setting.print(bucket), under: parents, origin: origin)
             }
@@ -36,16 +38,25 @@ extension Configuration {
                 setting.path, setting.print(defaults),
                 comment: [setting.meaning, "Takes \(setting.type)."])
         }
-        // The two keys without which a bucket is not served.
-        let examples = ["directory.path": "../data/example", "rules": "none"]
-        let bucket = Bucket(name: "example")
-        for setting in Bucket.settings {
-            let value = setting.print(bucket)
-            let example = examples[setting.path]
-            let note = example == nil ? "" : " The default is \(value), which is not served."
-            writer.write(
-                setting.path, example ?? value, under: ["buckets", bucket.name],
-                comment: [setting.meaning, "Takes \(setting.type).\(note)"])
+        // A bucket for each store, with the keys without which it is not served; each key is explained once.
+        let names = ["directory": "example", "gcs": "example-gcs", "s3": "example-s3"]
+        let examples = [
+            "directory.path": "../data/example", "gcs.bucket": "example", "s3.bucket": "example",
+            "rules": "none",
+        ]
+        var explained: Set<String> = []
+        for store in Bucket.stores {
+            let bucket = Bucket(name: names[store] ?? store)
+            for setting in Bucket.settings where Bucket.concerns(setting.path, store: store) {
+                let isNew = explained.insert(setting.path).inserted
+                let example = examples[setting.path]
+                guard isNew || example != nil else { continue }
+                let value = setting.print(bucket)
+                let note = example == nil ? "" : " The default is \(value), which is not served."
+                writer.write(
+                    setting.path, example ?? value, under: ["buckets", bucket.name],
+                    comment: isNew ? [setting.meaning, "Takes \(setting.type).\(note)"] : [])
+            }
         }
         return writer.text
     }

@@ -8,19 +8,22 @@ public final class GatewayBucket: Sendable {
     /// What decides who may do what.
     public let policy: any Policy
     public let pathRules: PathRules
+    /// Where the policy's documents are; nil where there are none, and each look-up fails.
+    public let firestore: FirestoreDocuments?
     /// The most bytes of an uploaded object.
     public let maximumObjectSize: UInt64
     let headers = HeaderCache()
 
     public init(
         name: BucketName, driver: any BucketDriver, policy: any Policy,
-        pathRules: PathRules = .none,
+        pathRules: PathRules = .none, firestore: FirestoreDocuments? = nil,
         maximumObjectSize: UInt64 = .max
     ) {
         self.name = name.value
         self.driver = driver
         self.policy = policy
         self.pathRules = pathRules
+        self.firestore = firestore
         self.maximumObjectSize = maximumObjectSize
     }
 

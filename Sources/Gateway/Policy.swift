@@ -56,6 +56,8 @@ public struct Question: Sendable {
     public var existing: Existing
     /// The parameters of the query.
     public var parameters: [String: String]
+    /// What came of looking for documents, by their paths in the rules.
+    public var documents: [String: Lookup] = [:]
 
     public init(
         _ operation: Operation, _ caller: Caller, _ proposal: Proposal = Proposal(),
@@ -80,6 +82,8 @@ public enum Decision: Sendable, Equatable {
     case impossible(String)
     /// It depends on ``Question/existing``, which is not known.
     case needsExisting
+    /// It depends on these documents, which are not in ``Question/documents``.
+    case needsDocuments([String])
     /// It depends on facts of the body, which are not known yet.
     case needsBody
 }

@@ -6,7 +6,7 @@ extension Call {
     /// `GET` and `HEAD` of an object's bytes.
     func download(_ name: ObjectName, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
         if isHead { return try await head(name, bucket) }
-        let missing = try ask()
+        let missing = try await ask()
         let conditions = try Preconditions(fields, now: now)
         let reader: any ObjectReader
         do throws(BucketError) {
@@ -15,13 +15,13 @@ extension Call {
                 name.value, ReadPlan(range: range, conditions: conditions))
         } catch {
             if missing != .nothing, error.code == .objectNotFound {
-                try require(try ask(Proposal(), .absent))
+                try require(try await ask(Proposal(), .absent))
             }
             throw Problem(error)
         }
         do throws(Problem) {
             if missing != .nothing || record.trial == .undetermined {
-                try require(try ask(Proposal(), .object(reader.metadata)))
+                try require(try await ask(Proposal(), .object(reader.metadata)))
             }
             if let answer = try unmodified(reader.metadata, conditions) {
                 reader.close()
@@ -123,10 +123,10 @@ extension Call {
 
     /// One page of a list.
     func list(_ request: ListRequest, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
-        try require(try ask())
+        try require(try await ask())
         var page = try await page(request, bucket)
         if !request.query.delimited {
-            let decided = try decideFolders(of: page.items, below: request.folder)
+            let decided = try await decideFolders(of: page.items, below: request.folder)
             if decided < page.items.count {
                 page.items.removeSubrange(decided...)
                 page.end = page.items.last
@@ -192,7 +192,9 @@ extension Call {
 
     /// Decides on every folder that has one of the items below it: each of their names reveals it.
     /// - Returns: How many of the items were decided on; the others are for the next page.
-    private func decideFolders(of items: [String], below base: String) throws(Problem) -> Int {
+    private func decideFolders(of items: [String], below base: String)
+        async throws(Problem) -> Int
+    {
         var decided: Set<[UInt8]> = [Array(base.utf8)]
         let start = base.isEmpty ? 0 : base.utf8.count + 1
         for (index, item) in items.enumerated() {
@@ -200,7 +202,7 @@ extension Call {
             let bytes = Array(item.utf8)
             for end in bytes.indices.dropFirst(start) where bytes[end] == UInt8(ascii: "/") {
                 guard decided.insert(Array(bytes[..<end])).inserted else { continue }
-                try require(try ask(folder: String(decoding: bytes[..<end], as: UTF8.self)))
+                try require(try await ask(folder: String(decoding: bytes[..<end], as: UTF8.self)))
             }
         }
         return items.count

@@ -84,7 +84,7 @@ extension RequestRecord {
             case nil: nil
             case .allow: .allowed
             case .deny, .unauthenticated, .impossible: .denied
-            case .needsExisting, .needsBody: .undetermined
+            case .needsExisting, .needsDocuments, .needsBody: .undetermined
             }
         // A list is decided many times: its first difference counts.
         if operation == .list, trial != nil { return }

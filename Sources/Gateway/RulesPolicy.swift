@@ -32,8 +32,8 @@ public struct RulesPolicy: Policy {
     }
 
     public func decide(_ question: Question) -> Decision {
-        var request = request(question)
-        let decision = RulesPolicy.decide(question, &request, by: rules)
+        let request = request(question)
+        let decision = rules.decide(request)
         guard case .denied(let denial) = decision else {
             return RulesPolicy.answer(decision, question)
         }
@@ -54,22 +54,7 @@ public struct RulesPolicy: Policy {
 
     public func trial(_ question: Question) -> Decision? {
         guard let shadow else { return nil }
-        var request = request(question)
-        return RulesPolicy.answer(
-            RulesPolicy.decide(question, &request, by: shadow), question)
-    }
-
-    /// Looks nothing up: no source of documents is configured, so each look-up fails, and with it what depends on it.
-    private static func decide(
-        _ question: Question, _ request: inout Request, by rules: Ruleset
-    ) -> SecurityRules.Decision {
-        while true {
-            let decision = rules.decide(request)
-            guard case .needs(let needs) = decision, !needs.documents.isEmpty else {
-                return decision
-            }
-            for document in needs.documents { request.setDocument(document, .failed) }
-        }
+        return RulesPolicy.answer(shadow.decide(request(question)), question)
     }
 
     private static func answer(_ decision: SecurityRules.Decision, _ question: Question)
@@ -80,8 +65,13 @@ public struct RulesPolicy: Policy {
         case .denied(let denial): .deny(cause: denial.message)
         case .needs(let needs):
             // What an update leaves behind is known only together with what is there.
-            needs.existing || (question.proposal.patch != nil && question.existing == .unknown)
-                ? .needsExisting : .needsBody
+            if needs.existing || question.proposal.patch != nil && question.existing == .unknown {
+                .needsExisting
+            } else if !needs.documents.isEmpty {
+                .needsDocuments(needs.documents)
+            } else {
+                .needsBody
+            }
         }
     }
 
@@ -98,6 +88,7 @@ public struct RulesPolicy: Policy {
         if !question.parameters.isEmpty {
             request.setParameters(question.parameters.mapValues(Value.string))
         }
+        for (path, lookup) in question.documents { request.setDocument(path, lookup) }
         return request
     }
 

@@ -109,7 +109,8 @@ extension Call {
     private func confirm(
         _ object: ObjectMetadata, _ facts: ContentFacts, _ bucket: GatewayBucket
     ) async throws(Problem) {
-        if object.size == facts.size, object.md5 == nil || facts.md5 == nil || object.md5 == facts.md5,
+        if object.size == facts.size,
+            object.md5 == nil || facts.md5 == nil || object.md5 == facts.md5,
             object.crc32c ?? facts.crc32c == facts.crc32c
         {
             return

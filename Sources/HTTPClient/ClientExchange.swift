@@ -65,6 +65,9 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     // MARK: TransferDelegate
 
     func received(_ response: ClientResponse) {
+        var response = response
+        // What a HEAD's answer tells is the length of another body.
+        if request.isHead { response.contentLength = 0 }
         status = response.status
         firstByte = EventLoop.monotonicNow() &- begun
         upstream.breaker.succeeded()

@@ -53,6 +53,13 @@ public struct CollectedResponse: Sendable {
     /// Names in lower case.
     public var fields: HeaderFields
     public var body: [UInt8]
+
+    /// A response that was collected by other means.
+    package init(status: Int, fields: HeaderFields, body: [UInt8]) {
+        self.status = status
+        self.fields = fields
+        self.body = body
+    }
 }
 
 /// A body of no bytes.

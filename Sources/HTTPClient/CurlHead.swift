@@ -5,7 +5,7 @@ struct CurlHead {
     /// Bytes of all lines of a head.
     static let maximumBytes = 64 * 1024
     /// Fields of a head.
-    static let maximumFields = 128
+    static let maximumFields = 1024
     /// Interim responses before the final one.
     static let maximumInterim = 16
 

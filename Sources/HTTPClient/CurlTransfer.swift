@@ -77,7 +77,9 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         set(CURLOPT_MAXAGE_CONN, Int(max(1, settings.idleTimeout / 1_000_000_000)))
         let version = request.isBulk ? CURL_HTTP_VERSION_1_1 : CURL_HTTP_VERSION_2TLS
         set(CURLOPT_HTTP_VERSION, Int(version))
-        if !request.isBulk { set(CURLOPT_PIPEWAIT, 1) }
+        // In clear text only a response would tell that a connection can't be shared: whoever waits for one, waits for
+        // the end of another's upload.
+        if !request.isBulk, settings.origin.scheme == .https { set(CURLOPT_PIPEWAIT, 1) }
         set(CURLOPT_SSLVERSION, Int(CURL_SSLVERSION_TLSv1_2))
         set(CURLOPT_CAINFO, settings.certificateAuthorities)
         set(CURLOPT_SSLCERT, settings.clientCertificate)
@@ -94,6 +96,8 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
             CurlTransfer.from(this).takeBody(
                 UnsafeRawBufferPointer(start: bytes, count: size * count))
         }
+        // libcurl sends a request without a body again by itself where a connection at rest turns out to be closed.
+        if case .none = request.body, !request.isRepeatable { set(CURLOPT_FRESH_CONNECT, 1) }
         setBody(this)
         setFields()
     }
@@ -195,9 +199,11 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         }
     }
 
-    /// libcurl begins anew on another connection.
+    /// libcurl begins anew on another connection: by itself, where one that had been at rest died under the request.
     private func rewind(to offset: curl_off_t, _ origin: Int32) -> Int32 {
-        guard offset == 0, origin == SEEK_SET else { return CURL_SEEKFUNC_FAIL }
+        guard offset == 0, origin == SEEK_SET, request.isRepeatable else {
+            return CURL_SEEKFUNC_FAIL
+        }
         switch request.body {
         case .none: return CURL_SEEKFUNC_OK
         case .bytes:

@@ -28,7 +28,12 @@ public final class Upstream: Sendable {
     /// Why the upstream is left alone now; nil where requests are sent to it.
     public var openCircuit: String? { breaker.openCause }
 
-    func makeTransport(_ loop: EventLoop) -> any Transport { CurlTransport(settings, loop) }
+    func makeTransport(_ loop: EventLoop) -> any Transport {
+        switch settings.origin.scheme {
+        case .http: HTTP1Transport(settings, loop)
+        case .https: CurlTransport(settings, loop)
+        }
+    }
 
     private func lane() -> UpstreamLane {
         guard let loop = EventLoop.current else {

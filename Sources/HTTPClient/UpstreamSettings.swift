@@ -14,9 +14,9 @@ public struct UpstreamSettings: Sendable, Equatable {
     /// An idle connection is kept for so long.
     public var idleTimeout: UInt64 = 30_000_000_000
     /// Requests at once, on each loop.
-    public var maximumTransfers = 128
+    public var maximumTransfers = 1024
     /// Requests that wait for their turn, on each loop.
-    public var maximumQueue = 1024
+    public var maximumQueue = 4096
     /// How long a request waits for its turn.
     public var queueTimeout: UInt64 = 5_000_000_000
     /// How often a request is sent at most.

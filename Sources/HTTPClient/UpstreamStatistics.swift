@@ -15,6 +15,20 @@ public struct UpstreamRecord: Sendable {
     public var timeToFirstByte: UInt64?
     /// Nanoseconds from the beginning to the end of the body, the wait for its turn included.
     public var duration: UInt64
+
+    package init(
+        upstream: String, method: StaticString, status: Int?, error: ClientError.Code?,
+        attempt: Int,
+        timeToFirstByte: UInt64?, duration: UInt64
+    ) {
+        self.upstream = upstream
+        self.method = method
+        self.status = status
+        self.error = error
+        self.attempt = attempt
+        self.timeToFirstByte = timeToFirstByte
+        self.duration = duration
+    }
 }
 
 /// Told of every attempt at its end.

@@ -1,4 +1,5 @@
 import EventLoop
+import Wire
 
 /// HTTP/1.1 on one connection: one request at a time, the next one read when its answer has been sent.
 final class HTTP1Connection: Engine {
@@ -105,7 +106,7 @@ final class HTTP1Connection: Engine {
                     state = .body(remaining: remaining - UInt64(count))
                     if remaining == UInt64(count) { bodyEnded() }
                 case .chunkedBody:
-                    switch try chunks.next(bytes, at: &place) {
+                    switch try nextChunk(bytes, at: &place) {
                     case .data(let count):
                         push(bytes.extracting(place..<place + count))
                         place += count
@@ -121,6 +122,16 @@ final class HTTP1Connection: Engine {
             return bytes.count
         }
         return place
+    }
+
+    private func nextChunk(_ bytes: Span<UInt8>, at place: inout Int) throws(HTTP1Error)
+        -> ChunkedDecoder.Step
+    {
+        do throws(HTTP1SyntaxError) {
+            return try chunks.next(bytes, at: &place)
+        } catch {
+            throw HTTP1Error(error)
+        }
     }
 
     private func begin(_ head: HTTP1Head) {

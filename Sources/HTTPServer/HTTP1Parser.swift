@@ -13,6 +13,10 @@ struct HTTP1Error: Error, Equatable {
         self.reason = reason
         self.limit = limit
     }
+
+    init(_ error: HTTP1SyntaxError) {
+        self.init(400, error.reason, error.isTooLong ? .headerBytes : nil)
+    }
 }
 
 /// How a request's body is delimited (RFC 9112, section 6.3).
@@ -104,7 +108,7 @@ struct HTTP1Parser {
 
     private func requestLine(_ line: Span<UInt8>) throws(HTTP1Error) -> (RequestHead, HTTPVersion) {
         var place = 0
-        while place < line.count, isToken(line[place]) { place += 1 }
+        while place < line.count, ASCII.isToken(line[place]) { place += 1 }
         guard place > 0, place <= 32, place < line.count, line[place] == space else {
             throw HTTP1Error(400, "malformed request line")
         }
@@ -165,24 +169,13 @@ struct HTTP1Parser {
     }
 
     private func field(_ line: Span<UInt8>, into fields: inout HeaderFields) throws(HTTP1Error) {
-        var nameEnd = 0
-        while nameEnd < line.count, isToken(line[nameEnd]) { nameEnd += 1 }
-        guard nameEnd > 0, nameEnd < line.count, line[nameEnd] == UInt8(ascii: ":"), nameEnd < 256
-        else { throw HTTP1Error(400, "malformed header field name") }
-        var start = nameEnd + 1
-        var end = line.count
-        while start < end, line[start] == space || line[start] == tab { start += 1 }
-        while end > start, line[end - 1] == space || line[end - 1] == tab { end -= 1 }
-        var place = start
-        while place < end {
-            let byte = line[place]
-            if (byte < space && byte != tab) || byte == 0x7f {
-                throw HTTP1Error(400, "control character in a header field value")
-            }
-            place += 1
+        do throws(HTTP1SyntaxError) {
+            let parts = try HTTP1FieldLine(line)
+            fields.append(
+                lowercasing: line.extracting(0..<parts.nameLength), line.extracting(parts.value))
+        } catch {
+            throw HTTP1Error(error)
         }
-        fields.append(
-            lowercasing: line.extracting(0..<nameEnd), line.extracting(start..<end))
     }
 
     private func framing(_ fields: HeaderFields, _ version: HTTPVersion) throws(HTTP1Error)
@@ -236,23 +229,6 @@ let lf = UInt8(ascii: "\n")
 let space = UInt8(ascii: " ")
 let tab = UInt8(ascii: "\t")
 
-/// Bit n tells whether byte n is a token character (RFC 9110, section 5.6.2).
-private let tokenBits: (UInt64, UInt64) = {
-    var bits: (UInt64, UInt64) = (0, 0)
-    let characters = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    for byte in characters.utf8 {
-        if byte < 64 { bits.0 |= 1 << byte } else { bits.1 |= 1 << (byte - 64) }
-    }
-    return bits
-}()
-
-/// Whether `byte` may stand in a token (RFC 9110, section 5.6.2).
-@inline(__always)
-func isToken(_ byte: UInt8) -> Bool {
-    byte < 64
-        ? tokenBits.0 >> byte & 1 == 1 : byte < 128 && tokenBits.1 >> (byte - 64) & 1 == 1
-}
-
 /// The value of a string of 1 to 19 decimal digits.
 func decimal(_ text: String) -> UInt64? {
     let digits = text.utf8.span
@@ -300,7 +276,7 @@ func isHost(_ text: String) -> Bool {
         // Of the token characters these can't stand in a host.
         case UInt8(ascii: "#"), UInt8(ascii: "^"), UInt8(ascii: "`"), UInt8(ascii: "|"):
             return false
-        case let byte: if !isToken(byte) { return false }
+        case let byte: if !ASCII.isToken(byte) { return false }
         }
     }
     return true

@@ -26,17 +26,16 @@ package enum ASCII {
         isUppercase(byte) ? byte | 0x20 : byte
     }
 
+    /// Bit n tells whether byte n is a `tchar`. Literals: what is computed would be looked for with each byte.
+    private static let tokenBits: (UInt64, UInt64) = (
+        0x03ff_6cfa_0000_0000, 0x57ff_ffff_c7ff_fffe
+    )
+
     /// `tchar` (RFC 9110, section 5.6.2).
+    @inline(__always)
     package static func isToken(_ byte: UInt8) -> Bool {
-        if isLetter(byte) || isDigit(byte) { return true }
-        switch byte {
-        case UInt8(ascii: "!"), UInt8(ascii: "#"), UInt8(ascii: "$"), UInt8(ascii: "%"),
-            UInt8(ascii: "&"), UInt8(ascii: "'"), UInt8(ascii: "*"), UInt8(ascii: "+"),
-            UInt8(ascii: "-"), UInt8(ascii: "."), UInt8(ascii: "^"), UInt8(ascii: "_"),
-            UInt8(ascii: "`"), UInt8(ascii: "|"), UInt8(ascii: "~"):
-            return true
-        default: return false
-        }
+        byte < 64
+            ? tokenBits.0 >> byte & 1 == 1 : byte < 128 && tokenBits.1 >> (byte - 64) & 1 == 1
     }
 
     /// The value of a hexadecimal digit.

@@ -57,6 +57,13 @@ package enum HTTPDate {
         return comma - text.startIndex == 3 ? reader.imfFixdate() : reader.rfc850(now: now)
     }
 
+    /// Reads `1994-11-06T08:49:37.123456Z` or another offset (RFC 3339, section 5.6).
+    /// - Returns: Milliseconds since 1970, what is finer cut off; nil where it is no such time.
+    package static func parse(rfc3339 text: String) -> Int64? {
+        var reader = Reader(Array(text.utf8)[...])
+        return reader.rfc3339()
+    }
+
     private static func clamped(_ seconds: Int64) -> Int64 {
         max(0, min(seconds, 253_402_300_799))
     }
@@ -188,6 +195,33 @@ package enum HTTPDate {
             else { return nil }
             (time.day, time.year) = (day, year)
             return time.seconds
+        }
+
+        mutating func rfc3339() -> Int64? {
+            guard let year = number(4), skip("-"), let month = number(2), skip("-"),
+                let day = number(2), skip("T") || skip("t"), clock()
+            else { return nil }
+            (time.year, time.month, time.day) = (year, month, day)
+            var milliseconds = 0
+            if skip(".") {
+                var scale = 100
+                guard let first = rest.first, ASCII.isDigit(first) else { return nil }
+                while let digit = rest.first, ASCII.isDigit(digit) {
+                    milliseconds += Int(digit - 0x30) * scale
+                    scale /= 10
+                    rest = rest.dropFirst()
+                }
+            }
+            var offset = 0
+            if !skip("Z"), !skip("z") {
+                let isWest = skip("-")
+                guard isWest || skip("+"), let hours = number(2), hours < 24, skip(":"),
+                    let minutes = number(2), minutes < 60
+                else { return nil }
+                offset = (hours * 60 + minutes) * (isWest ? -60 : 60)
+            }
+            guard rest.isEmpty, let seconds = time.seconds else { return nil }
+            return (seconds - Int64(offset)) * 1000 + Int64(milliseconds)
         }
 
         private mutating func skip(_ text: StaticString) -> Bool {

@@ -53,9 +53,14 @@ public struct HeaderFields: Sendable, Equatable {
     /// Adds a field from an HTTP/1.1 line, its name in lower case.
     package mutating func append(lowercasing name: Span<UInt8>, _ value: Span<UInt8>) {
         begin(name.count, value.count)
-        for index in name.indices {
-            let byte = name[index]
-            bytes.append(byte >= 0x41 && byte <= 0x5a ? byte | 0x20 : byte)
+        let start = bytes.count
+        name.withUnsafeBufferPointer { bytes.append(contentsOf: $0) }
+        bytes.withUnsafeMutableBufferPointer { all in
+            for index in start..<all.count {
+                let byte = all[index]
+                let isUpper: UInt8 = byte &- 0x41 < 26 ? 1 : 0
+                all[index] = byte | isUpper << 5
+            }
         }
         value.withUnsafeBufferPointer { bytes.append(contentsOf: $0) }
     }

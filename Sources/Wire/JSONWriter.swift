@@ -55,6 +55,14 @@ package struct JSONWriter {
         needsComma = true
     }
 
+    /// A member of `null` whose key is known only at run time.
+    package mutating func memberNull(key: String) {
+        string(key)
+        bytes.append(UInt8(ascii: ":"))
+        needsComma = false
+        null()
+    }
+
     /// A member with a string whose key is known only at run time.
     package mutating func member(key: String, _ value: String) {
         string(key)

@@ -23,14 +23,19 @@ package enum PercentEncoding {
     }
 
     /// A path: everything but unreserved characters and `/` is encoded.
-    package static func encodePath(_ path: String) -> String {
+    package static func encodePath(_ path: String) -> String { encode(path, keeping: "/") }
+
+    /// One segment of a path, or one name or value of a query: everything but unreserved characters is encoded.
+    package static func encodeSegment(_ text: String) -> String { encode(text, keeping: "~") }
+
+    private static func encode(_ text: String, keeping kept: Unicode.Scalar) -> String {
         let digits = Array("0123456789ABCDEF".utf8)
         var output: [UInt8] = []
-        output.reserveCapacity(path.utf8.count + 16)
-        for byte in path.utf8 {
+        output.reserveCapacity(text.utf8.count + 16)
+        for byte in text.utf8 {
             switch byte {
             case 0x30...0x39, 0x41...0x5a, 0x61...0x7a, UInt8(ascii: "-"), UInt8(ascii: "."),
-                UInt8(ascii: "_"), UInt8(ascii: "~"), UInt8(ascii: "/"):
+                UInt8(ascii: "_"), UInt8(ascii: "~"), UInt8(ascii: kept):
                 output.append(byte)
             default:
                 output.append(UInt8(ascii: "%"))

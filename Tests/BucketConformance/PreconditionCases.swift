@@ -25,7 +25,8 @@ extension BucketConformance {
                 let winners = Lock(0)
                 try await race(20) { index in
                     let upload = try await driver.filledUpload(
-                        "race/\(size)", pattern(size, seed: UInt64(index)))
+                        "race/\(size)", pattern(size, seed: UInt64(index)), ObjectAttributes(),
+                        generation(0))
                     _ = try await upload.finish()
                     do {
                         _ = try await upload.commit(generation(0))

@@ -153,19 +153,11 @@ import Testing
     @Test(arguments: [
         (
             "photos: {}",
-            "1:12: error: bucket 'photos' has no store: 'directory: { path: PATH }' is missing"
+            "1:12: error: bucket 'photos' has no store: one of 'directory: { path: PATH }', 'gcs: { bucket: NAME }' and 's3: { bucket: NAME }' is missing"
         ),
         (
             "photos: 3",
             "1:20: error: expected a mapping such as { directory: { path: ./data/photos } }, found '3'"
-        ),
-        (
-            "photos: { gcs: { bucket: b } }",
-            "1:22: error: this version has no 'gcs' buckets, only 'directory'"
-        ),
-        (
-            "photos: { s3: { bucket: b } }",
-            "1:22: error: this version has no 's3' buckets, only 'directory'"
         ),
         ("photos: { dir: { path: p } }", "1:22: error: unknown key 'dir' in 'buckets.photos'"),
         (
@@ -294,7 +286,7 @@ import Testing
         ("buckets.photos.rule", "none", "error: unknown key 'buckets.photos.rule'"),
         (
             "buckets.other.rules", "none",
-            "error: bucket 'other' has no store: 'directory: { path: PATH }' is missing"
+            "error: bucket 'other' has no store: one of 'directory: { path: PATH }', 'gcs: { bucket: NAME }' and 's3: { bucket: NAME }' is missing"
         ),
         (
             "limits.maximumWindow", "2KiB",

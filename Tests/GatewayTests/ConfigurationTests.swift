@@ -41,6 +41,11 @@ import Testing
     @Test func everyLimitOfTheServerIsAKey() {
         let limits = Mirror(reflecting: ServerLimits()).children.compactMap(\.label)
         let keys = Configuration.settings.map(\.path).filter { $0.hasPrefix("limits.") }
+        let upstream = Mirror(reflecting: Configuration().upstream).children.compactMap(\.label)
+        let others = ["name", "origin", "certificateAuthorities", "clientCertificate", "clientKey"]
+        let ofUpstreams = Configuration.settings.map(\.path).filter { $0.hasPrefix("upstream.") }
+        #expect(
+            Set(upstream).subtracting(others) == Set(ofUpstreams.map { String($0.dropFirst(9)) }))
         #expect(Set(limits.map { "limits.\($0)" }) == Set(keys))
         #expect(Set(Configuration.settings.map(\.path)).count == Configuration.settings.count)
     }

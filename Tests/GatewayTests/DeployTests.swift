@@ -138,7 +138,7 @@ import Yams
                 let path = DeployTests.root.appending(path: "Sources/\($0.1)").path
                 return FileManager.default.fileExists(atPath: path)
             }
-        #expect(libraries.count == 5)
+        #expect(libraries.count == 6)
         for library in libraries {
             #expect(image.contains(" \(library.2) "), "\(library.2) is not installed")
         }

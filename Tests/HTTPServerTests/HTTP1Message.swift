@@ -1,5 +1,6 @@
 import CHTTPParser
 import EventLoop
+import Wire
 
 @testable import HTTPServer
 
@@ -58,14 +59,18 @@ func readChunks(_ bytes: [UInt8], _ place: inout Int, _ limits: ServerLimits) th
 {
     var decoder = ChunkedDecoder(lineLimit: limits.chunkLineBytes)
     var body: [UInt8] = []
-    while true {
-        switch try decoder.next(bytes.span, at: &place) {
-        case .data(let count):
-            body += bytes[place..<place + count]
-            place += count
-        case .incomplete: return nil
-        case .end: return body
+    do throws(HTTP1SyntaxError) {
+        while true {
+            switch try decoder.next(bytes.span, at: &place) {
+            case .data(let count):
+                body += bytes[place..<place + count]
+                place += count
+            case .incomplete: return nil
+            case .end: return body
+            }
         }
+    } catch {
+        throw HTTP1Error(error)
     }
 }
 

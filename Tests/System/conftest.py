@@ -3,25 +3,41 @@
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import time
+import urllib.error
 import urllib.request
 
 import pytest
 
+import known_limits
+import upstreams
 import wire as wire_client
 from http2_peer import Peer
+from upstreams import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ.get("SLUICE", ROOT / ".build" / "debug" / "sluice"))
 
 
-def free_port():
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def pytest_addoption(parser):
+    parser.addoption(
+        "--upstream", default=upstreams.DIRECTORY, choices=[upstreams.DIRECTORY, *upstreams.UPSTREAMS],
+        help="what is behind the shared server; of the tests, those run that ask it something")
+
+
+def pytest_collection_modifyitems(config, items):
+    """With an upstream behind the gateway only what depends on it is run, and what it can't do must fail."""
+    name = config.getoption("--upstream")
+    if name == upstreams.DIRECTORY:
+        return
+    kept = [item for item in items if "upstream" in item.fixturenames]
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = kept
+    for item in items:
+        reason = known_limits.reason(name, item.nodeid)
+        if reason:
+            item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
 
 
 def wait_until(condition, timeout=20, what="condition"):
@@ -38,7 +54,8 @@ def wait_until(condition, timeout=20, what="condition"):
 class Server:
     """One `sluice serve` with a bucket `photos` in `directory`, plus whatever `extra` YAML adds."""
 
-    def __init__(self, directory, extra="", buckets=None, threads=1, tls=True, environment=None):
+    def __init__(self, directory, extra="", buckets=None, threads=1, tls=True, environment=None,
+                 ready=200):
         self.directory = pathlib.Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.http, self.https, self.operator = free_port(), free_port(), free_port()
@@ -52,6 +69,8 @@ class Server:
             f"threads: {threads}\nrules: none\nbuckets:\n{buckets}{extra}"
         )
         self.environment = environment or {}
+        #: What /readyz answers as soon as the server has started.
+        self.first = ready
         self.process = None
         self.start()
 
@@ -69,7 +88,9 @@ class Server:
         try:
             url = f"http://127.0.0.1:{self.operator}/readyz"
             with urllib.request.urlopen(url, timeout=5) as answer:
-                return answer.status == 200
+                return answer.status == self.first
+        except urllib.error.HTTPError as error:
+            return error.code == self.first
         except OSError:
             return False
 
@@ -104,9 +125,40 @@ class Server:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory):
+def upstream(request, tmp_path_factory):
+    """What is behind the gateway; None where that is a directory."""
+    name = request.config.getoption("--upstream")
+    if name == upstreams.DIRECTORY:
+        yield None
+        return
+    running = upstreams.UPSTREAMS[name](tmp_path_factory.mktemp("upstream"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def store(upstream):
+    """The configuration of an empty store for a bucket: `store(directory, "photos")`. In an upstream the bucket's own
+    name may be taken by another server's, so it gets one that is not."""
+    def describe(directory, name):
+        if upstream is None:
+            return f"directory: {{ path: {directory}/{name} }}"
+        describe.buckets[name] = f"{name}-{next(wire_client.NUMBERS)}"
+        upstream.make_bucket(describe.buckets[name])
+        return upstream.store(bucket=describe.buckets[name])
+
+    #: The upstream's names of the latest.
+    describe.buckets = {}
+    return describe
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory, store, upstream):
     """A server that the tests of a run share."""
-    running = Server(tmp_path_factory.mktemp("shared"))
+    directory = tmp_path_factory.mktemp("shared")
+    running = Server(directory, buckets=f"  photos: {{ {store(directory, 'photos')} }}\n")
+    #: The upstream's name for it.
+    running.bucket = store.buckets.get("photos")
     yield running
     assert running.stop() == 0, running.output()
 

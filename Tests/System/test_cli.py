@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+import upstreams
 from conftest import BINARY, curl, free_port, wait_until
 
 FINE = "rules: none\nbuckets: {{ photos: {{ directory: {{ path: {0} }} }} }}\n"
@@ -75,6 +76,33 @@ def test_check_refuses_a_certificate_that_is_none(config):
                       "certificate: cert.pem, key: cert.pem } }\n" + FINE.format("data"))
     status, out, err = sluice("check", config)
     assert (status, out) == (1, "") and str(pem) in err
+
+
+def test_check_connects(config, tmp_path):
+    upstream = upstreams.GCSModel(tmp_path)
+    config.write_text(f"rules: none\nbuckets: {{ photos: {{ {upstream.store()} }} }}\n")
+    subject = f"bucket photos ({upstream.endpoint}): "
+    assert sluice("check", "--connect", config) == (0, f"{subject}list, write\n", "")
+    upstream.put("photos", "o", b"here")
+    assert sluice("check", "--connect", config) == (0, f"{subject}list, read, write\n", "")
+    assert upstream.names() == ["o"] and len(upstream.model.commits) == 1
+    upstream.model.granted = {"storage.objects.get", "storage.objects.list"}
+    status, out, err = sluice("check", "--connect", config)
+    assert (status, out) == (1, f"{subject}list, read\n")
+    assert err == (f"{subject}error: can't write: the credentials lack storage.objects.create, storage.objects.update, "
+                   "storage.objects.delete\n")
+    config.write_text(f"rules: none\nbuckets: {{ photos: {{ {upstream.store(bucket='missing')} }} }}\n")
+    status, out, err = sluice("check", "--connect", config)
+    assert (status, out) == (1, "") and "the bucket does not exist" in err
+    upstream.stop()
+    status, out, err = sluice("check", "--connect", config)
+    assert (status, out) == (1, "") and "Connection refused" in err
+
+
+def test_secrets_are_not_printed(config):
+    config.write_text("rules: none\nbuckets: { photos: { s3: { bucket: b, accessKeyId: k, secretAccessKey: hush } } }\n")
+    status, out, err = sluice("check", config)
+    assert status == 0 and "secretAccessKey: <redacted>" in out and "hush" not in out + err
 
 
 @pytest.mark.parametrize("arguments", [("bogus",), ("check",), ("serve",), ("check", "--set", "x"),

@@ -41,11 +41,24 @@ def all_pages(client, bucket="photos", each=lambda page: None, **parameters):
         token = {"pageToken": page["nextPageToken"]}
 
 
-def seed(server, bucket, names):
-    """Puts names below the HTTP surface: the server is stopped, and rows go into its index."""
-    if server.process.poll() is None:
-        assert server.stop() == 0
-    with contextlib.closing(sqlite3.connect(server.directory / bucket / "index.sqlite")) as index, index:
+@pytest.fixture
+def seed(upstream, store):
+    """Puts names below the HTTP surface: into the upstream, or, while the server is stopped, into its index."""
+    def put(server, bucket, names):
+        if upstream is not None:
+            for name in names:
+                upstream.put(store.buckets[bucket], name)
+            return
+        if server.process.poll() is None:
+            assert server.stop() == 0
+        insert(server.directory / bucket / "index.sqlite", names)
+        server.start()
+
+    return put
+
+
+def insert(path, names):
+    with contextlib.closing(sqlite3.connect(path)) as index, index:
         last = index.execute("SELECT last_generation FROM state").fetchone()[0]
         first = last + 1
         digest = hashlib.md5(b"").digest()
@@ -54,15 +67,13 @@ def seed(server, bucket, names):
             " VALUES (?, ?, 1, 0, 0, 0, ?, 0)",
             [(name, first + place, digest) for place, name in enumerate(names)])
         index.execute("UPDATE state SET last_generation = ?", (first + len(names),))
-    server.start()
 
 
 @pytest.fixture
-def trees(launch, tmp_path):
+def trees(launch, tmp_path, store):
     """A server of a test's own with two buckets."""
     directory = tmp_path / "s0"
-    return launch(buckets="".join(f"  {name}: {{ directory: {{ path: {directory}/{name} }} }}\n"
-                                  for name in ("trees", "shrubs")))
+    return launch(buckets="".join(f"  {name}: {{ {store(directory, name)} }}\n" for name in ("trees", "shrubs")))
 
 
 def test_a_folder_and_the_bucket(wire, folder):
@@ -127,7 +138,7 @@ def test_a_folder_that_no_object_can_be_in(http1):
     http1.get("a/?prefix=b").is_problem("invalid-argument")
 
 
-def test_pages_of_a_thousand(trees):
+def test_pages_of_a_thousand(trees, seed):
     seed(trees, "trees", [f"n{number:05}" for number in range(2500)])
     client = wire_client.Wire(trees)
     sizes = []
@@ -159,7 +170,7 @@ def test_prefixes_and_items_count_together_in_byte_order(wire, folder):
         assert flat == sorted(prefixes + items, key=str.encode)
 
 
-def test_names_that_came_by_other_means_are_not_shown_where_they_can_not_be_opened(trees):
+def test_names_that_came_by_other_means_are_not_shown_where_they_can_not_be_opened(trees, seed):
     seed(trees, "trees", ["correctPrefix/happyItem", "wrongPrefix//sadItem", "lonelyItem/"])
     for transport in wire_client.TRANSPORTS:
         client = wire_client.Wire(trees, transport)
@@ -174,7 +185,7 @@ def test_names_that_came_by_other_means_are_not_shown_where_they_can_not_be_open
         assert items == ["correctPrefix/happyItem"] and prefixes == []
 
 
-def test_hidden_names_are_stepped_over_between_pages(trees):
+def test_hidden_names_are_stepped_over_between_pages(trees, seed):
     hidden = [f"a{number:03}//x" for number in range(50)] + [f"b{number:03}/" for number in range(50)]
     hidden += ["/lead", "//", "x/", "c/../d", "c/./d", "..", ".", "c/..", ".well-known/acme-challenge/t", "line\nbreak", "d\r/x"]
     shown = ["a010", "b010/y", "zz"]
@@ -193,7 +204,7 @@ def token_of(client, bucket, **parameters):
     return listed(ask(client, bucket, maxResults=1, **parameters))["nextPageToken"]
 
 
-def test_a_damaged_or_foreign_token(trees):
+def test_a_damaged_or_foreign_token(trees, seed):
     for bucket in ("trees", "shrubs"):
         seed(trees, bucket, ["a/1", "a/2", "a/3", "b/1", "b/2"])
     for transport in ("http1", "h2"):
@@ -214,13 +225,13 @@ def test_a_damaged_or_foreign_token(trees):
         ask(client, "trees", prefix="a/", pageToken=text).is_problem("invalid-argument")
 
 
-def test_a_token_outlives_a_restart_and_works_on_another_replica(trees, launch):
+def test_a_token_outlives_a_restart_and_works_on_another_replica(trees, launch, seed, store):
     names = ["a", "b", "c"]
     seed(trees, "trees", names)
     token = token_of(wire_client.Wire(trees), "trees")
     assert trees.stop() == 0
     trees.start()
-    replica = launch(buckets=f"  trees: {{ directory: {{ path: {trees.directory}/replica }} }}\n")
+    replica = launch(buckets=f"  trees: {{ {store(trees.directory, 'replica')} }}\n")
     for name in names:
         wire_client.Wire(replica).put(name, bucket="trees")
     for server in (trees, replica):
@@ -228,7 +239,7 @@ def test_a_token_outlives_a_restart_and_works_on_another_replica(trees, launch):
         assert [item["name"] for item in page["items"]] == ["b", "c"]
 
 
-def test_pages_while_objects_come_and_go(trees):
+def test_pages_while_objects_come_and_go(trees, seed):
     """An object that exists throughout is returned exactly once, whatever happens around it."""
     seed(trees, "trees", [f"{folder:02}/keep{number:02}" for folder in range(20) for number in range(5)])
     kept = sorted(f"{folder:02}/keep{number:02}" for folder in range(20) for number in range(5))

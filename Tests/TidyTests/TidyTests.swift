@@ -32,7 +32,7 @@ import Testing
         ("SecurityRules", ["CRE2"]),
         ("HTTPServer", ["EventLoop", "OpenSSL", "Wire", "CNghttp2"]),
         ("HTTPClient", ["EventLoop", "Wire", "CCurl"]),
-        ("Buckets", ["EventLoop", "OpenSSL", "Wire", "HTTPClient", "CSQLite"]),
+        ("Buckets", ["EventLoop", "OpenSSL", "Wire", "HTTPClient", "CSQLite", "CExpat"]),
         (
             "Gateway",
             [

@@ -1,6 +1,7 @@
 /// Decodes the chunked transfer coding (RFC 9112, section 7.1): extensions and trailers are read over, strictly.
-struct ChunkedDecoder {
-    enum Step: Equatable {
+package struct ChunkedDecoder {
+    /// What came of the bytes.
+    package enum Step: Equatable {
         /// So many of the bytes that follow are the body's.
         case data(Int)
         /// More bytes are needed.
@@ -18,10 +19,14 @@ struct ChunkedDecoder {
     private var lineBytes = 0
     private let lineLimit: Int
 
-    init(lineLimit: Int) { self.lineLimit = lineLimit }
+    /// - Parameter lineLimit: Bytes of a chunk's line, and of all trailers.
+    package init(lineLimit: Int) { self.lineLimit = lineLimit }
 
     /// Reads framing from `place` on until body bytes, the end, or the end of the input.
-    mutating func next(_ input: Span<UInt8>, at place: inout Int) throws(HTTP1Error) -> Step {
+    /// - Throws: ``HTTP1SyntaxError`` where it is no chunked coding, or a line is too long.
+    package mutating func next(_ input: Span<UInt8>, at place: inout Int) throws(HTTP1SyntaxError)
+        -> Step
+    {
         while place < input.count {
             if state == .data {
                 let count = Int(min(remaining, UInt64(input.count - place)))
@@ -36,85 +41,75 @@ struct ChunkedDecoder {
         return .incomplete
     }
 
-    private mutating func take(_ byte: UInt8) throws(HTTP1Error) {
+    private mutating func take(_ byte: UInt8) throws(HTTP1SyntaxError) {
         lineBytes += 1
         guard lineBytes <= lineLimit else {
-            throw HTTP1Error(400, "chunk line or trailers too long", .headerBytes)
+            throw HTTP1SyntaxError("chunk line or trailers too long", isTooLong: true)
         }
         switch state {
         case .size: try takeSize(byte)
         case .extensions:
-            if byte == cr { state = .sizeLF } else { try checkText(byte) }
+            if byte == UInt8(ascii: "\r") { state = .sizeLF } else { try checkText(byte) }
         case .sizeLF:
-            try expect(byte, lf)
+            try expect(byte, UInt8(ascii: "\n"))
             lineBytes = 0
             state = remaining > 0 ? .data : .trailerStart
         case .data: break
         case .dataCR:
-            try expect(byte, cr)
+            try expect(byte, UInt8(ascii: "\r"))
             state = .dataLF
         case .dataLF:
-            try expect(byte, lf)
+            try expect(byte, UInt8(ascii: "\n"))
             lineBytes = 0
             digits = 0
             state = .size
         case .trailerStart:
-            if byte == cr {
+            if byte == UInt8(ascii: "\r") {
                 state = .lastLF
             } else {
-                guard isToken(byte) else { throw HTTP1Error(400, "malformed trailer field") }
+                guard ASCII.isToken(byte) else { throw HTTP1SyntaxError("malformed trailer field") }
                 state = .trailerName
             }
         case .trailerName:
             if byte == UInt8(ascii: ":") {
                 state = .trailerValue
-            } else if !isToken(byte) {
-                throw HTTP1Error(400, "malformed trailer field")
+            } else if !ASCII.isToken(byte) {
+                throw HTTP1SyntaxError("malformed trailer field")
             }
         case .trailerValue:
-            if byte == cr { state = .trailerLF } else { try checkText(byte) }
+            if byte == UInt8(ascii: "\r") { state = .trailerLF } else { try checkText(byte) }
         case .trailerLF:
-            try expect(byte, lf)
+            try expect(byte, UInt8(ascii: "\n"))
             state = .trailerStart
         case .lastLF:
-            try expect(byte, lf)
+            try expect(byte, UInt8(ascii: "\n"))
             state = .done
         case .done: break
         }
     }
 
-    private mutating func takeSize(_ byte: UInt8) throws(HTTP1Error) {
-        if let digit = hexadecimalDigit(byte) {
+    private mutating func takeSize(_ byte: UInt8) throws(HTTP1SyntaxError) {
+        if let digit = ASCII.hexadecimal(byte) {
             digits += 1
-            guard digits <= 15 else { throw HTTP1Error(400, "chunk size too large") }
+            guard digits <= 15 else { throw HTTP1SyntaxError("chunk size too large") }
             remaining = remaining << 4 | UInt64(digit)
             return
         }
-        guard digits > 0 else { throw HTTP1Error(400, "malformed chunk size") }
+        guard digits > 0 else { throw HTTP1SyntaxError("malformed chunk size") }
         switch byte {
-        case cr: state = .sizeLF
+        case UInt8(ascii: "\r"): state = .sizeLF
         case UInt8(ascii: ";"): state = .extensions
-        default: throw HTTP1Error(400, "malformed chunk size")
+        default: throw HTTP1SyntaxError("malformed chunk size")
         }
     }
 
-    private func expect(_ byte: UInt8, _ wanted: UInt8) throws(HTTP1Error) {
-        if byte != wanted { throw HTTP1Error(400, "malformed chunk") }
+    private func expect(_ byte: UInt8, _ wanted: UInt8) throws(HTTP1SyntaxError) {
+        if byte != wanted { throw HTTP1SyntaxError("malformed chunk") }
     }
 
-    private func checkText(_ byte: UInt8) throws(HTTP1Error) {
-        if (byte < space && byte != tab) || byte == 0x7f {
-            throw HTTP1Error(400, "control character in a chunk extension or trailer")
+    private func checkText(_ byte: UInt8) throws(HTTP1SyntaxError) {
+        if ASCII.isControl(byte) && !ASCII.isSpace(byte) {
+            throw HTTP1SyntaxError("control character in a chunk extension or trailer")
         }
-    }
-}
-
-/// The value of a hexadecimal digit.
-func hexadecimalDigit(_ byte: UInt8) -> UInt8? {
-    switch byte {
-    case UInt8(ascii: "0")...UInt8(ascii: "9"): byte - UInt8(ascii: "0")
-    case UInt8(ascii: "a")...UInt8(ascii: "f"): byte - UInt8(ascii: "a") + 10
-    case UInt8(ascii: "A")...UInt8(ascii: "F"): byte - UInt8(ascii: "A") + 10
-    default: nil
     }
 }

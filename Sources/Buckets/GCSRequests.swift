@@ -1,0 +1,192 @@
+import HTTPClient
+import Wire
+
+/// Preconditions that Cloud Storage decides itself.
+struct GCSConditions: Equatable {
+    /// 0: there must be no object.
+    var generation: Int64?
+    var metageneration: Int64?
+
+    static let none = GCSConditions()
+
+    var isEmpty: Bool { generation == nil && metageneration == nil }
+
+    init() {}
+
+    /// Pinned to what was there: nil for nothing.
+    init(pinnedTo object: ObjectMetadata?) {
+        generation = object?.generation ?? 0
+        metageneration = object?.metageneration
+    }
+
+    /// nil where the service can't decide them all: entity tags beside others, dates, a metageneration alone.
+    init?(_ conditions: Preconditions) {
+        guard conditions.ifModifiedSince == nil, conditions.ifUnmodifiedSince == nil else {
+            return nil
+        }
+        generation = conditions.generation
+        metageneration = conditions.metageneration
+        if metageneration == 0 || metageneration != nil && generation == nil { return nil }
+        switch (conditions.ifMatch, conditions.ifNoneMatch) {
+        case (nil, nil): break
+        case (nil, .any?) where generation == nil: generation = 0
+        case (.tags(let tags)?, nil) where tags.count == 1 && generation == nil:
+            // An entity tag is the generation in decimal, and 0 would mean another thing here.
+            guard let tag = Int64(tags[0]), tag > 0, String(tag) == tags[0] else { return nil }
+            generation = tag
+        default: return nil
+        }
+    }
+
+    var query: [(String, String)] {
+        var query: [(String, String)] = []
+        if let generation { query.append(("ifGenerationMatch", String(generation))) }
+        if let metageneration { query.append(("ifMetagenerationMatch", String(metageneration))) }
+        return query
+    }
+}
+
+/// The requests of one bucket: their targets, their credentials, and what their failures mean.
+struct GCSRequests: Sendable {
+    /// Bytes of an answer that is JSON about one object: 256 KiB.
+    static let maximumAnswer = 256 * 1024
+
+    let bucket: String
+    let userProject: String?
+    let upstream: Upstream
+    let credentials: GoogleCredentials
+
+    // MARK: Targets
+
+    /// The target of an object, whose name is one segment.
+    func object(_ name: String, _ query: [(String, String)] = []) -> String {
+        target("/storage/v1/b/\(segment(bucket))/o/\(segment(name))", query)
+    }
+
+    func objects(_ query: [(String, String)]) -> String {
+        target("/storage/v1/b/\(segment(bucket))/o", query)
+    }
+
+    func uploads(_ query: [(String, String)]) -> String {
+        target("/upload/storage/v1/b/\(segment(bucket))/o", query)
+    }
+
+    /// Asks which of these permissions there are.
+    func permissions(_ names: [String]) -> String {
+        target(
+            "/storage/v1/b/\(segment(bucket))/iam/testPermissions",
+            names.map { ("permissions", $0) })
+    }
+
+    private func target(_ path: String, _ query: [(String, String)]) -> String {
+        var query = query
+        if let userProject { query.append(("userProject", userProject)) }
+        if query.isEmpty { return path }
+        return path + "?" + query.map { "\($0)=\(segment($1))" }.joined(separator: "&")
+    }
+
+    private func segment(_ text: String) -> String { PercentEncoding.encodeSegment(text) }
+
+    // MARK: Sending
+
+    /// The credentials that a request was sent with, and how often it was sent.
+    final class Attempts {
+        var authorization: String?
+        var count = 0
+    }
+
+    /// Sends a request and collects its answer, whatever its status.
+    func call(
+        _ request: ClientRequest, limit: Int = maximumAnswer, _ attempts: Attempts = Attempts()
+    ) async throws(BucketError) -> CollectedResponse {
+        let upstream = upstream
+        return try await authorized(request, attempts, status: \.status) {
+            (request) throws(ClientError) in
+            try await upstream.call(request, limit: limit)
+        }
+    }
+
+    /// Sends a request; the body of its answer is still to be read.
+    func send(_ request: ClientRequest) async throws(BucketError) -> ClientResponse {
+        let upstream = upstream
+        return try await authorized(request, Attempts(), status: \.status) {
+            (request) throws(ClientError) in
+            try await upstream.send(request)
+        }
+    }
+
+    /// A 401 is taken once for a token that was withdrawn early.
+    private func authorized<Response>(
+        _ request: ClientRequest, _ attempts: Attempts, status: (Response) -> Int,
+        _ send: (ClientRequest) async throws(ClientError) -> Response
+    ) async throws(BucketError) -> Response {
+        var request = request
+        let credentials = credentials
+        request.authorize = { (request) throws(ClientError) in
+            attempts.count += 1
+            attempts.authorization = try await credentials.authorization()
+            if let value = attempts.authorization { request.fields.append("authorization", value) }
+        }
+        do throws(ClientError) {
+            let response = try await send(request)
+            guard status(response) == 401, let refused = attempts.authorization else {
+                return response
+            }
+            credentials.reject(refused)
+            return try await send(request)
+        } catch {
+            throw BucketError(error)
+        }
+    }
+
+    // MARK: Answers
+
+    /// The object of an answer.
+    /// - Throws: ``BucketError`` for what the status says, or where the answer is no object.
+    func metadata(_ status: Int, _ body: [UInt8]) throws(BucketError) -> ObjectMetadata {
+        guard status == 200 || status == 201 else { throw failure(status, body) }
+        guard let json = try? JSONReader.parse(body),
+            let metadata = GCSObject.metadata(json)
+        else {
+            throw BucketError(.unavailable, "\(what): the answer is not an object's metadata")
+        }
+        return metadata
+    }
+
+    func metadata(_ response: CollectedResponse) throws(BucketError) -> ObjectMetadata {
+        try metadata(response.status, response.body)
+    }
+
+    private var what: String { "Cloud Storage bucket '\(bucket)'" }
+
+    /// What a status that is no success means.
+    func failure(_ response: CollectedResponse) -> BucketError {
+        failure(response.status, response.body)
+    }
+
+    /// What a status that is no success means, and the words that came with it.
+    func failure(_ status: Int, _ body: [UInt8]) -> BucketError {
+        let error = (try? JSONReader.parse(body))?["error"]
+        let reason = error?["errors"]?.elements?.first?["reason"]?.text ?? ""
+        let message = error?["message"]?.text ?? ""
+        let words = plainWords(message.isEmpty ? "status \(status)" : "\(status), \(message)")
+        func failed(_ code: BucketError.Code, _ cause: String) -> BucketError {
+            BucketError(code, "\(what): \(cause)")
+        }
+        switch status {
+        case 304, 412: return BucketError(.preconditionFailed)
+        case 404 where message.hasPrefix("The specified bucket does not exist"):
+            return failed(.unavailable, "the bucket does not exist")
+        case 404: return BucketError(.objectNotFound)
+        case 403 where reason.lowercased().contains("ratelimit"), 429:
+            return failed(.overloaded, "the service asks for fewer requests: \(words)")
+        case 403 where reason.lowercased().contains("quota"), 507:
+            return failed(.insufficientStorage, words)
+        case 401, 403:
+            return failed(.unavailable, "the service refuses the credentials: \(words)")
+        case 400, 411, 413, 414, 501: return failed(.unsupported, "the service refuses: \(words)")
+        case 408, 504: return failed(.timedOut, "the service answers \(words)")
+        default: return failed(.unavailable, "the service answers \(words)")
+        }
+    }
+}

@@ -1,0 +1,267 @@
+import EventLoop
+import HTTPClient
+
+/// A body on its way to a resumable session: a task of its own hashes each full buffer on the pool and hands it on, while
+/// the loop fills a second one.
+///
+/// Of a body of known length all but what comes after the last multiple of 256 KiB is streamed; the rest is held in
+/// memory. A body of unknown length goes through two spools, one being sent while the other is filled.
+///
+/// Safety: confined to its loop.
+final class GCSStream: @unchecked Sendable {
+    /// Bytes of a spool: 8 MiB.
+    private static let spoolSize: UInt64 = 8 << 20
+
+    private let bucket: GCSBucket
+    private let size: UInt64?
+    private let digests: ContentDigests
+    private var filling = UploadBuffer()
+    private var spare: UploadBuffer?
+    /// Handed over, until the task is done with it.
+    private var full: UploadBuffer?
+    private var isComplete = false
+    private var isAborted = false
+    private var failure: BucketError?
+    private var resume: (() -> Void)?
+    private var next: CheckedContinuation<Void, Never>?
+    private var task: Task<Void, Never>?
+
+    private var session: GCSSession?
+    /// The last bytes, which the commit sends.
+    private var tail: GCSHeldBytes?
+    private var facts: ContentFacts?
+
+    /// - Parameter start: Begins the session.
+    init(
+        _ bucket: GCSBucket, _ plan: UploadPlan,
+        _ start: @escaping @Sendable () async throws(BucketError) -> GCSSession
+    ) {
+        self.bucket = bucket
+        size = plan.size
+        digests = ContentDigests(plan)
+        task = Task(executorPreference: EventLoop.current) {
+            do throws(BucketError) {
+                let session = try await start()
+                self.session = session
+                if let size = self.size {
+                    try await self.send(size, session)
+                } else {
+                    try await self.sendSpooled(session)
+                }
+            } catch {
+                self.failure = error
+            }
+            self.releaseFull()
+        }
+    }
+
+    // MARK: The loop's side
+
+    /// Takes what was gathered before, at most two buffers.
+    func begin(with bytes: [UInt8]) {
+        let taken = try? write(bytes.span.bytes)
+        precondition(taken == bytes.count, "more was gathered than two buffers hold")
+    }
+
+    func write(_ bytes: RawSpan) throws -> Int {
+        if let failure { throw failure }
+        var offset = 0
+        while offset < bytes.byteCount {
+            if filling.count == UploadBuffer.limit, !handOver() { break }
+            offset += filling.append(bytes.extracting(droppingFirst: offset), expected: size)
+        }
+        return offset
+    }
+
+    /// Gives the task the buffer that was filled.
+    private func handOver() -> Bool {
+        guard full == nil else { return false }
+        full = filling
+        filling = spare ?? UploadBuffer()
+        spare = nil
+        wakeTask()
+        return true
+    }
+
+    func whenWritable(_ resume: @escaping () -> Void) {
+        self.resume = resume
+        if full == nil || failure != nil { EventLoop.current?.execute { self.wakeWriter() } }
+    }
+
+    private func wakeWriter() {
+        let resume = resume
+        self.resume = nil
+        resume?()
+    }
+
+    private func wakeTask() {
+        let next = next
+        self.next = nil
+        next?.resume()
+    }
+
+    /// Waits until all but the last bytes are kept by the service.
+    func finish() async throws(BucketError) -> ContentFacts {
+        isComplete = true
+        wakeTask()
+        await task?.value
+        if let failure { throw failure }
+        guard let facts, !isAborted else { throw BucketError(.internal, "finish after abort") }
+        return facts
+    }
+
+    /// Sends the last bytes, with which the object appears.
+    func commit() async throws(BucketError) -> ObjectMetadata {
+        guard let session, let tail, let facts else {
+            throw BucketError(.internal, "commit without finish")
+        }
+        do throws(BucketError) {
+            guard let metadata = try await session.send(tail, total: facts.size) else {
+                throw BucketError(.internal, "a commit without an object")
+            }
+            return metadata
+        } catch {
+            bucket.cleaning.run { await session.cancel() }
+            throw error
+        }
+    }
+
+    /// Ends the task and has the service forget the session.
+    func abort() {
+        if isAborted { return }
+        isAborted = true
+        resume = nil
+        wakeTask()
+        task?.cancel()
+        session?.giveUp()
+        let task = task
+        bucket.cleaning.run {
+            await task?.value
+            await self.session?.cancel()
+        }
+    }
+
+    // MARK: The task's side
+
+    /// The next buffer, hashed; nil after the last.
+    private func nextBuffer() async throws(BucketError) -> UploadBuffer? {
+        while full == nil {
+            if isAborted { throw BucketError(.unavailable, "the upload was given up") }
+            if isComplete {
+                guard filling.count > 0 else { return nil }
+                _ = handOver()
+                break
+            }
+            await withCheckedContinuation { next = $0 }
+        }
+        guard let buffer = full else { return nil }
+        let digests = digests
+        await bucket.pool.run { buffer.withBytes { digests.update(RawSpan(_unsafeBytes: $0)) } }
+        if isAborted { throw BucketError(.unavailable, "the upload was given up") }
+        return buffer
+    }
+
+    private func releaseFull() {
+        if let full {
+            full.clear()
+            spare = isComplete ? nil : full
+        }
+        full = nil
+        wakeWriter()
+    }
+
+    private func send(_ size: UInt64, _ session: GCSSession) async throws(BucketError) {
+        let streamed = size - size % GCSSession.quantum
+        let stream = session.beginStream(streamed)
+        var rest: [UInt8] = []
+        rest.reserveCapacity(Int(size - streamed))
+        do throws(BucketError) {
+            var isEnded = false
+            while let buffer = try await nextBuffer() {
+                let fits = Int(clamping: min(UInt64(buffer.count), streamed - stream.pipe.written))
+                let isTaken = await stream.pipe.writeAll(fits) {
+                    try buffer.write(from: $0, to: fits, stream.pipe)
+                }
+                guard isTaken else {
+                    try await session.endStream(stream)
+                    throw BucketError(.unavailable, "the service ended the request early")
+                }
+                if fits < buffer.count {
+                    buffer.withBytes { rest += $0[fits...] }
+                    guard rest.count <= Int(size - streamed) else {
+                        throw BucketError(.internal, "more bytes than were declared")
+                    }
+                }
+                releaseFull()
+                if stream.pipe.written == streamed, !isEnded {
+                    isEnded = true
+                    try await session.endStream(stream)
+                }
+            }
+            guard isEnded else { throw BucketError(.internal, "fewer bytes than were declared") }
+        } catch {
+            stream.exchange.cancel()
+            throw error
+        }
+        tail = .memory(rest)
+        facts = digests.facts()
+    }
+
+    private func sendSpooled(_ session: GCSSession) async throws(BucketError) {
+        let directory = bucket.settings.spoolDirectory
+        let pool = bucket.pool
+        var spool = try await pool.run { () throws(BucketError) in try Spool(in: directory) }
+        var other: Spool?
+        var sending: Task<Result<Void, BucketError>, Never>?
+        do throws(BucketError) {
+            while let buffer = try await nextBuffer() {
+                let filled = spool
+                let room = Int(GCSStream.spoolSize - filled.count)
+                let first = min(room, buffer.count)
+                try await pool.run { () throws(BucketError) in
+                    try buffer.withBytes { (bytes) throws(BucketError) in
+                        try filled.append(UnsafeRawBufferPointer(rebasing: bytes[..<first]))
+                    }
+                }
+                // A spool that is full is sent as soon as it is known not to be the last.
+                if first < buffer.count {
+                    try await sending?.value.get()
+                    sending = Task(executorPreference: EventLoop.current) {
+                        await Result { () async throws(BucketError) in
+                            try await session.send(.spool(filled), total: nil)
+                        }
+                    }
+                    let next = other
+                    other = filled
+                    spool = try await pool.run { () throws(BucketError) in
+                        let spool: Spool
+                        if let next { spool = next } else { spool = try Spool(in: directory) }
+                        spool.clear()
+                        try buffer.withBytes { (bytes) throws(BucketError) in
+                            try spool.append(UnsafeRawBufferPointer(rebasing: bytes[first...]))
+                        }
+                        return spool
+                    }
+                }
+                releaseFull()
+            }
+            try await sending?.value.get()
+        } catch {
+            sending?.cancel()
+            _ = await sending?.value
+            throw error
+        }
+        tail = .spool(spool)
+        facts = digests.facts()
+    }
+}
+
+extension UploadBuffer {
+    /// Writes bytes of the first `end` to a pipe.
+    fileprivate func write(from start: Int, to end: Int, _ pipe: RequestBodyPipe) throws -> Int {
+        try withBytes { bytes in
+            let rest = UnsafeRawBufferPointer(rebasing: bytes[start..<end])
+            return try pipe.write(RawSpan(_unsafeBytes: rest))
+        }
+    }
+}

@@ -1,0 +1,232 @@
+import EventLoop
+import Glibc
+import HTTPClient
+import Synchronization
+import Wire
+
+/// An object that is stored in parts, which become visible together. Confined to its loop.
+final class S3Multipart {
+    /// What the protocol allows.
+    static let maximumParts = 10_000
+    /// How often a part that waits in a file is sent at most.
+    private static let attempts = 4
+    /// The bound of the first pause between attempts, which doubles: 100 ms.
+    private static let retryDelay: UInt64 = 100_000_000
+
+    /// nil until the first part is due.
+    var generation: Int64?
+    private let bucket: S3Bucket
+    private let name: String
+    private let size: UInt64?
+    private var id: String?
+    private var tags: [String] = []
+    private var sent: UInt64 = 0
+
+    init(_ bucket: S3Bucket, _ name: String, size: UInt64?) {
+        self.bucket = bucket
+        self.name = name
+        self.size = size
+    }
+
+    /// Bytes of the next part. Of an object of known length all parts but the last are equal; otherwise they double
+    /// every 1,000 parts, so that both ways 10,000 parts hold 5 TiB.
+    var nextLength: UInt64 {
+        S3Multipart.length(
+            ofPart: tags.count + 1, size: size, minimum: bucket.settings.minimumPart,
+            limit: bucket.settings.singleLimit, sent: sent)
+    }
+
+    static func length(
+        ofPart number: Int, size: UInt64?, minimum: UInt64, limit: UInt64, sent: UInt64
+    ) -> UInt64 {
+        guard let size else { return min(minimum << UInt64((number - 1) / 1000), limit) }
+        let parts = UInt64(maximumParts)
+        let equal = (size + parts - 1) / parts
+        // Whole MiB, as some services want equal parts to be.
+        let rounded = ((equal + (1 << 20) - 1) >> 20) << 20
+        return min(max(minimum, rounded), size - sent)
+    }
+
+    /// Begins the upload where that was not done yet, and a part of ``nextLength`` bytes that is streamed.
+    func begin(_ fields: HeaderFields) async throws(BucketError) -> S3Body {
+        try await create(fields)
+        return try await bucket.stream("PUT", target(), HeaderFields(), length: nextLength)
+    }
+
+    /// Waits for the answer to a part that was streamed.
+    func end(_ body: S3Body) async throws(BucketError) {
+        try add(try await body.response(), body.length)
+    }
+
+    /// Sends what waits in a file as a part, again where that fails, and empties the file.
+    func send(_ spool: S3Spool, _ fields: HeaderFields) async throws(BucketError) {
+        try await create(fields)
+        var attempt = 1
+        while true {
+            do throws(BucketError) {
+                let body = try await bucket.stream(
+                    "PUT", target(), HeaderFields(), length: spool.count)
+                do { try await spool.copy(to: body) } catch let error as BucketError {
+                    body.cancel()
+                    throw error
+                } catch {
+                    // The response says why.
+                }
+                let response = try await body.response()
+                if response.status >= 500, attempt < S3Multipart.attempts {
+                    throw S3Fault(response).error("upload")
+                }
+                try add(response, spool.count)
+                return try await spool.empty()
+            } catch {
+                guard error.isRetryable, error.code != .insufficientStorage,
+                    attempt < S3Multipart.attempts
+                else { throw error }
+            }
+            await sleep(.random(in: 0...(S3Multipart.retryDelay << UInt64(attempt - 1))))
+            attempt += 1
+        }
+    }
+
+    /// Copies a range of an object as it is in the service.
+    func copy(_ source: HeaderFields, _ range: Range<UInt64>, _ fields: HeaderFields)
+        async throws(BucketError)
+    {
+        try await create(fields)
+        var request = ClientRequest("PUT", target(), fields: source, isRepeatable: true)
+        request.fields.append(
+            "x-amz-copy-source-range", "bytes=\(range.lowerBound)-\(range.upperBound - 1)")
+        var response = try await bucket.call(request)
+        if response.status == 200, let tag = S3XML.first("ETag", in: response.body) {
+            response.fields = HeaderFields()
+            response.fields.append("etag", S3Head.unquoted(tag))
+        }
+        try add(response, UInt64(range.count))
+    }
+
+    /// Begins the upload where it is not begun.
+    func create(_ fields: HeaderFields) async throws(BucketError) {
+        if id != nil { return }
+        let request = ClientRequest("POST", bucket.target(name, "uploads="), fields: fields)
+        let response = try await bucket.call(request)
+        guard response.status == 200, let id = S3XML.first("UploadId", in: response.body) else {
+            throw S3Fault(response).error("upload in parts")
+        }
+        self.id = id
+    }
+
+    private var query: String { "uploadId=\(S3Bucket.encodeQuery(id ?? ""))" }
+
+    private func target() -> String {
+        bucket.target(name, "partNumber=\(tags.count + 1)&\(query)")
+    }
+
+    private func add(_ response: CollectedResponse, _ length: UInt64) throws(BucketError) {
+        guard (200...299).contains(response.status), S3Fault.code(in: response.body) == nil,
+            let etag = S3Head(response.fields).etag
+        else { throw S3Fault(response).error("upload of a part") }
+        tags.append(etag)
+        sent += length
+        if tags.count == S3Multipart.maximumParts, size == nil || sent < size ?? 0 {
+            throw BucketError(.unsupported, "upload: the object is larger than 10,000 parts hold")
+        }
+    }
+
+    /// Puts the parts together: the object becomes visible.
+    func complete(_ guarding: S3Bucket.Guard) async throws(BucketError) -> CollectedResponse {
+        var body = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
+        for (index, tag) in tags.enumerated() {
+            let escaped = tag.utf8.map { byte in
+                switch byte {
+                case UInt8(ascii: "&"): "&amp;"
+                case UInt8(ascii: "<"): "&lt;"
+                default: String(Character(Unicode.Scalar(byte)))
+                }
+            }.joined()
+            body += "<Part><PartNumber>\(index + 1)</PartNumber><ETag>\"\(escaped)\"</ETag></Part>"
+        }
+        body += "</CompleteMultipartUpload>"
+        var request = ClientRequest(
+            "POST", bucket.target(name, query), body: .bytes(Array(body.utf8)), isRepeatable: true)
+        request.fields.append("content-type", "application/xml")
+        guarding.append(to: &request.fields)
+        let response = try await bucket.call(request)
+        if (200...299).contains(response.status), S3Fault.code(in: response.body) == nil {
+            id = nil
+        }
+        return response
+    }
+
+    /// Has the service forget the parts of an object that was not put together, in the background.
+    func abort() {
+        guard id != nil, let loop = EventLoop.current else { return }
+        let (bucket, target) = (bucket, bucket.target(name, query))
+        id = nil
+        bucket.background.run(on: loop) {
+            _ = try? await bucket.call(ClientRequest("DELETE", target, isRepeatable: true))
+        }
+    }
+}
+
+/// Waits on the calling loop.
+private func sleep(_ nanoseconds: UInt64) async {
+    guard let loop = EventLoop.current else { return }
+    var timer: LoopTimer?
+    await withCheckedContinuation { waiter in
+        let armed = LoopTimer { waiter.resume() }
+        timer = armed
+        loop.arm(armed, after: nanoseconds)
+    }
+    _ = timer
+}
+
+/// Work that goes on after the call that began it, and that the bucket's end waits for.
+final class S3Background: Sendable {
+    /// Nanoseconds that the end waits at most: 5 s.
+    private static let patience: UInt64 = 5_000_000_000
+
+    private let state = Lock((running: 0, ended: [@Sendable () -> Void]()))
+
+    func run(on loop: EventLoop, _ work: @escaping @Sendable () async -> Void) {
+        state.withLock { $0.running += 1 }
+        Task(executorPreference: loop) {
+            await work()
+            let waiting = self.state.withLock { state in
+                state.running -= 1
+                guard state.running == 0 else { return [@Sendable () -> Void]() }
+                defer { state.ended = [] }
+                return state.ended
+            }
+            for resume in waiting { resume() }
+        }
+    }
+
+    /// Waits until nothing runs, but not forever.
+    func end() async {
+        guard let loop = EventLoop.current, state.withLock({ $0.running > 0 }) else { return }
+        let waiter = Waiter()
+        let timer = LoopTimer { waiter.resume() }
+        loop.arm(timer, after: Self.patience)
+        await withCheckedContinuation { continuation in
+            waiter.continuation = continuation
+            let isOver = state.withLock { state in
+                if state.running > 0 {
+                    state.ended.append { loop.execute { waiter.resume() } }
+                }
+                return state.running == 0
+            }
+            if isOver { waiter.resume() }
+        }
+        loop.disarm(timer)
+    }
+
+    /// Safety: confined to the loop that waits.
+    private final class Waiter: @unchecked Sendable {
+        var continuation: CheckedContinuation<Void, Never>?
+
+        func resume() {
+            continuation?.resume()
+            continuation = nil
+        }
+    }
+}

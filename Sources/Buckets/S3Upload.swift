@@ -1,0 +1,423 @@
+import EventLoop
+import HTTPClient
+import OpenSSL
+import Wire
+
+extension S3Bucket {
+    public func beginUpload(_ name: String, _ plan: UploadPlan) async throws(BucketError)
+        -> any Upload
+    {
+        guard let loop = EventLoop.current else {
+            throw BucketError(.internal, "an upload belongs on a loop")
+        }
+        let upload = S3Upload(self, loop, name, plan)
+        if let size = plan.size, size > UInt64(S3Upload.memory) {
+            if plan.isDecided, size <= settings.singleLimit {
+                try await upload.beginSingle(size)
+            } else {
+                upload.mode = .parts
+            }
+        }
+        return upload
+    }
+}
+
+/// An upload into an S3 bucket. What is small waits in memory for the commit; what is decided and of a known length is
+/// sent as it comes, but for its last bytes; all else goes in parts that the commit puts together.
+///
+/// Safety: confined to its loop; tasks that it starts run there.
+final class S3Upload: Upload, @unchecked Sendable {
+    /// Bytes that wait in memory at most.
+    static let memory = 64 * 1024
+    /// Bytes of a single request that are held back until the commit.
+    private static let tail = 4096
+
+    enum Mode {
+        case memory
+        case single(S3Body, S3Bucket.Guard, generation: Int64)
+        /// Of known length: each part is sent as it comes.
+        case parts
+        /// Of unknown length: each part waits in a file, because its length must be told first.
+        case spooled(S3Spool)
+    }
+
+    let bucket: S3Bucket
+    let name: String
+    let plan: UploadPlan
+    let loop: EventLoop
+    var mode = Mode.memory
+    var multipart: S3Multipart
+    /// The part that is under way.
+    var part: S3Body?
+    /// Bytes that wait in memory.
+    var held: [UInt8] = []
+    /// Bytes that were taken.
+    private(set) var size: UInt64 = 0
+    private let digests: ContentDigests
+    private var facts: ContentFacts?
+    private var lookup: Task<Result<ObjectMetadata?, BucketError>, Never>?
+    private var isBusy = false
+    private var isEnded = false
+    private var failure: BucketError?
+    private var resume: (() -> Void)?
+    private var idle: CheckedContinuation<Void, Never>?
+
+    init(_ bucket: S3Bucket, _ loop: EventLoop, _ name: String, _ plan: UploadPlan) {
+        self.bucket = bucket
+        self.loop = loop
+        self.name = name
+        self.plan = plan
+        multipart = S3Multipart(bucket, name, size: plan.size)
+        var wanted = plan
+        // What fits into memory is stored with its md5; what streams is compared with it where the service tells one.
+        let isSmall = plan.size.map { $0 <= UInt64(S3Upload.memory) } ?? false
+        wanted.wantsMD5 = plan.wantsMD5 || isSmall || bucket.tellsMD5.load(ordering: .relaxed)
+        digests = ContentDigests(wanted)
+        if case .unknown = plan.existing, plan.preconditions.isEmpty {
+            lookup = Task(executorPreference: loop) {
+                do throws(BucketError) { return .success(try await bucket.find(name)) } catch {
+                    return .failure(error)
+                }
+            }
+        }
+    }
+
+    deinit { abort() }
+
+    /// Begins the one request that carries the whole object.
+    fileprivate func beginSingle(_ size: UInt64) async throws(BucketError) {
+        let guarding = try await bucket.guarding(name, plan.preconditions)
+        let generation = newGeneration()
+        var fields = objectFields(generation, md5: plan.md5, crc32c: plan.crc32c)
+        guarding.append(to: &fields)
+        let body = try await bucket.stream("PUT", bucket.target(name), fields, length: size)
+        mode = .single(body, guarding, generation: generation)
+    }
+
+    private func newGeneration() -> Int64 {
+        if case .object(let object) = plan.existing {
+            return bucket.newGeneration(after: object.generation)
+        }
+        return bucket.newGeneration()
+    }
+
+    /// The fields that the object is stored with.
+    private func objectFields(_ generation: Int64, md5: [UInt8]?, crc32c: UInt32?) -> HeaderFields {
+        var fields = HeaderFields(reserving: 512)
+        S3Fields.append(plan.attributes, to: &fields)
+        S3Fields.append(
+            generation: generation, md5: md5, crc32c: crc32c, to: &fields)
+        guard bucket.isSigned else { return fields }
+        if let md5 { fields.append("content-md5", Base64.encode(md5)) }
+        if let crc32c {
+            fields.append("x-amz-checksum-crc32c", Base64.encode(crc32c.bigEndianBytes))
+        }
+        return fields
+    }
+
+    // MARK: Bytes
+
+    func write(_ bytes: RawSpan) throws -> Int {
+        precondition(facts == nil, "write after finish")
+        if let failure { throw failure }
+        if isBusy || bytes.byteCount == 0 { return 0 }
+        if let declared = plan.size, UInt64(bytes.byteCount) > declared - size {
+            throw BucketError(.internal, "more bytes than the \(declared) that were declared")
+        }
+        let taken = take(bytes)
+        size += UInt64(taken)
+        let span = bytes.extracting(first: taken)
+        digests.update(span)
+        return taken
+    }
+
+    private func take(_ bytes: RawSpan) -> Int {
+        switch mode {
+        case .memory:
+            let taken = hold(bytes, S3Upload.memory)
+            if taken < bytes.byteCount {
+                mode = .spooled(S3Spool(bucket.settings.temporaryDirectory, bucket.pool))
+                step { upload throws(BucketError) in try await upload.flush() }
+            }
+            return taken
+        case .spooled:
+            let taken = hold(bytes, S3Upload.memory)
+            if held.count == S3Upload.memory {
+                step { upload throws(BucketError) in try await upload.flush() }
+            }
+            return taken
+        case .single(let body, _, _):
+            let free = Int(clamping: body.remaining) - S3Upload.tail
+            let passed = min(max(free, 0), bytes.byteCount)
+            let taken = passed > 0 ? pass(bytes.extracting(first: passed), to: body) : 0
+            if taken < passed || taken == bytes.byteCount { return taken }
+            return taken + hold(bytes.extracting(taken..<bytes.byteCount), S3Upload.tail)
+        case .parts:
+            guard let part else {
+                step { upload throws(BucketError) in
+                    upload.part = try await upload.multipart.begin(upload.storedFields())
+                }
+                return 0
+            }
+            let taken = pass(bytes, to: part)
+            if part.remaining == 0 {
+                step { upload throws(BucketError) in
+                    upload.part = nil
+                    try await upload.multipart.end(part)
+                }
+            }
+            return taken
+        }
+    }
+
+    private func hold(_ bytes: RawSpan, _ limit: Int) -> Int {
+        let count = min(bytes.byteCount, limit - held.count)
+        if held.isEmpty { held.reserveCapacity(min(limit, Int(clamping: plan.size ?? 0))) }
+        bytes.extracting(first: count).withUnsafeBytes { held += $0 }
+        return count
+    }
+
+    private func pass(_ bytes: RawSpan, to body: S3Body) -> Int {
+        do {
+            return try body.write(bytes)
+        } catch {
+            step { _ throws(BucketError) in
+                let response = try await body.response()
+                throw S3Fault(response).error("upload")
+            }
+            return 0
+        }
+    }
+
+    func whenWritable(_ resume: @escaping () -> Void) {
+        self.resume = resume
+        if isBusy { return }
+        let body: S3Body? = if case .single(let body, _, _) = mode { body } else { part }
+        if failure == nil, let body {
+            body.whenWritable { [weak self] in self?.wake() }
+        } else {
+            loop.execute { self.wake() }
+        }
+    }
+
+    private func wake() {
+        let resume = resume
+        self.resume = nil
+        resume?()
+    }
+
+    /// Does what must be waited for; no bytes are taken meanwhile.
+    private func step(_ body: @escaping @Sendable (S3Upload) async throws(BucketError) -> Void) {
+        isBusy = true
+        Task(executorPreference: loop) {
+            do throws(BucketError) { try await body(self) } catch {
+                self.failure = self.failure ?? error
+            }
+            self.stepEnded()
+        }
+    }
+
+    private func stepEnded() {
+        isBusy = false
+        if isEnded { discard() }
+        idle?.resume()
+        idle = nil
+        wake()
+    }
+
+    /// Puts what waits in memory into the file, and sends the file as a part where it is long enough.
+    private func flush(isLast: Bool = false) async throws(BucketError) {
+        guard case .spooled(let spool) = mode else { return }
+        let bytes = held
+        held = []
+        try await spool.append(bytes)
+        if spool.count >= multipart.nextLength || isLast {
+            try await multipart.send(spool, storedFields())
+        }
+    }
+
+    /// The fields of an object in parts: of what is declared alone.
+    private func storedFields() -> HeaderFields {
+        multipart.generation = multipart.generation ?? newGeneration()
+        var fields = HeaderFields(reserving: 512)
+        S3Fields.append(plan.attributes, to: &fields)
+        S3Fields.append(
+            generation: multipart.generation ?? 0, md5: plan.md5, crc32c: plan.crc32c, to: &fields)
+        return fields
+    }
+
+    // MARK: The end
+
+    func finish() async throws(BucketError) -> ContentFacts {
+        if isBusy { await withCheckedContinuation { idle = $0 } }
+        if case .spooled = mode, failure == nil {
+            step { upload throws(BucketError) in try await upload.flush(isLast: true) }
+            await withCheckedContinuation { idle = $0 }
+        }
+        if let failure { throw failure }
+        if isEnded { throw BucketError(.internal, "finish after abort") }
+        if let declared = plan.size, declared != size {
+            throw BucketError(.internal, "\(size) bytes of the \(declared) that were declared")
+        }
+        let facts = digests.facts()
+        self.facts = facts
+        return facts
+    }
+
+    func commit(_ preconditions: Preconditions) async throws(BucketError) -> CommitResult {
+        guard let facts, !isEnded else { throw BucketError(.internal, "commit without finish") }
+        isEnded = true
+        do throws(BucketError) {
+            return try await store(facts, preconditions)
+        } catch {
+            discard()
+            throw error
+        }
+    }
+
+    private func store(_ facts: ContentFacts, _ preconditions: Preconditions)
+        async throws(BucketError) -> CommitResult
+    {
+        if case .single(let body, let begun, let generation) = mode {
+            if preconditions != plan.preconditions,
+                try await bucket.guarding(name, preconditions) != begun
+            {
+                throw BucketError(
+                    .preconditionFailed, "the upload was begun with other preconditions")
+            }
+            let replaced = try await replaces(begun)
+            let tail = held
+            let metadata = try await settled(generation, facts, md5: plan.md5, crc32c: plan.crc32c)
+            {
+                () async throws(BucketError) in
+                do { try await body.writeAll(tail) } catch {
+                    // The response says why.
+                }
+                return try await body.response()
+            }
+            return CommitResult(metadata: metadata, replaced: replaced)
+        }
+        let guarding = try await bucket.guarding(name, preconditions)
+        let replaced = try await replaces(guarding)
+        let metadata: ObjectMetadata
+        if let generation = multipart.generation {
+            let multipart = multipart
+            metadata = try await settled(generation, facts, md5: plan.md5, crc32c: plan.crc32c) {
+                () async throws(BucketError) in try await multipart.complete(guarding)
+            }
+        } else {
+            let generation = newGeneration()
+            var fields = objectFields(generation, md5: facts.md5, crc32c: facts.crc32c)
+            guarding.append(to: &fields)
+            let request = ClientRequest(
+                "PUT", bucket.target(name), fields: fields, body: .bytes(held), isRepeatable: true)
+            metadata = try await settled(generation, facts, md5: facts.md5, crc32c: facts.crc32c) {
+                () async throws(BucketError) in try await bucket.call(request)
+            }
+        }
+        return CommitResult(metadata: metadata, replaced: replaced)
+    }
+
+    /// Whether an object is there that the commit replaces; asked before the commit, so that it is not that one.
+    private func replaces(_ guarding: S3Bucket.Guard) async throws(BucketError) -> Bool {
+        if let replaced = guarding.replaces { return replaced }
+        switch plan.existing {
+        case .absent: return false
+        case .object: return true
+        case .unknown:
+            if let lookup { return try await lookup.value.get() != nil }
+            return try await bucket.find(name) != nil
+        }
+    }
+
+    /// The object after the request that makes it visible. Where its answer is missing or may be that of a repetition,
+    /// the object itself tells by its generation.
+    private func settled(
+        _ generation: Int64, _ facts: ContentFacts, md5: [UInt8]?, crc32c: UInt32?,
+        _ request: () async throws(BucketError) -> CollectedResponse
+    ) async throws(BucketError) -> ObjectMetadata {
+        let failure: BucketError
+        var answer: CollectedResponse?
+        // Whether the object may be there all the same.
+        var isOpen = true
+        do throws(BucketError) {
+            let response = try await request()
+            if (200...299).contains(response.status), S3Fault.code(in: response.body) == nil {
+                answer = response
+            }
+            failure = S3Fault(response).error("upload")
+            isOpen =
+                response.status < 400 || response.status >= 500
+                || [404, 408, 409, 412].contains(response.status)
+        } catch {
+            failure = error
+        }
+        if let answer {
+            return try await stored(answer, generation, facts, md5: md5, crc32c: crc32c)
+        }
+        if isOpen, let found = try? await bucket.find(name), found.generation == generation {
+            return found
+        }
+        throw failure
+    }
+
+    /// The object that the service says is stored.
+    private func stored(
+        _ response: CollectedResponse, _ generation: Int64, _ facts: ContentFacts, md5: [UInt8]?,
+        crc32c: UInt32?
+    ) async throws(BucketError) -> ObjectMetadata {
+        var head = S3Head(response.fields)
+        let tagged = head.taggedMD5(isAWS: bucket.isAWS)
+        if multipart.generation == nil {
+            bucket.tellsMD5.store(tagged != nil, ordering: .relaxed)
+            if let tagged, let md5 = facts.md5, tagged != md5 { try await remove(generation) }
+        }
+        if head.etag == nil {
+            head.etag = S3XML.first("ETag", in: response.body).map(S3Head.unquoted)
+        }
+        guard let etag = head.etag else {
+            // A plain file server: what it made of the object must be asked for.
+            let found = try await bucket.stat(name)
+            guard found.size == facts.size else {
+                throw BucketError(
+                    .unavailable, "upload: \(found.size) of \(facts.size) bytes are stored")
+            }
+            return found
+        }
+        return ObjectMetadata(
+            name: name, generation: generation, metageneration: 1, size: facts.size,
+            created: generation / 1000, updated: generation / 1000, md5: md5 ?? tagged,
+            crc32c: crc32c, etag: etag, attributes: plan.attributes)
+    }
+
+    /// Removes an object whose bytes are not those that were sent, if it is still that one.
+    private func remove(_ generation: Int64) async throws(BucketError) {
+        var ours = Preconditions()
+        ours.generation = generation
+        var cause = "upload: the service has other bytes than were sent"
+        do throws(BucketError) {
+            try await bucket.delete(name, ours)
+            cause += ", deleted"
+        } catch {
+            cause += ", still there: \(error)"
+        }
+        throw BucketError(.unavailable, cause)
+    }
+
+    func abort() {
+        if isEnded { return }
+        isEnded = true
+        resume = nil
+        if isBusy { part?.cancel() } else { discard() }
+    }
+
+    /// Gives up what is under way and has the service forget the parts.
+    private func discard() {
+        if case .single(let body, _, _) = mode { body.cancel() }
+        part?.cancel()
+        part = nil
+        held = []
+        mode = .memory
+        multipart.abort()
+    }
+}

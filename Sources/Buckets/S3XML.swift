@@ -1,0 +1,95 @@
+import CExpat
+
+/// Reads the XML that S3 and STS answer with: shallow documents whose leaves hold text.
+enum S3XML {
+    /// Why a body is not read.
+    struct Malformed: Error {
+        let cause: String
+    }
+    private static let maximumDepth = 16
+    /// Bytes of one leaf's text: a key has 1,024, and 3 times as many encoded; a session token has some thousands.
+    private static let maximumText = 16 * 1024
+
+    /// Shows every element that has no children: its parent's name, its own, and its text.
+    /// - Throws: ``Malformed``, also for a document type: entities can grow without bounds.
+    static func read(
+        _ bytes: [UInt8],
+        _ leaf: @escaping (_ parent: String, _ name: String, _ text: String) -> Void
+    ) throws(Malformed) {
+        guard let parser = XML_ParserCreate("UTF-8") else {
+            throw Malformed(cause: "no memory for an XML parser")
+        }
+        defer { XML_ParserFree(parser) }
+        let state = State(parser, leaf)
+        // The state outlives the parser's use of it: it is kept alive to the end of this call.
+        XML_SetUserData(parser, Unmanaged.passUnretained(state).toOpaque())
+        XML_SetStartDoctypeDeclHandler(parser) { user, _, _, _, _ in
+            State.of(user).stop("it has a document type")
+        }
+        XML_SetElementHandler(
+            parser, { user, name, _ in State.of(user).begin(String(cString: name!)) },
+            { user, _ in State.of(user).end() })
+        XML_SetCharacterDataHandler(parser) { user, text, count in
+            State.of(user).add(UnsafeRawBufferPointer(start: text, count: Int(count)))
+        }
+        let status = withExtendedLifetime(state) {
+            bytes.withUnsafeBytes {
+                XML_Parse(
+                    parser, $0.baseAddress?.assumingMemoryBound(to: CChar.self), Int32($0.count), 1)
+            }
+        }
+        if status != XML_STATUS_OK {
+            throw Malformed(
+                cause: state.fault ?? String(cString: XML_ErrorString(XML_GetErrorCode(parser))))
+        }
+    }
+
+    /// The text of the first leaf of that name.
+    static func first(_ name: String, in bytes: [UInt8]) -> String? {
+        var found: String?
+        try? read(bytes) { _, leaf, text in if found == nil, leaf == name { found = text } }
+        return found
+    }
+
+    private final class State {
+        private let parser: XML_Parser
+        private let leaf: (String, String, String) -> Void
+        private var path: [String] = []
+        private var text: [UInt8] = []
+        private var isLeaf = false
+        private(set) var fault: String?
+
+        init(_ parser: XML_Parser, _ leaf: @escaping (String, String, String) -> Void) {
+            self.parser = parser
+            self.leaf = leaf
+        }
+
+        static func of(_ pointer: UnsafeMutableRawPointer?) -> State {
+            Unmanaged<State>.fromOpaque(pointer!).takeUnretainedValue()
+        }
+
+        func begin(_ name: String) {
+            if path.count == S3XML.maximumDepth { return stop("it is nested too deeply") }
+            path.append(name)
+            text.removeAll(keepingCapacity: true)
+            isLeaf = true
+        }
+
+        func add(_ bytes: UnsafeRawBufferPointer) {
+            guard isLeaf else { return }
+            if text.count + bytes.count > S3XML.maximumText { return stop("a text is too long") }
+            text += bytes
+        }
+
+        func end() {
+            guard let name = path.popLast() else { return }
+            if isLeaf { leaf(path.last ?? "", name, String(decoding: text, as: UTF8.self)) }
+            isLeaf = false
+        }
+
+        func stop(_ fault: String) {
+            self.fault = fault
+            XML_StopParser(parser, 0)
+        }
+    }
+}

@@ -1,0 +1,145 @@
+import Buckets
+import EventLoop
+import Gateway
+import Glibc
+import HTTPClient
+
+/// The stores of a configuration's buckets. Directories are opened at once; whether a service can be reached is a
+/// question of readiness.
+struct Stores: Sendable {
+    /// By the bucket's name.
+    private(set) var drivers: [String: any BucketDriver] = [:]
+    /// Those of services, by the bucket's name.
+    private(set) var upstreams: [String: Upstream] = [:]
+    /// Where rules look documents up; nil where they can't.
+    let documents: FirestoreDocuments?
+
+    /// - Parameters:
+    ///   - pool: Must outlive the stores.
+    ///   - observer: Told of every request to a service.
+    /// - Throws: ``BucketError`` where a directory can't be opened.
+    init(
+        _ configuration: Configuration, pool: BlockingPool, observer: (any UpstreamObserver)? = nil
+    ) throws {
+        documents = configuration.firestore.project.map { project in
+            FirestoreDocuments(
+                project: project, endpoint: configuration.firestore.endpoint.flatMap(Origin.init),
+                credentials: Configuration.source(configuration.firestore.credentials), pool: pool,
+                observer: observer)
+        }
+        for bucket in configuration.buckets {
+            switch bucket.store {
+            case .directory(let path):
+                drivers[bucket.name] = try DirectoryBucket(
+                    path: path, pool: pool, readers: configuration.loopCount)
+            case .gcs(let gcs):
+                let driver = GCSBucket(
+                    configuration.settings(of: gcs, bucket), pool: pool, observer: observer)
+                drivers[bucket.name] = driver
+                upstreams[bucket.name] = driver.upstream
+            case .s3(let s3):
+                let settings = configuration.settings(of: s3, bucket)
+                let upstream = Upstream(
+                    configuration.upstream(of: bucket, settings.origin), observer: observer)
+                drivers[bucket.name] = S3Bucket(settings, upstream: upstream, pool: pool)
+                upstreams[bucket.name] = upstream
+            case nil: break
+            }
+        }
+    }
+
+    /// Adds a check of each store, and the numbers of upstreams.
+    func show(in registry: PrometheusRegistry, _ health: Health) {
+        registry.addUpstreams(upstreams.sorted { $0.key < $1.key }.map(\.value))
+        for name in drivers.keys.sorted() {
+            health.add("bucket \(name)") { try await check(name) }
+        }
+    }
+
+    /// Fails where a store can't serve now: because nobody answers there, or because of what is answered.
+    private func check(_ bucket: String) async throws {
+        do throws(BucketError) {
+            try await drivers[bucket]?.checkHealth()
+        } catch {
+            guard let upstream = upstreams[bucket] else { throw error }
+            throw UnreadyUpstream(
+                origin: upstream.settings.origin, cause: error, circuit: upstream.openCircuit)
+        }
+    }
+
+    func close() async {
+        for driver in drivers.values { await driver.close() }
+    }
+}
+
+/// Why a service can't serve, with where it is.
+private struct UnreadyUpstream: Error, CustomStringConvertible {
+    let origin: Origin
+    let cause: BucketError
+    /// The last fault, where the breaker is open.
+    let circuit: String?
+
+    var description: String {
+        guard let circuit, cause.cause != circuit else { return "\(origin): \(cause.cause)" }
+        return "\(origin): left alone for a moment after: \(circuit)"
+    }
+}
+
+extension Configuration {
+    /// What bounds the requests to a bucket's service.
+    func upstream(of bucket: Bucket, _ origin: Origin) -> UpstreamSettings {
+        var settings = upstream
+        settings.name = "bucket \(bucket.name)"
+        settings.origin = origin
+        settings.certificateAuthorities = bucket.tls.certificateAuthorities
+        settings.clientCertificate = bucket.tls.clientCertificate
+        settings.clientKey = bucket.tls.clientKey
+        return settings
+    }
+
+    func settings(of gcs: GCS, _ bucket: Bucket) -> GCSBucket.Settings {
+        var settings = GCSBucket.Settings(
+            bucket: gcs.bucket ?? "", endpoint: gcs.endpoint.flatMap(Origin.init),
+            credentials: Self.source(gcs.credentials), userProject: gcs.userProject)
+        settings.upstream = upstream(of: bucket, settings.upstream.origin)
+        if let temporaryDirectory { settings.spoolDirectory = temporaryDirectory }
+        return settings
+    }
+
+    func settings(of s3: S3, _ bucket: Bucket) -> S3Bucket.Settings {
+        let environment = processEnvironment()
+        var settings = S3Bucket.Settings(
+            endpoint: s3.endpoint.flatMap(Origin.init),
+            region: s3.region ?? environment["AWS_REGION"] ?? environment["AWS_DEFAULT_REGION"]
+                ?? "us-east-1",
+            bucket: s3.bucket ?? "", pathStyle: s3.isPathStyle, credentials: Self.source(s3))
+        settings.conditionalWrites =
+            switch s3.conditionalWrites {
+            case "yes": .yes
+            case "no": .no
+            default: .probe
+            }
+        settings.temporaryDirectory = temporaryDirectory ?? environment["TMPDIR"] ?? "/tmp"
+        return settings
+    }
+
+    /// nil for the machine's own.
+    fileprivate static func source(_ credentials: String) -> GoogleCredentials.Source? {
+        switch credentials {
+        case defaultCredentials: nil
+        case anonymous: .anonymous
+        default: .file(credentials)
+        }
+    }
+
+    private static func source(_ s3: S3) -> AWSCredentialSource {
+        if let key = s3.accessKeyID, let secret = s3.secretAccessKey {
+            return .fixed(AWSCredentials(accessKey: key, secretKey: secret))
+        }
+        switch s3.credentials {
+        case anonymous: return .anonymous
+        case defaultCredentials: return s3.profile == nil ? .standard : .profile(s3.profile)
+        default: return .file(s3.credentials, profile: s3.profile)
+        }
+    }
+}

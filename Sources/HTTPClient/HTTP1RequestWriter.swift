@@ -1,0 +1,137 @@
+import EventLoop
+import Wire
+
+/// The bytes of one request on their way to the kernel: the head, and the body without a copy of it.
+struct HTTP1RequestWriter {
+    private let request: ClientRequest
+    /// Whether the head was given to the kernel, or what it did not take of it is kept here.
+    private(set) var isHeadWritten = false
+    /// Whether the kernel has all of it.
+    private(set) var isComplete = false
+    /// Whether any byte was given to the kernel, on any connection.
+    private(set) var mayHaveReached = false
+    /// What the kernel did not take of the head.
+    private var unsent: ArraySlice<UInt8> = []
+    /// Bytes that it took of a body that is there already.
+    private var bodySent = 0
+
+    init(_ request: ClientRequest) { self.request = request }
+
+    /// Nothing has been given to the connection that is next.
+    mutating func startOver() {
+        isHeadWritten = false
+        isComplete = false
+        unsent = []
+        bodySent = 0
+    }
+
+    /// Gives the kernel what it takes: head and body together, in one call where it takes all.
+    /// - Returns: Bytes that it took.
+    /// - Throws: ``SystemError`` where the connection has failed.
+    mutating func write(to connection: HTTP1Connection, _ transport: HTTP1Transport)
+        throws(SystemError) -> Int
+    {
+        var total = 0
+        if !isHeadWritten {
+            let head = encodeHead(transport)
+            isHeadWritten = true
+            let count = try writeBody(after: head, to: connection, &total)
+            if count < head.count { unsent = Array(head[count...])[...] }
+        }
+        while connection.canSend && (!unsent.isEmpty || hasBody) {
+            let head = unsent
+            let count = try head.withUnsafeBufferPointer { (bytes) throws(SystemError) in
+                try writeBody(after: UnsafeRawBufferPointer(bytes), to: connection, &total)
+            }
+            unsent = unsent.dropFirst(count)
+        }
+        let isBodyComplete =
+            switch request.body {
+            case .none: true
+            case .bytes(let bytes): bodySent == bytes.count
+            case .pipe(let pipe): pipe.isExhausted
+            }
+        isComplete = unsent.isEmpty && isBodyComplete
+        return total
+    }
+
+    /// Whether bytes of the body can be sent now.
+    private var hasBody: Bool {
+        switch request.body {
+        case .none: false
+        case .bytes(let bytes): bodySent < bytes.count
+        case .pipe(let pipe): pipe.waitingCount > 0
+        }
+    }
+
+    /// Sends `head` and what there is of the body; adds to `total`. Returns how many bytes of the head were taken.
+    private mutating func writeBody(
+        after head: UnsafeRawBufferPointer, to connection: HTTP1Connection, _ total: inout Int
+    ) throws(SystemError) -> Int {
+        var taken = 0
+        switch request.body {
+        case .bytes(let bytes):
+            let place = bodySent
+            taken = try bytes.withUnsafeBufferPointer { (body) throws(SystemError) in
+                try connection.send(head, .init(UnsafeBufferPointer(rebasing: body[place...])))
+            }
+            bodySent += max(0, taken - head.count)
+        case .pipe(let pipe) where pipe.waitingCount > 0:
+            try pipe.take { (body) throws(SystemError) in
+                taken = try connection.send(head, body)
+                return max(0, taken - head.count)
+            }
+        case .none, .pipe: taken = try connection.send(head, .init(start: nil, count: 0))
+        }
+        if taken > 0 { mayHaveReached = true }
+        total += taken
+        return min(taken, head.count)
+    }
+
+    /// Places the head in the transport's buffer.
+    private func encodeHead(_ transport: HTTP1Transport) -> UnsafeRawBufferPointer {
+        let method = request.method
+        var target = request.target
+        let lines = request.fields.lineBytes
+        let capacity =
+            method.utf8CodeUnitCount + target.utf8.count + transport.hostLine.count + lines + 96
+        let start = transport.outputRoom(capacity)
+        var place = start
+        func put(_ bytes: UnsafeRawBufferPointer) {
+            guard let base = bytes.baseAddress else { return }
+            place.copyMemory(from: base, byteCount: bytes.count)
+            place += bytes.count
+        }
+        func put(_ text: StaticString) {
+            put(UnsafeRawBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount))
+        }
+        put(method)
+        put(" ")
+        target.withUTF8 { put(UnsafeRawBufferPointer($0)) }
+        put(" HTTP/1.1\r\n")
+        transport.hostLine.withUnsafeBytes { put($0) }
+        if !request.fields.contains("user-agent") { put("user-agent: sluice\r\n") }
+        request.fields.writeLines(to: place)
+        place += lines
+        if var length = contentLength {
+            put("content-length: ")
+            length.withUTF8 { put(UnsafeRawBufferPointer($0)) }
+            put("\r\n")
+        }
+        put("\r\n")
+        return UnsafeRawBufferPointer(start: start, count: place - start)
+    }
+
+    /// The `Content-Length` of the request: with every body, and where one is usual (RFC 9110, section 8.6).
+    private var contentLength: String? {
+        switch request.body {
+        case .none:
+            switch request.method.utf8Start[0] {
+            case UInt8(ascii: "P"): "0"
+            default: nil
+            }
+        case .bytes(let bytes): String(bytes.count)
+        case .pipe(let pipe): String(pipe.length)
+        }
+    }
+}

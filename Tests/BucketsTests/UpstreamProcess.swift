@@ -1,0 +1,89 @@
+import EventLoop
+import Glibc
+import HTTPClient
+import Testing
+
+/// A real object server that runs for a test, and ends with it.
+///
+/// `SLUICE_UPSTREAMS` names the virtual environment with the servers of `Tests/System/requirements.txt`; without it
+/// nothing of this runs.
+final class UpstreamProcess: Sendable {
+    static let environment: String? = getenv("SLUICE_UPSTREAMS").map { String(cString: $0) }
+
+    let origin: Origin
+    private let identifier: pid_t
+
+    /// Starts a program of the virtual environment and waits until it answers.
+    /// - Parameter arguments: Given a free port; the first is the program, relative to the environment.
+    init(_ arguments: (UInt16) -> [String]) async throws {
+        let port = try UpstreamProcess.freePort()
+        origin = Origin(.http, host: "127.0.0.1", port: port)
+        var words = arguments(port)
+        words[0] = "\(try #require(UpstreamProcess.environment))/\(words[0])"
+        var list = words.map { strdup($0) } + [nil]
+        defer { for text in list { free(text) } }
+        var actions = posix_spawn_file_actions_t()
+        posix_spawn_file_actions_init(&actions)
+        defer { posix_spawn_file_actions_destroy(&actions) }
+        for descriptor in [1, 2] as [Int32] {
+            posix_spawn_file_actions_addopen(&actions, descriptor, "/dev/null", O_WRONLY, 0)
+        }
+        var identifier: pid_t = 0
+        let failure = posix_spawn(&identifier, words[0], &actions, nil, &list, environ)
+        try #require(failure == 0, "\(words[0]): \(String(cString: strerror(failure)))")
+        self.identifier = identifier
+        await eventually { UpstreamProcess.listens(port) }
+    }
+
+    deinit {
+        kill(identifier, SIGKILL)
+        var status: Int32 = 0
+        waitpid(identifier, &status, 0)
+    }
+
+    private static func withSocket<Result>(
+        _ port: UInt16, _ body: (Int32, UnsafeMutablePointer<sockaddr>, inout socklen_t) -> Result
+    ) -> Result {
+        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+        defer { close(descriptor) }
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_port = port.bigEndian
+        address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
+        var size = socklen_t(MemoryLayout<sockaddr_in>.size)
+        return withUnsafeMutablePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { body(descriptor, $0, &size) }
+        }
+    }
+
+    private static func freePort() throws -> UInt16 {
+        let port = withSocket(0) { descriptor, address, size -> UInt16 in
+            guard bind(descriptor, address, size) == 0,
+                getsockname(descriptor, address, &size) == 0
+            else { return 0 }
+            return address.withMemoryRebound(to: sockaddr_in.self, capacity: 1) {
+                UInt16(bigEndian: $0.pointee.sin_port)
+            }
+        }
+        try #require(port != 0)
+        return port
+    }
+
+    private static func listens(_ port: UInt16) -> Bool {
+        withSocket(port) { connect($0, $1, $2) == 0 }
+    }
+}
+
+/// A value that is made by whoever wants it first.
+actor Once<Value: Sendable> {
+    private var task: Task<Value, any Error>?
+    private let make: @Sendable () async throws -> Value
+
+    init(_ make: @escaping @Sendable () async throws -> Value) { self.make = make }
+
+    func value() async throws -> Value {
+        let task = task ?? Task { try await make() }
+        self.task = task
+        return try await task.value
+    }
+}

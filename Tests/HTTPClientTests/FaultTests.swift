@@ -1,0 +1,370 @@
+import Dispatch
+import EventLoop
+import Glibc
+import Testing
+
+@testable import HTTPClient
+
+/// What an upstream can do wrong, by both transports.
+@Suite("A faulty upstream", .timeLimit(.minutes(2)))
+struct FaultTests {
+    @Test(
+        "A response that breaks off is an error, never a short body",
+        arguments: Way.allCases,
+        [
+            "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc",
+            "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhel",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-le", "",
+        ])
+    func truncation(way: Way, text: String) async throws {
+        for isReset in [false, true] {
+            let server = ScriptedServer(way) { peer, _ in
+                guard peer.request() != nil else { return }
+                peer.send(pieces: [Array(text.utf8)])
+                if isReset { peer.reset() }
+            }
+            let upstream = server.upstream()
+            let code = await upstream.ask().code
+            // libcurl gives half a line as a line.
+            #expect(code == .connectionLost || (way == .tls && code == .malformed))
+            #expect(server.connections == 1)
+            await upstream.close()
+        }
+    }
+
+    @Test("A reset ends a body whose end would be the connection's")
+    func resetUntilClose() async throws {
+        let server = ScriptedServer { peer, _ in
+            guard peer.request() != nil else { return }
+            peer.send(pieces: [Array("HTTP/1.1 200 OK\r\n\r\nabc".utf8)])
+            peer.reset()
+        }
+        let upstream = server.upstream()
+        #expect(await upstream.ask().code == .connectionLost)
+        await upstream.close()
+    }
+
+    @Test(
+        "What is not HTTP is refused",
+        arguments: [
+            "\u{15}\u{3}\u{1}", "SSH-2.0-OpenSSH\r\n", "HTTP/1.1 200 OK\r\na b: c\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nabc\r\n0\r\n\r\n",
+            "HTTP/1.1 101 X\r\n\r\n",
+        ])
+    func garbage(text: String) async throws {
+        let server = ScriptedServer { peer, _ in
+            guard peer.request() != nil else { return }
+            peer.send(text)
+            peer.waitForEnd()
+        }
+        let upstream = server.upstream()
+        #expect(await upstream.ask().code == .malformed)
+        await upstream.close()
+    }
+
+    @Test(
+        "What never ends is refused",
+        arguments: [
+            ("HTTP/1.1 200 OK\r\n", "a: b\r\n"), ("HTTP/1.1 200 OK\r\na: ", "bbbbbbbbbbbbbbbb"),
+            ("", "HTTP/1.1 100 Continue\r\n\r\n"), ("HTTP/1.1 ", "00000000"),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5", ";aaaaaaaaaaaaaaa"),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n", "a: b\r\n"),
+            ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", "0000000000000000"),
+        ])
+    func endless(start: String, more: String) async throws {
+        let server = ScriptedServer { peer, _ in
+            guard peer.request() != nil else { return }
+            peer.send(start)
+            let block = Array(String(repeating: more, count: 200).utf8)
+            while peer.send(block) {}
+        }
+        let upstream = server.upstream()
+        #expect(await upstream.ask().code == .malformed)
+        await upstream.close()
+    }
+
+    @Test("Bytes after a response cost its connection, and are no response")
+    func surplus() async throws {
+        for framing in [
+            "content-length: 2\r\n\r\nab", "transfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
+        ] {
+            let server = ScriptedServer { peer, _ in
+                guard peer.request() != nil else { return }
+                let response = "HTTP/1.1 200 OK\r\n\(framing)"
+                peer.send(response + "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil")
+                peer.waitForEnd()
+            }
+            let upstream = server.upstream()
+            for count in 1...3 {
+                #expect(await upstream.ask().text == "ab")
+                #expect(server.connections == count)
+            }
+            await upstream.close()
+        }
+    }
+
+    @Test("Bytes on a connection at rest cost it")
+    func unasked() async throws {
+        let sent = AsyncStream<Void>.makeStream()
+        let server = ScriptedServer { peer, _ in
+            guard peer.request() != nil else { return }
+            peer.answer(200, "ab")
+            TestLoop.turn()
+            peer.send(pieces: [Array("HTTP/1.1 408 Time-out\r\ncontent-length: 0\r\n\r\n".utf8)])
+            sent.continuation.yield()
+            peer.waitForEnd()
+        }
+        let upstream = server.upstream()
+        var steps = sent.stream.makeAsyncIterator()
+        for count in 1...3 {
+            #expect(await upstream.ask().text == "ab")
+            await steps.next()
+            #expect(server.connections == count)
+        }
+        await upstream.close()
+    }
+
+    // MARK: Reuse
+
+    @Test("A connection that the upstream closed while it rested is not used again")
+    func closedAtRest() async throws {
+        let closed = AsyncStream<Void>.makeStream()
+        let server = ScriptedServer { peer, _ in
+            guard peer.request() != nil else { return }
+            peer.answer(200, "ab")
+            peer.close()
+            closed.continuation.yield()
+        }
+        let upstream = server.upstream()
+        var steps = closed.stream.makeAsyncIterator()
+        for count in 1...3 {
+            #expect(await upstream.ask("POST", body: [1]).text == "ab")
+            await steps.next()
+            #expect(server.connections == count)
+        }
+        await upstream.close()
+    }
+
+    @Test("A request on a connection that dies under it is sent again where it may be")
+    func stale() async throws {
+        let server = ScriptedServer { peer, number in
+            guard peer.request() != nil else { return }
+            peer.answer(200, "first")
+            // It takes the second request, and goes.
+            if peer.request() == nil || number > 0 { return }
+            peer.reset()
+        }
+        let upstream = server.upstream()
+        #expect(await upstream.ask().text == "first")
+        let again = await upstream.ask("GET")
+        #expect(again.text == "first", "\(again)")
+        #expect(server.connections == 2)
+        await upstream.close()
+
+        let other = server.upstream()
+        #expect(await other.ask().text == "first")
+        let posted = await other.ask("POST", body: [1])
+        guard case .failure(let error) = posted else {
+            Issue.record("a request was sent twice")
+            return
+        }
+        #expect(error.code == .connectionLost && error.mayHaveReached)
+        #expect(server.connections == 3)
+        await other.close()
+    }
+
+    // MARK: Early answers
+
+    @Test(
+        "An answer before the body's end is delivered, and ends the body", arguments: Way.allCases)
+    func earlyAnswer(way: Way) async throws {
+        let server = ScriptedServer(way) { peer, _ in
+            guard peer.head() != nil else { return }
+            peer.send("HTTP/1.1 403 No\r\ncontent-length: 2\r\n\r\nno")
+            peer.waitForEnd()
+        }
+        let upstream = server.upstream()
+        for count in 1...2 {
+            let text = try await TestLoop.run {
+                let pipe = RequestBodyPipe(length: 1 << 30)
+                let exchange = upstream.start(ClientRequest("PUT", "/x", body: .pipe(pipe)))
+                await #expect(throws: RequestBodyPipe.Interruption.answered(status: 403)) {
+                    try await fill(pipe, 1 << 30)
+                }
+                let response = try await exchange.response()
+                #expect(response.status == 403)
+                return String(decoding: try await response.collect(limit: 10), as: UTF8.self)
+            }
+            #expect(text == "no")
+            #expect(server.connections == count)
+        }
+        await upstream.close()
+    }
+
+    @Test("A connection lost while the body is sent ends the pipe", arguments: Way.allCases)
+    func lostUpload(way: Way) async throws {
+        let server = ScriptedServer(way) { peer, _ in
+            guard peer.head() != nil, peer.body(100_000) != nil else { return }
+            peer.reset()
+        }
+        let upstream = server.upstream()
+        let code: ClientError.Code? = try await TestLoop.run {
+            let pipe = RequestBodyPipe(length: 1 << 30)
+            let exchange = upstream.start(ClientRequest("PUT", "/x", body: .pipe(pipe)))
+            do {
+                try await fill(pipe, 1 << 30)
+            } catch RequestBodyPipe.Interruption.failed(let error) {
+                #expect(error.mayHaveReached)
+                await #expect(throws: error) { _ = try await exchange.response() }
+                return error.code
+            }
+            return nil
+        }
+        #expect(code == .connectionLost)
+        await upstream.close()
+    }
+
+    // MARK: Time
+
+    @Test("Nobody there, or a name without an address, is unreachable", arguments: Way.allCases)
+    func unreachable(way: Way) async throws {
+        let scheme: Origin.Scheme = way == .tls ? .https : .http
+        let gone: UInt16
+        do { gone = ScriptedServer(way) { _, _ in }.port }
+        for origin in [
+            Origin(scheme, host: "127.0.0.1", port: gone), Origin(scheme, host: "no.invalid"),
+        ] {
+            let upstream = Upstream(UpstreamSettings(name: "test", origin: origin))
+            guard case .failure(let error) = await upstream.ask() else {
+                Issue.record("an answer from nobody")
+                return
+            }
+            #expect(error.code == .unreachable || error.code == .connectionLost)
+            #expect(!error.mayHaveReached)
+            await upstream.close()
+        }
+    }
+
+    @Test("A name is resolved, and its addresses are tried in turn")
+    func names() async throws {
+        // `localhost` is ::1 first on most machines, where nobody listens on this port.
+        let server = ScriptedServer { peer, _ in peer.answerAll { _ in peer.answer(200, "ab") } }
+        let upstream = Upstream(
+            UpstreamSettings(
+                name: "test", origin: Origin(.http, host: "localhost", port: server.port)))
+        #expect(await upstream.ask().text == "ab")
+        await upstream.close()
+    }
+
+    @Test("An upstream that stalls is given up", arguments: Way.allCases, 0..<5)
+    func stalls(way: Way, place: Int) async throws {
+        let done = DispatchSemaphore(value: 0)
+        let server = ScriptedServer(way) { peer, _ in
+            if place == 4 {
+                _ = peer.head()
+                // It reads no more: the socket fills.
+                return done.wait()
+            }
+            guard peer.request() != nil else { return }
+            switch place {
+            case 0: break
+            case 1: peer.send("HTTP/1.1 200 OK\r\ncontent-le")
+            case 2: peer.send("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n")
+            default: peer.send("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nabc")
+            }
+            peer.waitForEnd()
+        }
+        let upstream = server.upstream {
+            $0.firstByteTimeout = 200_000_000
+            $0.progressTimeout = 200_000_000
+        }
+        let body = [UInt8](repeating: 1, count: place == 4 ? 64 << 20 : 10)
+        #expect(await upstream.ask("PUT", body: body).code == .timedOut)
+        done.signal()
+        await upstream.close()
+    }
+
+    @Test("An upstream that trickles is given up")
+    func trickle() async throws {
+        let server = ScriptedServer { peer, _ in
+            guard peer.request() != nil else { return }
+            peer.send("HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
+            while peer.send("x") { usleep(5000) }
+        }
+        let upstream = server.upstream { $0.progressTimeout = 200_000_000 }
+        #expect(await upstream.ask().code == .timedOut)
+        await upstream.close()
+    }
+
+    @Test("A reader that takes its time is not the upstream's fault", arguments: Way.allCases)
+    func slowReader(way: Way) async throws {
+        let size = 8 << 20
+        let server = ScriptedServer(way) { peer, _ in
+            peer.answerAll { _ in
+                peer.send("HTTP/1.1 200 OK\r\ncontent-length: \(size)\r\n\r\n")
+                return peer.send([UInt8](repeating: 7, count: size))
+            }
+        }
+        let upstream = server.upstream { $0.progressTimeout = 50_000_000 }
+        let count = try await TestLoop.run {
+            let response = try await upstream.send(ClientRequest("GET", "/x"))
+            await Pause.sleep(300_000_000)
+            return try await response.collect(limit: size).count
+        }
+        #expect(count == size)
+        await upstream.close()
+    }
+
+    // MARK: Giving up
+
+    @Test("Who cancels a request closes its connection at once", arguments: Way.allCases, 0..<3)
+    func cancellation(way: Way, place: Int) async throws {
+        let ends = AsyncStream<Int>.makeStream()
+        let server = ScriptedServer(way) { peer, _ in
+            guard place == 2 ? peer.head() != nil : peer.request() != nil else { return }
+            if place == 1 { peer.send("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nabc") }
+            ends.continuation.yield(0)
+            peer.waitForEnd()
+            ends.continuation.yield(1)
+        }
+        let upstream = server.upstream()
+        let task = Task(executorPreference: TestLoop.loop) {
+            let body: RequestBody = place == 2 ? .pipe(RequestBodyPipe(length: 5)) : .none
+            let exchange = upstream.start(ClientRequest("PUT", "/x", body: body))
+            _ = try await exchange.response().collect(limit: 10)
+        }
+        var steps = ends.stream.makeAsyncIterator()
+        #expect(await steps.next() == 0)
+        if place == 1 { for _ in 0..<4 { TestLoop.turn() } }
+        task.cancel()
+        let error = await #expect(throws: ClientError.self) { try await task.value }
+        #expect(error?.code == .cancelled)
+        if place != 1 || way == .clear { #expect(await steps.next() == 1) }
+        await upstream.close()
+    }
+
+    @Test("A body closed early ends its connection, a small rest is read over")
+    func closedBody() async throws {
+        let server = ScriptedServer { peer, _ in
+            peer.answerAll { request in
+                let size = Int(request.target.dropFirst()) ?? 0
+                let head = "HTTP/1.1 200 OK\r\ncontent-length: \(size)\r\n\r\n"
+                return peer.send(Array(head.utf8) + [UInt8](repeating: 7, count: size))
+            }
+        }
+        let upstream = server.upstream()
+        for (size, connections) in [(1000, 1), (1000, 1), (4 << 20, 1), (1000, 2), (0, 2)] {
+            try await TestLoop.run {
+                let response = try await upstream.send(ClientRequest("GET", "/\(size)"))
+                response.body.close()
+            }
+            #expect(server.connections == connections)
+        }
+        await upstream.close()
+    }
+}

@@ -1,0 +1,106 @@
+import CHTTPParser
+import Testing
+import Wire
+
+@testable import HTTPClient
+
+/// A generator whose numbers are the same in every run (SplitMix64).
+private struct Dice: RandomNumberGenerator {
+    var state: UInt64
+    mutating func next() -> UInt64 {
+        state &+= 0x9e37_79b9_7f4a_7c15
+        var value = state
+        value = (value ^ value >> 30) &* 0xbf58_476d_1ce4_e5b9
+        value = (value ^ value >> 27) &* 0x94d0_49bb_1331_11eb
+        return value ^ value >> 31
+    }
+}
+
+/// What libhttp-parser reads of a response's head.
+private struct Verdict {
+    var status = 0
+    var isChunked = false
+    var contentLength: UInt64?
+    var keepAlive = false
+    var isComplete = false
+
+    init(_ bytes: [UInt8]) {
+        var parser = http_parser()
+        http_parser_init(&parser, HTTP_RESPONSE)
+        var settings = http_parser_settings()
+        // 2: neither a body nor another message is read.
+        settings.on_headers_complete = { _ in 2 }
+        let taken = bytes.withUnsafeBytes {
+            http_parser_execute(
+                &parser, &settings, $0.baseAddress?.assumingMemoryBound(to: CChar.self), $0.count)
+        }
+        status = Int(parser.status_code)
+        isChunked = parser.flags & UInt32(F_CHUNKED.rawValue) != 0
+        contentLength =
+            parser.flags & UInt32(F_CONTENTLENGTH.rawValue) != 0
+            ? parser.content_length : nil
+        keepAlive = http_should_keep_alive(&parser) != 0
+        isComplete = parser.http_errno == 0 || taken > 0 && parser.upgrade != 0
+    }
+}
+
+/// Whatever head ours reads, libhttp-parser reads alike; it may refuse less.
+@Suite("HTTP/1.1 responses beside libhttp-parser")
+struct ResponseDifferentialTests {
+    private static let seeds = [
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nETag: \"x\"\r\n\r\n",
+        "HTTP/1.1 206 Partial Content\r\nTransfer-Encoding: chunked\r\nServer: a\r\n\r\n",
+        "HTTP/1.0 404 Not Found\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 503 Busy\r\nConnection: keep-alive, x\r\ncontent-length: 0012\r\n\r\n",
+        "HTTP/1.1 200 \r\nX: \t y \r\nConnection: X, Close\r\n\r\n",
+    ].map { Array($0.utf8) }
+    private static let pieces = [
+        "\r\n", "\n", "\r", "\0", " ", "\t", ":", ",", "0", "1", "-", "+", "\u{b}", "\u{212a}",
+        "Content-Length: 3\r\n", "Transfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: identity\r\n", "Connection: close\r\n", " z\r\n", "HTTP/1.0",
+        "close", "chunked", "keep-alive",
+    ].map { Array($0.utf8) }
+
+    private func mutated(_ dice: inout Dice) -> [UInt8] {
+        var bytes = Self.seeds.randomElement(using: &dice)!
+        for _ in 0..<Int.random(in: 0...3, using: &dice) {
+            let place = Int.random(in: 0...bytes.count, using: &dice)
+            let end = min(bytes.count, place + Int.random(in: 0...6, using: &dice))
+            switch Int.random(in: 0..<4, using: &dice) {
+            case 0:
+                bytes.insert(contentsOf: Self.pieces.randomElement(using: &dice)!, at: place)
+            case 1: bytes.removeSubrange(place..<end)
+            case 2: bytes.insert(contentsOf: Array(bytes[place..<end]), at: place)
+            default:
+                if place < bytes.count { bytes[place] = UInt8.random(in: 0...255, using: &dice) }
+            }
+        }
+        return bytes
+    }
+
+    @Test("Whatever is read is read alike", arguments: [1, 2, 3, 4] as [UInt64])
+    func comparison(seed: UInt64) {
+        var dice = Dice(state: seed)
+        var compared = 0
+        for _ in 0..<10_000 {
+            let bytes = mutated(&dice)
+            var parser = HTTP1ResponseParser(answersHead: false)
+            guard let head = try? parser.parse(bytes.span) else { continue }
+            let theirs = Verdict(Array(bytes[..<head.length]))
+            let shown = Comment(
+                rawValue: String(decoding: bytes, as: UTF8.self).debugDescription)
+            compared += 1
+            #expect(theirs.status == head.status, shown)
+            if case .chunked = head.framing {
+                // It knows no tab after the coding's name, which is white space there (RFC 9112, section 5).
+                #expect(theirs.isChunked || shown.rawValue.contains("hunked\\t"), shown)
+            }
+            if case .length(let length) = head.framing {
+                #expect(theirs.contentLength == length && !theirs.isChunked, shown)
+            }
+            // Who keeps a connection that the other gives up would read what is not there.
+            if head.keepAlive { #expect(theirs.keepAlive, shown) }
+        }
+        #expect(compared > 2000)
+    }
+}

@@ -1,0 +1,277 @@
+import COpenSSL
+import EventLoop
+import Foundation
+import Glibc
+import HTTPClient
+import Synchronization
+import Testing
+
+/// How a test reaches its server: each way has a transport of its own.
+enum Way: String, CaseIterable, Sendable, CustomTestStringConvertible {
+    case clear, tls
+    var testDescription: String { rawValue }
+}
+
+/// A server that does with each connection what a script says, on a thread of its own, with plain blocking calls.
+///
+/// Safety: the listener is set once; the counter is atomic.
+final class ScriptedServer: @unchecked Sendable {
+    /// What to do with the connection of this number, counted from 0. It is closed afterwards.
+    typealias Script = @Sendable (Peer, Int) -> Void
+
+    let way: Way
+    let port: UInt16
+    private let listener: Int32
+    private let accepted = Atomic<Int>(0)
+
+    /// Connections so far.
+    var connections: Int { accepted.load(ordering: .acquiring) }
+
+    /// - Parameter backlog: Connections that the kernel accepts by itself.
+    init(_ way: Way = .clear, _ script: @escaping Script) {
+        signal(SIGPIPE, SIG_IGN)
+        self.way = way
+        let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
+        let size = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let failed = withUnsafePointer(to: &address) {
+            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(listener, $0, size) }
+        }
+        precondition(failed == 0 && listen(listener, 2048) == 0)
+        self.listener = listener
+        port = Socket.localAddress(listener)!.port
+        let certificate = way == .tls ? TestCertificate.shared : nil
+        _ = startThread { [listener, weak self] in
+            while true {
+                // Close-on-exec: a program that another test starts must not keep the connection open.
+                let descriptor = (try? Socket.accept(listener))??.0 ?? -1
+                _ = fcntl(descriptor, F_SETFL, 0)
+                guard descriptor >= 0 else { break }
+                guard let self else {
+                    Glibc.close(descriptor)
+                    break
+                }
+                let number = accepted.add(1, ordering: .acquiringAndReleasing).oldValue
+                _ = startThread {
+                    guard let peer = Peer(descriptor, certificate?.context) else { return }
+                    script(peer, number)
+                    peer.close()
+                }
+            }
+            Glibc.close(listener)
+        }
+    }
+
+    deinit { shutdown(listener, Int32(SHUT_RDWR)) }
+
+    /// A client of it, with short time-outs where a test wants to see one.
+    func upstream(
+        _ observer: (any UpstreamObserver)? = nil,
+        _ change: (inout UpstreamSettings) -> Void = { _ in }
+    ) -> Upstream {
+        var settings = UpstreamSettings(
+            name: "test",
+            origin: Origin(way == .tls ? .https : .http, host: "127.0.0.1", port: port))
+        if way == .tls { settings.certificateAuthorities = TestCertificate.shared.path }
+        change(&settings)
+        return Upstream(settings, observer: observer)
+    }
+}
+
+/// One accepted connection.
+///
+/// Safety: used by the one thread of its script.
+final class Peer: @unchecked Sendable {
+    struct Request: Sendable {
+        var line = ""
+        /// Names in lower case.
+        var fields: [String: String] = [:]
+        /// Names as they came, in order.
+        var names: [String] = []
+        var body: [UInt8] = []
+        var method: String { String(line.split(separator: " ").first ?? "") }
+        var target: String { String(line.split(separator: " ").dropFirst().first ?? "") }
+    }
+    private let descriptor: Int32
+    private var tls: OpaquePointer?
+    private var input: [UInt8] = []
+    private var isClosed = false
+
+    fileprivate init?(_ descriptor: Int32, _ context: OpaquePointer?) {
+        self.descriptor = descriptor
+        var on: Int32 = 1
+        setsockopt(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, &on, 4)
+        if let context {
+            tls = SSL_new(context)
+            SSL_set_fd(tls, descriptor)
+            if SSL_accept(tls) != 1 {
+                close()
+                return nil
+            }
+        }
+    }
+
+    // MARK: Reading
+
+    /// Reads more; false at the end.
+    private func readMore() -> Bool {
+        var buffer = [UInt8](repeating: 0, count: 65_536)
+        let count =
+            tls.map { Int(SSL_read($0, &buffer, Int32(buffer.count))) }
+            ?? recv(descriptor, &buffer, buffer.count, 0)
+        if count > 0 { input += buffer[..<count] }
+        return count > 0
+    }
+
+    /// The next request's head, without its body; nil where the client closed.
+    func head() -> Request? {
+        let end: [UInt8] = [13, 10, 13, 10]
+        while true {
+            if let found = input.indices.dropLast(3).first(where: {
+                input[$0] == 13 && input[$0..<$0 + 4].elementsEqual(end)
+            }) {
+                var request = Request()
+                for line in String(decoding: input[..<found], as: UTF8.self).components(
+                    separatedBy: "\r\n")
+                {
+                    if request.line.isEmpty {
+                        request.line = line
+                        continue
+                    }
+                    let parts = line.split(separator: ":", maxSplits: 1)
+                    request.names.append(String(parts[0]))
+                    request.fields[parts[0].lowercased()] =
+                        parts.count < 2 ? "" : parts[1].trimmingCharacters(in: .whitespaces)
+                }
+                input.removeSubrange(..<(found + 4))
+                return request
+            }
+            guard readMore() else { return nil }
+        }
+    }
+
+    /// So many bytes of a body; nil where the client closed before.
+    func body(_ count: Int) -> [UInt8]? {
+        while input.count < count {
+            guard readMore() else { return nil }
+        }
+        let body = Array(input[..<count])
+        input.removeSubrange(..<count)
+        return body
+    }
+
+    /// The next request with its body; nil where the client closed.
+    func request() -> Request? {
+        guard var request = head() else { return nil }
+        guard let length = request.fields["content-length"].flatMap({ Int($0) }) else {
+            return request
+        }
+        guard let body = body(length) else { return nil }
+        request.body = body
+        return request
+    }
+
+    /// Reads until the client closes; returns how many bytes came.
+    @discardableResult
+    func waitForEnd() -> Int {
+        var count = input.count
+        input = []
+        while readMore() {
+            count += input.count
+            input = []
+        }
+        return count
+    }
+
+    // MARK: Writing
+
+    @discardableResult
+    func send(_ text: String) -> Bool { send(Array(text.utf8)) }
+
+    /// Sends all of it; false where the client is gone.
+    @discardableResult
+    func send(_ bytes: [UInt8]) -> Bool {
+        var place = 0
+        while place < bytes.count {
+            let count = bytes[place...].withUnsafeBytes { rest in
+                tls.map { Int(SSL_write($0, rest.baseAddress, Int32(rest.count))) }
+                    ?? Glibc.send(descriptor, rest.baseAddress, rest.count, Int32(MSG_NOSIGNAL))
+            }
+            guard count > 0 else { return false }
+            place += count
+        }
+        return true
+    }
+
+    /// Sends piece after piece, each only when the client's loop has had its turn with the one before.
+    func send(pieces: [[UInt8]]) {
+        for piece in pieces {
+            send(piece)
+            for _ in 0..<2 { TestLoop.turn() }
+        }
+    }
+
+    /// A response with a body of a known length.
+    @discardableResult
+    func answer(_ status: Int = 200, _ body: String = "", fields: String = "") -> Bool {
+        send("HTTP/1.1 \(status) X\r\n\(fields)content-length: \(body.utf8.count)\r\n\r\n\(body)")
+    }
+
+    /// Answers every request until the client closes.
+    func answerAll(_ answer: (Request) -> Bool) {
+        while let request = request() { guard answer(request) else { return } }
+    }
+
+    /// Ends the connection with a reset.
+    func reset() {
+        var linger = Glibc.linger(l_onoff: 1, l_linger: 0)
+        setsockopt(
+            descriptor, SOL_SOCKET, SO_LINGER, &linger, socklen_t(MemoryLayout<linger>.size))
+        close()
+    }
+
+    /// Closes the connection in order, with the end of TLS.
+    func close() {
+        guard !isClosed else { return }
+        isClosed = true
+        if let tls {
+            SSL_shutdown(tls)
+            SSL_free(tls)
+        }
+        Glibc.close(descriptor)
+    }
+}
+
+/// A certificate of 127.0.0.1, made once, that is its own authority.
+///
+/// Safety: OpenSSL's contexts may be used by any thread once they are set up.
+final class TestCertificate: @unchecked Sendable {
+    static let shared = TestCertificate()
+    let path: String
+    let context: OpaquePointer
+
+    private init() {
+        let directory = FileManager.default.temporaryDirectory.appending(
+            path: "sluice-certificate-\(getpid())")
+        try! FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
+        path = directory.appending(path: "certificate.pem").path
+        let key = directory.appending(path: "key.pem").path
+        let process = Process()
+        process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
+        process.arguments = [
+            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+            "-nodes", "-days", "2", "-subj", "/CN=test", "-addext",
+            "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", path,
+        ]
+        process.standardError = FileHandle.nullDevice
+        try! process.run()
+        process.waitUntilExit()
+        precondition(process.terminationStatus == 0, "openssl req")
+        context = SSL_CTX_new(TLS_server_method())!
+        precondition(SSL_CTX_use_certificate_chain_file(context, path) == 1)
+        precondition(SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) == 1)
+        atexit { try? FileManager.default.removeItem(atPath: TestCertificate.shared.path) }
+    }
+}

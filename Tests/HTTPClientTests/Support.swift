@@ -1,0 +1,93 @@
+import EventLoop
+import Glibc
+import Synchronization
+import Testing
+import Wire
+
+@testable import HTTPClient
+
+/// The loop of all tests.
+enum TestLoop {
+    static let loop: EventLoop = {
+        let loop = try! EventLoop()
+        _ = startThread { loop.run() }
+        return loop
+    }()
+
+    /// Runs `body` as a task of the loop.
+    static func run<Result: Sendable>(_ body: @escaping @Sendable () async throws -> Result)
+        async throws -> Result
+    {
+        try await Task(executorPreference: loop) { try await body() }.value
+    }
+
+    /// Waits until the loop has begun and ended a turn.
+    static func turn() {
+        var semaphore = sem_t()
+        sem_init(&semaphore, 0, 0)
+        withUnsafeMutablePointer(to: &semaphore) { pointer in
+            let address = UInt(bitPattern: pointer)
+            loop.execute { sem_post(UnsafeMutablePointer(bitPattern: address)!) }
+            while sem_wait(pointer) != 0 {}
+        }
+        sem_destroy(&semaphore)
+    }
+}
+
+/// Waits for `condition`, at most 30 seconds, and records an issue where it never holds.
+func eventually(
+    sourceLocation: SourceLocation = #_sourceLocation, _ condition: () async throws -> Bool
+) async rethrows {
+    let deadline = EventLoop.monotonicNow() + 30_000_000_000
+    while try await !condition() {
+        if EventLoop.monotonicNow() > deadline {
+            Issue.record("never came true", sourceLocation: sourceLocation)
+            return
+        }
+        await Task.yield()
+    }
+}
+
+extension Upstream {
+    /// Asks on the tests' loop, in one attempt, and collects the body.
+    func ask(
+        _ method: StaticString = "GET", _ target: String = "/x", body: [UInt8]? = nil,
+        isRepeatable: Bool? = nil, limit: Int = 1 << 20
+    ) async -> Result<CollectedResponse, ClientError> {
+        let outcome = try? await TestLoop.run { [self] in
+            let request = ClientRequest(
+                method, target, body: body.map { .bytes($0) } ?? .none, isRepeatable: isRepeatable)
+            do throws(ClientError) {
+                let response = try await start(request).response()
+                return Result<CollectedResponse, ClientError>.success(
+                    CollectedResponse(
+                        status: response.status, fields: response.fields,
+                        body: try await response.collect(limit: limit)))
+            } catch {
+                return .failure(error)
+            }
+        }
+        return outcome ?? .failure(ClientError(.cancelled, "the test's task was cancelled"))
+    }
+}
+
+extension Result where Success == CollectedResponse, Failure == ClientError {
+    var status: Int? { try? get().status }
+    var text: String? { (try? get().body).map { String(decoding: $0, as: UTF8.self) } }
+    var code: ClientError.Code? {
+        if case .failure(let error) = self { error.code } else { nil }
+    }
+}
+
+/// Writes `total` bytes into a pipe as it takes them, on the loop; throws what the pipe throws.
+func fill(_ pipe: RequestBodyPipe, _ total: Int, chunk: Int = 16 * 1024) async throws {
+    let block = [UInt8](repeating: 0x61, count: chunk)
+    var left = total
+    while left > 0 {
+        let taken = try pipe.write(block.span.bytes.extracting(first: min(left, chunk)))
+        left -= taken
+        if taken == 0 {
+            await withUnsafeContinuation { waiter in pipe.whenWritable { waiter.resume() } }
+        }
+    }
+}

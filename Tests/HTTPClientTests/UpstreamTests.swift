@@ -1,0 +1,197 @@
+import EventLoop
+import Synchronization
+import Testing
+
+@testable import HTTPClient
+
+/// What an upstream does with many requests and with failures.
+@Suite("An upstream", .timeLimit(.minutes(2)))
+struct UpstreamTests {
+    /// Attempts as they ended.
+    private final class Records: UpstreamObserver {
+        let all = Lock<[UpstreamRecord]>([])
+        func finished(_ record: UpstreamRecord) { all.withLock { $0.append(record) } }
+    }
+
+    @Test("A thousand requests at once share a few connections", arguments: Way.allCases)
+    func thousand(way: Way) async throws {
+        let server = ScriptedServer(way) { peer, _ in
+            peer.answerAll { peer.answer(200, $0.target) }
+        }
+        let records = Records()
+        let upstream = server.upstream(records) {
+            $0.maximumTransfers = 8
+            $0.queueTimeout = 60_000_000_000
+        }
+        await withTaskGroup { group in
+            for index in 0..<1000 {
+                group.addTask { await upstream.ask("GET", "/\(index)").text == "/\(index)" }
+            }
+            for await isRight in group { #expect(isRight) }
+        }
+        #expect(server.connections <= 8)
+        #expect(upstream.statistics.inFlight == 0 && upstream.statistics.queued == 0)
+        await eventually { records.all.withLock { $0.count } == 1000 }
+        await upstream.close()
+    }
+
+    /// A server that answers only once `gate` was closed, and a client of one request at a time.
+    private func blocked(_ way: Way, _ change: (inout UpstreamSettings) -> Void) -> (
+        ScriptedServer, Upstream
+    ) {
+        let server = ScriptedServer(way) { peer, _ in
+            _ = peer.request()
+            peer.waitForEnd()
+        }
+        let upstream = server.upstream {
+            $0.maximumTransfers = 1
+            change(&$0)
+        }
+        return (server, upstream)
+    }
+
+    @Test("Who waits too long for a turn, or finds too many waiting, is told so")
+    func queue() async throws {
+        let (server, upstream) = blocked(.clear) {
+            $0.queueTimeout = 3_000_000_000
+            $0.maximumQueue = 2
+        }
+        let first = Task { await upstream.ask() }
+        await eventually { upstream.statistics.inFlight == 1 }
+        let second = Task { await upstream.ask() }
+        let third = Task { await upstream.ask() }
+        await eventually { upstream.statistics.queued == 2 }
+        #expect(await upstream.ask().code == .queueFull)
+        #expect(await second.value.code == .queueFull)
+        #expect(await third.value.code == .queueFull)
+        #expect(upstream.statistics.inFlight == 1 && upstream.statistics.queued == 0)
+        await upstream.close()
+        first.cancel()
+        withExtendedLifetime(server) {}
+    }
+
+    @Test("A closed upstream begins nothing", arguments: Way.allCases)
+    func closing(way: Way) async throws {
+        let server = ScriptedServer(way) { peer, _ in peer.answerAll { _ in peer.answer() } }
+        let upstream = server.upstream()
+        #expect(await upstream.ask().status == 200)
+        await upstream.close()
+        #expect(await upstream.ask().code == .cancelled)
+    }
+
+    // MARK: Retries
+
+    /// Sends with retries; the status or the error's code.
+    private func send(
+        _ upstream: Upstream, _ method: StaticString = "GET", isRepeatable: Bool? = nil
+    ) async -> String {
+        let text = try? await TestLoop.run {
+            let request = ClientRequest(
+                method, "/x", body: .bytes([1]), isRepeatable: isRepeatable)
+            do throws(ClientError) {
+                let answer = try await upstream.call(request)
+                return "\(answer.status) \(String(decoding: answer.body, as: UTF8.self))"
+            } catch {
+                return error.code.rawValue
+            }
+        }
+        return text ?? ""
+    }
+
+    @Test("What may be repeated is, until it succeeds", arguments: Way.allCases)
+    func retries(way: Way) async throws {
+        let count = Atomic<Int>(0)
+        let server = ScriptedServer(way) { peer, _ in
+            peer.answerAll { _ in
+                switch count.add(1, ordering: .relaxed).oldValue {
+                case 0: peer.answer(503, "no")
+                case 1: peer.answer(429, "no", fields: "retry-after: 0\r\n")
+                case 2: peer.send("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nab") && false
+                default: peer.answer(200, "yes")
+                }
+            }
+        }
+        let records = Records()
+        let upstream = server.upstream(records) { $0.retryDelay = 1_000_000 }
+        #expect(await send(upstream) == "200 yes")
+        #expect(upstream.statistics.retries == 3)
+        #expect(records.all.withLock { $0.map(\.attempt) } == [1, 2, 3, 4])
+        await upstream.close()
+    }
+
+    @Test("What may not be repeated is sent once", arguments: Way.allCases)
+    func onlyOnce(way: Way) async throws {
+        let count = Atomic<Int>(0)
+        let server = ScriptedServer(way) { peer, _ in
+            peer.answerAll { _ in
+                count.add(1, ordering: .relaxed).oldValue == 0 && peer.answer(503, "no")
+            }
+        }
+        let upstream = server.upstream { $0.retryDelay = 1_000_000 }
+        #expect(await send(upstream, "POST") == "503 no")
+        #expect(await send(upstream, "POST") == "connection-lost")
+        #expect(count.load(ordering: .relaxed) == 2 && upstream.statistics.retries == 0)
+        await upstream.close()
+    }
+
+    @Test("Retry-After is waited for, and one too long ends the attempts")
+    func retryAfter() async throws {
+        let server = ScriptedServer { peer, _ in
+            peer.answerAll { _ in peer.answer(503, "no", fields: "retry-after: 3600\r\n") }
+        }
+        let upstream = server.upstream()
+        #expect(await send(upstream) == "503 no")
+        #expect(upstream.statistics.retries == 0)
+        await upstream.close()
+
+        let count = Atomic<Int>(0)
+        let other = ScriptedServer { peer, _ in
+            peer.answerAll { _ in
+                count.add(1, ordering: .relaxed).oldValue > 0
+                    ? peer.answer(200, "yes")
+                    : peer.answer(503, "no", fields: "retry-after: 1\r\n")
+            }
+        }
+        let patient = other.upstream { $0.retryDelay = 1 }
+        let begun = EventLoop.monotonicNow()
+        #expect(await send(patient) == "200 yes")
+        #expect(EventLoop.monotonicNow() - begun >= 1_000_000_000)
+        await patient.close()
+    }
+
+    @Test("Retries have a budget")
+    func budget() async throws {
+        let server = ScriptedServer { peer, _ in
+            peer.answerAll { _ in peer.answer(503, "no") }
+        }
+        let upstream = server.upstream { $0.retryDelay = 1 }
+        for _ in 0..<50 { _ = await send(upstream) }
+        #expect(upstream.statistics.retries >= Int(RetryBudget.reserve))
+        #expect(upstream.statistics.retries <= Int(RetryBudget.reserve) + 5)
+        await upstream.close()
+    }
+
+    // MARK: The breaker
+
+    @Test(
+        "An upstream that fails again and again is left alone, and found again",
+        arguments: Way.allCases)
+    func breaker(way: Way) async throws {
+        let isUp = Atomic<Bool>(false)
+        let server = ScriptedServer(way) { peer, _ in
+            peer.answerAll { _ in isUp.load(ordering: .relaxed) && peer.answer(200, "yes") }
+        }
+        let upstream = server.upstream()
+        for _ in 0..<CircuitBreaker.threshold {
+            #expect(await upstream.ask("POST").code == .connectionLost)
+        }
+        #expect(upstream.openCircuit != nil)
+        let before = server.connections
+        #expect(await upstream.ask("POST").code == .circuitOpen)
+        #expect(server.connections == before)
+        isUp.store(true, ordering: .relaxed)
+        await eventually { await upstream.ask("POST").status == 200 }
+        #expect(upstream.openCircuit == nil)
+        await upstream.close()
+    }
+}

@@ -1,0 +1,420 @@
+"""A proxy before a real upstream that breaks what it is told to break, request by request.
+
+    proxy = FaultProxy(upstream.port)
+    proxy.fault(Status(503, {"retry-after": "1"}), method="PUT", times=2)
+
+Requests that no fault takes go through as they are. `proxy.requests` has every request that came, in order.
+"""
+
+import contextlib
+import dataclasses
+import re
+import select
+import socket
+import struct
+import threading
+import time
+
+
+@dataclasses.dataclass
+class Request:
+    """A request as it came, and what became of it."""
+
+    method: str
+    target: str
+    fields: dict
+    began: float
+    #: Bytes of its body that came.
+    received: int = 0
+    #: What the upstream answered; None where it was not asked or did not.
+    status: int | None = None
+    fault: object = None
+    #: When the client cut the connection while a fault waited.
+    abandoned: float | None = None
+
+
+class Cut(Exception):
+    """Ends the connection to the client: with a reset, or in order."""
+
+    def __init__(self, reset=True):
+        self.reset = reset
+
+
+class Fault:
+    """What is done with one request. `before` comes before the request's body is read, `after` in place of the answer.
+
+    `before` may answer itself and return True.
+    """
+
+    def before(self, connection, request):
+        return False
+
+    def after(self, connection, request, answer):
+        connection.pass_on(answer)
+
+
+class Status(Fault):
+    """An answer of our own; the upstream is not asked. With `early` the request's body is not read, and the connection
+    ends."""
+
+    def __init__(self, status, fields=None, body=b"", early=False):
+        self.status, self.fields, self.body, self.early = status, fields or {}, body, early
+
+    def before(self, connection, request):
+        if not self.early:
+            connection.drop_body(request)
+        fields = {"content-length": str(len(self.body)), **self.fields}
+        connection.send_head(self.status, fields)
+        connection.send(self.body)
+        if self.early:
+            raise Cut(reset=False)
+        return True
+
+
+class Reset(Fault):
+    """A cut connection after so many bytes of the request's body; None lets the upstream have the whole request."""
+
+    def __init__(self, after=0, reset=True):
+        self.bytes, self.reset = after, reset
+
+    def before(self, connection, request):
+        if self.bytes is not None:
+            connection.read_some(request, self.bytes)
+            raise Cut(self.reset)
+        return False
+
+    def after(self, connection, request, answer):
+        raise Cut(self.reset)
+
+
+class Break(Fault):
+    """The answer with its head and so many bytes of its body, and then a cut connection."""
+
+    def __init__(self, after, reset=True):
+        self.bytes, self.reset = after, reset
+
+    def after(self, connection, request, answer):
+        connection.pass_on(answer, limit=self.bytes)
+        raise Cut(self.reset)
+
+
+class Stall(Fault):
+    """The answer up to so many bytes of its body (None: not even its head), and nothing more until the client goes or
+    `release` is called."""
+
+    def __init__(self, after=None):
+        self.bytes, self.released = after, threading.Event()
+
+    def release(self):
+        self.released.set()
+
+    def after(self, connection, request, answer):
+        if self.bytes is not None:
+            connection.pass_on(answer, limit=self.bytes)
+        connection.wait(request, self.released)
+        raise Cut()
+
+
+class StallRequest(Fault):
+    """Reads so many bytes of the request's body and no more, until the client goes."""
+
+    def __init__(self, after=0):
+        self.bytes, self.released = after, threading.Event()
+
+    def before(self, connection, request):
+        connection.read_some(request, self.bytes)
+        connection.wait(request, self.released)
+        raise Cut()
+
+
+class Bytes(Fault):
+    """These bytes in place of an answer, `times` over (None: without an end), and then the end."""
+
+    def __init__(self, head, repeated=b"", times=0):
+        self.head, self.repeated, self.times = head, repeated, times
+
+    def before(self, connection, request):
+        connection.drop_body(request)
+        connection.send(self.head)
+        sent = 0
+        while self.times is None or sent < self.times:
+            connection.send(self.repeated)
+            sent += 1
+        raise Cut(reset=False)
+
+
+class Alter(Fault):
+    """The upstream's answer as `change(status, fields, body)` returns it."""
+
+    def __init__(self, change):
+        self.change = change
+
+    def after(self, connection, request, answer):
+        fields = {name: value for name, value in answer.fields.items() if name != "connection"}
+        status, fields, body = self.change(answer.status, fields, answer.read())
+        if request.method == "HEAD":
+            body = b""
+        else:
+            fields.pop("transfer-encoding", None)
+            fields["content-length"] = str(len(body))
+        connection.send_head(status, fields)
+        connection.send(body)
+
+
+class Answer:
+    """The upstream's answer: its head is read, its body is still to come."""
+
+    def __init__(self, file, method):
+        self.file = file
+        while True:
+            self.head = read_head(file)
+            line, *lines = self.head.split(b"\r\n")
+            self.status = int(line.split(b" ")[1])
+            if self.status >= 200:
+                break
+        self.fields = fields_of(lines)
+        self.chunked = "chunked" in self.fields.get("transfer-encoding", "")
+        length = self.fields.get("content-length")
+        self.length = int(length) if length is not None else None
+        if method == "HEAD" or self.status in (204, 304):
+            self.length, self.chunked = 0, False
+        #: Whether only the connection's end ends the body.
+        self.unframed = self.length is None and not self.chunked
+
+    def blocks(self):
+        """The body as it stands on the wire, and how many bytes of it are content."""
+        if self.chunked:
+            while True:
+                line = self.file.readline()
+                size = int(line.split(b";")[0], 16)
+                yield line, 0
+                if size == 0:
+                    break
+                block = self.file.read(size)
+                yield block, len(block)
+                yield self.file.read(2), 0
+            yield self.file.readline(), 0
+            return
+        left = self.length
+        while left is None or left > 0:
+            block = self.file.read1(min(left or 65536, 65536))
+            if not block:
+                return
+            left = None if left is None else left - len(block)
+            yield block, len(block)
+
+    def read(self):
+        return b"".join(block for block, content in self.blocks() if content)
+
+
+def read_head(file):
+    lines = []
+    while True:
+        line = file.readline(65536)
+        if not line:
+            raise ConnectionError("ended")
+        if line == b"\r\n":
+            return b"\r\n".join(lines)
+        lines.append(line[:-2])
+
+
+def fields_of(lines):
+    pairs = (line.decode("latin-1").split(":", 1) for line in lines)
+    return {name.lower(): value.strip() for name, value in pairs}
+
+
+class Connection:
+    """One connection of the client, and the upstream's for the request at hand."""
+
+    def __init__(self, proxy, client):
+        self.proxy, self.client, self.file = proxy, client, client.makefile("rb")
+        self.body = iter(())
+
+    def serve(self):
+        while True:
+            head = read_head(self.file)
+            line, *lines = head.split(b"\r\n")
+            method, target, _ = line.decode("latin-1").split(" ")
+            request = Request(method, target, fields_of(lines), time.monotonic())
+            self.body = self.body_of(request)
+            request.fault = self.proxy.take(request)
+            if request.fault is not None and request.fault.before(self, request):
+                continue
+            with socket.create_connection(("127.0.0.1", self.proxy.upstream), 30) as upstream:
+                kept = [text for text in lines if not text.lower().startswith((b"connection:", b"expect:"))]
+                upstream.sendall(b"\r\n".join([line, *kept, b"Connection: close"]) + b"\r\n\r\n")
+                for block in self.body:
+                    upstream.sendall(block)
+                answer = Answer(upstream.makefile("rb"), method)
+                request.status = answer.status
+                if request.fault is None:
+                    self.pass_on(answer)
+                else:
+                    request.fault.after(self, request, answer)
+                if answer.unframed:
+                    return
+
+    def body_of(self, request):
+        """The request's body as it stands on the wire."""
+        if "chunked" in request.fields.get("transfer-encoding", ""):
+            while True:
+                line = self.file.readline()
+                size = int(line.split(b";")[0], 16)
+                block = self.file.read(size + 2)
+                request.received += size
+                yield line + block
+                if size == 0:
+                    return
+        left = int(request.fields.get("content-length", 0))
+        while left:
+            block = self.file.read1(min(left, 65536))
+            if not block:
+                raise ConnectionError("the client ended in a body")
+            left -= len(block)
+            request.received += len(block)
+            yield block
+
+    def drop_body(self, request):
+        for _ in self.body:
+            pass
+
+    def read_some(self, request, count):
+        while request.received < count:
+            if next(self.body, None) is None:
+                return
+
+    def send_head(self, status, fields):
+        lines = [f"HTTP/1.1 {status} Made", *(f"{name}: {value}" for name, value in fields.items())]
+        self.send("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n")
+
+    def send(self, data):
+        self.client.sendall(data)
+
+    def pass_on(self, answer, limit=None):
+        """Sends the answer, of its body at most `limit` bytes."""
+        kept = [line for line in answer.head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
+        self.send(b"\r\n".join(kept) + (b"\r\nConnection: close" if answer.unframed else b"") + b"\r\n\r\n")
+        for block, content in answer.blocks():
+            if limit is not None and content > limit:
+                block = block[:limit]
+            self.send(block)
+            if limit is not None:
+                limit -= min(content, limit)
+                if content and limit == 0:
+                    return
+
+    def end(self, reset):
+        if reset:
+            self.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        else:
+            # What still comes is read, so that the end is not turned into a reset.
+            self.client.shutdown(socket.SHUT_WR)
+            self.client.settimeout(0.2)
+            with contextlib.suppress(OSError):
+                while self.client.recv(65536):
+                    pass
+        self.file.close()
+        self.client.close()
+
+    def wait(self, request, released):
+        """Until the client cuts the connection, or `released`."""
+        while not released.is_set():
+            flags = select.POLLRDHUP | select.POLLHUP | select.POLLERR
+            poll = select.poll()
+            poll.register(self.client, flags)
+            if poll.poll(20):
+                request.abandoned = time.monotonic()
+                return
+
+
+class FaultProxy:
+    """Listens on a port of its own; `upstream` is the port of the real server."""
+
+    def __init__(self, upstream):
+        self.upstream = upstream
+        self.requests, self.faults, self.lock = [], [], threading.Lock()
+        self.port = None
+        self.open_connections = set()
+        self.resume()
+
+    @property
+    def endpoint(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def fault(self, fault, method=None, target="", times=1, skip=0):
+        """Lets `fault` take the next `times` requests with that method, or one of a tuple of them, and a target that
+        the pattern finds; None takes all. `skip` lets as many go before."""
+        methods = (method,) if isinstance(method, str) else method
+        with self.lock:
+            self.faults.append([fault, methods, re.compile(target), times, skip])
+        return fault
+
+    def clear(self):
+        with self.lock:
+            self.faults = []
+
+    def take(self, request):
+        with self.lock:
+            self.requests.append(request)
+            for entry in self.faults:
+                fault, methods, pattern, times, skip = entry
+                if methods and request.method not in methods or not pattern.search(request.target):
+                    continue
+                if skip:
+                    entry[4] -= 1
+                    continue
+                if times == 0:
+                    continue
+                if times is not None:
+                    entry[3] -= 1
+                return fault
+        return None
+
+    def sent(self, method=None, target=""):
+        """The requests that came, of a kind."""
+        return [request for request in list(self.requests)
+                if (method is None or request.method == method) and re.search(target, request.target)]
+
+    def pause(self):
+        """Refuses connections from now on, and cuts those there are."""
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        self.thread.join()
+        for client in list(self.open_connections):
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+
+    stop = pause
+
+    def resume(self):
+        self.listener = socket.socket()
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind(("127.0.0.1", self.port or 0))
+        self.port = self.listener.getsockname()[1]
+        self.listener.listen(512)
+        self.thread = threading.Thread(target=self.accept, args=(self.listener,), daemon=True)
+        self.thread.start()
+
+    def accept(self, listener):
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
+
+    def serve(self, client):
+        self.open_connections.add(client)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection, reset = Connection(self, client), False
+        try:
+            connection.serve()
+        except Cut as cut:
+            reset = cut.reset
+        except (OSError, ValueError):
+            pass
+        finally:
+            self.open_connections.discard(client)
+            with contextlib.suppress(OSError):
+                connection.end(reset)

