@@ -4,7 +4,7 @@ import OpenSSL
 
 /// The bytes that one flush of a connection sends: one per loop, lent to the connection that flushes.
 final class OutputBuffer {
-    static let capacity = 64 * 1024 + HTTP2Connection.frameRoom
+    static let capacity = 48 * 1024 + HTTP2Connection.frameRoom
     let start = UnsafeMutableRawPointer.allocate(byteCount: OutputBuffer.capacity, alignment: 64)
     private(set) var count = 0
 
