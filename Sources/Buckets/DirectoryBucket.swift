@@ -9,7 +9,7 @@ import Glibc
 ///
 ///     index.sqlite   names, metadata, generations, and contents of at most 4 KiB
 ///     blobs/N/ID     contents of more than 4 KiB
-///     staging/ID     uploads under way of more than 48 KiB
+///     staging/ID     uploads under way of more than 32 KiB
 ///     lock           held while the bucket is open
 public final class DirectoryBucket: BucketDriver {
     public func capabilities() -> Capabilities { .all }

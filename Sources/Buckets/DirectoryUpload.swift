@@ -7,7 +7,7 @@ import Synchronization
 ///
 /// Safety: one owner at a time: the loop that fills it, then the job or committer that it was handed to.
 final class UploadBuffer: @unchecked Sendable {
-    static let limit = 48 * 1024
+    static let limit = 32 * 1024
     private var start: UnsafeMutableRawPointer?
     private(set) var capacity = 0
     private(set) var count = 0

@@ -1,3 +1,6 @@
+// libcurl's own names.
+// swift-format-ignore-file: AlwaysUseLowerCamelCase
+
 import CCurl
 import Glibc
 
