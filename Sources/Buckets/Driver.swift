@@ -38,6 +38,18 @@ public protocol BucketDriver: Sendable {
     func close() async
 }
 
+extension BucketDriver {
+    /// The metadata of the current object; nil where there is none.
+    func find(_ name: String) async throws(BucketError) -> ObjectMetadata? {
+        do throws(BucketError) {
+            return try await stat(name)
+        } catch {
+            if error.code == .objectNotFound { return nil }
+            throw error
+        }
+    }
+}
+
 /// What a store can promise; the gateway refuses what would otherwise be a silent lie.
 public struct Capabilities: Sendable, Equatable {
     /// The preconditions of an upload are decided in the same step as its commit.

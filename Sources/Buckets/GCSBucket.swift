@@ -107,16 +107,6 @@ public final class GCSBucket: BucketDriver {
         return try requests.metadata(try await requests.call(request))
     }
 
-    /// The metadata of the current object; nil where there is none.
-    func find(_ name: String) async throws(BucketError) -> ObjectMetadata? {
-        do throws(BucketError) {
-            return try await stat(name)
-        } catch {
-            if error.code == .objectNotFound { return nil }
-            throw error
-        }
-    }
-
     // MARK: Changes
 
     public func patch(_ name: String, _ patch: AttributePatch, _ preconditions: Preconditions)
@@ -244,7 +234,7 @@ public final class GCSBucket: BucketDriver {
 
     public func close() async {
         guard !isClosed.exchange(true, ordering: .relaxed) else { return }
-        await cleaning.finish(within: 5_000_000_000)
+        await cleaning.finish()
         await requests.upstream.close()
     }
 }

@@ -72,7 +72,7 @@ public final class S3Bucket: BucketDriver {
     let isAWS: Bool
     /// Whether the connection is in clear text and the requests are signed: then streamed bodies are, too.
     let signsChunks: Bool
-    let background = S3Background()
+    let cleaning = BackgroundTasks()
     private let upstream: Upstream
     private let host: String
     private let root: String
@@ -286,16 +286,6 @@ public final class S3Bucket: BucketDriver {
         }
     }
 
-    /// nil where there is none.
-    func find(_ name: String) async throws(BucketError) -> ObjectMetadata? {
-        do throws(BucketError) {
-            return try await stat(name)
-        } catch {
-            if error.code == .objectNotFound { return nil }
-            throw error
-        }
-    }
-
     /// Unsigned requests are left as they are: what answers them may be a plain file server.
     func askForChecksum(_ fields: inout HeaderFields) {
         if credentials != nil { fields.append("x-amz-checksum-mode", "ENABLED") }
@@ -341,7 +331,7 @@ public final class S3Bucket: BucketDriver {
 
     public func close() async {
         isClosed.store(true, ordering: .relaxed)
-        await background.end()
+        await cleaning.finish()
         await fetcher.close()
         await upstream.close()
     }

@@ -162,7 +162,7 @@ final class S3Multipart {
         guard id != nil, let loop = EventLoop.current else { return }
         let (bucket, target) = (bucket, bucket.target(name, query))
         id = nil
-        bucket.background.run(on: loop) {
+        bucket.cleaning.run(on: loop) {
             _ = try? await bucket.call(ClientRequest("DELETE", target, isRepeatable: true))
         }
     }
@@ -178,55 +178,4 @@ private func sleep(_ nanoseconds: UInt64) async {
         loop.arm(armed, after: nanoseconds)
     }
     _ = timer
-}
-
-/// Work that goes on after the call that began it, and that the bucket's end waits for.
-final class S3Background: Sendable {
-    /// Nanoseconds that the end waits at most: 5 s.
-    private static let patience: UInt64 = 5_000_000_000
-
-    private let state = Lock((running: 0, ended: [@Sendable () -> Void]()))
-
-    func run(on loop: EventLoop, _ work: @escaping @Sendable () async -> Void) {
-        state.withLock { $0.running += 1 }
-        Task(executorPreference: loop) {
-            await work()
-            let waiting = self.state.withLock { state in
-                state.running -= 1
-                guard state.running == 0 else { return [@Sendable () -> Void]() }
-                defer { state.ended = [] }
-                return state.ended
-            }
-            for resume in waiting { resume() }
-        }
-    }
-
-    /// Waits until nothing runs, but not forever.
-    func end() async {
-        guard let loop = EventLoop.current, state.withLock({ $0.running > 0 }) else { return }
-        let waiter = Waiter()
-        let timer = LoopTimer { waiter.resume() }
-        loop.arm(timer, after: Self.patience)
-        await withCheckedContinuation { continuation in
-            waiter.continuation = continuation
-            let isOver = state.withLock { state in
-                if state.running > 0 {
-                    state.ended.append { loop.execute { waiter.resume() } }
-                }
-                return state.running == 0
-            }
-            if isOver { waiter.resume() }
-        }
-        loop.disarm(timer)
-    }
-
-    /// Safety: confined to the loop that waits.
-    private final class Waiter: @unchecked Sendable {
-        var continuation: CheckedContinuation<Void, Never>?
-
-        func resume() {
-            continuation?.resume()
-            continuation = nil
-        }
-    }
 }

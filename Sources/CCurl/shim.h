@@ -30,9 +30,6 @@ static inline CURLcode sluice_easy_get_long(const void *f, CURL *h, CURLINFO i, 
 static inline CURLcode sluice_easy_get_offset(const void *f, CURL *h, CURLINFO i, curl_off_t *v) {
     return ((CURLcode (*)(CURL *, CURLINFO, ...))f)(h, i, v);
 }
-static inline CURLcode sluice_easy_get_pointer(const void *f, CURL *h, CURLINFO i, void **v) {
-    return ((CURLcode (*)(CURL *, CURLINFO, ...))f)(h, i, v);
-}
 static inline CURLMcode sluice_multi_long(const void *f, CURLM *m, CURLMoption o, long v) {
     return ((CURLMcode (*)(CURLM *, CURLMoption, ...))f)(m, o, v);
 }
