@@ -80,6 +80,8 @@ public final class TLSContext: @unchecked Sendable {
         SSL_CTX_set_cipher_list(pointer, "ECDHE+AESGCM:ECDHE+CHACHA20")
         _ = sluice_SSL_CTX_set_session_cache_off(pointer)
         SSL_CTX_set_num_tickets(pointer, 1)
+        // Two records and what each adds to its 16 KiB: half as many reads of a body, which are short of bytes anyhow.
+        SSL_CTX_set_default_read_buffer_len(pointer, 33 * 1024)
         // A key with a passphrase is refused: nobody is there to type it.
         SSL_CTX_set_default_passwd_cb(pointer) { _, _, _, _ in 0 }
         SSL_CTX_set_alpn_select_cb(pointer, selectProtocol, nil)
