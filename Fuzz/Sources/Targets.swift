@@ -19,6 +19,7 @@ private let target: @Sendable ([UInt8]) -> Void =
     case "digest": fuzzDigest
     case "pagetoken": fuzzPageToken
     case "patch": fuzzPatch
+    case "cloudstorage": fuzzCloudStorage
     case "rules": fuzzRules
     case "evaluator": fuzzEvaluator
     default: fatalError("FUZZ_TARGET names no target")

@@ -115,8 +115,15 @@ public final class GCSBucket: BucketDriver {
         try checkOpen()
         // To clear custom metadata its keys must be known: the hidden one stays.
         return try await change(name, preconditions, needsObject: patch.clearCustomMetadata) {
-            (conditions, object) throws(BucketError) in
-            let body = GCSObject.patch(patch, current: object?.attributes)
+            (conditions, state) throws(BucketError) in
+            switch state {
+            case .unknown, .found: break
+            case .interrupted(nil): throw BucketError(.objectNotFound)
+            case .interrupted(let object?):
+                // What was asked for is there, be it by the request that broke off.
+                if patch.applied(to: object.attributes) == object.attributes { return object }
+            }
+            let body = GCSObject.patch(patch, current: state.object?.attributes)
             var request = ClientRequest(
                 "PATCH", requests.object(name, conditions.query), body: .bytes(body),
                 isRepeatable: conditions.metageneration != nil)
@@ -142,7 +149,9 @@ public final class GCSBucket: BucketDriver {
     public func delete(_ name: String, _ preconditions: Preconditions) async throws(BucketError) {
         try checkOpen()
         try await change(name, preconditions, needsObject: false) {
-            (conditions, _) throws(BucketError) in
+            (conditions, state) throws(BucketError) in
+            // The request that broke off has removed it.
+            if case .interrupted(nil) = state { return }
             let request = ClientRequest(
                 "DELETE", requests.object(name, conditions.query),
                 isRepeatable: conditions.generation != nil)
@@ -155,28 +164,54 @@ public final class GCSBucket: BucketDriver {
         }
     }
 
+    /// What is known of an object that is to be changed.
+    private enum State {
+        /// Nobody has looked: the service decides all conditions.
+        case unknown
+        case found(ObjectMetadata)
+        /// It was found so, or not at all, after a request whose end is not known.
+        case interrupted(ObjectMetadata?)
+
+        var object: ObjectMetadata? {
+            switch self {
+            case .unknown: nil
+            case .found(let object): object
+            case .interrupted(let object): object
+            }
+        }
+    }
+
     /// Makes a change of an object with its conditions: as they are where the service decides them all, and otherwise
-    /// pinned to the object that they were decided on, again where another change came between.
+    /// pinned to the object that they were decided on, again where another change came between. A request that nothing
+    /// pins is not sent again as it is: where its end is not known the object is looked at, and what is still to do is
+    /// pinned.
     private func change<Outcome>(
         _ name: String, _ preconditions: Preconditions, needsObject: Bool,
-        _ make: (GCSConditions, ObjectMetadata?) async throws(BucketError) -> Outcome
+        _ make: (GCSConditions, State) async throws(BucketError) -> Outcome
     ) async throws(BucketError) -> Outcome {
+        var isInterrupted = false
         if !needsObject, let conditions = GCSConditions(preconditions) {
             do throws(BucketError) {
-                return try await make(conditions, nil)
+                return try await make(conditions, .unknown)
             } catch {
                 // A missing object is not found, whatever the conditions.
                 if error.code == .preconditionFailed { _ = try await stat(name) }
-                throw error
+                guard conditions.metageneration == nil,
+                    [.unavailable, .timedOut, .overloaded].contains(error.code),
+                    await upstream.mayTryAgain(after: 1)
+                else { throw error }
+                isInterrupted = true
             }
         }
         for _ in 0..<GCSBucket.attempts {
-            let object = try await stat(name)
-            if preconditions.evaluate(object, reading: false) != nil {
+            let object = isInterrupted ? try await find(name) : try await stat(name)
+            if let object, preconditions.evaluate(object, reading: false) != nil {
                 throw BucketError(.preconditionFailed)
             }
             do throws(BucketError) {
-                return try await make(GCSConditions(pinnedTo: object), object)
+                return try await make(
+                    GCSConditions(pinnedTo: object),
+                    isInterrupted ? .interrupted(object) : object.map { .found($0) } ?? .unknown)
             } catch {
                 if error.code != .preconditionFailed { throw error }
             }
@@ -203,14 +238,11 @@ public final class GCSBucket: BucketDriver {
             let response = try await requests.call(
                 ClientRequest("GET", requests.objects(paged)), limit: GCSBucket.maximumPageBytes)
             guard response.status == 200 else { throw bucketFailure(response) }
-            guard let json = try? JSONReader.parse(response.body) else {
+            guard let page = GCSListPage(response.body) else {
                 throw BucketError(.unavailable, "a page of the list is not JSON")
             }
-            token = json["nextPageToken"]?.text.flatMap { $0.isEmpty ? nil : $0 }
-            list.add(
-                items: (json["items"]?.elements ?? []).compactMap { $0["name"]?.text },
-                prefixes: (json["prefixes"]?.elements ?? []).compactMap(\.text),
-                isLast: token == nil)
+            token = page.next
+            list.add(items: page.items, prefixes: page.prefixes, isLast: token == nil)
             if token == nil || list.isFull { return list.page }
         }
         list.cut()

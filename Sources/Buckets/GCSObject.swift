@@ -11,7 +11,8 @@ enum GCSObject {
         guard let name = json["name"]?.text,
             let generation = json["generation"]?.integer, generation > 0,
             let metageneration = json["metageneration"]?.integer, metageneration > 0,
-            let size = json["size"]?.integer, size >= 0,
+            // Google's test bench leaves out what is 0.
+            let size = json["size"].map(\.integer) ?? 0, size >= 0,
             let created = json["timeCreated"]?.text.flatMap({ HTTPDate.parse(rfc3339: $0) })
         else { return nil }
         let updated = json["updated"]?.text.flatMap { HTTPDate.parse(rfc3339: $0) }
@@ -32,6 +33,17 @@ enum GCSObject {
             return decode(String(text.dropFirst(7)), count: 4).map(crc32c)
         }
         return nil
+    }
+
+    /// The `x-goog-hash` field of a body.
+    static func hashField(_ facts: ContentFacts) -> String {
+        let crc32c = "crc32c=\(base64(facts.crc32c))"
+        return facts.md5.map { "\(crc32c),md5=\(Base64.encode($0))" } ?? crc32c
+    }
+
+    /// A crc32c as it is written: big-endian.
+    private static func base64(_ crc32c: UInt32) -> String {
+        Base64.encode((0..<4).map { UInt8(truncatingIfNeeded: crc32c >> (24 - 8 * $0)) })
     }
 
     private static func attributes(_ json: JSONValue) -> ObjectAttributes {
@@ -93,8 +105,7 @@ enum GCSObject {
         }
         if let facts {
             if let md5 = facts.md5 { json.member("md5Hash", Base64.encode(md5)) }
-            let crc = (0..<4).map { UInt8(truncatingIfNeeded: facts.crc32c >> (24 - 8 * $0)) }
-            json.member("crc32c", Base64.encode(crc))
+            json.member("crc32c", base64(facts.crc32c))
         }
         json.endObject()
         return json.bytes
@@ -140,6 +151,22 @@ enum GCSObject {
         }
         json.endObject()
         return json.bytes
+    }
+}
+
+/// One page of a list as Google's service gives it.
+struct GCSListPage {
+    let items: [String]
+    let prefixes: [String]
+    /// What to ask the next page with; nil after the last.
+    let next: String?
+
+    /// nil where it is not JSON.
+    init?(_ body: [UInt8]) {
+        guard let json = try? JSONReader.parse(body) else { return nil }
+        items = (json["items"]?.elements ?? []).compactMap { $0["name"]?.text }
+        prefixes = (json["prefixes"]?.elements ?? []).compactMap(\.text)
+        next = json["nextPageToken"]?.text.flatMap { $0.isEmpty ? nil : $0 }
     }
 }
 

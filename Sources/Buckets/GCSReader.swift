@@ -163,7 +163,14 @@ struct GCSMedia {
     func range(size: UInt64) -> Range<UInt64>? {
         let range: Range<UInt64>
         switch response.status {
-        case 200: range = 0..<size
+        case 200:
+            // It tells nothing here by the letter of HTTP; a server that has it with a part of the bytes means that part.
+            guard let told = response.fields["content-range"].flatMap({ ContentRange($0) }) else {
+                range = 0..<size
+                break
+            }
+            guard told.size == size else { return nil }
+            range = told.range
         case 206:
             guard let field = response.fields["content-range"],
                 let told = ContentRange(field), told.size == size
@@ -187,12 +194,21 @@ struct ContentRange: Equatable {
             let dash = field.utf8[..<slash].firstIndex(of: UInt8(ascii: "-"))
         else { return nil }
         let start = field.index(field.startIndex, offsetBy: 6)
-        guard start <= dash, let first = UInt64(field[start..<dash]),
-            let last = UInt64(field[field.index(after: dash)..<slash]),
-            let size = UInt64(field[field.index(after: slash)...]), first <= last, last < size
+        guard start <= dash, let first = UInt64(digits: field[start..<dash]),
+            let last = UInt64(digits: field[field.index(after: dash)..<slash]),
+            let size = UInt64(digits: field[field.index(after: slash)...]), first <= last,
+            last < size
         else { return nil }
         range = first..<last + 1
         self.size = size
+    }
+}
+
+extension UInt64 {
+    /// A number of digits alone; nil where there is anything else, as a sign, or it is too large.
+    init?(digits text: Substring) {
+        guard text.utf8.allSatisfy(ASCII.isDigit) else { return nil }
+        self.init(text)
     }
 }
 
@@ -234,7 +250,14 @@ final class GCSReader: ObjectReader {
             return source(media, range)
         }
         close()
-        if range.isEmpty, metadata.size > 0 { return GCSMediaSource() }
+        if range.isEmpty, metadata.size > 0 {
+            return EmptySource()
+        }
+        return source(try await open(range), range)
+    }
+
+    /// Asks for bytes of this object, and of no other that has come in its place.
+    private func open(_ range: Range<UInt64>) async throws(BucketError) -> GCSMedia {
         let field =
             range == 0..<metadata.size ? nil : "bytes=\(range.lowerBound)-\(range.upperBound - 1)"
         let media: GCSMedia
@@ -249,71 +272,17 @@ final class GCSReader: ObjectReader {
             throw BucketError(
                 .unavailable, "the service answers a range of \(metadata.name) with another")
         }
-        return source(media, range)
+        return media
     }
 
-    private func source(_ media: GCSMedia, _ range: Range<UInt64>) -> GCSMediaSource {
+    private func source(_ media: GCSMedia, _ range: Range<UInt64>) -> ResumingSource {
         let isWhole = range == 0..<metadata.size
-        return GCSMediaSource(
-            media.response.body, length: UInt64(range.count),
-            crc32c: isWhole ? metadata.crc32c : nil)
-    }
-}
-
-/// A body that has exactly its length and, where the whole object is read, its checksum, or ends in an error: what
-/// completes a damaged one is not handed out.
-final class GCSMediaSource: ByteSource {
-    private let body: (any ByteSource)?
-    private var remaining: UInt64
-    private let expected: UInt32?
-    private var crc32c = CRC32C()
-
-    init(_ body: any ByteSource, length: UInt64, crc32c: UInt32?) {
-        self.body = body
-        remaining = length
-        expected = crc32c
-    }
-
-    /// No bytes.
-    init() {
-        body = nil
-        remaining = 0
-        expected = nil
-    }
-
-    func read(into buffer: inout MutableRawSpan) throws -> SourceRead {
-        guard let body else { return .end }
-        let read: SourceRead
-        do {
-            read = try body.read(into: &buffer)
-        } catch {
-            throw (error as? ClientError).map { BucketError($0) } ?? error
+        return ResumingSource(
+            media.response.body, range, crc32c: isWhole ? metadata.crc32c : nil, bucket.upstream
+        ) { (rest) throws(BucketError) in
+            try await self.open(rest).response.body
         }
-        switch read {
-        case .wait: break
-        case .end:
-            if remaining > 0 {
-                throw BucketError(.unavailable, "the object ends \(remaining) bytes early")
-            }
-        case .bytes(let count):
-            guard count <= remaining else {
-                throw BucketError(.unavailable, "the object has more bytes than its size")
-            }
-            remaining -= UInt64(count)
-            guard let expected else { break }
-            crc32c.update(buffer.bytes.extracting(first: count))
-            if remaining == 0, crc32c.value != expected {
-                throw BucketError(.unavailable, "the bytes of the object are damaged: crc32c")
-            }
-        }
-        return read
     }
-
-    func whenReadable(_ resume: @escaping () -> Void) {
-        if let body { body.whenReadable(resume) } else { resume() }
-    }
-
-    func close() { body?.close() }
 }
 
 extension Result {

@@ -159,6 +159,12 @@ struct GCSRequests: Sendable {
 
     private var what: String { "Cloud Storage bucket '\(bucket)'" }
 
+    /// Whether a refusal is about the bytes rather than the request: their md5 or crc32c is not the one that was declared.
+    private func isOfDigest(_ message: String) -> Bool {
+        let message = message.lowercased()
+        return message.contains("md5") || message.contains("crc32c")
+    }
+
     /// What a status that is no success means.
     func failure(_ response: CollectedResponse) -> BucketError {
         failure(response.status, response.body)
@@ -166,14 +172,18 @@ struct GCSRequests: Sendable {
 
     /// What a status that is no success means, and the words that came with it.
     func failure(_ status: Int, _ body: [UInt8]) -> BucketError {
-        let error = (try? JSONReader.parse(body))?["error"]
+        let json = try? JSONReader.parse(body)
+        let error = json?["error"]
         let reason = error?["errors"]?.elements?.first?["reason"]?.text ?? ""
-        let message = error?["message"]?.text ?? ""
+        // Google's test bench has its words beside the error.
+        let message = error?["message"]?.text ?? json?["message"]?.text ?? ""
         let words = plainWords(message.isEmpty ? "status \(status)" : "\(status), \(message)")
         func failed(_ code: BucketError.Code, _ cause: String) -> BucketError {
             BucketError(code, "\(what): \(cause)")
         }
         switch status {
+        case 400 where isOfDigest(message), 412 where isOfDigest(message):
+            return failed(.unavailable, "the service has received other bytes: \(words)")
         case 304, 412: return BucketError(.preconditionFailed)
         case 404 where message.hasPrefix("The specified bucket does not exist"):
             return failed(.unavailable, "the bucket does not exist")

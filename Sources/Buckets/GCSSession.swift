@@ -2,15 +2,18 @@ import EventLoop
 import HTTPClient
 import Wire
 
-/// Bytes that can be sent again: in memory, or in a spool.
+/// Bytes on their way to a session: those that can be sent again are in memory or in a spool.
 enum GCSHeldBytes: Sendable {
     case memory([UInt8])
     case spool(Spool)
+    /// So many that were sent and not kept here.
+    case gone(UInt64)
 
     var count: UInt64 {
         switch self {
         case .memory(let bytes): UInt64(bytes.count)
         case .spool(let spool): spool.count
+        case .gone(let count): count
         }
     }
 }
@@ -23,8 +26,6 @@ enum GCSHeldBytes: Sendable {
 final class GCSSession: @unchecked Sendable {
     /// What is not the end of the object comes in multiples of this: 256 KiB.
     static let quantum: UInt64 = 256 * 1024
-    /// How often held bytes are sent at most.
-    private static let attempts = 4
 
     private let requests: GCSRequests
     private let pool: BlockingPool
@@ -58,36 +59,36 @@ final class GCSSession: @unchecked Sendable {
             throw failure.code == .objectNotFound
                 ? BucketError(.unavailable, "the bucket does not exist") : failure
         }
-        let origin = requests.upstream.settings.origin
-        guard let location = response.fields["location"],
-            let target = GCSSession.target(location, origin)
-        else {
-            throw BucketError(
-                .unavailable, "the service begins an upload at another host than \(origin)")
+        guard let target = response.fields["location"].flatMap(GCSSession.target) else {
+            throw BucketError(.unavailable, "the service begins an upload without an address")
         }
         return GCSSession(requests, pool, target: target)
     }
 
-    /// The path and query of a session's address.
-    /// - Returns: nil where its host is not the one that was asked.
-    static func target(_ location: String, _ origin: Origin) -> String? {
-        for prefix in ["https://\(origin.authority)/", "http://\(origin.authority)/"]
-        where location.lowercased().hasPrefix(prefix) {
-            let target = location.utf8.dropFirst(prefix.utf8.count - 1)
-            return target.allSatisfy(ASCII.isVisible) ? String(target) : nil
+    /// The path and query of a session's address. They are asked for at the configured origin, whatever host the address
+    /// names: behind a proxy or a private endpoint it is one that we do not know, and no other may be asked.
+    static func target(_ location: String) -> String? {
+        var rest = location.utf8[...]
+        if let scheme = ["https://", "http://"].first(where: location.lowercased().hasPrefix) {
+            rest = rest.dropFirst(scheme.utf8.count)
+            guard let slash = rest.firstIndex(of: UInt8(ascii: "/")), slash > rest.startIndex else {
+                return nil
+            }
+            rest = rest[slash...]
         }
-        return nil
+        guard rest.first == UInt8(ascii: "/"), rest.allSatisfy(ASCII.isVisible) else { return nil }
+        return String(rest)
     }
 
     // MARK: One request
 
     /// What a request of the session came to.
-    private enum Outcome {
+    enum Outcome {
         /// The service keeps so many bytes from the start.
         case kept(UInt64)
         case complete(ObjectMetadata)
-        /// Whether the request was acted on is not known.
-        case unknown(BucketError)
+        /// Whether the request was acted on, or how much of it, is not known. After the `Retry-After` it may be asked.
+        case unknown(BucketError, retryAfter: String?)
     }
 
     private func request(_ range: String, _ body: RequestBody = .none) -> ClientRequest {
@@ -96,13 +97,21 @@ final class GCSSession: @unchecked Sendable {
         return request
     }
 
+    /// - Throws: ``BucketError`` where the service says that there will be no object.
     private func outcome(_ status: Int, _ fields: HeaderFields, _ body: [UInt8])
         throws(BucketError) -> Outcome
     {
         switch status {
-        case 200, 201: return .complete(try requests.metadata(status, body))
+        case 200, 201:
+            do throws(BucketError) {
+                return .complete(try requests.metadata(status, body))
+            } catch {
+                // An answer that was cut short: the object is there, and the session tells of it again.
+                return .unknown(error, retryAfter: nil)
+            }
         case 308: return .kept(try GCSSession.kept(fields["range"]))
-        case 408, 429, 500...599: return .unknown(requests.failure(status, body))
+        case 408, 429, 500...599:
+            return .unknown(requests.failure(status, body), retryAfter: fields["retry-after"])
         case 404, 410: throw BucketError(.unavailable, "the service has forgotten the upload")
         default: throw requests.failure(status, body)
         }
@@ -111,7 +120,9 @@ final class GCSSession: @unchecked Sendable {
     /// Bytes that a 308 says are kept: `bytes=0-N`, or none at all.
     static func kept(_ field: String?) throws(BucketError) -> UInt64 {
         guard let field else { return 0 }
-        guard field.hasPrefix("bytes=0-"), let last = UInt64(field.dropFirst(8)), last < .max else {
+        guard field.hasPrefix("bytes=0-"), let last = UInt64(digits: field.dropFirst(8)),
+            last < .max
+        else {
             throw BucketError(.unavailable, "the service tells a range of the upload that is none")
         }
         return last + 1
@@ -134,7 +145,7 @@ final class GCSSession: @unchecked Sendable {
             body = try await response.collect(limit: GCSRequests.maximumAnswer)
         } catch {
             if error.code == .cancelled { throw BucketError(error) }
-            return .unknown(BucketError(error))
+            return .unknown(BucketError(error), retryAfter: nil)
         }
         return try outcome(response.status, response.fields, body)
     }
@@ -152,7 +163,7 @@ final class GCSSession: @unchecked Sendable {
         return try outcome(response.status, response.fields, response.body)
     }
 
-    // MARK: Bytes that are sent once
+    // MARK: Bytes that are sent as they come
 
     /// A request under way, and what its bytes are written to.
     struct Stream {
@@ -160,29 +171,22 @@ final class GCSSession: @unchecked Sendable {
         let pipe: RequestBodyPipe
     }
 
-    /// Begins to send the next `count` bytes, a multiple of ``quantum``.
+    /// Begins to send the next `count` bytes, a multiple of ``quantum``. ``settle(_:_:)`` is to follow.
     func beginStream(_ count: UInt64) -> Stream {
         let pipe = RequestBodyPipe(length: count)
         let range = "\(persisted)-\(persisted + count - 1)/*"
         return Stream(exchange: start(request(range, .pipe(pipe))), pipe: pipe)
     }
 
-    /// Waits until the service keeps all that was written.
-    /// - Throws: ``BucketError`` where it keeps less: the bytes can't be had again.
-    func endStream(_ stream: Stream) async throws(BucketError) {
-        var outcome = try await outcome(of: stream.exchange)
-        if case .unknown = outcome, stream.pipe.written == stream.pipe.length {
-            outcome = try await query()
-        }
-        let end = persisted + stream.pipe.length
-        switch outcome {
-        case .kept(end): persisted = end
-        case .kept(let count):
-            throw BucketError(
-                .unavailable, "the service keeps \(count) of \(end) bytes of the upload")
-        case .complete: throw GCSSession.endedEarly
-        case .unknown(let error): throw error
-        }
+    /// The answer to a stream whose bytes were all written, or are no longer taken.
+    func answer(to stream: Stream) async throws(BucketError) -> Outcome {
+        try await outcome(of: stream.exchange)
+    }
+
+    /// Has the service keep all bytes of a stream that has had its answer: what it lacks is sent again.
+    /// - Throws: ``BucketError`` where it lacks bytes that are not held any more.
+    func settle(_ outcome: Outcome, _ held: GCSHeldBytes) async throws(BucketError) {
+        try await deliver(held, nil, outcome)
     }
 
     private static let endedEarly = BucketError(
@@ -191,51 +195,95 @@ final class GCSSession: @unchecked Sendable {
     // MARK: Bytes that can be sent again
 
     /// Sends held bytes, the next after those that are kept, until the service keeps them all.
-    /// - Parameter total: Bytes of the whole object where these are its last: the object is made then.
-    /// - Returns: The object where `total` is given.
-    /// - Throws: ``BucketError``: `.preconditionFailed` where the conditions of the session do not hold.
-    @discardableResult
-    func send(_ held: GCSHeldBytes, total: UInt64?) async throws(BucketError) -> ObjectMetadata? {
-        let start = persisted
-        let end = start + held.count
-        var failure = BucketError(.unavailable, "the service keeps less than it is sent")
-        for _ in 0..<GCSSession.attempts {
-            var outcome = try await sendOnce(held, from: persisted - start, total)
-            if case .unknown(let error) = outcome {
-                failure = error
-                outcome = try await query()
-            }
-            switch outcome {
-            case .complete(let metadata):
-                guard total != nil else { throw GCSSession.endedEarly }
-                return metadata
-            case .kept(let count):
-                guard (start...end).contains(count) else {
-                    throw BucketError(
-                        .unavailable, "the service keeps \(count) bytes, where it kept \(start)")
-                }
-                persisted = count
-                if total == nil, count == end { return nil }
-            case .unknown(let error): failure = error
-            }
-        }
-        throw failure
+    func send(_ held: GCSHeldBytes) async throws(BucketError) {
+        try await deliver(held, nil, nil)
     }
 
-    private func sendOnce(_ held: GCSHeldBytes, from offset: UInt64, _ total: UInt64?)
+    /// Sends the last bytes, with which the object appears.
+    /// - Parameter facts: Of the whole object: the service compares them with what it has got.
+    /// - Throws: ``BucketError``: `.preconditionFailed` where the conditions of the session do not hold.
+    func finish(_ held: GCSHeldBytes, _ facts: ContentFacts) async throws(BucketError)
+        -> ObjectMetadata
+    {
+        guard let metadata = try await deliver(held, facts, nil) else {
+            throw BucketError(.internal, "a commit without an object")
+        }
+        return metadata
+    }
+
+    /// - Parameters:
+    ///   - held: Begins behind the bytes that are kept.
+    ///   - facts: Of the whole object, where these are its last bytes.
+    ///   - first: What the first request with them has come to, where there was one.
+    @discardableResult
+    private func deliver(_ held: GCSHeldBytes, _ facts: ContentFacts?, _ first: Outcome?)
+        async throws(BucketError) -> ObjectMetadata?
+    {
+        let start = persisted
+        let end = start + held.count
+        var failures = 0
+        var outcome = first
+        while true {
+            var isSent = true
+            if case .unknown(let error, let retryAfter)? = outcome {
+                failures += 1
+                guard await mayTryAgain(failures, retryAfter) else { throw error }
+                outcome = try await query()
+                isSent = false
+            }
+            switch outcome {
+            case .unknown: continue
+            case .complete(let metadata):
+                guard facts != nil else { throw GCSSession.endedEarly }
+                return metadata
+            case .kept(let count):
+                guard (persisted...end).contains(count) else {
+                    throw BucketError(
+                        .unavailable,
+                        "the service keeps \(count) bytes of the upload, where it kept \(persisted)"
+                    )
+                }
+                let isProgress = count >= persisted + GCSSession.quantum
+                persisted = count
+                if facts == nil, count == end { return nil }
+                if isProgress {
+                    failures = 0
+                } else if isSent {
+                    failures += 1
+                    guard await mayTryAgain(failures, nil) else {
+                        throw BucketError(
+                            .unavailable, "the service keeps \(count) of \(end) bytes")
+                    }
+                }
+            case nil: break
+            }
+            outcome = try await sendOnce(held, from: persisted - start, facts)
+        }
+    }
+
+    private func mayTryAgain(_ failures: Int, _ retryAfter: String?) async -> Bool {
+        await requests.upstream.mayTryAgain(after: failures, retryAfter: retryAfter)
+    }
+
+    private func sendOnce(_ held: GCSHeldBytes, from offset: UInt64, _ facts: ContentFacts?)
         async throws(BucketError) -> Outcome
     {
-        let size = total.map { String($0) } ?? "*"
+        let size = facts.map { String($0.size) } ?? "*"
         let count = held.count - offset
-        if count == 0 { return try await outcome(of: start(request("*/\(size)"))) }
-        let range = "\(persisted)-\(persisted + count - 1)/\(size)"
+        let range =
+            count == 0 ? "*/\(size)" : "\(persisted)-\(persisted + count - 1)/\(size)"
+        func begin(_ body: RequestBody) -> ClientExchange {
+            var request = request(range, body)
+            if let facts { request.fields.append("x-goog-hash", GCSObject.hashField(facts)) }
+            return start(request)
+        }
+        if count == 0 { return try await outcome(of: begin(.none)) }
         switch held {
         case .memory(let bytes):
-            let rest = Array(bytes[Int(offset)...])
-            return try await outcome(of: start(request(range, .bytes(rest))))
+            return try await outcome(of: begin(.bytes(Array(bytes[Int(offset)...]))))
         case .spool(let spool):
             let pipe = RequestBodyPipe(length: count)
-            let exchange = start(request(range, .pipe(pipe)))
+            let exchange = begin(.pipe(pipe))
             do throws(BucketError) {
                 try await feed(pipe, from: spool, at: offset)
             } catch {
@@ -243,6 +291,10 @@ final class GCSSession: @unchecked Sendable {
                 throw error
             }
             return try await outcome(of: exchange)
+        case .gone:
+            throw BucketError(
+                .unavailable,
+                "the service lacks \(count) bytes of the upload that are not held any more")
         }
     }
 

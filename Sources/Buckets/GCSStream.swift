@@ -4,13 +4,17 @@ import HTTPClient
 /// A body on its way to a resumable session: a task of its own hashes each full buffer on the pool and hands it on, while
 /// the loop fills a second one.
 ///
-/// Of a body of known length all but what comes after the last multiple of 256 KiB is streamed; the rest is held in
-/// memory. A body of unknown length goes through two spools, one being sent while the other is filled.
+/// Of a body of known length all but what comes after the last multiple of 256 KiB is streamed as it comes, in chunks; the
+/// rest is held in memory. What was sent of a chunk is kept in a spool as well, until the service says that it has the
+/// chunk: what it lacks after an interruption is sent from there. Where no spool can be had such an interruption fails the
+/// upload. A body of unknown length goes through two spools, one being sent while the other is filled.
 ///
 /// Safety: confined to its loop.
 final class GCSStream: @unchecked Sendable {
     /// Bytes of a spool: 8 MiB.
     private static let spoolSize: UInt64 = 8 << 20
+    /// Bytes of a chunk of a body of known length: 16 MiB, a multiple of what a session takes and of a buffer.
+    private static let chunkSize: UInt64 = 16 << 20
 
     private let bucket: GCSBucket
     private let size: UInt64?
@@ -27,6 +31,8 @@ final class GCSStream: @unchecked Sendable {
     private var task: Task<Void, Never>?
 
     private var session: GCSSession?
+    /// What was sent of the chunk at hand; nil where there is no place for it.
+    private var sent: Spool?
     /// The last bytes, which the commit sends.
     private var tail: GCSHeldBytes?
     private var facts: ContentFacts?
@@ -116,10 +122,7 @@ final class GCSStream: @unchecked Sendable {
             throw BucketError(.internal, "commit without finish")
         }
         do throws(BucketError) {
-            guard let metadata = try await session.send(tail, total: facts.size) else {
-                throw BucketError(.internal, "a commit without an object")
-            }
-            return metadata
+            return try await session.finish(tail, facts)
         } catch {
             bucket.cleaning.run { await session.cancel() }
             throw error
@@ -143,7 +146,7 @@ final class GCSStream: @unchecked Sendable {
 
     // MARK: The task's side
 
-    /// The next buffer, hashed; nil after the last.
+    /// The next buffer, hashed and kept in ``sent``; nil after the last.
     private func nextBuffer() async throws(BucketError) -> UploadBuffer? {
         while full == nil {
             if isAborted { throw BucketError(.unavailable, "the upload was given up") }
@@ -156,7 +159,14 @@ final class GCSStream: @unchecked Sendable {
         }
         guard let buffer = full else { return nil }
         let digests = digests
-        await bucket.pool.run { buffer.withBytes { digests.update(RawSpan(_unsafeBytes: $0)) } }
+        let spool = sent
+        let isKept = await bucket.pool.run {
+            buffer.withBytes { bytes in
+                digests.update(RawSpan(_unsafeBytes: bytes))
+                return (try? spool?.append(bytes)) != nil
+            }
+        }
+        if !isKept { sent = nil }
         if isAborted { throw BucketError(.unavailable, "the upload was given up") }
         return buffer
     }
@@ -172,39 +182,64 @@ final class GCSStream: @unchecked Sendable {
 
     private func send(_ size: UInt64, _ session: GCSSession) async throws(BucketError) {
         let streamed = size - size % GCSSession.quantum
-        let stream = session.beginStream(streamed)
+        let directory = bucket.settings.spoolDirectory
+        sent = await bucket.pool.run { try? Spool(in: directory) }
+        while session.persisted < streamed {
+            let count = min(streamed - session.persisted, GCSStream.chunkSize)
+            try await sendChunk(count, session)
+            if let sent { await bucket.pool.run { sent.clear() } }
+        }
+        sent = nil
         var rest: [UInt8] = []
         rest.reserveCapacity(Int(size - streamed))
+        while let buffer = try await nextBuffer() {
+            guard rest.count + buffer.count <= Int(size - streamed) else {
+                throw BucketError(.internal, "more bytes than were declared")
+            }
+            buffer.withBytes { rest += $0 }
+            releaseFull()
+        }
+        guard rest.count == Int(size - streamed) else { throw GCSStream.tooShort }
+        tail = .memory(rest)
+        facts = digests.facts()
+    }
+
+    private static let tooShort = BucketError(.internal, "fewer bytes than were declared")
+
+    /// Sends the next `count` bytes as they come. After an interruption they only come into the spool until they are all
+    /// there, and then what the service lacks is sent.
+    private func sendChunk(_ count: UInt64, _ session: GCSSession) async throws(BucketError) {
+        let stream = session.beginStream(count)
         do throws(BucketError) {
-            var isEnded = false
-            while let buffer = try await nextBuffer() {
-                let fits = Int(clamping: min(UInt64(buffer.count), streamed - stream.pipe.written))
-                let isTaken = await stream.pipe.writeAll(fits) {
-                    try buffer.write(from: $0, to: fits, stream.pipe)
+            var answer: GCSSession.Outcome?
+            var taken: UInt64 = 0
+            while taken < count {
+                // A buffer is full unless it is the body's last, so none has bytes of two chunks.
+                guard let buffer = try await nextBuffer() else { throw GCSStream.tooShort }
+                taken += UInt64(buffer.count)
+                guard taken <= count else {
+                    throw BucketError(.internal, "a buffer across the end of a chunk")
                 }
-                guard isTaken else {
-                    try await session.endStream(stream)
-                    throw BucketError(.unavailable, "the service ended the request early")
-                }
-                if fits < buffer.count {
-                    buffer.withBytes { rest += $0[fits...] }
-                    guard rest.count <= Int(size - streamed) else {
-                        throw BucketError(.internal, "more bytes than were declared")
+                if answer == nil {
+                    let isTaken = await stream.pipe.writeAll(buffer.count) {
+                        try buffer.write(from: $0, stream.pipe)
                     }
+                    if !isTaken { answer = try await session.answer(to: stream) }
                 }
                 releaseFull()
-                if stream.pipe.written == streamed, !isEnded {
-                    isEnded = true
-                    try await session.endStream(stream)
-                }
+                if let answer, sent == nil { try await session.settle(answer, .gone(count)) }
             }
-            guard isEnded else { throw BucketError(.internal, "fewer bytes than were declared") }
+            let outcome: GCSSession.Outcome
+            if let answer {
+                outcome = answer
+            } else {
+                outcome = try await session.answer(to: stream)
+            }
+            try await session.settle(outcome, sent.map(GCSHeldBytes.spool) ?? .gone(count))
         } catch {
             stream.exchange.cancel()
             throw error
         }
-        tail = .memory(rest)
-        facts = digests.facts()
     }
 
     private func sendSpooled(_ session: GCSSession) async throws(BucketError) {
@@ -228,7 +263,7 @@ final class GCSStream: @unchecked Sendable {
                     try await sending?.value.get()
                     sending = Task(executorPreference: EventLoop.current) {
                         await Result { () async throws(BucketError) in
-                            try await session.send(.spool(filled), total: nil)
+                            try await session.send(.spool(filled))
                         }
                     }
                     let next = other
@@ -257,10 +292,10 @@ final class GCSStream: @unchecked Sendable {
 }
 
 extension UploadBuffer {
-    /// Writes bytes of the first `end` to a pipe.
-    fileprivate func write(from start: Int, to end: Int, _ pipe: RequestBodyPipe) throws -> Int {
+    /// Writes bytes from an offset on to a pipe.
+    fileprivate func write(from start: Int, _ pipe: RequestBodyPipe) throws -> Int {
         try withBytes { bytes in
-            let rest = UnsafeRawBufferPointer(rebasing: bytes[start..<end])
+            let rest = UnsafeRawBufferPointer(rebasing: bytes[start...])
             return try pipe.write(RawSpan(_unsafeBytes: rest))
         }
     }

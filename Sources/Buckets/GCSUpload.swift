@@ -222,17 +222,25 @@ final class GCSUpload: Upload, @unchecked Sendable {
         request.fields.append("content-type", body.contentType)
         let attempts = GCSRequests.Attempts()
         let response = try await requests.call(request, attempts)
-        if response.status == 412, attempts.count > 1 || wins,
+        let stored = Result { () throws(BucketError) in try requests.metadata(response) }
+        let isLost = if case .failure = stored { response.status == 200 } else { false }
+        if isLost || response.status == 412 && (attempts.count > 1 || wins),
             let now = try await bucket.find(name),
             now.generation != conditions.generation, now.metageneration == 1,
-            now.size == facts.size, now.crc32c == facts.crc32c,
-            now.attributes.customMetadata == plan.attributes.customMetadata
+            now.size == facts.size, now.crc32c == facts.crc32c, hasCustomMetadata(now)
         {
-            // What stands in the way is what an earlier attempt has stored.
+            // What stands in the way is what an earlier attempt has stored; or the answer had lost its end.
             return now
         }
         if response.status == 404 { throw BucketError(.unavailable, "the bucket does not exist") }
-        return try requests.metadata(response)
+        return try stored.get()
+    }
+
+    /// Whether an object has what this one was to have; a service may add keys of its own.
+    private func hasCustomMetadata(_ object: ObjectMetadata) -> Bool {
+        plan.attributes.customMetadata.allSatisfy { (key, value) in
+            object.attributes.customMetadata[key] == value
+        }
     }
 }
 

@@ -173,7 +173,8 @@ extension Configuration {
         .credentials("firestore.credentials", \.firestore.credentials, "As of gcs buckets."),
         .path(
             "temporaryDirectory", \.temporaryDirectory,
-            "For parts of uploads whose length is not known; null is TMPDIR, or else /tmp."),
+            "For parts of uploads that may be sent again or of unknown length; null is TMPDIR, or else /tmp."
+        ),
         .duration(
             "upstream.connectTimeout", times, \.upstream.connectTimeout,
             "For a connection to a gcs, s3 or firestore endpoint, its name and TLS included."),

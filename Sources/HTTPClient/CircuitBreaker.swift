@@ -52,19 +52,30 @@ final class CircuitBreaker: Sendable {
     var openCause: String? { state.withLock { $0.pause > 0 ? $0.cause : nil } }
 }
 
-/// How many attempts beyond the first are allowed: a tenth of the requests, and a few in reserve, so that retries
-/// never multiply the load of an upstream in trouble.
+/// How many attempts beyond the first are allowed: a tenth of the requests, and a few each second with a reserve for a
+/// moment of trouble, so that retries never multiply the load of an upstream in trouble.
 final class RetryBudget: Sendable {
-    /// Retries in reserve.
-    static let reserve = 20.0
-    private let tokens = Lock(RetryBudget.reserve)
+    /// Retries in reserve, and those of one second.
+    static let reserve = 100.0
+    static let perSecond = 10.0
+    private struct State {
+        var tokens = RetryBudget.reserve
+        var time: UInt64 = 0
+    }
+    private let state = Lock(State())
 
-    func requestBegan() { tokens.withLock { $0 = min($0 + 0.1, Self.reserve) } }
+    func requestBegan() { state.withLock { $0.tokens = min($0.tokens + 0.1, Self.reserve) } }
 
-    func take() -> Bool {
-        tokens.withLock { tokens in
-            guard tokens >= 1 else { return false }
-            tokens -= 1
+    /// - Parameter now: Of the monotonic clock.
+    func take(now: UInt64) -> Bool {
+        state.withLock { state in
+            if now > state.time {
+                let seconds = Double(now - state.time) / 1e9
+                state.tokens = min(state.tokens + seconds * Self.perSecond, Self.reserve)
+                state.time = now
+            }
+            guard state.tokens >= 1 else { return false }
+            state.tokens -= 1
             return true
         }
     }

@@ -63,8 +63,9 @@ public struct CollectedResponse: Sendable {
 }
 
 /// A body of no bytes.
-final class EmptySource: ByteSource {
-    func read(into buffer: inout MutableRawSpan) -> SourceRead { .end }
-    func whenReadable(_ resume: @escaping () -> Void) { resume() }
-    func close() {}
+package final class EmptySource: ByteSource {
+    package init() {}
+    package func read(into buffer: inout MutableRawSpan) -> SourceRead { .end }
+    package func whenReadable(_ resume: @escaping () -> Void) { resume() }
+    package func close() {}
 }

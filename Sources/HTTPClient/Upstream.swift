@@ -108,6 +108,22 @@ public final class Upstream: Sendable {
         }
     }
 
+    /// Waits as ``send(_:)`` does before an attempt beyond the first, for a caller that repeats by other requests what
+    /// one request can't: the rest of a body, from where it broke off.
+    /// - Parameters:
+    ///   - failures: Attempts in a row that came to nothing, at least 1.
+    ///   - retryAfter: The `Retry-After` of the last answer.
+    /// - Returns: Whether to try again: not after ``UpstreamSettings/attempts``, not beyond the budget, and not where the
+    ///   task has ended.
+    public func mayTryAgain(after failures: Int, retryAfter: String? = nil) async -> Bool {
+        let wanted = pause(retryAfter)
+        guard failures < settings.attempts, wanted <= settings.maximumRetryDelay, mayRetry()
+        else { return false }
+        statistics.repeated.add(1, ordering: .relaxed)
+        await Pause.sleep(max(wanted, backoff(failures)))
+        return !Task.isCancelled
+    }
+
     /// The pause before a response is asked for once more; nil where it stands.
     private func repetition(_ request: ClientRequest, _ attempt: Int, _ response: ClientResponse)
         -> UInt64?
@@ -115,8 +131,8 @@ public final class Upstream: Sendable {
         guard [408, 429, 500, 502, 503, 504].contains(response.status), request.isRepeatable,
             mayRepeat(request, attempt)
         else { return nil }
-        let wanted = retryAfter(response.fields)
-        guard wanted <= settings.maximumRetryDelay, budget.take() else { return nil }
+        let wanted = pause(response.fields["retry-after"])
+        guard wanted <= settings.maximumRetryDelay, mayRetry() else { return nil }
         return max(wanted, backoff(attempt))
     }
 
@@ -127,7 +143,7 @@ public final class Upstream: Sendable {
         switch error.code {
         case .unreachable, .timedOut, .connectionLost, .malformed:
             guard request.isRepeatable || !error.mayHaveReached, mayRepeat(request, attempt),
-                budget.take()
+                mayRetry()
             else { return nil }
             return backoff(attempt)
         case .tooLarge, .queueFull, .circuitOpen, .cancelled: return nil
@@ -141,14 +157,16 @@ public final class Upstream: Sendable {
         return attempt < settings.attempts
     }
 
+    private func mayRetry() -> Bool { budget.take(now: EventLoop.monotonicNow()) }
+
     private func backoff(_ attempt: Int) -> UInt64 {
         let bound = min(settings.retryDelay << UInt64(attempt - 1), settings.maximumRetryDelay)
         return UInt64.random(in: 0...bound)
     }
 
-    /// Nanoseconds (RFC 9110, section 10.2.3).
-    private func retryAfter(_ fields: HeaderFields) -> UInt64 {
-        guard let text = fields["retry-after"] else { return 0 }
+    /// Nanoseconds that a `Retry-After` asks for (RFC 9110, section 10.2.3).
+    private func pause(_ retryAfter: String?) -> UInt64 {
+        guard let text = retryAfter else { return 0 }
         if let seconds = UInt64(text) {
             return seconds.multipliedReportingOverflow(by: 1_000_000_000).overflow
                 ? .max : seconds * 1_000_000_000

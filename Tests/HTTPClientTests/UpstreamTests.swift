@@ -159,15 +159,24 @@ struct UpstreamTests {
         await patient.close()
     }
 
-    @Test("Retries have a budget")
+    @Test("Retries have a budget: a tenth of the requests, some each second, and a reserve")
     func budget() async throws {
+        let second: UInt64 = 1_000_000_000
+        let budget = RetryBudget()
+        func taken(at now: UInt64) -> Int { (0..<1000).count { _ in budget.take(now: now) } }
+        #expect(taken(at: second) == Int(RetryBudget.reserve))
+        #expect(taken(at: second) == 0)
+        #expect(taken(at: second * 2) == Int(RetryBudget.perSecond))
+        for _ in 0..<35 { budget.requestBegan() }
+        #expect(taken(at: second * 2) == 3)
+        #expect(taken(at: second * 1000) == Int(RetryBudget.reserve))
+
         let server = ScriptedServer { peer, _ in
             peer.answerAll { _ in peer.answer(503, "no") }
         }
         let upstream = server.upstream { $0.retryDelay = 1 }
-        for _ in 0..<50 { _ = await send(upstream) }
-        #expect(upstream.statistics.retries >= Int(RetryBudget.reserve))
-        #expect(upstream.statistics.retries <= Int(RetryBudget.reserve) + 5)
+        for _ in 0..<10 { _ = await send(upstream) }
+        #expect(upstream.statistics.retries == 10 * (upstream.settings.attempts - 1))
         await upstream.close()
     }
 

@@ -6,6 +6,7 @@ digests that are verified, patches that merge, tokens of pages. Every object tha
 
 import base64
 import email.utils
+import functools
 import hashlib
 import http.server
 import json
@@ -29,6 +30,7 @@ def crc32c_table():
 TABLE = crc32c_table()
 
 
+@functools.lru_cache(maxsize=4)
 def crc32c(data):
     value = 0xFFFFFFFF
     for byte in data:
@@ -311,8 +313,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
                     kept = kept[:max(len(session["content"]), first + allowed)]
             session["content"] = kept
         if total is not None and len(kept) == total:
+            declared = dict(one.split("=", 1) for one in self.headers.get("x-goog-hash", "").split(",") if one)
+            digests = {"crc32c": "crc32c", "md5": "md5Hash"}
             session["made"] = model.commit(
-                session["bucket"], session["query"], session["metadata"], kept, session["type"])
+                session["bucket"], session["query"],
+                {**session["metadata"], **{digests[key]: value for key, value in declared.items()}},
+                kept, session["type"])
             return 200, session["made"], {}
         return 308, b"", {"range": f"bytes=0-{len(kept) - 1}"} if kept else {}
 
@@ -324,9 +330,9 @@ class ThreadingServer(http.server.ThreadingHTTPServer):
         pass
 
 
-def serve(model, port):
+def serve(model, port, handler=Handler):
     """Serves the model on a loopback port; returns the server, whose `shutdown` ends it."""
-    server = ThreadingServer(("127.0.0.1", port), Handler)
+    server = ThreadingServer(("127.0.0.1", port), handler)
     server.model = model
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     return server

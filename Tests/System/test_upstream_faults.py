@@ -120,15 +120,19 @@ def test_a_download_that_breaks_is_never_a_clean_short_body(broken, name, fault,
     broken.client.stored(name, BODY)
     broken.proxy.fault(fault, method="GET", target="faults", times=NEVER)
     code, status, body = fetch(broken.server, name, transport)
-    assert code != 0 or status >= 500, (code, status, len(body))
+    # It is whole where each answer has gone on from the one before.
+    assert code != 0 or status >= 500 or body == BODY, (code, status, len(body))
     assert status >= 500 or BODY.startswith(body)
 
 
-def test_a_download_that_breaks_once_is_whole_or_an_error(broken, name):
+@pytest.mark.parametrize("fault", [Break(0), Break(1), Break(300_000), Break(300_000, reset=False), Stall(300_000)],
+                         ids=["head", "first", "reset", "end", "stall"])
+def test_a_download_that_breaks_once_is_whole(broken, name, fault):
     broken.client.stored(name, BODY)
-    broken.proxy.fault(Break(300_000), method="GET", target="faults")
+    broken.proxy.fault(fault, method="GET", target=is_media(broken.real))
     code, status, body = fetch(broken.server, name)
-    assert (code, status, body) == (0, 200, BODY) or code != 0
+    # Of S3 it may be an error.
+    assert (code, status, body) == (0, 200, BODY) or code != 0 and broken.real.kind == "s3", (code, status, len(body))
 
 
 def test_flipped_bytes_are_not_passed_as_the_object(broken, name):

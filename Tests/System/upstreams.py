@@ -19,6 +19,7 @@ import tempfile
 import time
 import urllib.parse
 
+import gcs_faults
 import gcs_model
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -143,6 +144,17 @@ class GCSModel(GCS):
     def stop(self, how=None):
         self.process.shutdown()
         self.process.server_close()
+
+
+class GCSBench(GCSModel):
+    """The model with the ways of Google's test bench, and its faults."""
+
+    name = "gcs-bench"
+
+    def start(self):
+        if self.process is None:
+            self.model = gcs_faults.Bench()
+        self.process = gcs_model.serve(self.model, self.port, gcs_faults.Handler)
 
 
 class FakeGCSServer(GCS):

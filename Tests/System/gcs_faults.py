@@ -1,0 +1,164 @@
+"""The ways and faults of Google's own test bench for clients, in the model: instructions by method, each for one request.
+
+    bench.instruct("storage.objects.insert", "return-503", "return-503-after-256K")
+
+A request takes the first instruction of its method that fits it. What clients must bear of the bench besides: errors beside
+their member, no members that are 0, keys of its own in custom metadata, answers without a length, and 200 with a range.
+"""
+
+import json
+import re
+import select
+import socket
+import struct
+import urllib.parse
+
+import gcs_model
+from gcs_model import Refused
+
+METHODS = {"GET": "get", "PATCH": "patch", "DELETE": "delete", "POST": "insert", "PUT": "insert"}
+
+
+class Bench(gcs_model.Model):
+    """A model whose requests do as they are instructed."""
+
+    def __init__(self):
+        super().__init__()
+        self.instructions = {}
+        #: Whether the next object is stored with other bytes than came.
+        self.damages = False
+
+    def instruct(self, method, *instructions):
+        self.instructions.setdefault(method, []).extend(instructions)
+
+    def left(self):
+        """Instructions that no request has taken."""
+        return [one for pending in self.instructions.values() for one in pending]
+
+    def commit(self, bucket, query, metadata, content, content_type=None):
+        if self.damages:
+            content = (b"B" if content[:1] == b"A" else b"A") + content[1:]
+        if query.get("uploadType") == "resumable":
+            metadata = {key: value for key, value in metadata.items() if key not in ("md5Hash", "crc32c")}
+        custom = {**metadata.get("metadata", {}), "x_emulator_upload": query["uploadType"]}
+        try:
+            made = super().commit(bucket, query, {**metadata, "metadata": custom}, content, content_type)
+        except Refused as refused:
+            if refused.status == 400:
+                raise Refused(412, "md5Hash validation failed.") from None
+            raise
+        if not content:
+            del made["size"]
+        return made
+
+
+class Handler(gcs_model.Handler):
+    def handle_request(self):
+        url = urllib.parse.urlsplit(self.path)
+        query = dict(urllib.parse.parse_qsl(url.query, keep_blank_values=True))
+        operation = "list" if url.path.endswith("/o") and self.command == "GET" else METHODS[self.command]
+        model = self.server.model
+        try:
+            content = self.body()
+            with model.lock:
+                pending = model.instructions.get(f"storage.objects.{operation}", [])
+                taken = pending[0] if pending else ""
+                if self.before(taken, pending, query, content):
+                    return
+                status, answer, fields = self.route(url.path, query, content)
+        except Refused as refused:
+            self.answer(refused.status, {"code": refused.status, "message": json.dumps(
+                {"error": {"errors": [{"domain": "global", "message": refused.message}]}})}, refused.fields)
+            return
+        except ConnectionError:
+            self.close_connection = True
+            return
+        if isinstance(answer, (dict, list)):
+            answer = json.dumps(answer).encode()
+        self.after(taken, pending, query, status, answer, fields)
+
+    do_GET = do_PUT = do_POST = do_DELETE = do_PATCH = handle_request
+
+    def list(self, bucket, query):
+        return super().list(bucket, {key: query[key] for key in query if key not in ("maxResults", "pageToken")})
+
+    def media(self, found, content):
+        status, part, fields = super().media({"size": "0", **found}, content)
+        return status, part, {"content-range": f"bytes 0-{len(content) - 1}/{len(content)}", **fields}
+
+    def before(self, taken, pending, query, content):
+        """Does what comes before the request is acted on; whether that was all."""
+        if match := re.fullmatch(r"return-(\d+)", taken):
+            pending.pop(0)
+            self.answer(int(match[1]), {"code": int(match[1]), "message": {"error": {"message": "injected"}}})
+            return True
+        if taken == "return-reset-connection":
+            pending.pop(0)
+            self.reset()
+            return True
+        bounds = re.fullmatch(r"bytes (\d+)-(\d+)/.*", self.headers.get("content-range", ""))
+        session = self.server.model.sessions.get(query.get("upload_id"))
+        if not bounds or not session or session["made"]:
+            return False
+        first, last = int(bounds[1]), int(bounds[2])
+        if match := re.fullmatch(r"(?:return-(\d+)|stall-for-(\d+)s)-after-(\d+)K", taken):
+            place = int(match[3]) * 1024
+            kept = session["content"]
+            if not len(kept) <= place <= last + 1:
+                return False
+            pending.pop(0)
+            session["content"] = kept + content[len(kept) - first:place - first]
+            if match[2]:
+                select.select([self.connection], [], [], int(match[2]))
+                return False
+            self.answer(int(match[1]), {"code": int(match[1]), "message": "injected during a resumable upload"})
+            return True
+        return False
+
+    def after(self, taken, pending, query, status, content, fields):
+        """Answers, as far as the instruction lets it."""
+        is_media = query.get("alt") == "media"
+        if taken == "return-corrupted-data" and is_media:
+            pending.pop(0)
+            content = (b"B" if content[:1] == b"A" else b"A") + content[1:]
+        final = re.fullmatch(r"return-broken-stream-final-chunk-after-(\d+)B", taken)
+        if final and status == 200 and "upload_id" in query:
+            pending.pop(0)
+            self.answer(200, content[:int(final[1])], {"content-type": "application/json"})
+            return
+        broken = re.fullmatch(r"(?:return-broken-stream|stall-for-(\d+)s)(?:-after-(\d+)K)?", taken)
+        if broken and (self.command == "GET" or not broken[2]):
+            limit = int(broken[2]) * 1024 if broken[2] else 4
+            if len(content) >= limit:
+                pending.pop(0)
+                # The status is lost on the way.
+                self.send_chunked(200, fields, content[:limit])
+                if broken[1]:
+                    select.select([self.connection], [], [], int(broken[1]))
+                    self.send_chunk(content[limit:])
+                    self.send_chunk(b"")
+                else:
+                    self.reset()
+                return
+        if is_media and status in (200, 206):
+            self.send_chunked(status, fields, content)
+            self.send_chunk(b"")
+        else:
+            self.answer(status, content, fields)
+
+    def send_chunked(self, status, fields, content):
+        self.send_response(status)
+        for name, value in fields.items():
+            self.send_header(name, value)
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        if content:
+            self.send_chunk(content)
+
+    def send_chunk(self, content):
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(content), content))
+
+    def reset(self):
+        self.close_connection = True
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
