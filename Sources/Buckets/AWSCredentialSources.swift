@@ -143,8 +143,9 @@ final class AWSCredentialFetcher: Sendable {
         async throws(AWSCredentialsError) -> AWSCredentials?
     {
         guard let tokenFile, let role else { return nil }
-        let token = ASCII.trimmed(
-            Array((try await read(tokenFile, required: true) ?? "").utf8)[...])
+        // What writes such files by hand ends them with a line break.
+        let text = try await read(tokenFile, required: true) ?? ""
+        let token = ASCII.trimmed(Array(text.utf8.filter { $0 != 10 && $0 != 13 })[...])
         let url =
             value("AWS_ENDPOINT_URL_STS") ?? value("AWS_ENDPOINT_URL")
             ?? "https://sts.\(region).\(S3Bucket.domain(of: region))"

@@ -20,7 +20,8 @@ struct CloudList {
     private static let last = "\u{10FFFF}"
 
     private let query: ListQuery
-    private var covered: String?
+    /// The last name, in byte order, that this page or the one before has shown or passed over.
+    private(set) var covered: String?
     private(set) var page = ListPage()
     private(set) var isFull = false
 
@@ -32,6 +33,11 @@ struct CloudList {
 
     /// Whether nothing can be shown below the prefix: it has an empty segment itself.
     var isHidden: Bool { CloudList.hiddenGroup(query.prefix) != nil }
+
+    /// Whether the page has come to names that are hidden as a group, of which there may be many.
+    var endsInHiddenGroup: Bool {
+        covered.map { CloudList.hiddenGroup($0)?.utf8.count == $0.utf8.count } ?? false
+    }
 
     /// Where the next page of the service is to begin.
     var start: Start {

@@ -45,6 +45,7 @@ final class GCSStream: @unchecked Sendable {
         self.bucket = bucket
         size = plan.size
         digests = ContentDigests(plan)
+        bucket.cleaning.begin()
         task = Task(executorPreference: EventLoop.current) {
             do throws(BucketError) {
                 let session = try await start()
@@ -60,6 +61,8 @@ final class GCSStream: @unchecked Sendable {
             self.releaseFull()
         }
     }
+
+    deinit { bucket.cleaning.end() }
 
     // MARK: The loop's side
 
@@ -182,12 +185,12 @@ final class GCSStream: @unchecked Sendable {
 
     private func send(_ size: UInt64, _ session: GCSSession) async throws(BucketError) {
         let streamed = size - size % GCSSession.quantum
-        let directory = bucket.settings.spoolDirectory
-        sent = await bucket.pool.run { try? Spool(in: directory) }
+        let (directory, pool) = (bucket.settings.spoolDirectory, bucket.pool)
+        sent = await pool.run { try? Spool(in: directory, pool) }
         while session.persisted < streamed {
             let count = min(streamed - session.persisted, GCSStream.chunkSize)
             try await sendChunk(count, session)
-            if let sent { await bucket.pool.run { sent.clear() } }
+            if let sent { await pool.run { sent.clear() } }
         }
         sent = nil
         var rest: [UInt8] = []
@@ -245,7 +248,7 @@ final class GCSStream: @unchecked Sendable {
     private func sendSpooled(_ session: GCSSession) async throws(BucketError) {
         let directory = bucket.settings.spoolDirectory
         let pool = bucket.pool
-        var spool = try await pool.run { () throws(BucketError) in try Spool(in: directory) }
+        var spool = try await pool.run { () throws(BucketError) in try Spool(in: directory, pool) }
         var other: Spool?
         var sending: Task<Result<Void, BucketError>, Never>?
         do throws(BucketError) {
@@ -270,7 +273,7 @@ final class GCSStream: @unchecked Sendable {
                     other = filled
                     spool = try await pool.run { () throws(BucketError) in
                         let spool: Spool
-                        if let next { spool = next } else { spool = try Spool(in: directory) }
+                        if let next { spool = next } else { spool = try Spool(in: directory, pool) }
                         spool.clear()
                         try buffer.withBytes { (bytes) throws(BucketError) in
                             try spool.append(UnsafeRawBufferPointer(rebasing: bytes[first...]))

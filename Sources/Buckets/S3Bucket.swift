@@ -85,6 +85,8 @@ public final class S3Bucket: BucketDriver {
     /// Whether the entity tags of uploads are md5s, so that what was stored can be compared with what was sent. A
     /// service that tells none spares us the most expensive thing that is done with the bytes.
     let tellsMD5 = Atomic<Bool>(true)
+    /// Whether the service was seen to list folder by folder.
+    let listsByFolder = Atomic<Bool>(false)
     private let isClosed = Atomic<Bool>(false)
     /// Whether the service decides the conditions of writes; nil until that is known.
     let conditions: Lock<Bool?>
@@ -299,22 +301,29 @@ public final class S3Bucket: BucketDriver {
         guard preconditions.evaluate(existing, reading: false) == nil else {
             throw BucketError(.preconditionFailed)
         }
-        var request = ClientRequest("DELETE", target(name), isRepeatable: true)
+        var request = ClientRequest("DELETE", target(name))
+        request.confirmsRepetition = confirmation(unchanged: existing)
         if !preconditions.isEmpty, try await decidesConditions() {
             request.fields.append("if-match", "\"\(existing.etag)\"")
         }
-        let response = try await call(request)
-        switch response.status {
-        case 200, 204: return
-        case 404, 412:
-            // An attempt that was repeated may have removed it already.
-            if try await find(name) == nil {
-                if response.status == 404 { throw BucketError(.objectNotFound) }
-                return
-            }
-            throw S3Fault(response).error("delete")
-        default: throw S3Fault(response).error("delete")
+        let failure: BucketError
+        var isAbsent = false
+        do throws(BucketError) {
+            let response = try await call(request)
+            if [200, 204].contains(response.status) { return }
+            isAbsent = response.status == 404
+            failure = S3Fault(response).error("delete")
+        } catch {
+            failure = error
         }
+        // The answer may be missing, or be that of a repetition: what was to go may be gone.
+        let found = try? await state(name)
+        if let found, found.object == nil {
+            if isAbsent { throw BucketError(.objectNotFound) }
+            return
+        }
+        if let found, failure.isRetryable, found.object?.isSame(as: existing) == false { return }
+        throw failure
     }
 
     public func checkHealth() async throws(BucketError) {
@@ -330,8 +339,8 @@ public final class S3Bucket: BucketDriver {
     }
 
     public func close() async {
-        isClosed.store(true, ordering: .relaxed)
         await cleaning.finish()
+        isClosed.store(true, ordering: .relaxed)
         await fetcher.close()
         await upstream.close()
     }

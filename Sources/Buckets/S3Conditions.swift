@@ -49,6 +49,8 @@ extension S3Bucket {
             if isNew { fields.append("if-none-match", "*") }
         }
 
+        var isEmpty: Bool { match == nil && !isNew }
+
         /// Whether an object is replaced where the write succeeds; nil where that is open.
         var replaces: Bool? { isNew ? false : match != nil ? true : nil }
     }

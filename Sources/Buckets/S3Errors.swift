@@ -27,6 +27,10 @@ struct S3Fault {
         return isError ? code : nil
     }
 
+    /// Whether the service itself says that it has done nothing, and may do it later. A status alone may be that of a
+    /// proxy, which can't know.
+    var isRefusal: Bool { [429, 500, 503].contains(status) && !code.isEmpty }
+
     /// The error for whoever asked. `what` says what was tried.
     func error(_ what: String) -> BucketError {
         let said = code.isEmpty ? "status \(status)" : "\(code), status \(status)"

@@ -1,7 +1,5 @@
 import EventLoop
-import Glibc
 import HTTPClient
-import Synchronization
 import Wire
 
 /// An object that is stored in parts, which become visible together. Confined to its loop.
@@ -13,6 +11,9 @@ final class S3Multipart {
     /// The bound of the first pause between attempts, which doubles: 100 ms.
     private static let retryDelay: UInt64 = 100_000_000
 
+    /// Bytes that are read from a file at a time: 32 KiB.
+    private static let step = 32 * 1024
+
     /// nil until the first part is due.
     var generation: Int64?
     private let bucket: S3Bucket
@@ -21,6 +22,11 @@ final class S3Multipart {
     private var id: String?
     private var tags: [String] = []
     private var sent: UInt64 = 0
+    /// The part of a file that is under way.
+    private var body: S3Body?
+    private var isGivenUp = false
+    /// Whether whoever closes the bucket waits for the end of this.
+    private var isOpen = false
 
     init(_ bucket: S3Bucket, _ name: String, size: UInt64?) {
         self.bucket = bucket
@@ -59,32 +65,59 @@ final class S3Multipart {
     }
 
     /// Sends what waits in a file as a part, again where that fails, and empties the file.
-    func send(_ spool: S3Spool, _ fields: HeaderFields) async throws(BucketError) {
+    func send(_ spool: Spool, _ fields: HeaderFields) async throws(BucketError) {
         try await create(fields)
         var attempt = 1
         while true {
             do throws(BucketError) {
                 let body = try await bucket.stream(
                     "PUT", target(), HeaderFields(), length: spool.count)
-                do { try await spool.copy(to: body) } catch let error as BucketError {
-                    body.cancel()
-                    throw error
-                } catch {
-                    // The response says why.
-                }
+                self.body = body
+                defer { self.body = nil }
+                if isGivenUp { body.cancel() }
+                try await copy(spool, to: body)
                 let response = try await body.response()
-                if response.status >= 500, attempt < S3Multipart.attempts {
+                if response.status >= 500 || response.status == 429,
+                    attempt < S3Multipart.attempts
+                {
                     throw S3Fault(response).error("upload")
                 }
                 try add(response, spool.count)
-                return try await spool.empty()
+                return await bucket.pool.run { spool.clear() }
             } catch {
-                guard error.isRetryable, error.code != .insufficientStorage,
+                guard !isGivenUp, error.isRetryable, error.code != .insufficientStorage,
                     attempt < S3Multipart.attempts
                 else { throw error }
             }
             await sleep(.random(in: 0...(S3Multipart.retryDelay << UInt64(attempt - 1))))
             attempt += 1
+        }
+    }
+
+    /// Ends the sending of a file early.
+    func cancel() {
+        isGivenUp = true
+        body?.cancel()
+    }
+
+    private func copy(_ spool: Spool, to body: S3Body) async throws(BucketError) {
+        var offset: UInt64 = 0
+        while offset < spool.count {
+            let place = offset
+            let bytes: [UInt8]
+            do throws(BucketError) {
+                bytes = try await bucket.pool.run { () throws(BucketError) in
+                    try spool.read(at: place, limit: S3Multipart.step)
+                }
+            } catch {
+                body.cancel()
+                throw error
+            }
+            do { try await body.writeAll(bytes) } catch {
+                // The response says why.
+                return
+            }
+            offset += UInt64(bytes.count)
         }
     }
 
@@ -107,7 +140,13 @@ final class S3Multipart {
     /// Begins the upload where it is not begun.
     func create(_ fields: HeaderFields) async throws(BucketError) {
         if id != nil { return }
-        let request = ClientRequest("POST", bucket.target(name, "uploads="), fields: fields)
+        if !isOpen {
+            isOpen = true
+            bucket.cleaning.begin()
+        }
+        var request = ClientRequest("POST", bucket.target(name, "uploads="), fields: fields)
+        // Begun twice, one of them would be left behind.
+        request.confirmsRepetition = { answer in answer.map { S3Fault($0).isRefusal } ?? false }
         let response = try await bucket.call(request)
         guard response.status == 200, let id = S3XML.first("UploadId", in: response.body) else {
             throw S3Fault(response).error("upload in parts")
@@ -133,7 +172,10 @@ final class S3Multipart {
     }
 
     /// Puts the parts together: the object becomes visible.
-    func complete(_ guarding: S3Bucket.Guard) async throws(BucketError) -> CollectedResponse {
+    /// - Parameter confirm: Whether it may be sent again although it may have been done.
+    func complete(
+        _ guarding: S3Bucket.Guard, _ confirm: @escaping (CollectedResponse?) async -> Bool
+    ) async throws(BucketError) -> CollectedResponse {
         var body = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
         for (index, tag) in tags.enumerated() {
             let escaped = tag.utf8.map { byte in
@@ -147,24 +189,34 @@ final class S3Multipart {
         }
         body += "</CompleteMultipartUpload>"
         var request = ClientRequest(
-            "POST", bucket.target(name, query), body: .bytes(Array(body.utf8)), isRepeatable: true)
+            "POST", bucket.target(name, query), body: .bytes(Array(body.utf8)))
+        request.confirmsRepetition = confirm
         request.fields.append("content-type", "application/xml")
         guarding.append(to: &request.fields)
         let response = try await bucket.call(request)
         if (200...299).contains(response.status), S3Fault.code(in: response.body) == nil {
             id = nil
+            end()
         }
         return response
     }
 
     /// Has the service forget the parts of an object that was not put together, in the background.
     func abort() {
+        defer { end() }
         guard id != nil, let loop = EventLoop.current else { return }
         let (bucket, target) = (bucket, bucket.target(name, query))
         id = nil
         bucket.cleaning.run(on: loop) {
             _ = try? await bucket.call(ClientRequest("DELETE", target, isRepeatable: true))
         }
+    }
+
+    deinit { end() }
+
+    private func end() {
+        if isOpen { bucket.cleaning.end() }
+        isOpen = false
     }
 }
 

@@ -29,8 +29,8 @@ extension S3Bucket {
         do throws(BucketError) {
             let response =
                 existing.size > settings.singleLimit
-                ? try await copyInParts(new, fields, source, guarding)
-                : try await copy(name, fields, source, guarding)
+                ? try await copyInParts(existing, fields, source, guarding)
+                : try await copy(existing, fields, source, guarding)
             if response.status == 200, S3Fault.code(in: response.body) == nil,
                 let etag = S3XML.first("ETag", in: response.body).map(S3Head.unquoted)
             {
@@ -53,9 +53,10 @@ extension S3Bucket {
     }
 
     private func copy(
-        _ name: String, _ fields: HeaderFields, _ source: HeaderFields, _ guarding: Guard
+        _ object: ObjectMetadata, _ fields: HeaderFields, _ source: HeaderFields, _ guarding: Guard
     ) async throws(BucketError) -> CollectedResponse {
-        var request = ClientRequest("PUT", target(name), fields: fields, isRepeatable: true)
+        var request = ClientRequest("PUT", target(object.name), fields: fields)
+        request.confirmsRepetition = confirmation(unchanged: object)
         request.fields.append("x-amz-metadata-directive", "REPLACE")
         for name: StaticString in ["x-amz-copy-source", "x-amz-copy-source-if-match"] {
             if let value = source[name] { request.fields.append(name, value) }
@@ -75,12 +76,21 @@ extension S3Bucket {
                 try await parts.copy(source, start..<end, fields)
                 start = end
             }
-            let response = try await parts.complete(guarding)
+            let response = try await parts.complete(guarding, confirmation(unchanged: object))
             parts.abort()
             return response
         } catch {
             parts.abort()
             throw error
+        }
+    }
+
+    /// Whether a change of an object may be sent again: where the service has refused it, or the object is still the one
+    /// that was to be changed.
+    func confirmation(unchanged object: ObjectMetadata) -> (CollectedResponse?) async -> Bool {
+        { [self] answer in
+            if let answer, S3Fault(answer).isRefusal { return true }
+            return (try? await stat(object.name))?.isSame(as: object) ?? false
         }
     }
 
@@ -108,6 +118,12 @@ extension S3Bucket {
 }
 
 extension ObjectMetadata {
+    /// Whether neither its bytes nor its properties were changed.
+    func isSame(as other: ObjectMetadata) -> Bool {
+        (generation, metageneration, updated, etag)
+            == (other.generation, other.metageneration, other.updated, other.etag)
+    }
+
     /// The same object with the entity tag that a copy has.
     fileprivate func tagged(_ etag: String) -> ObjectMetadata {
         ObjectMetadata(

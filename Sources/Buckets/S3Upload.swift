@@ -38,7 +38,7 @@ final class S3Upload: Upload, @unchecked Sendable {
         /// Of known length: each part is sent as it comes.
         case parts
         /// Of unknown length: each part waits in a file, because its length must be told first.
-        case spooled(S3Spool)
+        case spooled(Spool?)
     }
 
     let bucket: S3Bucket
@@ -55,12 +55,13 @@ final class S3Upload: Upload, @unchecked Sendable {
     private(set) var size: UInt64 = 0
     private let digests: ContentDigests
     private var facts: ContentFacts?
-    private var lookup: Task<Result<ObjectMetadata?, BucketError>, Never>?
+    /// Whether an object is there, where nobody has looked and no precondition tells.
+    private(set) var lookup: Task<Result<ObjectMetadata?, BucketError>, Never>?
     private var isBusy = false
     private var isEnded = false
     private var failure: BucketError?
     private var resume: (() -> Void)?
-    private var idle: CheckedContinuation<Void, Never>?
+    private var idle: [CheckedContinuation<Void, Never>] = []
 
     init(_ bucket: S3Bucket, _ loop: EventLoop, _ name: String, _ plan: UploadPlan) {
         self.bucket = bucket
@@ -94,7 +95,7 @@ final class S3Upload: Upload, @unchecked Sendable {
         mode = .single(body, guarding, generation: generation)
     }
 
-    private func newGeneration() -> Int64 {
+    func newGeneration() -> Int64 {
         if case .object(let object) = plan.existing {
             return bucket.newGeneration(after: object.generation)
         }
@@ -102,7 +103,7 @@ final class S3Upload: Upload, @unchecked Sendable {
     }
 
     /// The fields that the object is stored with.
-    private func objectFields(_ generation: Int64, md5: [UInt8]?, crc32c: UInt32?) -> HeaderFields {
+    func objectFields(_ generation: Int64, md5: [UInt8]?, crc32c: UInt32?) -> HeaderFields {
         var fields = HeaderFields(reserving: 512)
         S3Fields.append(plan.attributes, to: &fields)
         S3Fields.append(
@@ -136,7 +137,7 @@ final class S3Upload: Upload, @unchecked Sendable {
         case .memory:
             let taken = hold(bytes, S3Upload.memory)
             if taken < bytes.byteCount {
-                mode = .spooled(S3Spool(bucket.settings.temporaryDirectory, bucket.pool))
+                mode = .spooled(nil)
                 step { upload throws(BucketError) in try await upload.flush() }
             }
             return taken
@@ -220,17 +221,30 @@ final class S3Upload: Upload, @unchecked Sendable {
     private func stepEnded() {
         isBusy = false
         if isEnded { discard() }
-        idle?.resume()
-        idle = nil
+        let waiters = idle
+        idle = []
+        for waiter in waiters { waiter.resume() }
         wake()
+    }
+
+    private func untilIdle() async {
+        if isBusy { await withCheckedContinuation { idle.append($0) } }
     }
 
     /// Puts what waits in memory into the file, and sends the file as a part where it is long enough.
     private func flush(isLast: Bool = false) async throws(BucketError) {
-        guard case .spooled(let spool) = mode else { return }
-        let bytes = held
+        guard case .spooled(let first) = mode else { return }
+        let (bytes, directory, pool) = (held, bucket.settings.temporaryDirectory, bucket.pool)
         held = []
-        try await spool.append(bytes)
+        let spool = try await pool.run { () throws(BucketError) in
+            let spool: Spool
+            if let first { spool = first } else { spool = try Spool(in: directory, pool) }
+            try bytes.span.bytes.withUnsafeBytes { (bytes) throws(BucketError) in
+                try spool.append(bytes)
+            }
+            return spool
+        }
+        mode = .spooled(spool)
         if spool.count >= multipart.nextLength || isLast {
             try await multipart.send(spool, storedFields())
         }
@@ -249,10 +263,10 @@ final class S3Upload: Upload, @unchecked Sendable {
     // MARK: The end
 
     func finish() async throws(BucketError) -> ContentFacts {
-        if isBusy { await withCheckedContinuation { idle = $0 } }
+        await untilIdle()
         if case .spooled = mode, failure == nil {
             step { upload throws(BucketError) in try await upload.flush(isLast: true) }
-            await withCheckedContinuation { idle = $0 }
+            await untilIdle()
         }
         if let failure { throw failure }
         if isEnded { throw BucketError(.internal, "finish after abort") }
@@ -275,140 +289,15 @@ final class S3Upload: Upload, @unchecked Sendable {
         }
     }
 
-    private func store(_ facts: ContentFacts, _ preconditions: Preconditions)
-        async throws(BucketError) -> CommitResult
-    {
-        if case .single(let body, let begun, let generation) = mode {
-            if preconditions != plan.preconditions,
-                try await bucket.guarding(name, preconditions) != begun
-            {
-                throw BucketError(
-                    .preconditionFailed, "the upload was begun with other preconditions")
-            }
-            let replaced = try await replaces(begun)
-            let tail = held
-            let metadata = try await settled(generation, facts, md5: plan.md5, crc32c: plan.crc32c)
-            {
-                () async throws(BucketError) in
-                do { try await body.writeAll(tail) } catch {
-                    // The response says why.
-                }
-                return try await body.response()
-            }
-            return CommitResult(metadata: metadata, replaced: replaced)
-        }
-        let guarding = try await bucket.guarding(name, preconditions)
-        let replaced = try await replaces(guarding)
-        let metadata: ObjectMetadata
-        if let generation = multipart.generation {
-            let multipart = multipart
-            metadata = try await settled(generation, facts, md5: plan.md5, crc32c: plan.crc32c) {
-                () async throws(BucketError) in try await multipart.complete(guarding)
-            }
-        } else {
-            let generation = newGeneration()
-            var fields = objectFields(generation, md5: facts.md5, crc32c: facts.crc32c)
-            guarding.append(to: &fields)
-            let request = ClientRequest(
-                "PUT", bucket.target(name), fields: fields, body: .bytes(held), isRepeatable: true)
-            metadata = try await settled(generation, facts, md5: facts.md5, crc32c: facts.crc32c) {
-                () async throws(BucketError) in try await bucket.call(request)
-            }
-        }
-        return CommitResult(metadata: metadata, replaced: replaced)
-    }
-
-    /// Whether an object is there that the commit replaces; asked before the commit, so that it is not that one.
-    private func replaces(_ guarding: S3Bucket.Guard) async throws(BucketError) -> Bool {
-        if let replaced = guarding.replaces { return replaced }
-        switch plan.existing {
-        case .absent: return false
-        case .object: return true
-        case .unknown:
-            if let lookup { return try await lookup.value.get() != nil }
-            return try await bucket.find(name) != nil
-        }
-    }
-
-    /// The object after the request that makes it visible. Where its answer is missing or may be that of a repetition,
-    /// the object itself tells by its generation.
-    private func settled(
-        _ generation: Int64, _ facts: ContentFacts, md5: [UInt8]?, crc32c: UInt32?,
-        _ request: () async throws(BucketError) -> CollectedResponse
-    ) async throws(BucketError) -> ObjectMetadata {
-        let failure: BucketError
-        var answer: CollectedResponse?
-        // Whether the object may be there all the same.
-        var isOpen = true
-        do throws(BucketError) {
-            let response = try await request()
-            if (200...299).contains(response.status), S3Fault.code(in: response.body) == nil {
-                answer = response
-            }
-            failure = S3Fault(response).error("upload")
-            isOpen =
-                response.status < 400 || response.status >= 500
-                || [404, 408, 409, 412].contains(response.status)
-        } catch {
-            failure = error
-        }
-        if let answer {
-            return try await stored(answer, generation, facts, md5: md5, crc32c: crc32c)
-        }
-        if isOpen, let found = try? await bucket.find(name), found.generation == generation {
-            return found
-        }
-        throw failure
-    }
-
-    /// The object that the service says is stored.
-    private func stored(
-        _ response: CollectedResponse, _ generation: Int64, _ facts: ContentFacts, md5: [UInt8]?,
-        crc32c: UInt32?
-    ) async throws(BucketError) -> ObjectMetadata {
-        var head = S3Head(response.fields)
-        let tagged = head.taggedMD5(isAWS: bucket.isAWS)
-        if multipart.generation == nil {
-            bucket.tellsMD5.store(tagged != nil, ordering: .relaxed)
-            if let tagged, let md5 = facts.md5, tagged != md5 { try await remove(generation) }
-        }
-        if head.etag == nil {
-            head.etag = S3XML.first("ETag", in: response.body).map(S3Head.unquoted)
-        }
-        guard let etag = head.etag else {
-            // A plain file server: what it made of the object must be asked for.
-            let found = try await bucket.stat(name)
-            guard found.size == facts.size else {
-                throw BucketError(
-                    .unavailable, "upload: \(found.size) of \(facts.size) bytes are stored")
-            }
-            return found
-        }
-        return ObjectMetadata(
-            name: name, generation: generation, metageneration: 1, size: facts.size,
-            created: generation / 1000, updated: generation / 1000, md5: md5 ?? tagged,
-            crc32c: crc32c, etag: etag, attributes: plan.attributes)
-    }
-
-    /// Removes an object whose bytes are not those that were sent, if it is still that one.
-    private func remove(_ generation: Int64) async throws(BucketError) {
-        var ours = Preconditions()
-        ours.generation = generation
-        var cause = "upload: the service has other bytes than were sent"
-        do throws(BucketError) {
-            try await bucket.delete(name, ours)
-            cause += ", deleted"
-        } catch {
-            cause += ", still there: \(error)"
-        }
-        throw BucketError(.unavailable, cause)
-    }
-
     func abort() {
         if isEnded { return }
         isEnded = true
         resume = nil
-        if isBusy { part?.cancel() } else { discard() }
+        guard isBusy else { return discard() }
+        part?.cancel()
+        multipart.cancel()
+        // Whoever closes the bucket waits until the parts are gone, too.
+        bucket.cleaning.run(on: loop) { await self.untilIdle() }
     }
 
     /// Gives up what is under way and has the service forget the parts.

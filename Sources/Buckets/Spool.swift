@@ -7,12 +7,16 @@ import Glibc
 /// Safety: used by one job at a time.
 final class Spool: @unchecked Sendable {
     private let descriptor: Int32
+    private let pool: BlockingPool
     /// Bytes written so far.
     private(set) var count: UInt64 = 0
 
-    /// - Parameter directory: On a disk rather than in memory, where there is much to send.
+    /// - Parameters:
+    ///   - directory: On a disk rather than in memory, where there is much to send.
+    ///   - pool: Where the file is closed in the end.
     /// - Throws: ``BucketError`` where no file can be made there.
-    init(in directory: String) throws(BucketError) {
+    init(in directory: String, _ pool: BlockingPool) throws(BucketError) {
+        self.pool = pool
         // O_TMPFILE would do in one call, but not on every file system.
         let path = "\(directory)/sluice-spool-\(UInt64.random(in: 0 ... .max))"
         descriptor = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
@@ -20,7 +24,11 @@ final class Spool: @unchecked Sendable {
         unlink(path)
     }
 
-    deinit { close(descriptor) }
+    deinit {
+        let descriptor = descriptor
+        // Freeing its blocks can take a while.
+        pool.submit { close(descriptor) }
+    }
 
     /// Adds bytes.
     /// - Throws: ``BucketError``: `.insufficientStorage` where the disk is full.

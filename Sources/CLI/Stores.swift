@@ -17,7 +17,8 @@ struct Stores: Sendable {
     /// - Parameters:
     ///   - pool: Must outlive the stores.
     ///   - observer: Told of every request to a service.
-    /// - Throws: ``BucketError`` where a directory can't be opened.
+    /// - Throws: ``BucketError`` where a directory can't be opened, and an error that says so where a service can't be asked
+    ///   from this machine.
     init(
         _ configuration: Configuration, pool: BlockingPool, observer: (any UpstreamObserver)? = nil
     ) throws {
@@ -45,6 +46,9 @@ struct Stores: Sendable {
                 upstreams[bucket.name] = upstream
             case nil: break
             }
+            if let upstream = upstreams[bucket.name], let fault = upstream.fault {
+                throw UnusableUpstream(bucket: bucket.name, cause: fault)
+            }
         }
     }
 
@@ -70,6 +74,14 @@ struct Stores: Sendable {
     func close() async {
         for driver in drivers.values { await driver.close() }
     }
+}
+
+/// Why a bucket's service can't be asked at all.
+private struct UnusableUpstream: Error, CustomStringConvertible {
+    let bucket: String
+    let cause: String
+
+    var description: String { "bucket \(bucket): \(cause)" }
 }
 
 /// Why a service can't serve, with where it is.

@@ -20,6 +20,9 @@ public struct ClientRequest {
     public var body: RequestBody
     /// Whether it may be sent again although it may have been acted on: it has the same effect then.
     public var isRepeatable: Bool
+    /// Whether it is safe to send it again although it may have been acted on: asked each time, with the answer where one
+    /// came. nil where ``isRepeatable`` says it once and for all.
+    public var confirmsRepetition: ((CollectedResponse?) async -> Bool)?
     /// Whether a body may be long, either way. Over TLS it goes by HTTP/1.1 on a connection of its own then: libcurl
     /// would let one slow reader of a shared HTTP/2 connection hold up, and buffer for, all the others.
     public var isBulk = false

@@ -10,8 +10,6 @@ import Glibc
 ///
 /// Safety: the pointers are read once and never change.
 private struct CurlLibrary: @unchecked Sendable {
-    static let shared = CurlLibrary()
-
     private let handle: UnsafeMutableRawPointer
     let easySet, easyGet, multiSet: UnsafeMutableRawPointer
     let easyInit: @convention(c) () -> UnsafeMutableRawPointer?
@@ -35,41 +33,57 @@ private struct CurlLibrary: @unchecked Sendable {
             UnsafeMutablePointer<curl_slist>?
     let listFree: @convention(c) (UnsafeMutablePointer<curl_slist>?) -> Void
 
-    private init() {
-        guard let handle = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL) else {
-            preconditionFailure("libcurl.so.4 can't be loaded; upstreams with TLS need it")
+    /// The library, or why it can't be used.
+    static let loaded = Result { () throws(Missing) in try CurlLibrary() }
+
+    struct Missing: Error {
+        let cause: String
+    }
+
+    private init() throws(Missing) {
+        func fault() -> Missing {
+            let said = dlerror().map { String(cString: $0) } ?? "it can't be loaded"
+            return Missing(cause: "requests over TLS need libcurl: \(said)")
         }
+        guard let handle = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL) else { throw fault() }
         self.handle = handle
-        func find(_ name: String) -> UnsafeMutableRawPointer {
-            guard let found = dlsym(handle, name) else {
-                preconditionFailure("libcurl.so.4 has no \(name)")
-            }
+        func find(_ name: String) throws(Missing) -> UnsafeMutableRawPointer {
+            guard let found = dlsym(handle, name) else { throw fault() }
             return found
         }
-        func function<Function>(_ name: String) -> Function {
-            unsafeBitCast(find(name), to: Function.self)
+        func function<Function>(_ name: String) throws(Missing) -> Function {
+            unsafeBitCast(try find(name), to: Function.self)
         }
-        easySet = find("curl_easy_setopt")
-        easyGet = find("curl_easy_getinfo")
-        multiSet = find("curl_multi_setopt")
-        easyInit = function("curl_easy_init")
-        easyCleanup = function("curl_easy_cleanup")
-        easyReset = function("curl_easy_reset")
-        easyPause = function("curl_easy_pause")
-        easyError = function("curl_easy_strerror")
-        globalInit = function("curl_global_init")
-        multiInit = function("curl_multi_init")
-        multiCleanup = function("curl_multi_cleanup")
-        multiAdd = function("curl_multi_add_handle")
-        multiRemove = function("curl_multi_remove_handle")
-        multiRead = function("curl_multi_info_read")
-        multiAction = function("curl_multi_socket_action")
-        listAppend = function("curl_slist_append")
-        listFree = function("curl_slist_free_all")
+        easySet = try find("curl_easy_setopt")
+        easyGet = try find("curl_easy_getinfo")
+        multiSet = try find("curl_multi_setopt")
+        easyInit = try function("curl_easy_init")
+        easyCleanup = try function("curl_easy_cleanup")
+        easyReset = try function("curl_easy_reset")
+        easyPause = try function("curl_easy_pause")
+        easyError = try function("curl_easy_strerror")
+        globalInit = try function("curl_global_init")
+        multiInit = try function("curl_multi_init")
+        multiCleanup = try function("curl_multi_cleanup")
+        multiAdd = try function("curl_multi_add_handle")
+        multiRemove = try function("curl_multi_remove_handle")
+        multiRead = try function("curl_multi_info_read")
+        multiAction = try function("curl_multi_socket_action")
+        listAppend = try function("curl_slist_append")
+        listFree = try function("curl_slist_free_all")
     }
 }
 
-private let curl = CurlLibrary.shared
+/// Why nothing below can be used; nil where it can. It loads the library.
+func curlFault() -> String? {
+    if case .failure(let missing) = CurlLibrary.loaded { missing.cause } else { nil }
+}
+
+private let curl: CurlLibrary =
+    switch CurlLibrary.loaded {
+    case .success(let library): library
+    case .failure(let missing): preconditionFailure(missing.cause)
+    }
 
 func curl_global_init(_ flags: Int) -> CURLcode { curl.globalInit(flags) }
 func curl_easy_init() -> UnsafeMutableRawPointer? { curl.easyInit() }

@@ -28,10 +28,13 @@ public final class Upstream: Sendable {
     /// Why the upstream is left alone now; nil where requests are sent to it.
     public var openCircuit: String? { breaker.openCause }
 
-    func makeTransport(_ loop: EventLoop) -> any Transport {
+    /// Why no request can ever be sent: TLS needs libcurl, which the machine may not have. Every request fails with it.
+    public var fault: String? { settings.origin.scheme == .https ? curlFault() : nil }
+
+    func makeTransport(_ loop: EventLoop) -> (any Transport)? {
         switch settings.origin.scheme {
         case .http: HTTP1Transport(settings, loop)
-        case .https: CurlTransport(settings, loop)
+        case .https: fault == nil ? CurlTransport(settings, loop) : nil
         }
     }
 
@@ -65,24 +68,30 @@ public final class Upstream: Sendable {
     /// 502, 503, 504, cut connections and time-outs: at most ``UpstreamSettings/attempts`` times, after pauses that
     /// grow and are drawn at random, within a budget. `Retry-After` is the least pause.
     public func send(_ request: ClientRequest) async throws(ClientError) -> ClientResponse {
-        try await attempts(request) { (response) throws(ClientError) in response }
+        try await attempts(request) { (response, _) throws(ClientError) in response }
     }
 
     /// The response to a request with its whole body of at most `limit` bytes, sent again as in ``send(_:)``, and also
-    /// where the body breaks off.
+    /// where the body breaks off, or where ``ClientRequest/confirmsRepetition`` allows it.
     public func call(_ request: ClientRequest, limit: Int = 1 << 20) async throws(ClientError)
         -> CollectedResponse
     {
-        try await attempts(request) { (response) throws(ClientError) in
-            CollectedResponse(
+        try await attempts(request) { (response, mayRepeat) throws(ClientError) in
+            let collected = CollectedResponse(
                 status: response.status, fields: response.fields,
                 body: try await response.collect(limit: limit))
+            if mayRepeat, let confirm = request.confirmsRepetition, await confirm(collected) {
+                return nil
+            }
+            return collected
         }
     }
 
+    /// - Parameter finish: Makes a response the value; told whether it may be sent again where it confirms that, and nil
+    ///   where it does.
     private func attempts<Value>(
         _ request: ClientRequest,
-        _ finish: (ClientResponse) async throws(ClientError) -> Value
+        _ finish: (ClientResponse, _ mayRepeat: Bool) async throws(ClientError) -> Value?
     ) async throws(ClientError) -> Value {
         budget.requestBegan()
         var attempt = 1
@@ -92,13 +101,19 @@ public final class Upstream: Sendable {
             let pause: UInt64
             do throws(ClientError) {
                 let response = try await start(current, attempt: attempt).response()
-                guard let wanted = repetition(request, attempt, response) else {
-                    return try await finish(response)
+                let wanted = repetition(request, attempt, response)
+                if wanted == nil || !request.isRepeatable {
+                    if let value = try await finish(response, wanted != nil) { return value }
                 }
                 response.body.close()
-                pause = wanted
+                pause = wanted ?? 0
             } catch {
                 guard let wanted = repetition(request, attempt, error) else { throw error }
+                if error.mayHaveReached, !request.isRepeatable,
+                    await request.confirmsRepetition?(nil) != true
+                {
+                    throw error
+                }
                 pause = wanted
             }
             attempt += 1
@@ -128,7 +143,7 @@ public final class Upstream: Sendable {
     private func repetition(_ request: ClientRequest, _ attempt: Int, _ response: ClientResponse)
         -> UInt64?
     {
-        guard [408, 429, 500, 502, 503, 504].contains(response.status), request.isRepeatable,
+        guard [408, 429, 500, 502, 503, 504].contains(response.status), isSafe(request),
             mayRepeat(request, attempt)
         else { return nil }
         let wanted = pause(response.fields["retry-after"])
@@ -142,12 +157,16 @@ public final class Upstream: Sendable {
     {
         switch error.code {
         case .unreachable, .timedOut, .connectionLost, .malformed:
-            guard request.isRepeatable || !error.mayHaveReached, mayRepeat(request, attempt),
-                mayRetry()
+            guard isSafe(request) || !error.mayHaveReached, mayRepeat(request, attempt), mayRetry()
             else { return nil }
             return backoff(attempt)
         case .tooLarge, .queueFull, .circuitOpen, .cancelled: return nil
         }
+    }
+
+    /// Whether it may be sent again although it may have been acted on, as far as is known before anybody has looked.
+    private func isSafe(_ request: ClientRequest) -> Bool {
+        request.isRepeatable || request.confirmsRepetition != nil
     }
 
     private func mayRepeat(_ request: ClientRequest, _ attempt: Int) -> Bool {

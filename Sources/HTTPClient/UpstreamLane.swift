@@ -5,7 +5,8 @@ final class UpstreamLane {
     /// Owns this lane; every exchange holds it.
     private unowned let upstream: Upstream
     let loop: EventLoop
-    private let transport: any Transport
+    /// nil where no request can be sent.
+    private let transport: (any Transport)?
     private var live = 0
     private var queue: [ClientExchange] = []
     private var head = 0
@@ -28,6 +29,9 @@ final class UpstreamLane {
         if let fault = exchange.request.fault {
             return refuse(exchange, .malformed, fault)
         }
+        if transport == nil {
+            return refuse(exchange, .unreachable, upstream.fault ?? "there is no transport")
+        }
         if let cause = upstream.breaker.refusal(now: EventLoop.monotonicNow()) {
             return refuse(
                 exchange, .circuitOpen, "\(upstream.settings.name) is left alone for now: \(cause)")
@@ -46,6 +50,7 @@ final class UpstreamLane {
     }
 
     private func begin(_ exchange: ClientExchange) {
+        guard let transport else { return }
         live += 1
         exchange.begin(on: transport)
     }
@@ -83,7 +88,7 @@ final class UpstreamLane {
 
     /// Makes the connections' numbers visible.
     private func publish() {
-        let now = transport.connections
+        let now = transport?.connections ?? (open: 0, idle: 0)
         upstream.statistics.open.add(now.open - published.open, ordering: .relaxed)
         upstream.statistics.idle.add(now.idle - published.idle, ordering: .relaxed)
         published = now
@@ -113,7 +118,7 @@ final class UpstreamLane {
         for exchange in queue[head...] {
             exchange.refuse(ClientError(.cancelled, "the client was closed"))
         }
-        transport.close()
+        transport?.close()
         publish()
     }
 }

@@ -57,7 +57,8 @@ final class RunningServer: Sendable {
                 "-s3.port.grpc=\(ports[1])", "-master.port=\(ports[2])",
                 "-master.port.grpc=\(ports[3])", "-volume.port=\(ports[4])",
                 "-volume.port.grpc=\(ports[5])", "-filer.port=\(ports[6])",
-                "-filer.port.grpc=\(ports[7])", "-volume.max=800",
+                "-filer.port.grpc=\(ports[7])", "-s3.port.iceberg=0", "-s3.port.lance=0",
+                "-volume.max=800",
                 "-master.volumeSizeLimitMB=64", "-master.telemetry=false",
             ]
         }

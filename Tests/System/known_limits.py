@@ -31,8 +31,6 @@ LIMITS = [
     (S3, ON_THERE, DECIDED, PATCH_REFUSED),
     (S3, "test_conditions_on_a_missing_object", None, PATCH_REFUSED),
     (S3, "test_several_conditions_hold_together", None, PATCH_REFUSED),
-    (("seaweedfs",), "test_prefixes_and_items_count_together_in_byte_order", None,
-     "it lists by directories, so a/b comes before a0"),
     (("seaweedfs",), "test_names_that_came_by_other_means_are_not_shown_where_they_can_not_be_opened", None,
      "a//b is a/b to it"),
     (("seaweedfs",), "test_hidden_names_are_stepped_over_between_pages", None, "it refuses such names"),

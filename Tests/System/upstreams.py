@@ -245,7 +245,9 @@ class SeaweedFS(S3):
             # Each server listens with gRPC ten thousand ports above, unless it is told another.
             self.ports = {flag: str(free_port()) for flag in (
                 "master.port", "master.port.grpc", "volume.port", "volume.port.grpc",
-                "filer.port", "filer.port.grpc", "s3.port.grpc", "s3.port.iceberg")}
+                "filer.port", "filer.port.grpc", "s3.port.grpc")}
+            # Services that nobody asks for would have the same ports in every one.
+            self.ports |= {"s3.port.iceberg": "0", "s3.port.lance": "0"}
             (self.directory / "data").mkdir()
         return [VENV / "bin" / "weed", "server", f"-dir={self.directory / 'data'}", "-s3",
                 "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-s3.port={self.port}",
