@@ -102,7 +102,7 @@ struct S3Head {
 
     /// The object that this head describes.
     /// - Parameter isAWS: Whether the service is AWS: with its own encryption the entity tag is still the md5.
-    func metadata(_ name: String, size: UInt64, isAWS: Bool) -> ObjectMetadata {
+    consuming func metadata(_ name: String, size: UInt64, isAWS: Bool) -> ObjectMetadata {
         let tagged = taggedMD5(isAWS: isAWS)
         // Other bytes than were stored with these keys: someone has carried them over to another object.
         let isOwn = generation != nil && (tagged == nil || md5 == nil || tagged == md5)

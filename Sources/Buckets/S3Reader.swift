@@ -6,34 +6,42 @@ import Wire
 extension S3Bucket {
     public func open(_ name: String, _ plan: ReadPlan) async throws(BucketError) -> any ObjectReader
     {
-        var fields = HeaderFields()
-        if let range = plan.range, range != .suffix(0) { fields.append("range", range.field) }
-        if case .tags(let tags) = plan.conditions.ifNoneMatch, plan.conditions.ifMatch == nil {
-            fields.append("if-none-match", tags.map { "\"\($0)\"" }.joined(separator: ", "))
-        }
-        let response = try await get(name, fields)
+        let response = try await send(request(name, plan))
         switch response.status {
-        case 200, 206:
-            let head = S3Head(response.fields)
-            let covered: Range<UInt64>
-            let size: UInt64
-            // Some services say 200 and give a part.
-            if let part = head.part {
-                (covered, size) = (part.range, part.size)
-            } else if response.status == 200, let length = response.contentLength {
-                (covered, size) = (0..<length, length)
-            } else {
-                response.body.close()
-                throw BucketError(.unavailable, "read: the service does not say how long it is")
-            }
-            return S3Reader(
-                self, head.metadata(name, size: size, isAWS: isAWS), response, covers: covered)
+        case 200, 206: return try reader(name, response)
         case 304, 416:
             // The answer does not describe the object.
             response.body.close()
             return S3Reader(self, try await stat(name), nil, covers: 0..<0)
         default: throw try await fault(response, "read")
         }
+    }
+
+    private func request(_ name: String, _ plan: ReadPlan) -> ClientRequest {
+        var fields = HeaderFields()
+        if let range = plan.range, range != .suffix(0) { fields.append("range", range.field) }
+        if case .tags(let tags) = plan.conditions.ifNoneMatch, plan.conditions.ifMatch == nil {
+            fields.append("if-none-match", tags.map { "\"\($0)\"" }.joined(separator: ", "))
+        }
+        return get(name, fields)
+    }
+
+    private func reader(_ name: String, _ response: ClientResponse) throws(BucketError) -> S3Reader
+    {
+        let head = S3Head(response.fields)
+        let covered: Range<UInt64>
+        let size: UInt64
+        // Some services say 200 and give a part.
+        if let part = head.part {
+            (covered, size) = (part.range, part.size)
+        } else if response.status == 200, let length = response.contentLength {
+            (covered, size) = (0..<length, length)
+        } else {
+            response.body.close()
+            throw BucketError(.unavailable, "read: the service does not say how long it is")
+        }
+        return S3Reader(
+            self, head.metadata(name, size: size, isAWS: isAWS), response, covers: covered)
     }
 
     /// The bytes of a range of one version of an object.
@@ -45,7 +53,7 @@ extension S3Bucket {
         if range.count < object.size {
             fields.append("range", "bytes=\(range.lowerBound)-\(range.upperBound - 1)")
         }
-        let response = try await get(object.name, fields)
+        let response = try await send(get(object.name, fields))
         let head = S3Head(response.fields)
         switch response.status {
         case 200 where head.part?.range == range && head.etag ?? object.etag == object.etag,
@@ -67,12 +75,10 @@ extension S3Bucket {
         }
     }
 
-    private func get(_ name: String, _ fields: HeaderFields) async throws(BucketError)
-        -> ClientResponse
-    {
+    private func get(_ name: String, _ fields: HeaderFields) -> ClientRequest {
         var request = ClientRequest("GET", target(name), fields: fields)
         askForChecksum(&request.fields)
-        return try await send(request)
+        return request
     }
 
     /// The error of a response that is none of those that were expected.

@@ -50,12 +50,12 @@ enum Action {
     }
 }
 
-/// What the head of an upload says.
-struct UploadRequest {
-    var attributes: ObjectAttributes
-    var digests: ExpectedDigests
+/// What the head of an upload says. Like a list's, it is large, and a class so that only uploads make room for it.
+final class UploadRequest {
+    let attributes: ObjectAttributes
+    let digests: ExpectedDigests
     /// Bytes, where they are declared.
-    var size: UInt64?
+    let size: UInt64?
 
     /// - Throws: ``Problem``: `payload-too-large` where the declared size is, `invalid-argument` for a field that can't be.
     init(_ head: RequestHead, _ name: ObjectName, _ bucket: GatewayBucket) throws(Problem) {
@@ -92,12 +92,12 @@ struct UploadRequest {
 }
 
 /// Which page of which list.
-struct ListRequest {
-    var query: ListQuery
-    /// Where the last page ended.
-    var after: String?
+final class ListRequest {
+    let query: ListQuery
+    /// Where the last page ended; nil for the first.
+    let after: String?
     /// The folder that is revealed: the prefix up to its last `/`, without it.
-    var folder: String
+    let folder: String
 
     /// - Parameter folder: The encoded path of a folder with its slash, or nothing for the root; nil for a list that
     ///   the query alone describes.
@@ -115,6 +115,8 @@ struct ListRequest {
         let isDelimited = query.isDelimited ?? (path != nil)
         self.query = ListQuery(
             prefix: prefix, delimited: isDelimited, limit: query.maxResults ?? 1000)
+        let slash = prefix.utf8.lastIndex(of: UInt8(ascii: "/"))
+        folder = slash.map { String(prefix[..<$0]) } ?? ""
         if let token = query.pageToken {
             guard
                 let after = PageToken.decode(
@@ -125,9 +127,9 @@ struct ListRequest {
                     "pageToken is damaged, or of another bucket, prefix or delimiter.")
             }
             self.after = after
+        } else {
+            after = nil
         }
-        let slash = prefix.utf8.lastIndex(of: UInt8(ascii: "/"))
-        folder = slash.map { String(prefix[..<$0]) } ?? ""
     }
 
     private static func decode(_ path: ArraySlice<UInt8>) throws(Problem) -> String {

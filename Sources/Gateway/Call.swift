@@ -35,8 +35,11 @@ struct Answer {
 final class Call {
     let exchange: Exchange
     let caller: Caller
-    var record: RequestRecord
+    // Nothing that is called while it is accessed looks at it.
+    @exclusivity(unchecked) var record: RequestRecord
     private(set) var operation: Operation?
+    /// What the operation would leave behind, as far as it is known: part of what the policy is asked.
+    var proposal = Proposal()
     /// The policy of the bucket that is asked for, and the query's parameters for it.
     private var policy: any Policy = ClosedPolicy()
     private var parameters: [String: String] = [:]
@@ -51,16 +54,20 @@ final class Call {
         wallClock = now
         caller = Caller(peer: exchange.peer, isSecure: exchange.isSecure)
         let target = exchange.head.target
-        let mark = target.utf8.firstIndex(of: UInt8(ascii: "?"))
+        let bytes = target.utf8.span
+        let mark = bytes.indices.first { bytes[$0] == UInt8(ascii: "?") }
         record = RequestRecord(
             requestId: requestId, method: exchange.head.method,
-            path: mark.map { String(target[..<$0]) } ?? target, status: 0, peer: exchange.peer,
+            path: mark.map { String(Substring(target.utf8.prefix($0))) } ?? target, status: 0,
+            peer: exchange.peer,
             version: exchange.version, isSecure: exchange.isSecure)
     }
 
     var fields: HeaderFields { exchange.head.fields }
 
     var isHead: Bool { exchange.head.method == "HEAD" }
+
+    var isOptions: Bool { exchange.head.method == "OPTIONS" }
 
     /// Seconds since 1970.
     var now: Int64 { wallClock() }
@@ -92,46 +99,49 @@ final class Call {
     /// Asks the policy, and looks up the documents that it wants.
     /// - Parameter folder: In place of the operation's name.
     /// - Throws: ``Problem``, which tells the client nothing of why.
-    func ask(
-        _ proposal: Proposal = Proposal(), _ existing: Existing = .unknown, folder: String? = nil
-    ) async throws(Problem) -> Missing {
-        guard var operation else {
-            throw Problem(.unauthorized, "The caller may not do this.", cause: "no operation")
+    func ask(_ existing: Existing = .unknown, folder: String? = nil) async throws(Problem)
+        -> Missing
+    {
+        var decision = decide(existing, folder)
+        while case .needsDocuments(let paths) = decision {
+            for path in paths { documents[path] = await look(path) }
+            decision = decide(existing, folder)
         }
+        return try missing(decision)
+    }
+
+    // Not asynchronous: what is asked takes room on the stack, and not in a task for as long as the request takes.
+    private func decide(_ existing: Existing, _ folder: String?) -> Decision {
+        guard var operation else { return .deny(cause: "no operation") }
         if let folder { operation.name = folder }
         var question = Question(
             operation, caller, proposal, existing: existing, parameters: parameters)
         question.documents = documents
-        var decision = decide(question)
-        while case .needsDocuments(let paths) = decision {
-            for path in paths { documents[path] = await look(path) }
-            question.documents = documents
-            decision = decide(question)
+        let begin = EventLoop.monotonicNow()
+        let decision = policy.decide(question)
+        record.decisionNanoseconds += EventLoop.monotonicNow() - begin
+        switch decision {
+        case .needsExisting, .needsDocuments, .needsBody: break
+        case .allow: record.note(.allowed, trial: policy.trial(question))
+        case .deny, .unauthenticated, .impossible:
+            record.note(.denied, trial: policy.trial(question))
         }
+        return decision
+    }
+
+    private func missing(_ decision: Decision) throws(Problem) -> Missing {
         switch decision {
         case .needsExisting, .needsDocuments: return .existing
         case .needsBody: return .body
-        case .allow:
-            record.note(.allowed, trial: policy.trial(question))
-            return .nothing
+        case .allow: return .nothing
         case .deny(let cause):
-            record.note(.denied, trial: policy.trial(question))
             throw Problem(.unauthorized, "The caller may not do this.", cause: explained(cause))
         case .unauthenticated(let cause):
-            record.note(.denied, trial: policy.trial(question))
             throw Problem(
                 .unauthenticated, "Credentials are missing or not valid.", cause: explained(cause),
                 field: ("www-authenticate", "Bearer"))
-        case .impossible(let reason):
-            record.note(.denied, trial: policy.trial(question))
-            throw Problem(.invalidArgument, reason)
+        case .impossible(let reason): throw Problem(.invalidArgument, reason)
         }
-    }
-
-    private func decide(_ question: Question) -> Decision {
-        let begin = EventLoop.monotonicNow()
-        defer { record.decisionNanoseconds += EventLoop.monotonicNow() - begin }
-        return policy.decide(question)
     }
 
     /// Documents that one request may look up, as the rules language has it.
@@ -157,22 +167,20 @@ final class Call {
     }
 
     /// Asks the policy, after a look at the object that is there where the decision depends on it.
-    func ask(
-        _ proposal: Proposal = Proposal(), _ existing: inout Existing, _ name: ObjectName,
-        _ bucket: GatewayBucket
-    ) async throws(Problem) -> Missing {
-        let missing = try await ask(proposal, existing)
+    func ask(_ existing: inout Existing, _ name: ObjectName, _ bucket: GatewayBucket)
+        async throws(Problem) -> Missing
+    {
+        let missing = try await ask(existing)
         guard missing == .existing else { return missing }
         existing = try await look(name, bucket)
-        return try await ask(proposal, existing)
+        return try await ask(existing)
     }
 
     /// Decides with all that can be known.
-    func decide(
-        _ proposal: Proposal = Proposal(), _ existing: inout Existing, _ name: ObjectName,
-        _ bucket: GatewayBucket
-    ) async throws(Problem) {
-        try require(try await ask(proposal, &existing, name, bucket))
+    func decide(_ existing: inout Existing, _ name: ObjectName, _ bucket: GatewayBucket)
+        async throws(Problem)
+    {
+        try require(try await ask(&existing, name, bucket))
     }
 
     /// What is missing when nothing more can become known is not allowed.
@@ -262,8 +270,8 @@ final class Call {
     }
 
     /// The record of the request when its answer has ended.
-    func finished(_ answer: Answer, _ outcome: ResponseOutcome) -> RequestRecord {
-        record.status = answer.head.status
+    func finished(_ status: Int, _ outcome: ResponseOutcome) -> RequestRecord {
+        record.status = status
         record.bytesOut = outcome.bodyBytes
         switch outcome.end {
         case .complete: break

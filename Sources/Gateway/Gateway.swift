@@ -30,28 +30,41 @@ public final class Gateway: Sendable {
         { exchange in await self.respond(exchange) }
     }
 
-    /// Answers one request; success, denial, failure and reset all end here, in one record.
+    /// Answers one request; success, denial, failure and reset all end here, in one record. Returns when the answer is
+    /// on its way.
     public func respond(_ exchange: Exchange) async {
         let call = Call(exchange, requestId: requestIds.next(), now: wallClock)
-        let head = exchange.head
-        var answer: Answer
+        let answer: Answer
         do throws(Problem) {
-            if head.method == "OPTIONS" {
-                answer = try options(head, call)
+            if call.isOptions {
+                answer = try options(call)
             } else {
-                let route = try Route(target: head.target)
-                let bucket = try bucket(of: route, call)
-                let action = try Action(head, route, bucket)
-                call.begin(action.operation(in: bucket), bucket, route.query)
+                let (action, bucket) = try begin(call)
                 answer = try await call.perform(action, on: bucket)
             }
         } catch {
             answer = call.failed(error)
         }
-        answer.complete(requestId: call.record.requestId, isHead: head.method == "HEAD")
-        cors?.decorate(&answer.head.fields, for: head.fields)
-        let outcome = await exchange.respond(answer.head, answer.body)
-        observer.finished(call.finished(answer, outcome))
+        finish(call, answer)
+    }
+
+    /// What is asked for, and of which bucket.
+    private func begin(_ call: Call) throws(Problem) -> (Action, GatewayBucket) {
+        let head = call.exchange.head
+        let route = try Route(target: head.target)
+        let bucket = try bucket(of: route, call)
+        let action = try Action(head, route, bucket)
+        call.begin(action.operation(in: bucket), bucket, route.query)
+        return (action, bucket)
+    }
+
+    private func finish(_ call: Call, _ answer: consuming Answer) {
+        answer.complete(requestId: call.record.requestId, isHead: call.isHead)
+        cors?.decorate(&answer.head.fields, for: call.fields)
+        let status = answer.head.status
+        call.exchange.respond(answer.head, answer.body) { [self] outcome in
+            observer.finished(call.finished(status, outcome))
+        }
     }
 
     private func bucket(of route: Route, _ call: Call) throws(Problem) -> GatewayBucket {
@@ -64,7 +77,8 @@ public final class Gateway: Sendable {
 
     /// The methods of a path, and where CORS is configured what a preflight asks for. No rule is asked and nothing of
     /// an object is told.
-    private func options(_ head: RequestHead, _ call: Call) throws(Problem) -> Answer {
+    private func options(_ call: Call) throws(Problem) -> Answer {
+        let head = call.exchange.head
         var methods = "GET, HEAD, PUT, PATCH, DELETE, OPTIONS"
         if head.target != "*" {
             let route = try Route(target: head.target)

@@ -26,7 +26,11 @@ final class HeaderCache: Sendable {
             }
             return entry.fields
         }
-        if let known { return known }
+        if var known {
+            // What is added to the fields of every answer is added to this copy.
+            known.reserve(192)
+            return known
+        }
         var fields = HeaderFields(reserving: 768)
         object.appendFields(to: &fields)
         if object.attributes.customMetadata.byteCount > HeaderCache.maximumPairs { return fields }

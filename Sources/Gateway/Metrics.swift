@@ -3,7 +3,8 @@ import HTTPServer
 
 /// What is counted of requests. The handles are made once; counting one request is five atomic additions.
 public struct RequestMetrics: Sendable {
-    private struct Handles: Sendable {
+    // A class, so that counting touches one reference count and not those of all handles.
+    private final class Handles: Sendable {
         /// By status class, 1xx first.
         let requests: [Counter]
         let duration: CoreMetrics.Timer
@@ -14,6 +15,30 @@ public struct RequestMetrics: Sendable {
         let decisions: CoreMetrics.Timer
         /// Differences of rules on trial, by what these said.
         let trials: [Verdict: Counter]
+
+        /// Of one operation.
+        init(_ name: String, _ registry: PrometheusRegistry) {
+            let operation = [("operation", name)]
+            func counter(_ label: String, _ dimension: (String, String)? = nil) -> Counter {
+                Counter(
+                    label: label, dimensions: operation + (dimension.map { [$0] } ?? []),
+                    factory: registry)
+            }
+            func timer(_ label: String) -> CoreMetrics.Timer {
+                CoreMetrics.Timer(label: label, dimensions: operation, factory: registry)
+            }
+            requests = (1...5).map { counter("sluice_requests_total", ("status", "\($0)xx")) }
+            duration = timer("sluice_request_duration_seconds")
+            bytesIn = counter("sluice_request_body_bytes_total")
+            bytesOut = counter("sluice_response_body_bytes_total")
+            allowed = counter("sluice_decisions_total", ("outcome", "allowed"))
+            denied = counter("sluice_decisions_total", ("outcome", "denied"))
+            decisions = timer("sluice_decision_duration_seconds")
+            trials = Dictionary(
+                uniqueKeysWithValues: Verdict.allCases.map {
+                    ($0, counter("sluice_shadow_differences_total", ("shadow", $0.rawValue)))
+                })
+        }
     }
     /// By operation, in the order of its cases; the last is of requests without a route.
     private let handles: [Handles]
@@ -39,43 +64,7 @@ public struct RequestMetrics: Sendable {
             "sluice_shadow_differences_total",
             "Requests that rules on trial decide otherwise, by what they say.")
         let names = Operation.Kind.allCases.map(\.rawValue) + ["none"]
-        handles = names.map { name in
-            let operation = [("operation", name)]
-            func decision(_ outcome: String) -> Counter {
-                Counter(
-                    label: "sluice_decisions_total",
-                    dimensions: operation + [("outcome", outcome)], factory: registry)
-            }
-            return Handles(
-                requests: (1...5).map {
-                    Counter(
-                        label: "sluice_requests_total",
-                        dimensions: operation + [("status", "\($0)xx")], factory: registry)
-                },
-                duration: CoreMetrics.Timer(
-                    label: "sluice_request_duration_seconds", dimensions: operation,
-                    factory: registry),
-                bytesIn: Counter(
-                    label: "sluice_request_body_bytes_total", dimensions: operation,
-                    factory: registry),
-                bytesOut: Counter(
-                    label: "sluice_response_body_bytes_total", dimensions: operation,
-                    factory: registry),
-                allowed: decision("allowed"), denied: decision("denied"),
-                decisions: CoreMetrics.Timer(
-                    label: "sluice_decision_duration_seconds", dimensions: operation,
-                    factory: registry),
-                trials: Dictionary(
-                    uniqueKeysWithValues: Verdict.allCases.map { verdict in
-                        (
-                            verdict,
-                            Counter(
-                                label: "sluice_shadow_differences_total",
-                                dimensions: operation + [("shadow", verdict.rawValue)],
-                                factory: registry)
-                        )
-                    }))
-        }
+        handles = names.map { Handles($0, registry) }
     }
 
     /// Counts one request.

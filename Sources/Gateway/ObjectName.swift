@@ -29,7 +29,7 @@ public struct ObjectName: Sendable, Hashable, CustomStringConvertible {
 
     /// Decodes a path's percent-encoding. A replacement character that is not encoded stands for bytes that were no
     /// UTF-8 when the target was read, so nobody knows which name was meant.
-    static func decode(_ path: ArraySlice<UInt8>) throws(NameError) -> [UInt8] {
+    static func decode(_ path: ArraySlice<UInt8>) throws(NameError) -> ArraySlice<UInt8> {
         for index in path.indices.dropLast(2)
         where path[index] == 0xef && path[index + 1] == 0xbf && path[index + 2] == 0xbd {
             throw NameError(.notUTF8, at: index - path.startIndex)
@@ -42,12 +42,12 @@ public struct ObjectName: Sendable, Hashable, CustomStringConvertible {
     }
 
     /// Checks a decoded name.
-    init(bytes: [UInt8]) throws(NameError) {
+    init(bytes: ArraySlice<UInt8>) throws(NameError) {
         if let error = ObjectName.broken(bytes.span) { throw error }
         value = try ObjectName.text(bytes)
     }
 
-    static func text(_ bytes: [UInt8]) throws(NameError) -> String {
+    static func text(_ bytes: ArraySlice<UInt8>) throws(NameError) -> String {
         guard let text = String(validating: bytes, as: UTF8.self) else {
             throw NameError(.notUTF8, at: validPrefix(bytes))
         }
@@ -101,7 +101,7 @@ public struct ObjectName: Sendable, Hashable, CustomStringConvertible {
     }
 
     /// How many bytes are UTF-8 before the first that is not.
-    private static func validPrefix(_ bytes: [UInt8]) -> Int {
+    private static func validPrefix(_ bytes: ArraySlice<UInt8>) -> Int {
         var good = 0
         var decoder = UTF8()
         var iterator = bytes.makeIterator()

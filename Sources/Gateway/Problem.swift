@@ -3,7 +3,9 @@ import HTTPServer
 import Wire
 
 /// A request's failure as the client sees it (RFC 9457), and for the log why.
-public struct Problem: Error, Sendable {
+///
+/// A class, so that every function that may fail keeps room for a reference and not for all of it.
+public final class Problem: Error, Sendable {
     /// The stable codes, each with its status and title.
     public enum Code: String, Sendable, CaseIterable {
         case invalidName = "invalid-name"
@@ -79,13 +81,13 @@ public struct Problem: Error, Sendable {
         }
     }
     /// Which problem it is; decides the status.
-    public var code: Code
+    public let code: Code
     /// A sentence that the client can act on; nothing internal.
-    public var detail: String
+    public let detail: String
     /// For the operator alone.
-    public var cause: String?
+    public let cause: String?
     /// `Allow`, `Content-Range`, `Accept-Patch`, `WWW-Authenticate` or `Retry-After`, where the status wants it.
-    var field: (name: StaticString, value: String)?
+    let field: (name: StaticString, value: String)?
 
     init(
         _ code: Code, _ detail: String, cause: String? = nil,
@@ -106,10 +108,10 @@ public struct Problem: Error, Sendable {
     }
 
     /// A broken name.
-    init(_ error: NameError) { self.init(.invalidName, error.description) }
+    convenience init(_ error: NameError) { self.init(.invalidName, error.description) }
 
     /// What a store could not do.
-    init(_ error: BucketError) {
+    convenience init(_ error: BucketError) {
         let code: Code
         let detail: String
         switch error.code {
@@ -134,7 +136,7 @@ public struct Problem: Error, Sendable {
     }
 
     /// A body that did not arrive.
-    init(_ error: BodyError, limit: UInt64) {
+    convenience init(_ error: BodyError, limit: UInt64) {
         switch error {
         case .clientGone:
             self.init(.invalidArgument, "The body broke off.", cause: "the client went away")

@@ -1,4 +1,5 @@
 import Buckets
+import EventLoop
 import HTTPServer
 import Wire
 
@@ -7,36 +8,53 @@ extension Call {
     func download(_ name: ObjectName, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
         if isHead { return try await head(name, bucket) }
         let missing = try await ask()
-        let conditions = try Preconditions(fields, now: now)
+        let plan = try readPlan()
         let reader: any ObjectReader
         do throws(BucketError) {
-            let range = fields["range"].flatMap { ByteRange(Array($0.utf8)[...]) }
-            reader = try await bucket.driver.open(
-                name.value, ReadPlan(range: range, conditions: conditions))
+            reader = try await bucket.driver.open(name.value, plan)
         } catch {
             if missing != .nothing, error.code == .objectNotFound {
-                try require(try await ask(Proposal(), .absent))
+                try require(try await ask(.absent))
             }
             throw Problem(error)
         }
         do throws(Problem) {
             if missing != .nothing || record.trial == .undetermined {
-                try require(try await ask(Proposal(), .object(reader.metadata)))
+                try require(try await ask(.object(reader.metadata)))
             }
-            if let answer = try unmodified(reader.metadata, conditions) {
+            var (answer, range) = try answer(reader.metadata, plan.conditions, bucket)
+            if let range {
+                answer.body = .source(
+                    try await bytes(of: reader, range), length: UInt64(range.count))
+            } else {
                 reader.close()
-                return answer
             }
-            return try await content(of: reader, bucket)
+            return answer
         } catch {
             reader.close()
             throw error
         }
     }
 
+    private func readPlan() throws(Problem) -> ReadPlan {
+        ReadPlan(
+            range: fields["range"].flatMap { ByteRange(Array($0.utf8)[...]) },
+            conditions: try Preconditions(fields, now: now))
+    }
+
+    private func bytes(of reader: any ObjectReader, _ range: Range<UInt64>)
+        async throws(Problem) -> any ByteSource
+    {
+        do throws(BucketError) {
+            return try await reader.bytes(range)
+        } catch {
+            throw Problem(error)
+        }
+    }
+
     private func head(_ name: ObjectName, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
         var existing = Existing.unknown
-        try await decide(Proposal(), &existing, name, bucket)
+        try await decide(&existing, name, bucket)
         let conditions = try Preconditions(fields, now: now)
         let object = try await object(existing, name, bucket)
         if let answer = try unmodified(object, conditions) { return answer }
@@ -61,10 +79,11 @@ extension Call {
         }
     }
 
-    private func content(of reader: any ObjectReader, _ bucket: GatewayBucket)
-        async throws(Problem) -> Answer
-    {
-        let object = reader.metadata
+    /// The answer to a `GET` of an object, and which of its bytes follow; nil where none do.
+    private func answer(
+        _ object: ObjectMetadata, _ conditions: Preconditions, _ bucket: GatewayBucket
+    ) throws(Problem) -> (Answer, Range<UInt64>?) {
+        if let answer = try unmodified(object, conditions) { return (answer, nil) }
         var range = 0..<object.size
         var answer = Answer(status: 200, fields: bucket.headers.fields(of: object))
         switch selectRange(fields, of: object) {
@@ -79,24 +98,15 @@ extension Call {
                 .rangeNotSatisfiable, "The object has \(object.size) bytes.",
                 field: ("content-range", "bytes */\(object.size)"))
         }
-        if range.isEmpty {
-            reader.close()
-            answer.body = .bytes([])
-            return answer
-        }
-        do throws(BucketError) {
-            answer.body = .source(try await reader.bytes(range), length: UInt64(range.count))
-        } catch {
-            throw Problem(error)
-        }
-        return answer
+        if range.isEmpty { answer.body = .bytes([]) }
+        return (answer, range.isEmpty ? nil : range)
     }
 
     /// `GET …?metadata`. It has no entity tag: the object's stands for its bytes. So the conditions can refuse it, but not
     /// find it unmodified.
     func metadata(_ name: ObjectName, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
         var existing = Existing.unknown
-        try await decide(Proposal(), &existing, name, bucket)
+        try await decide(&existing, name, bucket)
         var conditions = try Preconditions(fields, now: now)
         conditions.ifNoneMatch = nil
         conditions.ifModifiedSince = nil

@@ -25,7 +25,8 @@ struct Route: Equatable {
         } else {
             path = bytes[...]
         }
-        guard path.starts(with: "/b/".utf8),
+        guard path.count > 3, path[0] == UInt8(ascii: "/"), path[1] == UInt8(ascii: "b"),
+            path[2] == UInt8(ascii: "/"),
             let end = path[3...].firstIndex(of: UInt8(ascii: "/")), end > 3
         else { throw Problem.notFound }
         let rest = path[(end + 1)...]

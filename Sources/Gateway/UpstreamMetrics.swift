@@ -4,11 +4,22 @@ import HTTPClient
 
 /// Counts what is asked of upstreams, attempt by attempt.
 public final class UpstreamMetrics: UpstreamObserver {
-    private struct Series: Hashable {
+    /// What tells one series from another, in what is known without making texts. A method that is written down in two
+    /// places may have two addresses: the registry gives both the same series.
+    private struct Key: Hashable {
         let upstream: String
-        let method: String
-        /// The class of the status, such as `2xx`; or why there was no complete answer.
-        let outcome: String
+        let method: UInt
+        /// The class of the status.
+        let status: Int?
+        /// Why there was no complete answer.
+        let error: ClientError.Code?
+
+        init(_ record: UpstreamRecord) {
+            upstream = record.upstream
+            method = UInt(bitPattern: record.method.utf8Start)
+            status = record.error == nil ? record.status.map { $0 / 100 } : nil
+            error = record.error
+        }
     }
     private struct Handles {
         let requests: Counter
@@ -17,7 +28,7 @@ public final class UpstreamMetrics: UpstreamObserver {
     }
     private let registry: PrometheusRegistry
     /// Made when they are first needed: most methods are never used.
-    private let handles = Lock<[Series: Handles]>([:])
+    private let handles = Lock<[Key: Handles]>([:])
 
     /// Names the families in `registry`.
     public init(_ registry: PrometheusRegistry) {
@@ -36,13 +47,11 @@ public final class UpstreamMetrics: UpstreamObserver {
     }
 
     public func finished(_ record: UpstreamRecord) {
-        let outcome = record.error?.rawValue ?? record.status.map { "\($0 / 100)xx" } ?? "none"
-        let series = Series(
-            upstream: record.upstream, method: "\(record.method)", outcome: outcome)
+        let key = Key(record)
         let handles = handles.withLock { known in
-            if let handles = known[series] { return handles }
-            let made = make(series)
-            known[series] = made
+            if let handles = known[key] { return handles }
+            let made = make(record)
+            known[key] = made
             return made
         }
         handles.requests.increment()
@@ -52,12 +61,13 @@ public final class UpstreamMetrics: UpstreamObserver {
         }
     }
 
-    private func make(_ series: Series) -> Handles {
-        let method = [("upstream", series.upstream), ("method", series.method)]
+    private func make(_ record: UpstreamRecord) -> Handles {
+        let method = [("upstream", record.upstream), ("method", "\(record.method)")]
+        let outcome = record.error?.rawValue ?? record.status.map { "\($0 / 100)xx" } ?? "none"
         return Handles(
             requests: Counter(
                 label: "sluice_upstream_requests_total",
-                dimensions: method + [("outcome", series.outcome)], factory: registry),
+                dimensions: method + [("outcome", outcome)], factory: registry),
             duration: CoreMetrics.Timer(
                 label: "sluice_upstream_request_duration_seconds", dimensions: method,
                 factory: registry),

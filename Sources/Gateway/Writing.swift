@@ -9,7 +9,8 @@ extension Call {
         async throws(Problem) -> Answer
     {
         var existing = Existing.unknown
-        let missing = try await ask(request.proposal, &existing, name, bucket)
+        proposal = request.proposal
+        let missing = try await ask(&existing, name, bucket)
         let conditions = try await writeConditions(bucket, \.atomicUploads)
         var plan = request.plan
         plan.isDecided = missing == .nothing
@@ -24,7 +25,6 @@ extension Call {
         }
         let upload = try await begin(name, plan, bucket)
         let facts: ContentFacts
-        var proposal = request.proposal
         let pins: Preconditions
         do throws(Problem) {
             facts = try await receive(request, into: upload, bucket)
@@ -35,7 +35,7 @@ extension Call {
             if existing != .unknown, try await capabilities(bucket).lateConditions {
                 existing = try await look(name, bucket)
             }
-            try await decide(proposal, &existing, name, bucket)
+            try await decide(&existing, name, bucket)
             pins = try await pinned(conditions, to: existing, bucket, \.atomicUploads)
         } catch {
             upload.abort()
@@ -50,7 +50,7 @@ extension Call {
             }
             // Somebody was faster. What there is now may be denied, or be another than the client asked for.
             existing = try await look(name, bucket)
-            try await decide(proposal, &existing, name, bucket)
+            try await decide(&existing, name, bucket)
             try check(conditions, existing)
             throw Call.overtaken
         }
@@ -131,7 +131,7 @@ extension Call {
     /// `PATCH`: changes metadata alone.
     func patch(_ name: ObjectName, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
         var existing = Existing.unknown
-        _ = try await ask(Proposal(), &existing, name, bucket)
+        _ = try await ask(&existing, name, bucket)
         let conditions = try await writeConditions(bucket, \.atomicPatches)
         try requireJSON()
         for (name, isGiven) in [
@@ -163,11 +163,10 @@ extension Call {
         _ patch: AttributePatch, _ name: ObjectName, _ conditions: Preconditions,
         _ bucket: GatewayBucket
     ) async throws(Problem) -> ObjectMetadata {
-        var proposal = Proposal()
         proposal.patch = patch
         for _ in 0..<Call.attempts {
             var existing = Existing.unknown
-            try await decide(proposal, &existing, name, bucket)
+            try await decide(&existing, name, bucket)
             var isPinned = existing != .unknown
             if !isPinned, patch.addsCustomMetadata {
                 existing = try await look(name, bucket)
@@ -210,7 +209,7 @@ extension Call {
     func delete(_ name: ObjectName, _ bucket: GatewayBucket) async throws(Problem) -> Answer {
         for _ in 0..<Call.attempts {
             var existing = Existing.unknown
-            try await decide(Proposal(), &existing, name, bucket)
+            try await decide(&existing, name, bucket)
             if case .absent = existing { throw Problem(BucketError(.objectNotFound)) }
             let conditions = try await writeConditions(bucket, \.atomicDeletions)
             let pins = try await pinned(conditions, to: existing, bucket, \.atomicDeletions)

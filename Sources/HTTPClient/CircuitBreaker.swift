@@ -1,4 +1,5 @@
 import EventLoop
+import Synchronization
 
 /// Leaves an upstream alone that fails again and again, and tries it with one request now and then.
 ///
@@ -18,11 +19,14 @@ final class CircuitBreaker: Sendable {
         var cause = ""
     }
     private let state = Lock(State())
+    /// Whether anything but successes was told since the last success: nobody needs the lock until then.
+    private let isTroubled = Atomic<Bool>(false)
 
     /// Whether a request may be begun. After the pause one may, whose outcome decides.
     /// - Returns: nil where it may, otherwise why not.
     func refusal(now: UInt64) -> String? {
-        state.withLock { state in
+        guard isTroubled.load(ordering: .relaxed) else { return nil }
+        return state.withLock { state in
             guard state.pause > 0 else { return nil }
             if now < state.openUntil || state.isTrying { return state.cause }
             state.isTrying = true
@@ -30,10 +34,17 @@ final class CircuitBreaker: Sendable {
         }
     }
 
-    func succeeded() { state.withLock { $0 = State() } }
+    func succeeded() {
+        guard isTroubled.load(ordering: .relaxed) else { return }
+        state.withLock { state in
+            state = State()
+            isTroubled.store(false, ordering: .relaxed)
+        }
+    }
 
     func failed(_ cause: String, now: UInt64) {
         state.withLock { state in
+            isTroubled.store(true, ordering: .relaxed)
             state.failures += 1
             state.cause = cause
             guard state.isTrying || state.pause == 0, state.failures >= Self.threshold else {
@@ -55,28 +66,40 @@ final class CircuitBreaker: Sendable {
 /// How many attempts beyond the first are allowed: a tenth of the requests, and a few each second with a reserve for a
 /// moment of trouble, so that retries never multiply the load of an upstream in trouble.
 final class RetryBudget: Sendable {
-    /// Retries in reserve, and those of one second.
-    static let reserve = 100.0
-    static let perSecond = 10.0
-    private struct State {
-        var tokens = RetryBudget.reserve
-        var time: UInt64 = 0
-    }
-    private let state = Lock(State())
+    /// Retries in reserve.
+    static let reserve = 100
+    /// Nanoseconds in which the reserve gets one: 100 ms.
+    private static let interval: UInt64 = 100_000_000
+    /// Tenths of a retry.
+    private let tokens = Atomic<Int>(RetryBudget.reserve * 10)
+    /// Intervals of the clock that were counted.
+    private let intervals = Atomic<Int>(0)
 
-    func requestBegan() { state.withLock { $0.tokens = min($0.tokens + 0.1, Self.reserve) } }
+    func requestBegan() { add(1) }
 
     /// - Parameter now: Of the monotonic clock.
     func take(now: UInt64) -> Bool {
-        state.withLock { state in
-            if now > state.time {
-                let seconds = Double(now - state.time) / 1e9
-                state.tokens = min(state.tokens + seconds * Self.perSecond, Self.reserve)
-                state.time = now
-            }
-            guard state.tokens >= 1 else { return false }
-            state.tokens -= 1
-            return true
+        let current = Int(now / Self.interval)
+        let counted = intervals.max(current, ordering: .relaxed).oldValue
+        if current > counted { add(10 * min(current - counted, Self.reserve)) }
+        return change { $0 >= 10 ? $0 - 10 : nil }
+    }
+
+    private func add(_ tenths: Int) {
+        let full = Self.reserve * 10
+        change { $0 < full ? min($0 + tenths, full) : nil }
+    }
+
+    /// - Parameter next: What follows a number of tokens; nil where it stays.
+    @discardableResult
+    private func change(_ next: (Int) -> Int?) -> Bool {
+        var current = tokens.load(ordering: .relaxed)
+        while let wanted = next(current) {
+            let (done, found) = tokens.weakCompareExchange(
+                expected: current, desired: wanted, ordering: .relaxed)
+            if done { return true }
+            current = found
         }
+        return false
     }
 }

@@ -12,6 +12,7 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     /// nil before its turn and after its end.
     private var transfer: (any Transfer)?
     private var outcome: Result<ClientResponse, ClientError>?
+    private var collected: [UInt8] = []
     private var waiter: UnsafeContinuation<Void, Never>?
     private var status: Int?
     private var failure: ClientError?
@@ -31,17 +32,47 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
 
     /// The response, as soon as its head is there. Ends with the task that waits. May be called once.
     public func response() async throws(ClientError) -> ClientResponse {
-        if outcome == nil {
-            await withTaskCancellationHandler {
-                await withUnsafeContinuation { waiter in
-                    if outcome != nil { waiter.resume() } else { self.waiter = waiter }
-                }
-            } onCancel: {
-                lane.loop.runHere { self.cancel() }
+        await settled()
+        return try result()
+    }
+
+    /// Waits for the response's head, the failure, or the end of the task that waits. May be called once.
+    func settled() async {
+        guard outcome == nil else { return }
+        await withTaskCancellationHandler {
+            await withUnsafeContinuation { waiter in
+                if outcome != nil { waiter.resume() } else { self.waiter = waiter }
             }
+        } onCancel: {
+            lane.loop.runHere { self.cancel() }
         }
+    }
+
+    /// What came of it.
+    func result() throws(ClientError) -> ClientResponse {
         guard let outcome else { throw ClientError(.cancelled, "the caller went away") }
         return try outcome.get()
+    }
+
+    /// Whether it has a response, and none that broke off while it was collected.
+    var isAnswered: Bool {
+        if case .success = outcome { return true }
+        return false
+    }
+
+    /// Reads the response's body of at most `limit` bytes into ``collected``. Where that fails, it is what came of it.
+    func collect(limit: Int) async {
+        do throws(ClientError) {
+            collected = try await result().collect(limit: limit)
+        } catch {
+            outcome = .failure(error)
+        }
+    }
+
+    /// What came of it, with the body that was collected.
+    func collectedResponse() throws(ClientError) -> CollectedResponse {
+        let response = try result()
+        return CollectedResponse(status: response.status, fields: response.fields, body: collected)
     }
 
     /// Gives the request up at once; where it has a response already, its body breaks off.

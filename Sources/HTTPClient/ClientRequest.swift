@@ -39,17 +39,26 @@ public struct ClientRequest {
         self.fields = fields
         self.body = body
         if case .pipe = body { isBulk = true }
-        self.isRepeatable = isRepeatable ?? ["GET", "HEAD"].contains("\(method)")
+        self.isRepeatable = isRepeatable ?? ClientRequest.isRead(method)
     }
 
     /// What makes it no request that can be sent; nil where nothing does. A line break in a value would be smuggling.
     var fault: String? {
-        let isTarget = target.utf8.allSatisfy { $0 > 0x20 && $0 < 0x7f }
-        if !isTarget || target.utf8.first != UInt8(ascii: "/") {
+        let bytes = target.utf8.span
+        let isTarget = bytes.indices.allSatisfy { ASCII.isVisible(bytes[$0]) }
+        if bytes.isEmpty || bytes[0] != UInt8(ascii: "/") || !isTarget {
             return "the target has other than visible ASCII characters"
         }
         return fields.areWellFormed ? nil : "a field has a line break or another control character"
     }
 
     var isHead: Bool { method.utf8CodeUnitCount == 4 && method.utf8Start[0] == UInt8(ascii: "H") }
+
+    /// Whether it is a `GET` or `HEAD`.
+    var isRead: Bool { ClientRequest.isRead(method) }
+
+    // Of the methods that are in use these alone begin so.
+    private static func isRead(_ method: StaticString) -> Bool {
+        method.utf8Start[0] == UInt8(ascii: "G") || method.utf8Start[0] == UInt8(ascii: "H")
+    }
 }

@@ -13,7 +13,6 @@ final class HTTP1Exchange: Transfer {
         case over
     }
     private let transport: HTTP1Transport
-    private let request: ClientRequest
     @exclusivity(unchecked) private var delegate: (any TransferDelegate)?
     /// Set by the transport, nil once nothing more is sent or read.
     @exclusivity(unchecked) var connection: HTTP1Connection?
@@ -22,6 +21,7 @@ final class HTTP1Exchange: Transfer {
 
     // Sending.
     @exclusivity(unchecked) private var writer: HTTP1RequestWriter
+    private var request: ClientRequest { writer.request }
     /// When the last byte was known to be on its way.
     private var sentAt: UInt64 = 0
     /// Bytes that the upstream had not acknowledged when the timer last looked.
@@ -38,8 +38,9 @@ final class HTTP1Exchange: Transfer {
     /// Bytes of the body that are still to come, where its length is known.
     private var remaining: UInt64 = 0
     @exclusivity(unchecked) private var chunks = ChunkedDecoder(lineLimit: chunkLineBytes)
-    /// What came with the head.
-    @exclusivity(unchecked) private var rest: ArraySlice<UInt8> = []
+    /// What came with the head, and how much of it was read.
+    @exclusivity(unchecked) private var rest: [UInt8] = []
+    private var restRead = 0
     @exclusivity(unchecked) private var waiter: (() -> Void)?
     @exclusivity(unchecked) private var readClock = ProgressClock()
 
@@ -52,7 +53,6 @@ final class HTTP1Exchange: Transfer {
 
     init(_ transport: HTTP1Transport, _ request: ClientRequest, _ delegate: any TransferDelegate) {
         self.transport = transport
-        self.request = request
         self.delegate = delegate
         writer = HTTP1RequestWriter(request)
         parser = HTTP1ResponseParser(answersHead: request.isHead)
@@ -84,8 +84,7 @@ final class HTTP1Exchange: Transfer {
     /// arrived is not: who repeats it must know of it, and ``Upstream`` tells.
     private var canStartOver: Bool {
         if case .pipe(let pipe) = request.body, pipe.sent > 0 { return false }
-        let isRead = request.isHead || "\(request.method)" == "GET"
-        return isRead && request.isRepeatable || !writer.mayHaveReached
+        return request.isRead && request.isRepeatable || !writer.mayHaveReached
     }
 
     /// There is no connection, or none any more.
@@ -124,12 +123,18 @@ final class HTTP1Exchange: Transfer {
     /// Nothing more is sent or read.
     private func end(reusable: Bool) {
         state = .over
-        rest = []
+        dropRest()
         partial = []
         let connection = connection
         self.connection = nil
         guard let connection else { return }
         if reusable { connection.release(reusable: true) } else { transport.discard(connection) }
+    }
+
+    private func dropRest() {
+        var dropped: [UInt8] = []
+        swap(&dropped, &rest)
+        transport.giveBack(dropped)
     }
 
     func cancel() { fail(.cancelled, "given up") }
@@ -218,7 +223,10 @@ final class HTTP1Exchange: Transfer {
         } else {
             state = .body
             if case .length(let length) = framing { remaining = length }
-            rest = following.withUnsafeBufferPointer { Array($0)[...] }
+            if !following.isEmpty {
+                rest = transport.takeSpare()
+                following.withUnsafeBufferPointer { rest.append(contentsOf: $0) }
+            }
             body = HTTP1Body(self)
         }
         let response = ClientResponse(
@@ -260,9 +268,11 @@ final class HTTP1Exchange: Transfer {
         -> HTTP1Connection.Received
     {
         if !rest.isEmpty {
-            let count = min(buffer.count, rest.count)
-            rest.withUnsafeBytes { buffer.copyMemory(from: .init(rebasing: $0[..<count])) }
-            rest = count == rest.count ? [] : rest.dropFirst(count)
+            let end = min(restRead + buffer.count, rest.count)
+            let count = end - restRead
+            rest.withUnsafeBytes { buffer.copyMemory(from: .init(rebasing: $0[restRead..<end])) }
+            restRead = end
+            if end == rest.count { dropRest() }
             return .bytes(count)
         }
         guard let connection else { return .wait }

@@ -3,7 +3,7 @@ import Wire
 
 /// The bytes of one request on their way to the kernel: the head, and the body without a copy of it.
 struct HTTP1RequestWriter {
-    private let request: ClientRequest
+    let request: ClientRequest
     /// Whether the head was given to the kernel, or what it did not take of it is kept here.
     private(set) var isHeadWritten = false
     /// Whether the kernel has all of it.
@@ -96,30 +96,37 @@ struct HTTP1RequestWriter {
         let capacity =
             method.utf8CodeUnitCount + target.utf8.count + transport.hostLine.count + lines + 96
         let start = transport.outputRoom(capacity)
-        var place = start
-        func put(_ bytes: UnsafeRawBufferPointer) {
+        var output = Output(place: start)
+        output.put(method)
+        output.put(" ")
+        target.withUTF8 { output.put(UnsafeRawBufferPointer($0)) }
+        output.put(" HTTP/1.1\r\n")
+        transport.hostLine.withUnsafeBytes { output.put($0) }
+        if !request.fields.contains("user-agent") { output.put("user-agent: sluice\r\n") }
+        request.fields.writeLines(to: output.place)
+        output.place += lines
+        if var length = contentLength {
+            output.put("content-length: ")
+            length.withUTF8 { output.put(UnsafeRawBufferPointer($0)) }
+            output.put("\r\n")
+        }
+        output.put("\r\n")
+        return UnsafeRawBufferPointer(start: start, count: output.place - start)
+    }
+
+    /// Where the next bytes of a head go; the caller has made room for them.
+    private struct Output {
+        var place: UnsafeMutableRawPointer
+
+        mutating func put(_ bytes: UnsafeRawBufferPointer) {
             guard let base = bytes.baseAddress else { return }
             place.copyMemory(from: base, byteCount: bytes.count)
             place += bytes.count
         }
-        func put(_ text: StaticString) {
+
+        mutating func put(_ text: StaticString) {
             put(UnsafeRawBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount))
         }
-        put(method)
-        put(" ")
-        target.withUTF8 { put(UnsafeRawBufferPointer($0)) }
-        put(" HTTP/1.1\r\n")
-        transport.hostLine.withUnsafeBytes { put($0) }
-        if !request.fields.contains("user-agent") { put("user-agent: sluice\r\n") }
-        request.fields.writeLines(to: place)
-        place += lines
-        if var length = contentLength {
-            put("content-length: ")
-            length.withUTF8 { put(UnsafeRawBufferPointer($0)) }
-            put("\r\n")
-        }
-        put("\r\n")
-        return UnsafeRawBufferPointer(start: start, count: place - start)
     }
 
     /// The `Content-Length` of the request: with every body, and where one is usual (RFC 9110, section 8.6).

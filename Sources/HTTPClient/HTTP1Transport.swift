@@ -28,6 +28,7 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
     /// Connections that wait for the addresses; nil where nobody asks for them.
     private var unresolved: [HTTP1Connection]?
     @exclusivity(unchecked) private var later: [() -> Void] = []
+    @exclusivity(unchecked) private var spares: [[UInt8]] = []
 
     init(_ settings: UpstreamSettings, _ loop: EventLoop) {
         self.settings = settings
@@ -135,6 +136,16 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
             output = .allocate(byteCount: count, alignment: 64)
         }
         return output.baseAddress!
+    }
+
+    /// An empty buffer for what comes with a head.
+    func takeSpare() -> [UInt8] { spares.popLast() ?? [] }
+
+    /// Keeps a buffer for those that come next, where it is not large.
+    func giveBack(_ buffer: consuming [UInt8]) {
+        guard buffer.capacity > 0, buffer.capacity <= 4096, spares.count < 64 else { return }
+        buffer.removeAll(keepingCapacity: true)
+        spares.append(buffer)
     }
 
     /// Runs `work` at the end of this batch, and not from within what runs now.

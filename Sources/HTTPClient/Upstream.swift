@@ -68,7 +68,7 @@ public final class Upstream: Sendable {
     /// 502, 503, 504, cut connections and time-outs: at most ``UpstreamSettings/attempts`` times, after pauses that
     /// grow and are drawn at random, within a budget. `Retry-After` is the least pause.
     public func send(_ request: ClientRequest) async throws(ClientError) -> ClientResponse {
-        try await attempts(request) { (response, _) throws(ClientError) in response }
+        try await attempts(request, collecting: nil).result()
     }
 
     /// The response to a request with its whole body of at most `limit` bytes, sent again as in ``send(_:)``, and also
@@ -76,50 +76,71 @@ public final class Upstream: Sendable {
     public func call(_ request: ClientRequest, limit: Int = 1 << 20) async throws(ClientError)
         -> CollectedResponse
     {
-        try await attempts(request) { (response, mayRepeat) throws(ClientError) in
-            let collected = CollectedResponse(
-                status: response.status, fields: response.fields,
-                body: try await response.collect(limit: limit))
-            if mayRepeat, let confirm = request.confirmsRepetition, await confirm(collected) {
-                return nil
-            }
-            return collected
-        }
+        let exchange = try await attempts(request, collecting: limit)
+        return try exchange.collectedResponse()
     }
 
-    /// - Parameter finish: Makes a response the value; told whether it may be sent again where it confirms that, and nil
-    ///   where it does.
-    private func attempts<Value>(
-        _ request: ClientRequest,
-        _ finish: (ClientResponse, _ mayRepeat: Bool) async throws(ClientError) -> Value?
-    ) async throws(ClientError) -> Value {
+    /// The last attempt.
+    /// - Parameter limit: The most bytes of the body, where it is read as a part of the attempt.
+    private func attempts(_ request: ClientRequest, collecting limit: Int?)
+        async throws(ClientError) -> ClientExchange
+    {
         budget.requestBegan()
         var attempt = 1
         while true {
-            var current = request
-            if let authorize = request.authorize { try await authorize(&current) }
-            let pause: UInt64
-            do throws(ClientError) {
-                let response = try await start(current, attempt: attempt).response()
-                let wanted = repetition(request, attempt, response)
-                if wanted == nil || !request.isRepeatable {
-                    if let value = try await finish(response, wanted != nil) { return value }
-                }
-                response.body.close()
-                pause = wanted ?? 0
-            } catch {
-                guard let wanted = repetition(request, attempt, error) else { throw error }
-                if error.mayHaveReached, !request.isRepeatable,
-                    await request.confirmsRepetition?(nil) != true
-                {
-                    throw error
-                }
-                pause = wanted
+            let exchange =
+                request.authorize == nil
+                ? start(request, attempt: attempt) : try await authorized(request, attempt)
+            await exchange.settled()
+            var pause = repetition(request, attempt, exchange)
+            // An answer that only a look can tell to be worth a repetition is read first: it may stand.
+            if let limit, exchange.isAnswered, pause == nil || !request.isRepeatable {
+                await exchange.collect(limit: limit)
+                if !exchange.isAnswered { pause = repetition(request, attempt, exchange) }
+            }
+            guard let pause else { return exchange }
+            if request.isRepeatable {
+                if exchange.isAnswered { try exchange.result().body.close() }
+            } else if !(try await isConfirmed(request, exchange, isCollected: limit != nil)) {
+                return exchange
             }
             attempt += 1
             statistics.repeated.add(1, ordering: .relaxed)
             await Pause.sleep(pause)
             if Task.isCancelled { throw ClientError(.cancelled, "the caller went away") }
+        }
+    }
+
+    /// Whether what is not repeatable as it is may be sent again after this attempt.
+    private func isConfirmed(
+        _ request: ClientRequest, _ exchange: ClientExchange, isCollected: Bool
+    ) async throws(ClientError) -> Bool {
+        if exchange.isAnswered {
+            guard isCollected, let confirm = request.confirmsRepetition else { return false }
+            return await confirm(try exchange.collectedResponse())
+        }
+        do throws(ClientError) { _ = try exchange.result() } catch {
+            if !error.mayHaveReached { return true }
+        }
+        return await request.confirmsRepetition?(nil) == true
+    }
+
+    private func authorized(_ request: ClientRequest, _ attempt: Int)
+        async throws(ClientError) -> ClientExchange
+    {
+        var request = request
+        try await request.authorize?(&request)
+        return start(request, attempt: attempt)
+    }
+
+    /// The pause before another attempt; nil where what came of this one stands.
+    private func repetition(_ request: ClientRequest, _ attempt: Int, _ exchange: ClientExchange)
+        -> UInt64?
+    {
+        do throws(ClientError) {
+            return repetition(request, attempt, try exchange.result())
+        } catch {
+            return repetition(request, attempt, error)
         }
     }
 

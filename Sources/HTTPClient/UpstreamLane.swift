@@ -76,7 +76,7 @@ final class UpstreamLane {
             leftQueue()
             begin(next)
         }
-        if head == queue.count || head > 256 {
+        if head > 0, head == queue.count || head > 256 {
             queue.removeSubrange(..<head)
             head = 0
         }

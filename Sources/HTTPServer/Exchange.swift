@@ -141,8 +141,18 @@ public final class Exchange: @unchecked Sendable {
     public func respond(_ head: ResponseHead, _ body: ResponseBody = .none) async -> ResponseOutcome
     {
         await withUnsafeContinuation { waiter in
-            stream.respond(head, body) { waiter.resume(returning: $0) }
+            respond(head, body) { waiter.resume(returning: $0) }
         }
+    }
+
+    /// Sends the answer. A handler that has nothing to do afterwards need not wait: its task and what it holds are gone
+    /// while the answer is still on its way.
+    /// - Parameter completion: Called once, on the loop: the answer was given to the kernel, or the client is gone.
+    public func respond(
+        _ head: ResponseHead, _ body: ResponseBody,
+        _ completion: @escaping (ResponseOutcome) -> Void
+    ) {
+        stream.respond(head, body, completion)
     }
 }
 

@@ -210,7 +210,7 @@ final class HTTP1Connection: Engine {
             var head = refusal.head
             head.fields.append("content-length", body.count)
             keepAlive = false
-            append(head)
+            append(head, length: nil)
             output.append(contentsOf: body)
             // Of a request that had begun, its handler tells.
             if !hadBegun { connection?.refused(refusal, body, of: nil, .http1_1) }
@@ -229,7 +229,7 @@ final class HTTP1Connection: Engine {
             if !isBodySmall { keepAlive = false }
             stream.body.discard()
         }
-        if let head = stream.response { append(head) }
+        if let head = stream.response { append(head, length: stream.declaredLength) }
         isBodyStarted = true
         connection?.markDirty()
     }
@@ -255,7 +255,7 @@ final class HTTP1Connection: Engine {
         connection?.markDirty()
     }
 
-    private func append(_ head: ResponseHead) {
+    private func append(_ head: ResponseHead, length: UInt64?) {
         output.reserveCapacity(output.count + head.fields.lineBytes + 128)
         output.append(contentsOf: "HTTP/1.1 ")
         output.append(UInt8(ascii: "0") + UInt8(head.status / 100))
@@ -271,6 +271,11 @@ final class HTTP1Connection: Engine {
             guard let start = room.baseAddress else { return }
             head.fields.writeLines(to: start)
             output.append(contentsOf: UnsafeRawBufferPointer(room))
+        }
+        if let length {
+            output.append(contentsOf: "content-length: ")
+            output.append(contentsOf: String(length).utf8)
+            output.append(contentsOf: "\r\n")
         }
         if !keepAlive { output.append(contentsOf: "connection: close\r\n") }
         output.append(contentsOf: "\r\n")

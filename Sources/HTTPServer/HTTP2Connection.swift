@@ -344,7 +344,8 @@ final class HTTP2Connection: Engine {
         var provider = nghttp2_data_provider()
         provider.read_callback = readNextData
         let hasBody = stream.remaining > 0
-        return head.withFields(date: context.httpDate) { fields, count in
+        let length = stream.declaredLength
+        return head.withFields(date: context.httpDate, length: length) { fields, count in
             withUnsafePointer(to: provider) {
                 nghttp2_submit_response(session, stream.id, fields, count, hasBody ? $0 : nil)
             }

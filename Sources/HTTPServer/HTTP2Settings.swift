@@ -93,6 +93,13 @@ private func with<Result>(
 }
 
 extension nghttp2_nv {
+    /// A field whose value is lent.
+    fileprivate init(_ name: StaticString, _ value: UnsafeBufferPointer<UInt8>) {
+        self.init(name, "")
+        self.value = UnsafeMutablePointer(mutating: value.baseAddress)
+        valuelen = value.count
+    }
+
     /// A field of two constants.
     init(_ name: StaticString, _ value: StaticString) {
         self.init(
@@ -104,24 +111,26 @@ extension nghttp2_nv {
 }
 
 extension ResponseHead {
-    /// Lends the head to nghttp2, which copies it: `:status`, `date`, then the fields.
+    /// Lends the head to nghttp2, which copies it: `:status`, `date`, `content-length` where it is given, then the fields.
     func withFields<Result>(
-        date: [UInt8], _ body: (UnsafePointer<nghttp2_nv>, Int) -> Result
+        date: [UInt8], length: UInt64?, _ body: (UnsafePointer<nghttp2_nv>, Int) -> Result
     ) -> Result {
         var status = String(status)
-        let count = fields.count + 2
+        var digits = length.map { String($0) } ?? ""
+        let own = length == nil ? 2 : 3
+        let count = fields.count + own
         return withUnsafeTemporaryAllocation(of: nghttp2_nv.self, capacity: count) { list in
-            status.withUTF8 { statusBytes in
-                date.withUnsafeBufferPointer { dateBytes in
-                    var field = nghttp2_nv(":status", "")
-                    field.value = UnsafeMutablePointer(mutating: statusBytes.baseAddress)
-                    field.valuelen = statusBytes.count
-                    list.initializeElement(at: 0, to: field)
-                    field = nghttp2_nv("date", "")
-                    field.value = UnsafeMutablePointer(mutating: dateBytes.baseAddress)
-                    field.valuelen = dateBytes.count
-                    list.initializeElement(at: 1, to: field)
-                    return fields.lend(to: list, from: 2) { body(list.baseAddress!, count) }
+            status.withUTF8 { status in
+                date.withUnsafeBufferPointer { date in
+                    digits.withUTF8 { digits in
+                        list.initializeElement(at: 0, to: nghttp2_nv(":status", status))
+                        list.initializeElement(at: 1, to: nghttp2_nv("date", date))
+                        if length != nil {
+                            let field = nghttp2_nv("content-length", digits)
+                            list.initializeElement(at: 2, to: field)
+                        }
+                        return fields.lend(to: list, from: own) { body(list.baseAddress!, count) }
+                    }
                 }
             }
         }

@@ -25,6 +25,8 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     private(set) var isGone = false
     /// Set by ``respond(_:_:_:)``.
     @exclusivity(unchecked) private(set) var response: ResponseHead?
+    /// The response's `content-length`, where its own fields do not say.
+    private(set) var declaredLength: UInt64?
     /// Bytes of the response's body that are still to be sent.
     private(set) var remaining: UInt64 = 0
     /// Whether the response waits for its source and not for the peer.
@@ -138,11 +140,10 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         }
         let carriesLength = head.status != 204 && head.status != 304
         if case .none = body {
-            if carriesLength && !isHead && !head.fields.contains("content-length") {
-                response?.fields.append("content-length", 0)
-            }
+            let isKnown = isHead || head.fields.contains("content-length")
+            if carriesLength && !isKnown { declaredLength = 0 }
         } else if carriesLength {
-            response?.fields.append("content-length", remaining)
+            declaredLength = remaining
         }
         if isHead || !carriesLength { remaining = 0 }
         restartProgress()

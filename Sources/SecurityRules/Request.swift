@@ -115,9 +115,17 @@ public struct Request: Sendable {
         _ method: Method, bucket: String, object: String, caller: Caller? = nil, time: Timestamp,
         existing: Existing = .unknown, incoming: ObjectFacts? = nil
     ) {
-        let path = object.isEmpty ? "b/\(bucket)/o" : "b/\(bucket)/o/\(object)"
+        var path: [UInt8] = []
+        path.reserveCapacity(bucket.utf8.count + object.utf8.count + 5)
+        path.append(contentsOf: "b/".utf8)
+        path.append(contentsOf: bucket.utf8)
+        path.append(contentsOf: "/o".utf8)
+        if !object.isEmpty {
+            path.append(UInt8(ascii: "/"))
+            path.append(contentsOf: object.utf8)
+        }
         state = RequestState(
-            method: method, path: Self.segments(Array(path.utf8)), time: time,
+            method: method, path: Self.segments(path), time: time,
             auth: caller?.value ?? .null, existing: existing, incoming: incoming)
     }
 
@@ -137,6 +145,7 @@ public struct Request: Sendable {
     private static func segments(_ bytes: [UInt8]) -> [Text]? {
         let whole = Text(bytes)
         var segments: [Text] = []
+        segments.reserveCapacity(bytes.count { $0 == UInt8(ascii: "/") } + 1)
         var start = 0
         for index in 0...bytes.count where index == bytes.count || bytes[index] == UInt8(ascii: "/")
         {

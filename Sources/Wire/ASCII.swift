@@ -38,6 +38,14 @@ package enum ASCII {
             ? tokenBits.0 >> byte & 1 == 1 : byte < 128 && tokenBits.1 >> (byte - 64) & 1 == 1
     }
 
+    /// `unreserved` (RFC 3986, section 2.3).
+    package static func isUnreserved(_ byte: UInt8) -> Bool {
+        switch byte {
+        case 0x30...0x39, 0x41...0x5a, 0x61...0x7a, 0x2d, 0x2e, 0x5f, 0x7e: true
+        default: false
+        }
+    }
+
     /// The value of a hexadecimal digit.
     package static func hexadecimal(_ byte: UInt8) -> UInt8? {
         switch byte {

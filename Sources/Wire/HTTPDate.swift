@@ -226,26 +226,36 @@ package enum HTTPDate {
 
         private mutating func skip(_ text: StaticString) -> Bool {
             text.withUTF8Buffer { wanted in
-                guard rest.starts(with: wanted) else { return false }
-                rest = rest.dropFirst(wanted.count)
+                guard rest.count >= wanted.count else { return false }
+                for (offset, byte) in wanted.enumerated()
+                where rest[rest.startIndex + offset] != byte {
+                    return false
+                }
+                rest = rest[(rest.startIndex + wanted.count)...]
                 return true
             }
         }
 
         private mutating func number(_ digits: Int) -> Int? {
-            guard rest.count >= digits,
-                let value = ASCII.saturatingDecimal(rest.prefix(digits))
-            else { return nil }
-            rest = rest.dropFirst(digits)
-            return Int(value)
+            guard rest.count >= digits else { return nil }
+            var value = 0
+            for index in rest.startIndex..<rest.startIndex + digits {
+                guard ASCII.isDigit(rest[index]) else { return nil }
+                value = value * 10 + Int(rest[index] - 0x30)
+            }
+            rest = rest[(rest.startIndex + digits)...]
+            return value
         }
 
         private mutating func name(of table: StaticString) -> Int? {
-            table.withUTF8Buffer { names in
-                for index in 0..<names.count / 3
-                where rest.starts(with: names[(index * 3)..<(index * 3 + 3)]) {
-                    rest = rest.dropFirst(3)
-                    return index
+            guard rest.count >= 3 else { return nil }
+            let first = rest.startIndex
+            let (a, b, c) = (rest[first], rest[first + 1], rest[first + 2])
+            return table.withUTF8Buffer { names in
+                for place in stride(from: 0, to: names.count, by: 3)
+                where names[place] == a && names[place + 1] == b && names[place + 2] == c {
+                    rest = rest[(first + 3)...]
+                    return place / 3
                 }
                 return nil
             }

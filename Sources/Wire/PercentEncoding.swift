@@ -1,9 +1,9 @@
 /// Percent-encoding (RFC 3986, section 2.1).
 package enum PercentEncoding {
-    /// Decodes exactly once; a `+` stays what it is.
+    /// Decodes exactly once; a `+` stays what it is. Without a `%` it is the text itself.
     /// - Throws: ``Malformed``, where a `%` is not followed by two hexadecimal digits.
-    package static func decode(_ text: ArraySlice<UInt8>) throws(Malformed) -> [UInt8] {
-        guard text.contains(UInt8(ascii: "%")) else { return Array(text) }
+    package static func decode(_ text: ArraySlice<UInt8>) throws(Malformed) -> ArraySlice<UInt8> {
+        guard text.contains(UInt8(ascii: "%")) else { return text }
         var output: [UInt8] = []
         output.reserveCapacity(text.count)
         var index = text.startIndex
@@ -19,7 +19,7 @@ package enum PercentEncoding {
             output.append(high << 4 | low)
             index += 3
         }
-        return output
+        return output[...]
     }
 
     /// A path: everything but unreserved characters and `/` is encoded.
@@ -29,21 +29,27 @@ package enum PercentEncoding {
     package static func encodeSegment(_ text: String) -> String { encode(text, keeping: "~") }
 
     private static func encode(_ text: String, keeping kept: Unicode.Scalar) -> String {
-        let digits = Array("0123456789ABCDEF".utf8)
-        var output: [UInt8] = []
-        output.reserveCapacity(text.utf8.count + 16)
-        for byte in text.utf8 {
-            switch byte {
-            case 0x30...0x39, 0x41...0x5a, 0x61...0x7a, UInt8(ascii: "-"), UInt8(ascii: "."),
-                UInt8(ascii: "_"), UInt8(ascii: "~"), UInt8(ascii: kept):
-                output.append(byte)
-            default:
-                output.append(UInt8(ascii: "%"))
-                output.append(digits[Int(byte >> 4)])
-                output.append(digits[Int(byte & 15)])
+        let kept = UInt8(ascii: kept)
+        // Most texts have nothing to encode: they are given back as they are.
+        let count = text.utf8.count { !ASCII.isUnreserved($0) && $0 != kept }
+        if count == 0 { return text }
+        let digits: StaticString = "0123456789ABCDEF"
+        let length = text.utf8.count + 2 * count
+        return String(unsafeUninitializedCapacity: length) { output in
+            var place = 0
+            for byte in text.utf8 {
+                if ASCII.isUnreserved(byte) || byte == kept {
+                    output[place] = byte
+                    place += 1
+                } else {
+                    output[place] = UInt8(ascii: "%")
+                    output[place + 1] = digits.utf8Start[Int(byte >> 4)]
+                    output[place + 2] = digits.utf8Start[Int(byte & 15)]
+                    place += 3
+                }
             }
+            return place
         }
-        return String(decoding: output, as: UTF8.self)
     }
 
     /// Where a sequence is broken.
