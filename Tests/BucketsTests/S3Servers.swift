@@ -90,24 +90,29 @@ final class RunningServer: Sendable {
     }
 }
 
-/// Ports that nobody listens on now, all different.
+private let givenPorts = Lock<Set<UInt16>>([])
+
+/// Ports that nobody listens on now, each given once: below those that the kernel takes for clients, which would be gone
+/// again before a server is up.
 func freePorts(_ count: Int) -> [UInt16] {
-    let sockets = (0..<count).map { _ -> (Int32, UInt16) in
+    var ports: [UInt16] = []
+    while ports.count < count {
+        let port = UInt16.random(in: 10_000..<32_000)
+        guard givenPorts.withLock({ $0.insert(port).inserted }) else { continue }
         let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        defer { close(descriptor) }
         var address = sockaddr_in()
         address.sin_family = sa_family_t(AF_INET)
+        address.sin_port = port.bigEndian
         address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
-        var length = socklen_t(MemoryLayout<sockaddr_in>.size)
-        withUnsafeMutablePointer(to: &address) { pointer in
+        let isFree = withUnsafePointer(to: &address) { pointer in
             pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
-                _ = bind(descriptor, $0, length)
-                _ = getsockname(descriptor, $0, &length)
+                bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size)) == 0
             }
         }
-        return (descriptor, UInt16(bigEndian: address.sin_port))
+        if isFree { ports.append(port) }
     }
-    for (descriptor, _) in sockets { close(descriptor) }
-    return sockets.map(\.1)
+    return ports
 }
 
 private func write(_ path: String, _ text: String) {

@@ -16,7 +16,7 @@ final class UpstreamProcess: Sendable {
     /// Starts a program of the virtual environment and waits until it answers.
     /// - Parameter arguments: Given a free port; the first is the program, relative to the environment.
     init(_ arguments: (UInt16) -> [String]) async throws {
-        let port = try UpstreamProcess.freePort()
+        let port = freePorts(1)[0]
         origin = Origin(.http, host: "127.0.0.1", port: port)
         var words = arguments(port)
         words[0] = "\(try #require(UpstreamProcess.environment))/\(words[0])"
@@ -54,19 +54,6 @@ final class UpstreamProcess: Sendable {
         return withUnsafeMutablePointer(to: &address) {
             $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { body(descriptor, $0, &size) }
         }
-    }
-
-    private static func freePort() throws -> UInt16 {
-        let port = withSocket(0) { descriptor, address, size -> UInt16 in
-            guard bind(descriptor, address, size) == 0,
-                getsockname(descriptor, address, &size) == 0
-            else { return 0 }
-            return address.withMemoryRebound(to: sockaddr_in.self, capacity: 1) {
-                UInt16(bigEndian: $0.pointee.sin_port)
-            }
-        }
-        try #require(port != 0)
-        return port
     }
 
     private static func listens(_ port: UInt16) -> Bool {

@@ -11,6 +11,7 @@ import http.client
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -27,11 +28,22 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 VENV = pathlib.Path(os.environ.pop("SLUICE_UPSTREAMS", ROOT / ".venv-upstreams"))
 
 
+given_ports = set()
+
+
 def free_port():
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port nobody listens on now, given once: below those that the kernel takes for clients."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        if port in given_ports:
+            continue
+        given_ports.add(port)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 class Upstream:
