@@ -29,6 +29,8 @@ extension S3Bucket {
 final class S3Upload: Upload, @unchecked Sendable {
     /// Bytes that wait in memory at most.
     static let memory = 64 * 1024
+    /// Bytes that go into a file at a time.
+    private static let step = 32 * 1024
     /// Bytes of a single request that are held back until the commit.
     private static let tail = 4096
 
@@ -142,8 +144,8 @@ final class S3Upload: Upload, @unchecked Sendable {
             }
             return taken
         case .spooled:
-            let taken = hold(bytes, S3Upload.memory)
-            if held.count == S3Upload.memory {
+            let taken = hold(bytes, S3Upload.step)
+            if held.count == S3Upload.step {
                 step { upload throws(BucketError) in try await upload.flush() }
             }
             return taken

@@ -111,14 +111,13 @@ extension nghttp2_nv {
 }
 
 extension ResponseHead {
-    /// Lends the head to nghttp2, which copies it: `:status`, `date`, `content-length` where it is given, then the fields.
+    /// Lends the head to nghttp2, which copies it: `:status`, `date`, the fields, then `content-length` where it is given.
     func withFields<Result>(
         date: [UInt8], length: UInt64?, _ body: (UnsafePointer<nghttp2_nv>, Int) -> Result
     ) -> Result {
         var status = String(status)
         var digits = length.map { String($0) } ?? ""
-        let own = length == nil ? 2 : 3
-        let count = fields.count + own
+        let count = fields.count + (length == nil ? 2 : 3)
         return withUnsafeTemporaryAllocation(of: nghttp2_nv.self, capacity: count) { list in
             status.withUTF8 { status in
                 date.withUnsafeBufferPointer { date in
@@ -127,9 +126,9 @@ extension ResponseHead {
                         list.initializeElement(at: 1, to: nghttp2_nv("date", date))
                         if length != nil {
                             let field = nghttp2_nv("content-length", digits)
-                            list.initializeElement(at: 2, to: field)
+                            list.initializeElement(at: count - 1, to: field)
                         }
-                        return fields.lend(to: list, from: own) { body(list.baseAddress!, count) }
+                        return fields.lend(to: list, from: 2) { body(list.baseAddress!, count) }
                     }
                 }
             }
