@@ -39,8 +39,8 @@ def test_a_large_object_up_and_down(server, tmp_path, report, how):  # noqa: F81
 
 
 @pytest.mark.parametrize("protocol", [
-    # 52 MiB in a debug build: a part of unknown length takes two buffers of 64 KiB on its way through a file.
-    pytest.param("--http1.1", marks=pytest.mark.xfail(strict=False, reason="52 MiB of the 48")),
+    # A debug build takes a little more than a release build, which has 44 MiB.
+    pytest.param("--http1.1", marks=pytest.mark.xfail(strict=False, reason="48.8 MiB of the 48")),
     "--http2-prior-knowledge",
 ])
 def test_a_hundred_transfers_at_once(server, tmp_path, report, protocol):  # noqa: F811
