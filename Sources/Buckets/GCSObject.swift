@@ -48,7 +48,7 @@ enum GCSObject {
 
     private static func attributes(_ json: JSONValue) -> ObjectAttributes {
         func text(_ key: String) -> String? {
-            json[key]?.text.flatMap { $0.isEmpty ? nil : $0 }
+            ObjectAttributes.property(json[key]?.text)
         }
         var custom: [BytewiseString: String] = [:]
         if case .object(let members)? = json["metadata"] {

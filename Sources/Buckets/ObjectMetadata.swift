@@ -24,6 +24,20 @@ public struct ObjectAttributes: Sendable, Equatable {
     }
 }
 
+extension ObjectAttributes {
+    /// A property as a service has it; nil where it is empty or has what no header field can carry. Others write to the
+    /// service, too: what they left there must not end a field and begin another.
+    static func property(_ text: String?) -> String? {
+        guard let text, !text.isEmpty, text.isFieldValue else { return nil }
+        return text
+    }
+}
+
+extension String {
+    /// Whether a header field can have it as its value: no control character but a tab (RFC 9110, section 5.5).
+    package var isFieldValue: Bool { utf8.allSatisfy { !ASCII.isControl($0) || $0 == 0x09 } }
+}
+
 extension [BytewiseString: String] {
     /// Bytes of all pairs of custom metadata, keys and values together.
     package var byteCount: Int { reduce(0) { $0 + $1.key.utf8.count + $1.value.utf8.count } }

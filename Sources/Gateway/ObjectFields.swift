@@ -134,7 +134,7 @@ extension ObjectAttributes {
 
 extension ObjectMetadata {
     /// The entity tag as a field has it.
-    var quotedETag: String { "\"" + etag + "\"" }
+    var quotedETag: String { "\"" + (etag.isFieldValue ? etag : "\(generation)") + "\"" }
 
     /// What a 304 repeats (RFC 9110, section 15.4.5).
     func appendValidators(to fields: inout HeaderFields) {
@@ -145,7 +145,8 @@ extension ObjectMetadata {
     /// The fields of a `GET` and `HEAD`, but for the length.
     func appendFields(to fields: inout HeaderFields) {
         let type = attributes.contentType ?? ""
-        fields.append("content-type", type.isEmpty ? MediaTypes.unknown : type)
+        fields.append(
+            "content-type", type.isEmpty || !type.isFieldValue ? MediaTypes.unknown : type)
         appendValidators(to: &fields)
         append("content-disposition", attributes.contentDisposition, to: &fields)
         append("content-encoding", attributes.contentEncoding, to: &fields)
@@ -164,7 +165,7 @@ extension ObjectMetadata {
     }
 
     private func append(_ name: StaticString, _ value: String?, to fields: inout HeaderFields) {
-        if let value, !value.isEmpty { fields.append(name, value) }
+        if let value, !value.isEmpty, value.isFieldValue { fields.append(name, value) }
     }
 
     /// Of the whole object (RFC 9530, section 3).

@@ -57,20 +57,28 @@ package struct JSONReader {
     private static let maximumDepth = 64
     private let text: [UInt8]
     private var place = 0
+    /// Values that may still come.
+    private var room: Int
 
     /// Reads the whole text.
-    package static func parse(_ text: [UInt8]) throws(Malformed) -> JSONValue {
+    /// - Parameter maximumValues: A value takes many times the room of the two bytes that it may be written in.
+    package static func parse(_ text: [UInt8], maximumValues: Int = 100_000) throws(Malformed)
+        -> JSONValue
+    {
         guard String(validating: text, as: UTF8.self) != nil else {
             throw Malformed(reason: "it is not valid UTF-8", offset: 0)
         }
-        var reader = JSONReader(text: text)
+        var reader = JSONReader(text: text, room: maximumValues)
         let value = try reader.value(depth: 0)
         reader.skipWhiteSpace()
         if reader.place < text.count { throw reader.fail("something follows the value") }
         return value
     }
 
-    private init(text: [UInt8]) { self.text = text }
+    private init(text: [UInt8], room: Int) {
+        self.text = text
+        self.room = room
+    }
 
     private func fail(_ reason: String) -> Malformed { Malformed(reason: reason, offset: place) }
 
@@ -90,6 +98,8 @@ package struct JSONReader {
 
     private mutating func value(depth: Int) throws(Malformed) -> JSONValue {
         if depth > JSONReader.maximumDepth { throw fail("it is nested too deeply") }
+        room -= 1
+        if room < 0 { throw fail("it has too many values") }
         skipWhiteSpace()
         switch next {
         case UInt8(ascii: "{"): return try object(depth)

@@ -186,6 +186,7 @@ func record(
     @Test(arguments: [
         "sluice.yaml:3:5: unknown key", "/b/photos/o/a=b.png", "http://127.0.0.1:8080/b",
         "status=200", "the token was refused", "time: 12:30", "eyJ", "Bearer of news", "100%3D",
+        "unreachable: credentials: http://127.0.0.1:1 answers 500",
     ])
     func whatIsNoSecretStays(_ text: String) {
         let redacted = LogRedaction.redacted(text.utf8.span)

@@ -68,6 +68,14 @@ private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8
         #expect(throws: JSONReader.Malformed.self) { try JSONReader.parse(Array(json.utf8)) }
     }
 
+    @Test func refusesMoreValuesThanWereWanted() throws {
+        let text = Array("[1,2,{\"a\":3}]".utf8)
+        _ = try JSONReader.parse(text, maximumValues: 5)
+        #expect(throws: JSONReader.Malformed.self) {
+            try JSONReader.parse(text, maximumValues: 4)
+        }
+    }
+
     @Test func refusesOtherThanUTF8() {
         #expect(throws: JSONReader.Malformed.self) { try JSONReader.parse([0x22, 0xff, 0x22]) }
     }

@@ -134,6 +134,24 @@ private let forest = "/b/photos/o/images/forest.jpg"
         #expect(fitting.status == 201)
     }
 
+    /// Others write to a store, too.
+    @Test func whatNoFieldCanCarryIsInNone() async {
+        let driver = MemoryBucket()
+        driver.seed(
+            "images/forest.jpg", [1],
+            ObjectAttributes(
+                contentType: "text/html\r\nset-cookie: a=b", cacheControl: "public\r\n\r\n<html>",
+                contentDisposition: "inline\u{0}", contentLanguage: "en"))
+        for method in ["GET", "HEAD"] {
+            let reply = await Client(driver).send(method, forest)
+            #expect(reply.status == 200)
+            #expect(reply.fields["content-type"] == "application/octet-stream")
+            #expect(reply.fields["cache-control"] == nil)
+            #expect(reply.fields["content-disposition"] == nil)
+            #expect(reply.fields["content-language"] == "en")
+        }
+    }
+
     @Test func anInterruptedUploadLeavesWhatWasThere() async {
         let client = Client(driver)
         _ = await client.send("PUT", forest, text: "old")
