@@ -260,11 +260,16 @@ enum S3Fields {
         else { return }
         for member in members {
             switch member.key {
-            case "contentType": attributes.contentType = ObjectAttributes.property(member.value.text)
-            case "cacheControl": attributes.cacheControl = ObjectAttributes.property(member.value.text)
-            case "contentDisposition": attributes.contentDisposition = ObjectAttributes.property(member.value.text)
-            case "contentEncoding": attributes.contentEncoding = ObjectAttributes.property(member.value.text)
-            case "contentLanguage": attributes.contentLanguage = ObjectAttributes.property(member.value.text)
+            case "contentType":
+                attributes.contentType = ObjectAttributes.property(member.value.text)
+            case "cacheControl":
+                attributes.cacheControl = ObjectAttributes.property(member.value.text)
+            case "contentDisposition":
+                attributes.contentDisposition = ObjectAttributes.property(member.value.text)
+            case "contentEncoding":
+                attributes.contentEncoding = ObjectAttributes.property(member.value.text)
+            case "contentLanguage":
+                attributes.contentLanguage = ObjectAttributes.property(member.value.text)
             case "customMetadata":
                 guard case .object(let pairs) = member.value else { continue }
                 for pair in pairs {
