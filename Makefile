@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 
 LIBRARIES := libnghttp2-dev libssl-dev libcurl4-openssl-dev libre2-dev libsqlite3-dev libyaml-dev libexpat1-dev pkg-config
-TEST_TOOLS := curl nghttp2-client openssl python3-venv libhttp-parser-dev
+TEST_TOOLS := curl nghttp2-client nghttp2-proxy openssl python3-venv libhttp-parser-dev
 # The servers that stand for Google Cloud Storage and S3; Tests/System/upstreams.py and the Swift tests start them.
 export SLUICE_UPSTREAMS ?= $(CURDIR)/.venv-upstreams
 # The contract's tests run with these behind the gateway: UPSTREAMS="gcs-model fake-gcs-server seaweedfs moto rclone" are

@@ -104,7 +104,7 @@ public final class GCSBucket: BucketDriver {
         try checkOpen()
         let query = generation.map { [("generation", String($0))] } ?? []
         let request = ClientRequest("GET", requests.object(name, query))
-        return try requests.metadata(try await requests.call(request))
+        return try requests.metadata(try await requests.call(request), of: name)
     }
 
     // MARK: Changes
@@ -141,7 +141,7 @@ public final class GCSBucket: BucketDriver {
             }
             guard response.status == 200 else { throw requests.failure(response) }
             // Some servers answer with less than an object.
-            if let metadata = try? requests.metadata(response) { return metadata }
+            if let metadata = try? requests.metadata(response, of: name) { return metadata }
             return try await stat(name)
         }
     }
@@ -240,6 +240,9 @@ public final class GCSBucket: BucketDriver {
             guard response.status == 200 else { throw bucketFailure(response) }
             guard let page = GCSListPage(response.body) else {
                 throw BucketError(.unavailable, "a page of the list is not JSON")
+            }
+            guard page.next == nil || page.next != token else {
+                throw BucketError(.unavailable, "a page of the list is followed by itself")
             }
             token = page.next
             list.add(items: page.items, prefixes: page.prefixes, isLast: token == nil)

@@ -173,4 +173,22 @@ struct GCSListPage {
 extension ObjectAttributes {
     /// As Cloud Storage would serve it.
     var mediaType: String { contentType ?? "application/octet-stream" }
+
+    /// Whether an object that was stored with `wanted` looks so: nothing is missing, and nothing is there that is another's.
+    func areStored(from wanted: ObjectAttributes) -> Bool {
+        func values(_ attributes: ObjectAttributes) -> [String] {
+            [
+                attributes.cacheControl, attributes.contentDisposition, attributes.contentEncoding,
+                attributes.contentLanguage,
+            ].map { $0 ?? "" }
+        }
+        func custom(_ attributes: ObjectAttributes) -> [BytewiseString: String] {
+            // Google's test bench notes how an object was uploaded.
+            attributes.customMetadata.filter {
+                $0.key != GCSObject.hiddenKey && !$0.key.text.hasPrefix("x_emulator_")
+            }
+        }
+        return mediaType == wanted.mediaType && values(self) == values(wanted)
+            && custom(self) == custom(wanted)
+    }
 }

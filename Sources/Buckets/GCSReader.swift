@@ -110,22 +110,40 @@ extension GCSBucket {
     /// Asks for bytes as they are stored.
     /// - Parameter range: As in the `Range` field.
     /// - Throws: ``BucketError``; a range that can't be satisfied is no error but a media without bytes.
-    func media(_ name: String, _ range: String?, generation: Int64? = nil) async throws(BucketError)
-        -> GCSMedia
+    fileprivate func media(_ name: String, _ range: String?) async throws(BucketError) -> GCSMedia {
+        do throws(ResumingSource.Fault) {
+            return try await media(name, range, generation: nil, attempts: .max)
+        } catch {
+            throw error.cause
+        }
+    }
+
+    /// - Parameter attempts: How often it is asked for at most.
+    fileprivate func media(_ name: String, _ range: String?, generation: Int64?, attempts: Int)
+        async throws(ResumingSource.Fault) -> GCSMedia
     {
         var query = [("alt", "media")]
         if let generation { query.append(("generation", String(generation))) }
         var request = ClientRequest("GET", requests.object(name, query))
         // Otherwise what is stored compressed would be decompressed on the way: other bytes, of unknown length.
         request.fields.append("accept-encoding", "gzip")
+        request.isBulk = true
+        request.attempts = attempts
         if let range { request.fields.append("range", range) }
-        let response = try await requests.send(request)
+        let response: ClientResponse
+        do throws(BucketError) {
+            response = try await requests.send(request)
+        } catch {
+            throw ResumingSource.Fault(cause: error, isTemporary: true)
+        }
         if [200, 206, 416].contains(response.status) { return GCSMedia(response) }
         var body: [UInt8] = []
         if let words = try? await response.collect(limit: GCSRequests.maximumAnswer) {
             body = words
         }
-        throw requests.failure(response.status, body)
+        throw ResumingSource.Fault(
+            cause: requests.failure(response.status, body),
+            isTemporary: response.status >= 500 || [408, 429].contains(response.status))
     }
 }
 
@@ -178,7 +196,9 @@ struct GCSMedia {
             range = told.range
         default: return nil
         }
-        if let length = response.contentLength, length != UInt64(range.count) { return nil }
+        if let length = response.contentLength, length != range.upperBound - range.lowerBound {
+            return nil
+        }
         return range
     }
 }
@@ -197,7 +217,7 @@ struct ContentRange: Equatable {
         guard start <= dash, let first = UInt64(digits: field[start..<dash]),
             let last = UInt64(digits: field[field.index(after: dash)..<slash]),
             let size = UInt64(digits: field[field.index(after: slash)...]), first <= last,
-            last < size
+            last < size, size <= UInt64(Int64.max)
         else { return nil }
         range = first..<last + 1
         self.size = size
@@ -227,11 +247,14 @@ final class GCSReader: ObjectReader {
     let metadata: ObjectMetadata
     private let bucket: GCSBucket
     private var media: GCSMedia?
+    /// Whether the first answer named its generation: each later one must then.
+    private let isNamed: Bool
 
     init(_ bucket: GCSBucket, _ metadata: ObjectMetadata, _ media: GCSMedia?) {
         self.bucket = bucket
         self.metadata = metadata
         self.media = media
+        isNamed = media?.generation != nil
     }
 
     deinit { close() }
@@ -253,24 +276,35 @@ final class GCSReader: ObjectReader {
         if range.isEmpty, metadata.size > 0 {
             return EmptySource()
         }
-        return source(try await open(range), range)
+        do throws(ResumingSource.Fault) {
+            return source(try await open(range, attempts: .max), range)
+        } catch {
+            throw error.cause
+        }
     }
 
     /// Asks for bytes of this object, and of no other that has come in its place.
-    private func open(_ range: Range<UInt64>) async throws(BucketError) -> GCSMedia {
+    private func open(_ range: Range<UInt64>, attempts: Int) async throws(ResumingSource.Fault)
+        -> GCSMedia
+    {
         let field =
             range == 0..<metadata.size ? nil : "bytes=\(range.lowerBound)-\(range.upperBound - 1)"
         let media: GCSMedia
-        do throws(BucketError) {
-            media = try await bucket.media(metadata.name, field, generation: metadata.generation)
-        } catch {
-            guard error.code == .objectNotFound else { throw error }
-            throw BucketError(.unavailable, "the object was replaced while it was being read")
+        func fault(_ cause: String) -> ResumingSource.Fault {
+            ResumingSource.Fault(cause: BucketError(.unavailable, cause), isTemporary: false)
         }
-        guard media.isOf(metadata), media.range(size: metadata.size) == range else {
+        do throws(ResumingSource.Fault) {
+            media = try await bucket.media(
+                metadata.name, field, generation: metadata.generation, attempts: attempts)
+        } catch {
+            guard error.cause.code == .objectNotFound else { throw error }
+            throw fault("the object was replaced while it was being read")
+        }
+        guard media.isOf(metadata), media.generation != nil || !isNamed,
+            media.range(size: metadata.size) == range
+        else {
             media.close()
-            throw BucketError(
-                .unavailable, "the service answers a range of \(metadata.name) with another")
+            throw fault("the service answers a range of \(metadata.name) with another")
         }
         return media
     }
@@ -279,8 +313,8 @@ final class GCSReader: ObjectReader {
         let isWhole = range == 0..<metadata.size
         return ResumingSource(
             media.response.body, range, crc32c: isWhole ? metadata.crc32c : nil, bucket.upstream
-        ) { (rest) throws(BucketError) in
-            try await self.open(rest).response.body
+        ) { (rest) throws(ResumingSource.Fault) in
+            try await self.open(rest, attempts: 1).response.body
         }
     }
 }

@@ -141,20 +141,30 @@ struct GCSRequests: Sendable {
 
     // MARK: Answers
 
-    /// The object of an answer.
-    /// - Throws: ``BucketError`` for what the status says, or where the answer is no object.
-    func metadata(_ status: Int, _ body: [UInt8]) throws(BucketError) -> ObjectMetadata {
+    /// The object of an answer about `name`.
+    /// - Throws: ``BucketError`` for what the status says, or where the answer is no object, or another.
+    func metadata(_ status: Int, _ body: [UInt8], of name: String) throws(BucketError)
+        -> ObjectMetadata
+    {
         guard status == 200 || status == 201 else { throw failure(status, body) }
         guard let json = try? JSONReader.parse(body),
             let metadata = GCSObject.metadata(json)
         else {
             throw BucketError(.unavailable, "\(what): the answer is not an object's metadata")
         }
+        // Whoever believed it would tell of, or remove, what nobody asked for.
+        guard BytewiseString.areEqual(metadata.name, name),
+            json["bucket"].map({ $0.text == bucket }) ?? true
+        else {
+            throw BucketError(.unavailable, "\(what): the answer is about another object")
+        }
         return metadata
     }
 
-    func metadata(_ response: CollectedResponse) throws(BucketError) -> ObjectMetadata {
-        try metadata(response.status, response.body)
+    func metadata(_ response: CollectedResponse, of name: String) throws(BucketError)
+        -> ObjectMetadata
+    {
+        try metadata(response.status, response.body, of: name)
     }
 
     private var what: String { "Cloud Storage bucket '\(bucket)'" }

@@ -29,14 +29,16 @@ final class GCSSession: @unchecked Sendable {
 
     private let requests: GCSRequests
     private let pool: BlockingPool
+    private let name: String
     private let target: String
     /// Bytes that the service has said it keeps.
     private(set) var persisted: UInt64 = 0
     /// The request that is being sent.
     private var current: ClientExchange?
 
-    private init(_ requests: GCSRequests, _ pool: BlockingPool, target: String) {
+    private init(_ requests: GCSRequests, _ pool: BlockingPool, _ name: String, target: String) {
         self.requests = requests
+        self.name = name
         self.pool = pool
         self.target = target
     }
@@ -62,7 +64,7 @@ final class GCSSession: @unchecked Sendable {
         guard let target = response.fields["location"].flatMap(GCSSession.target) else {
             throw BucketError(.unavailable, "the service begins an upload without an address")
         }
-        return GCSSession(requests, pool, target: target)
+        return GCSSession(requests, pool, name, target: target)
     }
 
     /// The path and query of a session's address. They are asked for at the configured origin, whatever host the address
@@ -104,7 +106,7 @@ final class GCSSession: @unchecked Sendable {
         switch status {
         case 200, 201:
             do throws(BucketError) {
-                return .complete(try requests.metadata(status, body))
+                return .complete(try requests.metadata(status, body, of: name))
             } catch {
                 // An answer that was cut short: the object is there, and the session tells of it again.
                 return .unknown(error, retryAfter: nil)
@@ -150,17 +152,11 @@ final class GCSSession: @unchecked Sendable {
         return try outcome(response.status, response.fields, body)
     }
 
-    /// Asks what the service has.
+    /// Asks what the service has, once: who delivers asks again.
     private func query() async throws(BucketError) -> Outcome {
         var request = request("*/*")
         request.isRepeatable = true
-        let response: CollectedResponse
-        do throws(ClientError) {
-            response = try await requests.upstream.call(request, limit: GCSRequests.maximumAnswer)
-        } catch {
-            throw BucketError(error)
-        }
-        return try outcome(response.status, response.fields, response.body)
+        return try await outcome(of: start(request))
     }
 
     // MARK: Bytes that are sent as they come

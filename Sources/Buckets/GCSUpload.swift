@@ -198,8 +198,7 @@ final class GCSUpload: Upload, @unchecked Sendable {
             // Among many that ask for nothing, the last one wins, and none has to win a race.
             if preconditions.isEmpty, attempt > 2 { conditions = .none }
             do throws(BucketError) {
-                let metadata = try await insert(
-                    body, facts, conditions, wins: preconditions.isEmpty)
+                let metadata = try await insert(body, facts, conditions)
                 return CommitResult(metadata: metadata, replaced: object != nil)
             } catch {
                 if error.code != .preconditionFailed { throw error }
@@ -209,10 +208,8 @@ final class GCSUpload: Upload, @unchecked Sendable {
         throw BucketError(.overloaded, "the object is being changed by others again and again")
     }
 
-    /// - Parameter wins: Whether the client asks for nothing: the same bytes are then its own, whoever has stored them.
     private func insert(
-        _ body: GCSMultipart, _ facts: ContentFacts, _ conditions: GCSConditions,
-        wins: Bool = false
+        _ body: GCSMultipart, _ facts: ContentFacts, _ conditions: GCSConditions
     ) async throws(BucketError) -> ObjectMetadata {
         let requests = bucket.requests
         let query = [("uploadType", "multipart"), ("name", name)] + conditions.query
@@ -222,25 +219,19 @@ final class GCSUpload: Upload, @unchecked Sendable {
         request.fields.append("content-type", body.contentType)
         let attempts = GCSRequests.Attempts()
         let response = try await requests.call(request, attempts)
-        let stored = Result { () throws(BucketError) in try requests.metadata(response) }
+        let stored = Result { () throws(BucketError) in try requests.metadata(response, of: name) }
         let isLost = if case .failure = stored { response.status == 200 } else { false }
-        if isLost || response.status == 412 && (attempts.count > 1 || wins),
+        if isLost || response.status == 412 && attempts.count > 1,
             let now = try await bucket.find(name),
             now.generation != conditions.generation, now.metageneration == 1,
-            now.size == facts.size, now.crc32c == facts.crc32c, hasCustomMetadata(now)
+            now.size == facts.size, now.crc32c == facts.crc32c,
+            now.attributes.areStored(from: plan.attributes)
         {
             // What stands in the way is what an earlier attempt has stored; or the answer had lost its end.
             return now
         }
         if response.status == 404 { throw BucketError(.unavailable, "the bucket does not exist") }
         return try stored.get()
-    }
-
-    /// Whether an object has what this one was to have; a service may add keys of its own.
-    private func hasCustomMetadata(_ object: ObjectMetadata) -> Bool {
-        plan.attributes.customMetadata.allSatisfy { (key, value) in
-            object.attributes.customMetadata[key] == value
-        }
     }
 }
 

@@ -6,13 +6,20 @@ import OpenSSL
 /// an error. What completes damaged bytes is not handed out.
 ///
 /// An answer that breaks off is gone on with by another one, from the first byte that is missing: after pauses, within the
-/// upstream's budget of retries, and at most ``UpstreamSettings/attempts`` times without progress.
+/// upstream's budget of retries, at most ``UpstreamSettings/attempts`` times without progress, and none is begun
+/// ``UpstreamSettings/progressTimeout`` after the last progress.
 ///
 /// Safety: confined to its loop; the task that asks for the rest runs there.
 final class ResumingSource: ByteSource, @unchecked Sendable {
-    /// Asks for bytes of the very object that the first ones are of.
-    typealias Reopening =
-        (_ range: Range<UInt64>) async throws(BucketError) -> any ByteSource
+    /// Why the rest was not to be had.
+    struct Fault: Error {
+        let cause: BucketError
+        /// Whether another attempt may help.
+        let isTemporary: Bool
+    }
+
+    /// Asks once for bytes of the very object that the first ones are of.
+    typealias Reopening = (_ range: Range<UInt64>) async throws(Fault) -> any ByteSource
 
     private let upstream: Upstream
     private let reopen: Reopening
@@ -24,6 +31,8 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
     /// Answers in a row that came to nothing, and the bytes since then.
     private var failures = 0
     private var progress: UInt64 = 0
+    /// Until when the next one is asked for.
+    private var deadline: UInt64 = 0
     private var failure: BucketError?
     private var opening: Task<Void, Never>?
     private var waiter: (() -> Void)?
@@ -44,6 +53,9 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
         expected = crc32c
     }
 
+    /// How many bytes are still to come: a range's own count is a signed number.
+    private var missing: UInt64 { range.upperBound - range.lowerBound }
+
     func read(into buffer: inout MutableRawSpan) throws -> SourceRead {
         if let failure { throw failure }
         guard let body else { return opening == nil ? .end : .wait }
@@ -60,7 +72,7 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
         case .wait: return .wait
         case .end:
             if range.isEmpty { return .end }
-            resume(after: BucketError(.unavailable, "the object ends \(range.count) bytes early"))
+            resume(after: BucketError(.unavailable, "the object ends \(missing) bytes early"))
             return .wait
         case .bytes(let count):
             try take(buffer.bytes.extracting(first: count))
@@ -69,7 +81,7 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
     }
 
     private func take(_ bytes: RawSpan) throws(BucketError) {
-        guard bytes.byteCount <= range.count else {
+        guard UInt64(bytes.byteCount) <= missing else {
             throw BucketError(.unavailable, "the object has more bytes than its size")
         }
         range = range.lowerBound + UInt64(bytes.byteCount)..<range.upperBound
@@ -87,6 +99,9 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
         body?.close()
         body = nil
         if progress >= upstream.settings.progressBytes { failures = 0 }
+        if failures == 0 {
+            deadline = EventLoop.monotonicNow() &+ upstream.settings.progressTimeout
+        }
         progress = 0
         let cause = cause ?? BucketError(.unavailable, "the object broke off")
         opening = Task(executorPreference: EventLoop.current) { await self.open(cause) }
@@ -96,16 +111,19 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
         var cause = cause
         while body == nil, failure == nil {
             failures += 1
-            guard cause.isRetryable, await upstream.mayTryAgain(after: failures), !isClosed else {
+            guard cause.isRetryable, EventLoop.monotonicNow() < deadline,
+                await upstream.mayTryAgain(after: failures), !isClosed
+            else {
                 failure = cause
                 break
             }
-            do throws(BucketError) {
+            do throws(Fault) {
                 let body = try await reopen(range)
                 guard !isClosed else { return body.close() }
                 self.body = body
             } catch {
-                cause = error
+                cause = error.cause
+                if !error.isTemporary { failure = cause }
             }
         }
         opening = nil

@@ -77,6 +77,7 @@ extension S3Bucket {
 
     private func get(_ name: String, _ fields: HeaderFields) -> ClientRequest {
         var request = ClientRequest("GET", target(name), fields: fields)
+        request.isBulk = true
         askForChecksum(&request.fields)
         return request
     }

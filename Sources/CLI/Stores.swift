@@ -18,7 +18,7 @@ struct Stores: Sendable {
     ///   - pool: Must outlive the stores.
     ///   - observer: Told of every request to a service.
     /// - Throws: ``BucketError`` where a directory can't be opened, and an error that says so where a service can't be asked
-    ///   from this machine.
+    ///   from this machine, or uploads to it have no place to wait in.
     init(
         _ configuration: Configuration, pool: BlockingPool, observer: (any UpstreamObserver)? = nil
     ) throws {
@@ -34,12 +34,14 @@ struct Stores: Sendable {
                 drivers[bucket.name] = try DirectoryBucket(
                     path: path, pool: pool, readers: configuration.loopCount)
             case .gcs(let gcs):
-                let driver = GCSBucket(
-                    configuration.settings(of: gcs, bucket), pool: pool, observer: observer)
+                let settings = configuration.settings(of: gcs, bucket)
+                try Self.checkSpools(settings.spoolDirectory, bucket.name)
+                let driver = GCSBucket(settings, pool: pool, observer: observer)
                 drivers[bucket.name] = driver
                 upstreams[bucket.name] = driver.upstream
             case .s3(let s3):
                 let settings = configuration.settings(of: s3, bucket)
+                try Self.checkSpools(settings.temporaryDirectory, bucket.name)
                 let upstream = Upstream(
                     configuration.upstream(of: bucket, settings.origin), observer: observer)
                 drivers[bucket.name] = S3Bucket(settings, upstream: upstream, pool: pool)
@@ -50,6 +52,19 @@ struct Stores: Sendable {
                 throw UnusableUpstream(bucket: bucket.name, cause: fault)
             }
         }
+    }
+
+    /// Fails where no file can be made in the directory that uploads wait in: otherwise only they would find out.
+    private static func checkSpools(_ directory: String, _ bucket: String) throws {
+        var error: Int32 = 0
+        // A directory alone has an entry for itself.
+        if access("\(directory)/.", W_OK | X_OK) != 0 { error = errno }
+        guard error != 0 else { return }
+        throw UnusableUpstream(
+            bucket: bucket,
+            cause:
+                "uploads can't wait in the directory '\(directory)' (temporaryDirectory, or TMPDIR): "
+                + String(cString: strerror(error)))
     }
 
     /// Adds a check of each store, and the numbers of upstreams.
@@ -71,8 +86,12 @@ struct Stores: Sendable {
         }
     }
 
+    /// Closes them all at once: each may wait a while for what it has to clean up.
     func close() async {
-        for driver in drivers.values { await driver.close() }
+        await withTaskGroup { group in
+            for driver in drivers.values { group.addTask { await driver.close() } }
+            if let documents { group.addTask { await documents.close() } }
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 import EventLoop
 import Synchronization
 
-/// Leaves an upstream alone that fails again and again, and tries it with one request now and then.
+/// Leaves an upstream alone that fails again and again, and tries it with one request after each pause.
 ///
-/// Only what says that nobody is there counts as a failure: no connection, no answer in time, an answer cut off or not
-/// HTTP. Any complete head is a success, whatever its status.
+/// Only what says that nobody is there counts as a failure: no connection, no answer in time, or a connection that is
+/// lost before an answer. Any complete head is a success, whatever its status and whatever becomes of its body. The first
+/// attempt of a request counts and its repetitions do not: one object that makes a service fail is not the service.
 final class CircuitBreaker: Sendable {
     /// Failures in a row that open it.
     static let threshold = 8
@@ -14,22 +15,24 @@ final class CircuitBreaker: Sendable {
     private struct State {
         var failures = 0
         var pause: UInt64 = 0
+        /// When the next request may try.
         var openUntil: UInt64 = 0
-        var isTrying = false
         var cause = ""
     }
     private let state = Lock(State())
-    /// Whether anything but successes was told since the last success: nobody needs the lock until then.
+    /// Whether a failure was told since the last success: nobody needs the lock until then.
     private let isTroubled = Atomic<Bool>(false)
 
-    /// Whether a request may be begun. After the pause one may, whose outcome decides.
+    /// Whether a request may be begun. After each pause one may, and a success decides. Nobody waits for the outcome of
+    /// one that takes its time, as an upload whose client is slow does: after another pause, twice as long, the next tries.
     /// - Returns: nil where it may, otherwise why not.
     func refusal(now: UInt64) -> String? {
         guard isTroubled.load(ordering: .relaxed) else { return nil }
         return state.withLock { state in
             guard state.pause > 0 else { return nil }
-            if now < state.openUntil || state.isTrying { return state.cause }
-            state.isTrying = true
+            if now < state.openUntil { return state.cause }
+            state.pause = min(state.pause * 2, Self.pause.longest)
+            state.openUntil = now &+ state.pause
             return nil
         }
     }
@@ -47,17 +50,11 @@ final class CircuitBreaker: Sendable {
             isTroubled.store(true, ordering: .relaxed)
             state.failures += 1
             state.cause = cause
-            guard state.isTrying || state.pause == 0, state.failures >= Self.threshold else {
-                return
-            }
-            state.pause = min(max(state.pause * 2, Self.pause.first), Self.pause.longest)
+            guard state.pause == 0, state.failures >= Self.threshold else { return }
+            state.pause = Self.pause.first
             state.openUntil = now &+ state.pause
-            state.isTrying = false
         }
     }
-
-    /// A request was given up before anything was known.
-    func gaveUp() { state.withLock { $0.isTrying = false } }
 
     /// The last failure where the breaker is open; nil while requests are begun.
     var openCause: String? { state.withLock { $0.pause > 0 ? $0.cause : nil } }

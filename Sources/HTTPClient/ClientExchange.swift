@@ -112,10 +112,11 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
         failure = error
         if case .pipe(let pipe) = request.body { pipe.interrupt(.failed(error)) }
         switch error.code {
-        case .unreachable, .timedOut, .connectionLost, .malformed:
-            upstream.breaker.failed(error.description, now: EventLoop.monotonicNow())
-        case .cancelled, .queueFull, .tooLarge: upstream.breaker.gaveUp()
-        case .circuitOpen: break
+        case .unreachable, .timedOut, .connectionLost:
+            if attempt == 1 {
+                upstream.breaker.failed(error.description, now: EventLoop.monotonicNow())
+            }
+        case .malformed, .cancelled, .queueFull, .tooLarge, .circuitOpen: break
         }
         settle(.failure(error))
     }

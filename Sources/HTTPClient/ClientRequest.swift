@@ -23,6 +23,9 @@ public struct ClientRequest {
     /// Whether it is safe to send it again although it may have been acted on: asked each time, with the answer where one
     /// came. nil where ``isRepeatable`` says it once and for all.
     public var confirmsRepetition: ((CollectedResponse?) async -> Bool)?
+    /// How often it is sent at most, where that is less than ``UpstreamSettings/attempts``: once by a caller that repeats
+    /// by other requests, lest the attempts multiply.
+    public var attempts = Int.max
     /// Whether a body may be long, either way. Over TLS it goes by HTTP/1.1 on a connection of its own then: libcurl
     /// would let one slow reader of a shared HTTP/2 connection hold up, and buffer for, all the others.
     public var isBulk = false

@@ -16,6 +16,12 @@ struct CurlHead {
     private var bytes = 0
     private var interim = 0
 
+    /// libcurl passes over a length that is too large for it, and reads until the connection's end.
+    private static func isPossible(contentLength: String?) -> Bool {
+        guard let contentLength else { return true }
+        return Int64(contentLength).map { $0 >= 0 } ?? false
+    }
+
     /// Takes one line with its end. What follows a complete head is trailers, which are of no interest.
     /// - Returns: false where the head exceeds a limit or is none.
     mutating func take(_ line: UnsafeBufferPointer<UInt8>) -> Bool {
@@ -48,9 +54,8 @@ struct CurlHead {
         var value = text[(colon + 1)...]
         while let first = value.first, ASCII.isSpace(first) { value.removeFirst() }
         while let last = value.last, ASCII.isSpace(last) { value.removeLast() }
-        fields.append(
-            lowercasing: UnsafeBufferPointer(rebasing: text[..<colon]).span,
-            UnsafeBufferPointer(rebasing: value).span)
-        return true
+        let name = UnsafeBufferPointer(rebasing: text[..<colon])
+        fields.append(lowercasing: name.span, UnsafeBufferPointer(rebasing: value).span)
+        return name.count != 14 || CurlHead.isPossible(contentLength: fields["content-length"])
     }
 }

@@ -7,8 +7,10 @@ import Wire
 ///
 /// Safety: confined to its loop; a job for a later turn carries the reference back to it.
 final class CurlTransfer: Transfer, @unchecked Sendable {
-    /// Bytes of a body that wait for their reader before libcurl is asked to pause.
-    static let bodyLimit = 64 * 1024
+    /// Bytes of a body that wait for their reader before libcurl is asked to pause: with what it gives at once, 64 KiB.
+    static let bodyLimit = 48 * 1024
+    /// Bytes that libcurl reads at once: a TLS record has no more.
+    private static let readSize = 16 * 1024
 
     private let easy: UnsafeMutableRawPointer
     private let request: ClientRequest
@@ -34,6 +36,8 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
     private var failure: ClientError?
     private var timer: LoopTimer?
     private var mark: (bytes: UInt64, time: UInt64) = (0, 0)
+    /// How long the upstream has let the request's body wait.
+    private var sendClock = ProgressClock()
 
     init(
         _ easy: UnsafeMutableRawPointer, _ request: ClientRequest,
@@ -51,6 +55,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
             }
         }
         mark = (0, EventLoop.monotonicNow())
+        sendClock.start(mark.time)
         timer = LoopTimer { [unowned self] in checkProgress() }
         armTimer()
     }
@@ -71,7 +76,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         set(CURLOPT_PATH_AS_IS, 1)
         set(CURLOPT_NOSIGNAL, 1)
         set(CURLOPT_FOLLOWLOCATION, 0)
-        set(CURLOPT_BUFFERSIZE, 64 * 1024)
+        set(CURLOPT_BUFFERSIZE, CurlTransfer.readSize)
         set(CURLOPT_TCP_KEEPALIVE, 1)
         set(CURLOPT_CONNECTTIMEOUT_MS, Int(settings.connectTimeout / 1_000_000))
         set(CURLOPT_MAXAGE_CONN, Int(max(1, settings.idleTimeout / 1_000_000_000)))
@@ -167,6 +172,11 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
             isReceivePaused = true
             return Int(CURL_WRITEFUNC_PAUSE)
         }
+        if used >= CurlTransfer.bodyLimit / 2 {
+            // A reader that never quite catches up would have all that it has read kept for it.
+            received.removeSubrange(..<used)
+            used = 0
+        }
         received.append(contentsOf: bytes)
         receivedBytes += UInt64(bytes.count)
         return bytes.count
@@ -181,6 +191,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
                 buffer.copyMemory(from: UnsafeRawBufferPointer(rebasing: $0[sent..<sent + count]))
             }
             sent += count
+            gave(count)
             return count
         case .pipe(let pipe):
             if pipe.interruption != nil { return Int(CURL_READFUNC_ABORT) }
@@ -193,9 +204,28 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
             changed()
             if count == 0, !pipe.isExhausted {
                 isSendPaused = true
+                sendClock.stop(EventLoop.monotonicNow())
                 return Int(CURL_READFUNC_PAUSE)
             }
+            gave(count)
             return count
+        }
+    }
+
+    /// libcurl comes back for more when the upstream has taken these bytes; after the last the answer is waited for.
+    private func gave(_ count: Int) {
+        let now = EventLoop.monotonicNow()
+        sendClock.start(now)
+        sendClock.moved(count, of: transport.settings.progressBytes, now)
+        if !isSending { restartProgress() }
+    }
+
+    /// Whether bytes of the request's body are still to be given to libcurl.
+    private var isSending: Bool {
+        switch request.body {
+        case .none: false
+        case .bytes(let bytes): sent < bytes.count
+        case .pipe(let pipe): !pipe.isExhausted
         }
     }
 
@@ -326,48 +356,51 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
 
     // MARK: Time
 
-    private var moved: UInt64 {
-        if case .pipe(let pipe) = request.body { return receivedBytes + pipe.sent }
-        return receivedBytes + UInt64(sent)
-    }
-
-    private func restartProgress() { mark = (moved, EventLoop.monotonicNow()) }
+    private func restartProgress() { mark = (receivedBytes, EventLoop.monotonicNow()) }
 
     private var timeLimit: UInt64 {
         let settings = transport.settings
-        return isHeadDelivered ? settings.progressTimeout : settings.firstByteTimeout
+        return isHeadDelivered || isSending ? settings.progressTimeout : settings.firstByteTimeout
     }
 
     private func armTimer() {
         guard let timer else { return }
         let now = EventLoop.monotonicNow()
-        let due = mark.time &+ timeLimit
+        var due = mark.time &+ timeLimit
+        if !isHeadDelivered, isSending {
+            // Where it is not the upstream's turn now it may be soon.
+            due = min(sendClock.deadline(timeLimit), now &+ timeLimit)
+        }
         loop.arm(timer, after: due > now ? due - now : 1)
     }
 
     /// Whether something waits for the upstream and not for us.
     private var isUpstreamsTurn: Bool {
         if isReceivePaused || used < received.count { return false }
-        if case .pipe(let pipe) = request.body, !isHeadDelivered, !pipe.isExhausted {
-            return pipe.waitingCount > 0
-        }
         return !isHeadDelivered || resume != nil
     }
 
     private func checkProgress() {
         let settings = transport.settings
         let now = EventLoop.monotonicNow()
+        if !isHeadDelivered, isSending {
+            if now < sendClock.deadline(timeLimit) { return armTimer() }
+            return giveUp("it takes no more of the request")
+        }
         guard now >= mark.time &+ timeLimit else { return armTimer() }
-        let isSlow = moved - mark.bytes < (isHeadDelivered ? settings.progressBytes : 1)
+        let isSlow = receivedBytes - mark.bytes < (isHeadDelivered ? settings.progressBytes : 1)
         if isUpstreamsTurn, isSlow {
-            let seconds = timeLimit / 1_000_000_000
-            failure = ClientError(
-                .timedOut, "\(settings.name): nothing came for \(seconds) s", mayHaveReached: true)
-            end(CURLE_OPERATION_TIMEDOUT)
-            return wake()
+            return giveUp("nothing came for \(timeLimit / 1_000_000_000) s")
         }
         restartProgress()
         armTimer()
+    }
+
+    private func giveUp(_ cause: String) {
+        failure = ClientError(
+            .timedOut, "\(transport.settings.name): \(cause)", mayHaveReached: true)
+        end(CURLE_OPERATION_TIMEDOUT)
+        wake()
     }
 
     // MARK: The body's reader

@@ -17,6 +17,7 @@ final class CurlTransport: Transport, EventHandler {
     private var idle: [UnsafeMutableRawPointer] = []
     private var isDirty = false
     private var isClosed = false
+    var onConnections: (() -> Void)?
     private var changed: [CurlTransfer] = []
 
     private static let isInitialized = curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK
@@ -71,6 +72,7 @@ final class CurlTransport: Transport, EventHandler {
         let transfer = CurlTransfer(easy, request, delegate, self)
         live[UInt(bitPattern: easy)] = transfer
         curl_multi_add_handle(handle, easy)
+        onConnections?()
         return transfer
     }
 
@@ -87,6 +89,7 @@ final class CurlTransport: Transport, EventHandler {
         if what == CURL_POLL_REMOVE {
             if let socket = sockets.removeValue(forKey: descriptor) {
                 loop.deregister(socket.registration)
+                onConnections?()
             }
             return
         }
@@ -97,6 +100,7 @@ final class CurlTransport: Transport, EventHandler {
             loop.change(socket.registration, to: interest)
         } else {
             sockets[descriptor] = try? CurlSocket(descriptor, interest, self)
+            onConnections?()
         }
     }
 
@@ -152,6 +156,7 @@ final class CurlTransport: Transport, EventHandler {
     func release(_ easy: UnsafeMutableRawPointer) {
         curl_multi_remove_handle(handle, easy)
         live[UInt(bitPattern: easy)] = nil
+        onConnections?()
         if isClosed || idle.count >= CurlTransport.maximumIdle {
             curl_easy_cleanup(easy)
         } else {

@@ -160,6 +160,10 @@ struct HTTP1ResponseParser {
             }
             number = number * 10 + UInt64(value[index] - 0x30)
         }
+        // No object is longer, and whoever counts in signed numbers may rely on it.
+        guard number <= UInt64(Int64.max) else {
+            throw HTTP1SyntaxError("malformed Content-Length")
+        }
         return number
     }
 

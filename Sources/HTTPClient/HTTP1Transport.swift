@@ -22,6 +22,7 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
     /// At rest, the one used last at the end.
     @exclusivity(unchecked) private var idle: [HTTP1Connection] = []
     @exclusivity(unchecked) private var openCount = 0
+    var onConnections: (() -> Void)?
     private var isClosed = false
     /// Addresses of the host, and until when they are taken for true.
     private var addresses: (list: [SocketAddress], until: UInt64) = ([], 0)
@@ -75,9 +76,11 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
                 continue
             }
             exchange.connection = connection
+            onConnections?()
             return connection.carry(exchange)
         }
         openCount += 1
+        onConnections?()
         let connection = HTTP1Connection(self, loop, for: exchange)
         exchange.connection = connection
         if addresses.until > loop.now {
@@ -91,6 +94,7 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
     func rest(_ connection: HTTP1Connection) {
         if isClosed || idle.count >= settings.maximumTransfers { return discard(connection) }
         idle.append(connection)
+        onConnections?()
     }
 
     /// Closes a connection.
@@ -98,6 +102,7 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
         if let index = idle.lastIndex(where: { $0 === connection }) { idle.remove(at: index) }
         guard connection.close() else { return }
         openCount -= 1
+        onConnections?()
     }
 
     // MARK: Names

@@ -4,6 +4,8 @@ protocol Transport: AnyObject {
     func start(_ request: ClientRequest, _ delegate: any TransferDelegate) -> any Transfer
     /// Connections that are open, and of these those at rest.
     var connections: (open: Int, idle: Int) { get }
+    /// Called whenever these numbers have changed.
+    var onConnections: (() -> Void)? { get set }
     /// Closes the connections at rest; no request is begun afterwards.
     func close()
 }

@@ -194,7 +194,7 @@ public final class Upstream: Sendable {
         if case .pipe(let pipe) = request.body, pipe.sent > 0 || pipe.interruption != nil {
             return false
         }
-        return attempt < settings.attempts
+        return attempt < min(request.attempts, settings.attempts)
     }
 
     private func mayRetry() -> Bool { budget.take(now: EventLoop.monotonicNow()) }
@@ -207,15 +207,18 @@ public final class Upstream: Sendable {
     /// Nanoseconds that a `Retry-After` asks for (RFC 9110, section 10.2.3).
     private func pause(_ retryAfter: String?) -> UInt64 {
         guard let text = retryAfter else { return 0 }
-        if let seconds = UInt64(text) {
-            return seconds.multipliedReportingOverflow(by: 1_000_000_000).overflow
-                ? .max : seconds * 1_000_000_000
+        let seconds: UInt64
+        if let number = UInt64(text) {
+            seconds = number
+        } else {
+            let now = systemSeconds()
+            guard let date = HTTPDate.parse(Array(text.utf8)[...], now: now), date > now else {
+                return 0
+            }
+            seconds = UInt64(date - now)
         }
-        let now = systemSeconds()
-        guard let date = HTTPDate.parse(Array(text.utf8)[...], now: now), date > now else {
-            return 0
-        }
-        return UInt64(date - now) * 1_000_000_000
+        let (nanoseconds, isTooLong) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
+        return isTooLong ? .max : nanoseconds
     }
 
     /// Gives up who waits for a turn, and closes the connections at rest. What is begun afterwards fails as cancelled.

@@ -20,6 +20,7 @@ final class UpstreamLane {
         self.loop = loop
         transport = upstream.makeTransport(loop)
         timer = LoopTimer { [unowned self] in dropLate() }
+        transport?.onConnections = { [weak self] in self?.publish() }
     }
 
     deinit { if let timer { loop.disarm(timer) } }
@@ -64,7 +65,6 @@ final class UpstreamLane {
         if wasBegun {
             live -= 1
             upstream.statistics.live.subtract(1, ordering: .relaxed)
-            publish()
         } else if let place = queue[head...].firstIndex(where: { $0 === exchange }) {
             queue.remove(at: place)
             leftQueue()
@@ -89,6 +89,7 @@ final class UpstreamLane {
     /// Makes the connections' numbers visible.
     private func publish() {
         let now = transport?.connections ?? (open: 0, idle: 0)
+        if now == published { return }
         upstream.statistics.open.add(now.open - published.open, ordering: .relaxed)
         upstream.statistics.idle.add(now.idle - published.idle, ordering: .relaxed)
         published = now
@@ -119,6 +120,5 @@ final class UpstreamLane {
             exchange.refuse(ClientError(.cancelled, "the client was closed"))
         }
         transport?.close()
-        publish()
     }
 }

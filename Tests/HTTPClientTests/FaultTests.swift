@@ -1,6 +1,7 @@
 import Dispatch
 import EventLoop
 import Glibc
+import Synchronization
 import Testing
 
 @testable import HTTPClient
@@ -60,6 +61,20 @@ struct FaultTests {
         let server = ScriptedServer { peer, _ in
             guard peer.request() != nil else { return }
             peer.send(text)
+            peer.waitForEnd()
+        }
+        let upstream = server.upstream()
+        #expect(await upstream.ask().code == .malformed)
+        await upstream.close()
+    }
+
+    @Test(
+        "A length beyond a signed number is refused", arguments: Way.allCases,
+        ["9223372036854775808", "9999999999999999999", "18446744073709551616"])
+    func enormous(way: Way, length: String) async throws {
+        let server = ScriptedServer(way) { peer, _ in
+            guard peer.request() != nil else { return }
+            peer.send("HTTP/1.1 200 OK\r\ncontent-length: \(length)\r\n\r\nab")
             peer.waitForEnd()
         }
         let upstream = server.upstream()
@@ -298,6 +313,47 @@ struct FaultTests {
         }
         let upstream = server.upstream { $0.progressTimeout = 200_000_000 }
         #expect(await upstream.ask().code == .timedOut)
+        await upstream.close()
+    }
+
+    @Test("An upstream that takes an upload in trickles is given up", arguments: Way.allCases)
+    func trickledUpload(way: Way) async throws {
+        let done = Atomic<Bool>(false)
+        let server = ScriptedServer(way) { peer, _ in
+            guard peer.head() != nil else { return }
+            while !done.load(ordering: .relaxed), peer.trickle() { usleep(5000) }
+        }
+        let upstream = server.upstream {
+            $0.firstByteTimeout = 500_000_000
+            $0.progressTimeout = 500_000_000
+            $0.progressBytes = 1 << 20
+        }
+        let code = await upstream.ask("PUT", body: [UInt8](repeating: 1, count: 64 << 20)).code
+        #expect(code == .timedOut)
+        done.store(true, ordering: .relaxed)
+        await upstream.close()
+    }
+
+    @Test("A writer that takes its time is not the upstream's fault", arguments: Way.allCases)
+    func slowWriter(way: Way) async throws {
+        let server = ScriptedServer(way) { peer, _ in
+            peer.answerAll { peer.answer(200, "\($0.body.count)") }
+        }
+        let upstream = server.upstream {
+            $0.firstByteTimeout = 1_000_000_000
+            $0.progressTimeout = 1_000_000_000
+        }
+        let text = try await TestLoop.run {
+            let pipe = RequestBodyPipe(length: 10)
+            let exchange = upstream.start(ClientRequest("PUT", "/x", body: .pipe(pipe)))
+            for _ in 0..<10 {
+                await Pause.sleep(150_000_000)
+                try await fill(pipe, 1)
+            }
+            let response = try await exchange.response()
+            return String(decoding: try await response.collect(limit: 10), as: UTF8.self)
+        }
+        #expect(text == "10")
         await upstream.close()
     }
 

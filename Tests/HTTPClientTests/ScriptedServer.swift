@@ -173,6 +173,15 @@ final class Peer: @unchecked Sendable {
         return request
     }
 
+    /// Reads a few bytes; false at the end.
+    func trickle() -> Bool {
+        var buffer = [UInt8](repeating: 0, count: 16)
+        let count =
+            tls.map { Int(SSL_read($0, &buffer, Int32(buffer.count))) }
+            ?? recv(descriptor, &buffer, buffer.count, 0)
+        return count > 0
+    }
+
     /// Reads until the client closes; returns how many bytes came.
     @discardableResult
     func waitForEnd() -> Int {

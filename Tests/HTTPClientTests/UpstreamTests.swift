@@ -159,6 +159,32 @@ struct UpstreamTests {
         await patient.close()
     }
 
+    @Test("A Retry-After beyond all time ends the attempts", arguments: Way.allCases)
+    func endlessRetryAfter(way: Way) async throws {
+        for text in ["Fri, 31 Dec 9999 23:59:59 GMT", "18446744073709551615", "20000000000"] {
+            let server = ScriptedServer(way) { peer, _ in
+                peer.answerAll { _ in peer.answer(503, "no", fields: "retry-after: \(text)\r\n") }
+            }
+            let upstream = server.upstream()
+            #expect(await send(upstream) == "503 no")
+            #expect(upstream.statistics.retries == 0)
+            await upstream.close()
+        }
+    }
+
+    @Test("A request may ask for fewer attempts than the upstream allows")
+    func fewerAttempts() async throws {
+        let server = ScriptedServer { peer, _ in peer.answerAll { _ in peer.answer(503, "no") } }
+        let upstream = server.upstream { $0.retryDelay = 1 }
+        let status = try await TestLoop.run {
+            var request = ClientRequest("GET", "/x")
+            request.attempts = 2
+            return try await upstream.call(request).status
+        }
+        #expect(status == 503 && upstream.statistics.retries == 1)
+        await upstream.close()
+    }
+
     @Test("Retries have a budget: a tenth of the requests, some each second, and a reserve")
     func budget() async throws {
         let second: UInt64 = 1_000_000_000
@@ -202,5 +228,76 @@ struct UpstreamTests {
         await eventually { await upstream.ask("POST").status == 200 }
         #expect(upstream.openCircuit == nil)
         await upstream.close()
+    }
+
+    @Test(
+        "A slow upload that is the first to try does not keep the others out",
+        arguments: Way.allCases)
+    func slowTrial(way: Way) async throws {
+        let isUp = Atomic<Bool>(false)
+        let server = ScriptedServer(way) { peer, _ in
+            guard isUp.load(ordering: .relaxed) else { return }
+            peer.answerAll { _ in peer.answer(200, "yes") }
+        }
+        let upstream = server.upstream()
+        while upstream.openCircuit == nil { _ = await upstream.ask("POST") }
+        isUp.store(true, ordering: .relaxed)
+        // Its client sends nothing at all.
+        let uploads = Task(executorPreference: TestLoop.loop) {
+            var exchange: ClientExchange?
+            while !Task.isCancelled {
+                let pipe = RequestBodyPipe(length: 5)
+                let next = upstream.start(ClientRequest("PUT", "/slow", body: .pipe(pipe)))
+                for _ in 0..<4 where pipe.interruption == nil { await Pause.sleep(1_000_000) }
+                guard pipe.interruption != nil else {
+                    exchange = next
+                    break
+                }
+            }
+            return exchange
+        }
+        let slow = await uploads.value
+        #expect(upstream.openCircuit != nil, "the upload is under way, and nothing is known")
+        await eventually { await upstream.ask().status == 200 }
+        #expect(upstream.openCircuit == nil)
+        TestLoop.loop.execute { slow?.cancel() }
+        await upstream.close()
+    }
+
+    @Test("One request whose answers are cut or malformed does not speak for the upstream")
+    func poison() async throws {
+        let server = ScriptedServer { peer, _ in
+            peer.answerAll { request in
+                if request.target == "/cut" { return false }
+                return peer.send("HTTP/1.1 200 OK\r\nx: \(String(repeating: "a", count: 70_000))")
+            }
+        }
+        let upstream = server.upstream { $0.retryDelay = 1 }
+        for _ in 0..<20 { #expect(await upstream.ask("GET", "/long").code == .malformed) }
+        for _ in 1..<CircuitBreaker.threshold {
+            let code = try await TestLoop.run {
+                do throws(ClientError) {
+                    _ = try await upstream.call(ClientRequest("GET", "/cut"))
+                    return nil as ClientError.Code?
+                } catch { return error.code }
+            }
+            #expect(code == .connectionLost)
+        }
+        #expect(upstream.openCircuit == nil && upstream.statistics.retries > 0)
+        await upstream.close()
+    }
+
+    @Test("Connections are counted while their requests are under way", arguments: Way.allCases)
+    func connectionNumbers(way: Way) async throws {
+        let (server, upstream) = blocked(way) { _ in }
+        let first = Task(executorPreference: TestLoop.loop) {
+            _ = try? await upstream.start(ClientRequest("GET", "/x")).response()
+        }
+        await eventually { upstream.statistics.connections == 1 }
+        #expect(upstream.statistics.idleConnections == 0)
+        first.cancel()
+        await upstream.close()
+        await eventually { upstream.statistics.connections == 0 }
+        withExtendedLifetime(server) {}
     }
 }

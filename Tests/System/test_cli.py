@@ -99,6 +99,16 @@ def test_check_connects(config, tmp_path):
     assert (status, out) == (1, "") and "Connection refused" in err
 
 
+@pytest.mark.parametrize("place", ["missing", "file"])
+def test_a_directory_that_uploads_can_not_wait_in(config, tmp_path, place):
+    (tmp_path / "file").write_text("")
+    config.write_text(f"rules: none\ntemporaryDirectory: {tmp_path / place}\nbuckets: {{ photos: {{ gcs: {{ "
+                      "endpoint: \"http://127.0.0.1:9\", bucket: photos, credentials: anonymous } } }\n")
+    for expected, *command in (1, "check", "--connect"), (2, "serve", "--config"):
+        status, _, err = sluice(*command, config)
+        assert status == expected and f"bucket photos: uploads can't wait in the directory '{tmp_path / place}'" in err
+
+
 def test_secrets_are_not_printed(config):
     config.write_text("rules: none\nbuckets: { photos: { s3: { bucket: b, accessKeyId: k, secretAccessKey: hush } } }\n")
     status, out, err = sluice("check", config)

@@ -1,6 +1,8 @@
 """What the gateway keeps in memory with SeaweedFS behind it: the bounds of test_memory.py hold."""
 
 import os
+import shutil
+import socket
 import subprocess
 
 import pytest
@@ -57,3 +59,45 @@ def test_a_hundred_transfers_at_once(server, tmp_path, report, protocol):  # noq
                                server.url("/b/photos/o/up")], capture_output=True, text=True, timeout=900)
         assert "100 succeeded" in done.stdout, done.stdout + done.stderr
     held(server, report, f"100 downloads ({down / 1024:.1f} MiB), 100 uploads")
+
+
+@pytest.fixture
+def secure(seaweedfs, launch, tmp_path):
+    """A server whose upstream speaks HTTP/2 and HTTP/1.1 over TLS, as the great services do."""
+    if not shutil.which("nghttpx"):
+        pytest.skip("nghttpx is not installed")
+    certificate, key, port = tmp_path / "certificate.pem", tmp_path / "key.pem", upstreams.free_port()
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                    "-days", "2", "-keyout", key, "-out", certificate, "-subj", "/CN=proxy", "-addext",
+                    "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+    proxy = subprocess.Popen(["nghttpx", f"-f127.0.0.1,{port}", f"-b127.0.0.1,{seaweedfs.port}", "--no-ocsp",
+                              key, certificate],
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    store = seaweedfs.store(f"https://127.0.0.1:{port}")
+    server = launch(buckets=f"  photos: {{ {store}, tls: {{ certificateAuthorities: {certificate} }} }}\n", threads=1,
+                    extra="limits: { idleTimeout: 10m, progressInterval: 10m }\n")
+    yield server
+    proxy.kill()
+    proxy.wait()
+
+
+def test_readers_over_tls_that_stall(secure, tmp_path, report):  # noqa: F811
+    source = sparse(tmp_path / "source", 64 * MIB)
+    curl("--fail", "-T", source, secure.url("/b/photos/o/large"), "-o", os.devnull, "--max-time", "900")
+    before = secure.status("VmRSS")
+    peers = []
+    for _ in range(40):
+        peer = socket.socket()
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        peer.connect(("127.0.0.1", secure.http))
+        peer.sendall(b"GET /b/photos/o/large HTTP/1.1\r\nHost: a\r\n\r\n")
+        peers.append(peer)
+    for peer in peers:
+        assert peer.recv(12) == b"HTTP/1.1 200"
+    # One that reads gets all of it beside them.
+    size = curl("--fail", "--max-time", "60", secure.url("/b/photos/o/large"), "-o", os.devnull, "-w", "%{size_download}")
+    assert size == str(64 * MIB).encode()
+    report(f"{before / 1024:.1f} MiB before")
+    held(secure, report, "40 readers that stall over TLS")
+    for peer in peers:
+        peer.close()
