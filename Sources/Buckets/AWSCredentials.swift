@@ -68,9 +68,15 @@ public final class AWSCredentialProvider: Sendable {
     static let safetyMargin: Int64 = 15
     /// Seconds between renewals that fail, while the old ones are valid.
     static let retryPause: Int64 = 10
+    /// Seconds between renewals because the service refuses credentials.
+    static let suspicionPause: Int64 = 30
 
     private struct State {
         var credentials: AWSCredentials?
+        /// Whether the service has refused the credentials since they were fetched.
+        var isSuspect = false
+        /// Until when a refusal renews nothing.
+        var trustedUntil = Int64.min
         var isRenewing = false
         var retryAt: Int64 = 0
         /// Told how the renewal ended; nil where it had ended already.
@@ -101,7 +107,7 @@ public final class AWSCredentialProvider: Sendable {
             case wait
         }
         let step: Step = state.withLock { state in
-            if let credentials = state.credentials {
+            if let credentials = state.credentials, !state.isSuspect {
                 guard let expires = credentials.expires else {
                     return .use(credentials, renewing: false)
                 }
@@ -137,25 +143,41 @@ public final class AWSCredentialProvider: Sendable {
         }
     }
 
-    /// The service says that the credentials have expired: the next request gets new ones.
-    func expire(_ credentials: AWSCredentials) {
-        state.withLock {
-            if $0.credentials == credentials, credentials.expires != nil { $0.credentials = nil }
+    /// The service refuses the credentials: the next request fetches new ones, and takes these again where there are none.
+    /// It may be a right that is missing, so that is done once in ``suspicionPause``.
+    /// - Returns: Whether what was refused may be tried with others.
+    func refused(_ credentials: AWSCredentials) -> Bool {
+        let now = clock()
+        return state.withLock { state in
+            guard state.credentials == credentials, !state.isSuspect else { return true }
+            guard now >= state.trustedUntil else { return false }
+            state.trustedUntil = now + Self.suspicionPause
+            state.isSuspect = true
+            return true
         }
     }
 
     private func renew() async -> Result<AWSCredentials, AWSCredentialsError> {
         // Its own task: the end of one request must not end what others wait for.
-        let outcome = await Task(executorPreference: EventLoop.current) { await self.fetch() }.value
+        let fetched = await Task(executorPreference: EventLoop.current) { await self.fetch() }.value
         let now = clock()
-        let waiters = state.withLock { state in
-            state.isRenewing = false
-            switch outcome {
+        let (waiters, outcome) = state.withLock { state in
+            var outcome = fetched
+            switch fetched {
             case .success(let credentials): state.credentials = credentials
-            case .failure: state.retryAt = now + Self.retryPause
+            case .failure:
+                state.retryAt = now + Self.retryPause
+                // What was refused once may have lacked the right to one thing.
+                if state.isSuspect, let kept = state.credentials,
+                    now < (kept.expires ?? .max) - Self.safetyMargin
+                {
+                    outcome = .success(kept)
+                }
             }
+            state.isRenewing = false
+            state.isSuspect = false
             defer { state.waiters = [] }
-            return state.waiters
+            return (state.waiters, outcome)
         }
         for waiter in waiters { waiter.resume(returning: outcome) }
         return outcome

@@ -108,7 +108,7 @@ struct CloudList {
     private func isVisible(_ name: String, isPrefix: Bool) -> Bool {
         name.utf8.starts(with: query.prefix.utf8)
             && (isPrefix || name.utf8.last != CloudList.slash)
-            && CloudList.hiddenGroup(name) == nil
+            && CloudList.hiddenGroup(name) == nil && !S3Bucket.isProbe(name)
     }
 
     /// A name up to and with the slash that ends an empty segment: all that begin so are hidden.

@@ -46,7 +46,7 @@ final class DirectoryReader: ObjectReader {
 }
 
 /// Bytes that are in memory already.
-private final class MemorySource: ByteSource {
+final class MemorySource: ByteSource {
     private let bytes: [UInt8]
     private var range: Range<Int>
 

@@ -163,10 +163,14 @@ public struct CommitResult: Sendable {
     public var metadata: ObjectMetadata
     /// Whether an object of that name was there before.
     public var replaced: Bool
+    /// Whether the store has shown that the object is the upload's. Where it is only likely, the object may be another's
+    /// and must stay, whatever it holds.
+    public var isKnownAsOwn: Bool
 
-    public init(metadata: ObjectMetadata, replaced: Bool) {
+    public init(metadata: ObjectMetadata, replaced: Bool = false, isKnownAsOwn: Bool = true) {
         self.metadata = metadata
         self.replaced = replaced
+        self.isKnownAsOwn = isKnownAsOwn
     }
 }
 

@@ -128,7 +128,8 @@ public final class ObjectMetadata: Sendable, Equatable {
     /// - Parameter now: Milliseconds since 1970. Time does not go back where the clock does.
     public func patched(_ patch: AttributePatch, now: Int64) -> ObjectMetadata {
         ObjectMetadata(
-            name: name, generation: generation, metageneration: metageneration + 1, size: size,
+            name: name, generation: generation,
+            metageneration: metageneration < .max ? metageneration + 1 : .max, size: size,
             created: created, updated: max(now, updated), md5: md5, crc32c: crc32c, etag: etag,
             attributes: patch.applied(to: attributes))
     }

@@ -20,9 +20,16 @@ final class S3Body: @unchecked Sendable {
     private var framed: [UInt8] = []
     private var sent = 0
 
+    /// Whether the answer was a refusal of the credentials, and others may be had: another attempt may go well.
+    private(set) var isSignedAnew = false
+    private let renews: (CollectedResponse) -> Bool
+
+    /// - Parameter renews: Told of the answer; says whether credentials were renewed because of it.
     init(
-        _ exchange: ClientExchange, _ pipe: RequestBodyPipe, length: UInt64, _ signer: ChunkSigner?
+        _ exchange: ClientExchange, _ pipe: RequestBodyPipe, length: UInt64, _ signer: ChunkSigner?,
+        renews: @escaping (CollectedResponse) -> Bool
     ) {
+        self.renews = renews
         self.exchange = exchange
         self.pipe = pipe
         self.signer = signer
@@ -108,7 +115,10 @@ final class S3Body: @unchecked Sendable {
         do throws(ClientError) {
             let response = try await exchange.response()
             let body = try await response.collect(limit: limit)
-            return CollectedResponse(status: response.status, fields: response.fields, body: body)
+            let answer = CollectedResponse(
+                status: response.status, fields: response.fields, body: body)
+            isSignedAnew = renews(answer)
+            return answer
         } catch {
             throw BucketError(error)
         }

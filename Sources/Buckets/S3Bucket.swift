@@ -67,6 +67,9 @@ public final class S3Bucket: BucketDriver {
         }
     }
 
+    /// Nanoseconds that the service may take to copy, or to put parts together, while it says nothing: 5 minutes.
+    static let patience: UInt64 = 300_000_000_000
+
     let settings: Settings
     let pool: BlockingPool
     let isAWS: Bool
@@ -130,7 +133,7 @@ public final class S3Bucket: BucketDriver {
 
     /// A generation for an upload that begins now, above `previous`, and above all before it of this process.
     func newGeneration(after previous: Int64 = 0) -> Int64 {
-        let now = max(clock(), previous + 1)
+        let now = max(clock(), previous &+ 1)
         var last = lastGeneration.load(ordering: .relaxed)
         while true {
             let next = max(now, last + 1)
@@ -169,13 +172,21 @@ public final class S3Bucket: BucketDriver {
         ).joined(separator: "%2F")
     }
 
-    private func prepared(_ request: consuming ClientRequest) throws(ClientError) -> ClientRequest {
+    /// What a request was signed with at last.
+    private final class Signature {
+        var credentials: AWSCredentials?
+    }
+
+    private func prepared(_ request: consuming ClientRequest, _ signature: Signature)
+        throws(ClientError) -> ClientRequest
+    {
         if isClosed.load(ordering: .relaxed) {
             throw ClientError(.cancelled, "the bucket is closed")
         }
         if credentials != nil {
             request.authorize = { [self] (request) throws(ClientError) in
                 guard let current = try await currentCredentials() else { return }
+                signature.credentials = current
                 let bytes: [UInt8] = if case .bytes(let bytes) = request.body { bytes } else { [] }
                 signer.sign(
                     &request.fields, method: request.method, target: request.target, host: host,
@@ -197,39 +208,53 @@ public final class S3Bucket: BucketDriver {
         }
     }
 
-    /// A response whose body is still to come.
+    /// A response whose body is still to come. Credentials that the service refuses are renewed, and the request is sent
+    /// once more then.
     func send(_ request: ClientRequest) async throws(BucketError) -> ClientResponse {
         do throws(ClientError) {
-            return try await upstream.send(try prepared(request))
+            let signature = Signature()
+            var response = try await upstream.send(try prepared(request, signature))
+            guard credentials != nil, response.status == 400 || response.status == 403 else {
+                return response
+            }
+            let body = (try? await response.collect(limit: 1 << 16)) ?? []
+            let collected = CollectedResponse(
+                status: response.status, fields: response.fields, body: body)
+            // An answer to HEAD can't say what it is.
+            let isHead = request.method.utf8Start[0] == UInt8(ascii: "H")
+            if renews(signature.credentials, after: collected, isHead: isHead) {
+                return try await upstream.send(try prepared(request, signature))
+            }
+            response.body = MemorySource(body, 0..<UInt64(body.count))
+            response.contentLength = UInt64(body.count)
+            return response
         } catch {
             throw BucketError(error)
         }
     }
 
-    /// A response with its whole body. Temporary credentials that the service calls expired are renewed once.
+    /// A response with its whole body, sent once more where credentials were renewed as in ``send(_:)``.
     func call(_ request: ClientRequest, limit: Int = 1 << 20) async throws(BucketError)
         -> CollectedResponse
     {
-        let response = try await ask(request, limit)
-        guard response.status == 400 || response.status == 403, let credentials,
-            ["ExpiredToken", "TokenRefreshRequired"].contains(S3Fault(response).code)
-        else { return response }
         do throws(ClientError) {
-            if let current = try await currentCredentials() { credentials.expire(current) }
+            let signature = Signature()
+            let response = try await upstream.call(try prepared(request, signature), limit: limit)
+            guard renews(signature.credentials, after: response) else { return response }
+            return try await upstream.call(try prepared(request, signature), limit: limit)
         } catch {
             throw BucketError(error)
         }
-        return try await ask(request, limit)
     }
 
-    private func ask(_ request: ClientRequest, _ limit: Int) async throws(BucketError)
-        -> CollectedResponse
-    {
-        do throws(ClientError) {
-            return try await upstream.call(try prepared(request), limit: limit)
-        } catch {
-            throw BucketError(error)
-        }
+    /// Whether a request was refused because of its credentials, and others may be had now.
+    private func renews(
+        _ used: AWSCredentials?, after response: CollectedResponse, isHead: Bool = false
+    ) -> Bool {
+        guard let credentials, let used, response.status == 400 || response.status == 403,
+            isHead || S3Fault(response).refusesCredentials
+        else { return false }
+        return credentials.refused(used)
     }
 
     /// Begins a request whose body is streamed: `length` bytes, signed chunk by chunk in clear text.
@@ -238,9 +263,11 @@ public final class S3Bucket: BucketDriver {
     {
         var request = ClientRequest(method, target, fields: fields)
         var chunks: ChunkSigner?
+        var used: AWSCredentials?
         var encoded = length
         do throws(ClientError) {
             if let current = try await currentCredentials() {
+                used = current
                 if signsChunks {
                     encoded = ChunkSigner.encodedLength(length, chunk: UInt64(S3Body.chunk))
                     request.fields.append("x-amz-decoded-content-length", length)
@@ -256,7 +283,9 @@ public final class S3Bucket: BucketDriver {
         }
         let pipe = RequestBodyPipe(length: encoded)
         request.body = .pipe(pipe)
-        return S3Body(upstream.start(request), pipe, length: length, chunks)
+        return S3Body(upstream.start(request), pipe, length: length, chunks) { [self, used] in
+            renews(used, after: $0)
+        }
     }
 
     // MARK: Objects
@@ -327,14 +356,23 @@ public final class S3Bucket: BucketDriver {
     }
 
     public func checkHealth() async throws(BucketError) {
-        let response = try await call(ClientRequest("HEAD", target(nil)))
+        // An answer to HEAD could not say what is wrong.
+        let response = try await call(
+            ClientRequest("GET", target(nil, "list-type=2&max-keys=1")), limit: 1 << 20)
         // A file server that is used as a bucket need not know what a bucket is.
         let isS3 = isAWS || response.fields.contains("x-amz-request-id")
         if response.status >= 500 || isS3 && response.status >= 300 {
-            if response.status == 404 {
+            if response.status == 404, S3Fault(response).code != "NoSuchKey" {
                 throw BucketError(.unavailable, "the bucket '\(settings.bucket)' does not exist")
             }
-            throw S3Fault(response).error("the bucket '\(settings.bucket)'")
+            let fault = S3Fault(response)
+            if let region = fault.region, region != settings.region {
+                throw BucketError(
+                    .unavailable,
+                    "the bucket '\(settings.bucket)' is in \(region), not in \(settings.region) "
+                        + "(\(fault.said))")
+            }
+            throw fault.error("the bucket '\(settings.bucket)'")
         }
     }
 

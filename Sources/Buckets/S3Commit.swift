@@ -14,24 +14,24 @@ extension S3Upload {
                 throw BucketError(
                     .preconditionFailed, "the upload was begun with other preconditions")
             }
-            let replaced = try await replaces(begun)
+            let replaced = await replaces(begun)
             let tail = held
-            let metadata = try await settled(generation, facts, md5: plan.md5, crc32c: plan.crc32c)
-            {
+            var result = try await settled(generation, facts, md5: plan.md5, crc32c: plan.crc32c) {
                 () async throws(BucketError) in
                 do { try await body.writeAll(tail) } catch {
                     // The response says why.
                 }
                 return try await body.response()
             }
-            return CommitResult(metadata: metadata, replaced: replaced)
+            result.replaced = replaced
+            return result
         }
         let guarding = try await bucket.guarding(name, preconditions)
-        let replaced = try await replaces(guarding)
-        let metadata: ObjectMetadata
+        let replaced = await replaces(guarding)
+        var result: CommitResult
         if let generation = multipart.generation {
             let multipart = multipart
-            metadata = try await settledAgain(
+            result = try await settledAgain(
                 guarding, generation, facts, md5: plan.md5, crc32c: plan.crc32c
             ) { (guarding) async throws(BucketError) in
                 try await multipart.complete(
@@ -40,7 +40,7 @@ extension S3Upload {
         } else {
             let generation = newGeneration()
             let fields = objectFields(generation, md5: facts.md5, crc32c: facts.crc32c)
-            metadata = try await settledAgain(
+            result = try await settledAgain(
                 guarding, generation, facts, md5: facts.md5, crc32c: facts.crc32c
             ) { (guarding) async throws(BucketError) in
                 var request = ClientRequest(
@@ -50,18 +50,20 @@ extension S3Upload {
                 return try await bucket.call(request)
             }
         }
-        return CommitResult(metadata: metadata, replaced: replaced)
+        result.replaced = replaced
+        return result
     }
 
     /// Whether an object is there that the commit replaces; asked before the commit, so that it is not that one.
-    private func replaces(_ guarding: S3Bucket.Guard) async throws(BucketError) -> Bool {
+    /// Where nobody can tell, it counts as new: who may write need not be allowed to read.
+    private func replaces(_ guarding: S3Bucket.Guard) async -> Bool {
         if let replaced = guarding.replaces { return replaced }
         switch plan.existing {
         case .absent: return false
         case .object: return true
         case .unknown:
-            if let lookup { return try await lookup.value.get() != nil }
-            return try await bucket.find(name) != nil
+            if let lookup { return (try? await lookup.value.get()) ?? nil != nil }
+            return (try? await bucket.find(name)) ?? nil != nil
         }
     }
 
@@ -84,13 +86,15 @@ extension S3Upload {
         _ guarding: S3Bucket.Guard, _ generation: Int64, _ facts: ContentFacts, md5: [UInt8]?,
         crc32c: UInt32?,
         _ request: (S3Bucket.Guard) async throws(BucketError) -> CollectedResponse
-    ) async throws(BucketError) -> ObjectMetadata {
+    ) async throws(BucketError) -> CommitResult {
         do throws(BucketError) {
             return try await settled(generation, facts, md5: md5, crc32c: crc32c) {
                 () async throws(BucketError) in try await request(guarding)
             }
         } catch {
-            guard guarding.isEmpty, [.unavailable, .timedOut].contains(error.code),
+            // Parts that are put together for longer than anybody waits may still be.
+            let isOver = error.code == .timedOut && multipart.generation == nil
+            guard guarding.isEmpty, error.code == .unavailable || isOver,
                 let before = await before, let found = try? await bucket.state(name),
                 found.object?.etag == before.object?.etag,
                 found.object?.generation == before.object?.generation,
@@ -114,14 +118,16 @@ extension S3Upload {
     private func settled(
         _ generation: Int64, _ facts: ContentFacts, md5: [UInt8]?, crc32c: UInt32?,
         _ request: () async throws(BucketError) -> CollectedResponse
-    ) async throws(BucketError) -> ObjectMetadata {
+    ) async throws(BucketError) -> CommitResult {
         let failure: BucketError
         var answer: CollectedResponse?
+        var etag: String?
         // Whether the object may be there all the same.
         var isOpen = true
         do throws(BucketError) {
             let response = try await request()
             if (200...299).contains(response.status), S3Fault.code(in: response.body) == nil {
+                etag = storedTag(response)
                 answer = response
             }
             failure = S3Fault(response).error("upload")
@@ -131,37 +137,49 @@ extension S3Upload {
         } catch {
             failure = error
         }
-        if let answer {
-            return try await stored(answer, generation, facts, md5: md5, crc32c: crc32c)
+        if let answer, let etag {
+            return CommitResult(
+                metadata: try await stored(
+                    answer, etag, generation, facts, md5: md5, crc32c: crc32c))
         }
-        if isOpen, let found = try? await bucket.find(name), found.generation == generation {
-            return found
+        if isOpen, let found = try? await bucket.find(name) {
+            if found.generation == generation { return CommitResult(metadata: found) }
+            if let answer, await isPlainlyStored(found, answer, facts) {
+                return CommitResult(metadata: found, isKnownAsOwn: false)
+            }
         }
         throw failure
     }
 
+    /// The entity tag of what the answer says is stored; nil where it does not say so: it may come from anything.
+    private func storedTag(_ response: CollectedResponse) -> String? {
+        multipart.generation == nil
+            ? S3Head(response.fields).etag : S3Multipart.tag(of: response)
+    }
+
+    /// Whether what is there after an answer without an entity tag was stored by it: a plain file server, which keeps no
+    /// generation of ours, says that it has made or replaced a file, or there is another one than before.
+    private func isPlainlyStored(
+        _ found: ObjectMetadata, _ answer: CollectedResponse, _ facts: ContentFacts
+    ) async -> Bool {
+        guard !bucket.isSigned, multipart.generation == nil, found.size == facts.size else {
+            return false
+        }
+        if answer.status == 201 || answer.status == 204 { return true }
+        guard let before = await before else { return false }
+        return before.object?.isSame(as: found) != true
+    }
+
     /// The object that the service says is stored.
     private func stored(
-        _ response: CollectedResponse, _ generation: Int64, _ facts: ContentFacts, md5: [UInt8]?,
-        crc32c: UInt32?
+        _ response: CollectedResponse, _ etag: String, _ generation: Int64, _ facts: ContentFacts,
+        md5: [UInt8]?, crc32c: UInt32?
     ) async throws(BucketError) -> ObjectMetadata {
-        var head = S3Head(response.fields)
+        let head = S3Head(response.fields)
         let tagged = head.taggedMD5(isAWS: bucket.isAWS)
         if multipart.generation == nil {
             bucket.tellsMD5.store(tagged != nil, ordering: .relaxed)
             if let tagged, let md5 = facts.md5, tagged != md5 { try await remove(generation) }
-        }
-        if head.etag == nil {
-            head.etag = S3XML.first("ETag", in: response.body).map(S3Head.unquoted)
-        }
-        guard let etag = head.etag else {
-            // A plain file server: what it made of the object must be asked for.
-            let found = try await bucket.stat(name)
-            guard found.size == facts.size else {
-                throw BucketError(
-                    .unavailable, "upload: \(found.size) of \(facts.size) bytes are stored")
-            }
-            return found
         }
         return ObjectMetadata(
             name: name, generation: generation, metageneration: 1, size: facts.size,

@@ -11,11 +11,20 @@ extension S3Bucket {
             lateConditions: false, durable: true)
     }
 
+    /// How the names begin of what is stored where the service passes over a condition, and may not be deleted again.
+    private static let probe = ".sluice-probe-"
+
+    /// Whether an object is left of a look at what the service does with conditions: lists do not show it.
+    static func isProbe(_ name: String) -> Bool {
+        name.utf8.count == probe.utf8.count + 32 && name.hasPrefix(probe)
+    }
+
     /// Whether the service decides the conditions of a write. Where that is not known it is given one that can't hold,
     /// on a name that nobody has: a service that knows conditions stores nothing.
     func decidesConditions() async throws(BucketError) -> Bool {
         if let known = conditions.withLock({ $0 }) { return known }
-        let name = ".sluice-probe-\(Hexadecimal.encode((0..<16).map { _ in .random(in: 0...255) }))"
+        let name =
+            S3Bucket.probe + "\(Hexadecimal.encode((0..<16).map { _ in .random(in: 0...255) }))"
         var request = ClientRequest("PUT", target(name), body: .bytes([]), isRepeatable: true)
         request.fields.append("if-match", "\"00000000000000000000000000000000\"")
         let response = try await call(request)

@@ -28,12 +28,29 @@ struct S3Fault {
     }
 
     /// Whether the service itself says that it has done nothing, and may do it later. A status alone may be that of a
-    /// proxy, which can't know.
-    var isRefusal: Bool { [429, 500, 503].contains(status) && !code.isEmpty }
+    /// proxy, which can't know; an internal error may come after the deed.
+    var isRefusal: Bool {
+        [429, 503].contains(status)
+            && [
+                "SlowDown", "SlowDownRead", "SlowDownWrite", "ServiceUnavailable",
+                "TooManyRequests",
+                "RequestLimitExceeded", "Throttling", "ThrottlingException",
+            ].contains(code)
+    }
+
+    /// Whether it may be that the credentials are no longer those that count.
+    var refusesCredentials: Bool {
+        [
+            "ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken",
+            "InvalidAccessKeyId",
+        ].contains(code)
+    }
+
+    /// Code and status, as far as they came.
+    var said: String { code.isEmpty ? "status \(status)" : "\(code), status \(status)" }
 
     /// The error for whoever asked. `what` says what was tried.
     func error(_ what: String) -> BucketError {
-        let said = code.isEmpty ? "status \(status)" : "\(code), status \(status)"
         switch (status, code) {
         case (_, "NoSuchBucket"):
             return BucketError(.unavailable, "\(what): the bucket does not exist (\(said))")

@@ -25,6 +25,10 @@ struct S3Head {
     private var packed: [UInt8]?
 
     private enum Encryption { case ofService, byKey }
+    /// Bytes that an object may be said to have: what a count of bytes holds.
+    static let largestSize = UInt64(Int64.max)
+    /// Of a generation or metageneration.
+    private static let largestNumber = UInt64(Int64.max / 2)
 
     init(_ fields: HeaderFields) {
         fields.read { reader in
@@ -84,7 +88,10 @@ struct S3Head {
     private mutating func takeOwn(
         _ key: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>
     ) {
-        func number() -> Int64? { decimal(value).flatMap { Int64(exactly: $0) } }
+        // Others may have stored what no counter of ours comes to, and one more of it must still be a number.
+        func number() -> Int64? {
+            decimal(value).flatMap { (1...S3Head.largestNumber).contains($0) ? Int64($0) : nil }
+        }
         if key.matches("sluice-generation") {
             generation = number()
         } else if key.matches("sluice-metageneration") {
@@ -163,7 +170,8 @@ struct S3Head {
             let slash = rest.firstIndex(of: UInt8(ascii: "/")), dash < slash,
             let first = ASCII.saturatingDecimal(rest[..<dash]),
             let last = ASCII.saturatingDecimal(rest[(dash + 1)..<slash]),
-            let size = ASCII.saturatingDecimal(rest[(slash + 1)...]), first <= last, last < size
+            let size = ASCII.saturatingDecimal(rest[(slash + 1)...]), first <= last, last < size,
+            size <= S3Head.largestSize
         else { return nil }
         return (first..<last + 1, size)
     }
@@ -173,6 +181,7 @@ struct S3Head {
         return bytes.reduce(0) { $0 << 8 | UInt32($1) }
     }
 
+    /// nil also where it is more than ``largestSize``.
     private func decimal(_ value: UnsafeBufferPointer<UInt8>) -> UInt64? {
         var number: UInt64 = 0
         guard !value.isEmpty, value.count <= 19 else { return nil }
@@ -180,7 +189,7 @@ struct S3Head {
             guard ASCII.isDigit(byte) else { return nil }
             number = number * 10 + UInt64(byte - 0x30)
         }
-        return number
+        return number <= S3Head.largestSize ? number : nil
     }
 }
 

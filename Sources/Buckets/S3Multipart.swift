@@ -19,12 +19,16 @@ final class S3Multipart {
     private let bucket: S3Bucket
     private let name: String
     private let size: UInt64?
+    /// Whether the service says that these credentials may not write here.
+    private(set) var isForbidden = false
     private var id: String?
     private var tags: [String] = []
     private var sent: UInt64 = 0
     /// The part of a file that is under way.
     private var body: S3Body?
     private var isGivenUp = false
+    /// Whether nobody knows if the parts are being put together.
+    private var isUndecided = false
     /// Whether whoever closes the bucket waits for the end of this.
     private var isOpen = false
 
@@ -53,16 +57,8 @@ final class S3Multipart {
         return min(max(minimum, rounded), size - sent)
     }
 
-    /// Begins the upload where that was not done yet, and a part of ``nextLength`` bytes that is streamed.
-    func begin(_ fields: HeaderFields) async throws(BucketError) -> S3Body {
-        try await create(fields)
-        return try await bucket.stream("PUT", target(), HeaderFields(), length: nextLength)
-    }
-
-    /// Waits for the answer to a part that was streamed.
-    func end(_ body: S3Body) async throws(BucketError) {
-        try add(try await body.response(), body.length)
-    }
+    /// Whether any part was sent.
+    var hasParts: Bool { !tags.isEmpty }
 
     /// Sends what waits in a file as a part, again where that fails, and empties the file.
     func send(_ spool: Spool, _ fields: HeaderFields) async throws(BucketError) {
@@ -77,7 +73,7 @@ final class S3Multipart {
                 if isGivenUp { body.cancel() }
                 try await copy(spool, to: body)
                 let response = try await body.response()
-                if response.status >= 500 || response.status == 429,
+                if response.status >= 500 || response.status == 429 || body.isSignedAnew,
                     attempt < S3Multipart.attempts
                 {
                     throw S3Fault(response).error("upload")
@@ -127,6 +123,7 @@ final class S3Multipart {
     {
         try await create(fields)
         var request = ClientRequest("PUT", target(), fields: source, isRepeatable: true)
+        request.patience = S3Bucket.patience
         request.fields.append(
             "x-amz-copy-source-range", "bytes=\(range.lowerBound)-\(range.upperBound - 1)")
         var response = try await bucket.call(request)
@@ -134,7 +131,7 @@ final class S3Multipart {
             response.fields = HeaderFields()
             response.fields.append("etag", S3Head.unquoted(tag))
         }
-        try add(response, UInt64(range.count))
+        try add(response, range.upperBound - range.lowerBound)
     }
 
     /// Begins the upload where it is not begun.
@@ -145,11 +142,16 @@ final class S3Multipart {
             bucket.cleaning.begin()
         }
         var request = ClientRequest("POST", bucket.target(name, "uploads="), fields: fields)
-        // Begun twice, one of them would be left behind.
-        request.confirmsRepetition = { answer in answer.map { S3Fault($0).isRefusal } ?? false }
+        // Begun twice, one of them would be left behind; after an internal error that is the lesser evil.
+        request.confirmsRepetition = { answer in
+            guard let fault = answer.map({ S3Fault($0) }) else { return false }
+            return fault.isRefusal || fault.status == 500 && !fault.code.isEmpty
+        }
         let response = try await bucket.call(request)
         guard response.status == 200, let id = S3XML.first("UploadId", in: response.body) else {
-            throw S3Fault(response).error("upload in parts")
+            let fault = S3Fault(response)
+            isForbidden = fault.status == 403 && fault.code == "AccessDenied"
+            throw fault.error("upload in parts")
         }
         self.id = id
     }
@@ -191,20 +193,37 @@ final class S3Multipart {
         var request = ClientRequest(
             "POST", bucket.target(name, query), body: .bytes(Array(body.utf8)))
         request.confirmsRepetition = confirm
+        request.patience = S3Bucket.patience
         request.fields.append("content-type", "application/xml")
         guarding.append(to: &request.fields)
-        let response = try await bucket.call(request)
-        if (200...299).contains(response.status), S3Fault.code(in: response.body) == nil {
+        let response: CollectedResponse
+        do throws(BucketError) {
+            response = try await bucket.call(request)
+            isUndecided = false
+        } catch {
+            // It may still be under way.
+            isUndecided = error.code == .timedOut
+            throw error
+        }
+        if S3Multipart.tag(of: response) != nil {
             id = nil
             end()
         }
         return response
     }
 
-    /// Has the service forget the parts of an object that was not put together, in the background.
+    /// The entity tag of what an answer to ``complete(_:_:)`` says is stored; nil where it does not say so.
+    static func tag(of response: CollectedResponse) -> String? {
+        guard response.status == 200 else { return nil }
+        return S3XML.first("ETag", of: "CompleteMultipartUploadResult", in: response.body)
+            .map(S3Head.unquoted)
+    }
+
+    /// Has the service forget the parts of an object that was not put together, in the background; not where it may
+    /// still be at that.
     func abort() {
         defer { end() }
-        guard id != nil, let loop = EventLoop.current else { return }
+        guard id != nil, !isUndecided, let loop = EventLoop.current else { return }
         let (bucket, target) = (bucket, bucket.target(name, query))
         id = nil
         bucket.cleaning.run(on: loop) {

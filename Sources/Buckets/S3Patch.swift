@@ -31,9 +31,7 @@ extension S3Bucket {
                 existing.size > settings.singleLimit
                 ? try await copyInParts(existing, fields, source, guarding)
                 : try await copy(existing, fields, source, guarding)
-            if response.status == 200, S3Fault.code(in: response.body) == nil,
-                let etag = S3XML.first("ETag", in: response.body).map(S3Head.unquoted)
-            {
+            if response.status == 200, let etag = S3Bucket.copiedTag(response) {
                 return new.tagged(etag)
             }
             let fault = S3Fault(response)
@@ -57,6 +55,7 @@ extension S3Bucket {
     ) async throws(BucketError) -> CollectedResponse {
         var request = ClientRequest("PUT", target(object.name), fields: fields)
         request.confirmsRepetition = confirmation(unchanged: object)
+        request.patience = S3Bucket.patience
         request.fields.append("x-amz-metadata-directive", "REPLACE")
         for name: StaticString in ["x-amz-copy-source", "x-amz-copy-source-if-match"] {
             if let value = source[name] { request.fields.append(name, value) }
@@ -92,6 +91,13 @@ extension S3Bucket {
             if let answer, S3Fault(answer).isRefusal { return true }
             return (try? await stat(object.name))?.isSame(as: object) ?? false
         }
+    }
+
+    /// The entity tag of what an answer says was made by a copy; nil where it does not say so.
+    private static func copiedTag(_ response: CollectedResponse) -> String? {
+        (S3XML.first("ETag", of: "CopyObjectResult", in: response.body)
+            ?? S3XML.first("ETag", of: "CompleteMultipartUploadResult", in: response.body))
+            .map(S3Head.unquoted)
     }
 
     private func copySource(_ name: String) -> String {

@@ -34,7 +34,9 @@ extension S3Bucket {
         // Some services say 200 and give a part.
         if let part = head.part {
             (covered, size) = (part.range, part.size)
-        } else if response.status == 200, let length = response.contentLength {
+        } else if response.status == 200, let length = response.contentLength,
+            length <= S3Head.largestSize
+        {
             (covered, size) = (0..<length, length)
         } else {
             response.body.close()
@@ -50,7 +52,7 @@ extension S3Bucket {
     {
         var fields = HeaderFields()
         fields.append("if-match", "\"\(object.etag)\"")
-        if range.count < object.size {
+        if range.upperBound - range.lowerBound < object.size {
             fields.append("range", "bytes=\(range.lowerBound)-\(range.upperBound - 1)")
         }
         let response = try await send(get(object.name, fields))
@@ -134,12 +136,13 @@ private final class S3Reader: ObjectReader {
             response = try await bucket.bytes(of: metadata, range)
         }
         let isWhole = range == 0..<metadata.size
-        guard isWhole && metadata.crc32c != nil || response.contentLength != UInt64(range.count)
+        let length = range.upperBound - range.lowerBound
+        guard isWhole && metadata.crc32c != nil || response.contentLength != length
         else {
             return response.body
         }
         return S3Download(
-            response.body, length: UInt64(range.count), crc32c: isWhole ? metadata.crc32c : nil)
+            response.body, length: length, crc32c: isWhole ? metadata.crc32c : nil)
     }
 
     func close() {

@@ -15,7 +15,7 @@ extension S3Bucket {
             if plan.isDecided, size <= settings.singleLimit {
                 try await upload.beginSingle(size)
             } else {
-                upload.mode = .parts
+                upload.mode = .spooled(nil)
             }
         }
         return upload
@@ -37,9 +37,7 @@ final class S3Upload: Upload, @unchecked Sendable {
     enum Mode {
         case memory
         case single(S3Body, S3Bucket.Guard, generation: Int64)
-        /// Of known length: each part is sent as it comes.
-        case parts
-        /// Of unknown length: each part waits in a file, because its length must be told first.
+        /// In parts: each waits in a file, because its length must be told first, and so that it can be sent again.
         case spooled(Spool?)
     }
 
@@ -49,8 +47,6 @@ final class S3Upload: Upload, @unchecked Sendable {
     let loop: EventLoop
     var mode = Mode.memory
     var multipart: S3Multipart
-    /// The part that is under way.
-    var part: S3Body?
     /// Bytes that wait in memory.
     var held: [UInt8] = []
     /// Bytes that were taken.
@@ -155,21 +151,6 @@ final class S3Upload: Upload, @unchecked Sendable {
             let taken = passed > 0 ? pass(bytes.extracting(first: passed), to: body) : 0
             if taken < passed || taken == bytes.byteCount { return taken }
             return taken + hold(bytes.extracting(taken..<bytes.byteCount), S3Upload.tail)
-        case .parts:
-            guard let part else {
-                step { upload throws(BucketError) in
-                    upload.part = try await upload.multipart.begin(upload.storedFields())
-                }
-                return 0
-            }
-            let taken = pass(bytes, to: part)
-            if part.remaining == 0 {
-                step { upload throws(BucketError) in
-                    upload.part = nil
-                    try await upload.multipart.end(part)
-                }
-            }
-            return taken
         }
     }
 
@@ -195,8 +176,7 @@ final class S3Upload: Upload, @unchecked Sendable {
     func whenWritable(_ resume: @escaping () -> Void) {
         self.resume = resume
         if isBusy { return }
-        let body: S3Body? = if case .single(let body, _, _) = mode { body } else { part }
-        if failure == nil, let body {
+        if failure == nil, case .single(let body, _, _) = mode {
             body.whenWritable { [weak self] in self?.wake() }
         } else {
             loop.execute { self.wake() }
@@ -247,6 +227,8 @@ final class S3Upload: Upload, @unchecked Sendable {
             return spool
         }
         mode = .spooled(spool)
+        // The last part may have been full.
+        if spool.count == 0, multipart.hasParts { return }
         if spool.count >= multipart.nextLength || isLast {
             try await multipart.send(spool, storedFields())
         }
@@ -296,7 +278,6 @@ final class S3Upload: Upload, @unchecked Sendable {
         isEnded = true
         resume = nil
         guard isBusy else { return discard() }
-        part?.cancel()
         multipart.cancel()
         // Whoever closes the bucket waits until the parts are gone, too.
         bucket.cleaning.run(on: loop) { await self.untilIdle() }
@@ -305,8 +286,6 @@ final class S3Upload: Upload, @unchecked Sendable {
     /// Gives up what is under way and has the service forget the parts.
     private func discard() {
         if case .single(let body, _, _) = mode { body.cancel() }
-        part?.cancel()
-        part = nil
         held = []
         mode = .memory
         multipart.abort()

@@ -44,6 +44,19 @@ enum S3XML {
         }
     }
 
+    /// The text of the first leaf of that name whose parent has the other one; nil also where the document is broken.
+    static func first(_ name: String, of owner: String, in bytes: [UInt8]) -> String? {
+        var found: String?
+        do throws(Malformed) {
+            try read(bytes) { parent, leaf, text in
+                if found == nil, leaf == name, parent == owner { found = text }
+            }
+        } catch {
+            return nil
+        }
+        return found
+    }
+
     /// The text of the first leaf of that name.
     static func first(_ name: String, in bytes: [UInt8]) -> String? {
         var found: String?

@@ -49,6 +49,7 @@ struct Check: ParsableCommand {
             if !finding.works.isEmpty {
                 print("\(finding.subject): \(finding.works.joined(separator: ", "))")
             }
+            if let note = finding.note { print("\(finding.subject): note: \(note)") }
             for fault in finding.faults { complain("\(finding.subject): error: \(fault)") }
         }
         if findings.contains(where: { !$0.faults.isEmpty }) { throw ExitCode(1) }

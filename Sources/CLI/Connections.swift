@@ -9,6 +9,8 @@ struct ConnectionFinding: Sendable {
     let subject: String
     /// What works: `list`, `read`, `write`.
     private(set) var works: [String] = []
+    /// What does not, and need not: a bucket may be one to read.
+    private(set) var note: String?
     /// What does not, by its cause.
     private var causes: [(cause: String, attempts: [String])] = []
 
@@ -82,7 +84,12 @@ struct ConnectionFinding: Sendable {
             }
         }
         if let driver = driver as? any WriteProbing {
-            await attempt("write") { () throws(BucketError) in try await driver.probeWriting() }
+            do throws(BucketError) {
+                note = try await driver.probeWriting().map { "can't write: \($0)" }
+                if note == nil { works.append("write") }
+            } catch {
+                fail("write", error.cause)
+            }
         }
     }
 

@@ -121,7 +121,7 @@ public final class Problem: Error, Sendable {
         case .insufficientStorage: (code, detail) = (.insufficientStorage, "Nothing was stored.")
         case .overloaded:
             self.init(
-                .overloaded, "The gateway has too few descriptors or too little memory now.",
+                .overloaded, "The gateway or the bucket's store has too much to do now.",
                 cause: error.cause, field: ("retry-after", "1"))
             return
         case .unavailable:

@@ -25,7 +25,8 @@ extension Call {
             var (answer, range) = try answer(reader.metadata, plan.conditions, bucket)
             if let range {
                 answer.body = .source(
-                    try await bytes(of: reader, range), length: UInt64(range.count))
+                    try await bytes(of: reader, range),
+                    length: range.upperBound - range.lowerBound)
             } else {
                 reader.close()
             }

@@ -54,7 +54,7 @@ extension Call {
             try check(conditions, existing)
             throw Call.overtaken
         }
-        try await confirm(result.metadata, facts, bucket)
+        try await confirm(result, facts, bucket)
         var answer = Answer(
             status: result.replaced ? 200 : 201, json: result.metadata.json(bucket: bucket.name))
         answer.head.fields.append("etag", result.metadata.quotedETag)
@@ -105,10 +105,12 @@ extension Call {
         return facts
     }
 
-    /// Compares what the store says it has with what was received. Other bytes than those may not stay.
+    /// Compares what the store says it has with what was received. Other bytes than those may not stay, where they are
+    /// known to be this upload's.
     private func confirm(
-        _ object: ObjectMetadata, _ facts: ContentFacts, _ bucket: GatewayBucket
+        _ result: CommitResult, _ facts: ContentFacts, _ bucket: GatewayBucket
     ) async throws(Problem) {
+        let object = result.metadata
         if object.size == facts.size,
             object.md5 == nil || facts.md5 == nil || object.md5 == facts.md5,
             object.crc32c ?? facts.crc32c == facts.crc32c
@@ -119,6 +121,9 @@ extension Call {
         var conditions = Preconditions()
         conditions.generation = object.generation
         do throws(BucketError) {
+            guard result.isKnownAsOwn else {
+                throw BucketError(.unavailable, "it may be another's")
+            }
             try await bucket.driver.delete(object.name, conditions)
             cause += ", deleted"
         } catch {

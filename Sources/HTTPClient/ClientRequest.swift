@@ -29,6 +29,10 @@ public struct ClientRequest {
     /// Whether a body may be long, either way. Over TLS it goes by HTTP/1.1 on a connection of its own then: libcurl
     /// would let one slow reader of a shared HTTP/2 connection hold up, and buffer for, all the others.
     public var isBulk = false
+    /// Nanoseconds that the upstream may let us wait for the answer, and then for each next byte of it, where it is known
+    /// to have much to do; nil for the time-outs of ``UpstreamSettings``, and at least those. What takes longer is not sent
+    /// again: it may still be under way.
+    public var patience: UInt64?
     /// Adds credentials or a signature; called before each attempt on a copy.
     public var authorize: ((inout ClientRequest) async throws(ClientError) -> Void)?
 

@@ -360,7 +360,9 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
 
     private var timeLimit: UInt64 {
         let settings = transport.settings
-        return isHeadDelivered || isSending ? settings.progressTimeout : settings.firstByteTimeout
+        return max(
+            request.patience ?? 0,
+            isHeadDelivered || isSending ? settings.progressTimeout : settings.firstByteTimeout)
     }
 
     private func armTimer() {
@@ -388,7 +390,8 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
             return giveUp("it takes no more of the request")
         }
         guard now >= mark.time &+ timeLimit else { return armTimer() }
-        let isSlow = receivedBytes - mark.bytes < (isHeadDelivered ? settings.progressBytes : 1)
+        let enough = isHeadDelivered && request.patience == nil ? settings.progressBytes : 1
+        let isSlow = receivedBytes - mark.bytes < enough
         if isUpstreamsTurn, isSlow {
             return giveUp("nothing came for \(timeLimit / 1_000_000_000) s")
         }

@@ -280,7 +280,8 @@ final class HTTP1Exchange: Transfer {
         if case .bytes(let count) = received {
             let now = transport.loop.now
             readClock.stop(now)
-            readClock.moved(count, of: transport.settings.progressBytes, now)
+            let enough = request.patience == nil ? transport.settings.progressBytes : 1
+            readClock.moved(count, of: enough, now)
         }
         return received
     }
@@ -404,9 +405,9 @@ final class HTTP1Exchange: Transfer {
         return switch state {
         case .head:
             writer.isComplete
-                ? sentAt &+ settings.firstByteTimeout
+                ? sentAt &+ max(request.patience ?? 0, settings.firstByteTimeout)
                 : sendClock.deadline(settings.progressTimeout)
-        case .body: readClock.deadline(settings.progressTimeout)
+        case .body: readClock.deadline(max(request.patience ?? 0, settings.progressTimeout))
         case .over: .max
         }
     }

@@ -177,6 +177,7 @@ public final class Upstream: Sendable {
         -> UInt64?
     {
         switch error.code {
+        case .timedOut where request.patience != nil && error.mayHaveReached: return nil
         case .unreachable, .timedOut, .connectionLost, .malformed:
             guard isSafe(request) || !error.mayHaveReached, mayRepeat(request, attempt), mayRetry()
             else { return nil }

@@ -250,6 +250,28 @@ struct AWSCredentialTests {
             #expect(await agent.key == "K2")
         }
     }
+
+    /// What the service refuses is fetched anew, but not again and again: a right may be missing.
+    @Test func refusedCredentialsAreRenewedOnceInAWhile() async throws {
+        let agent = Agent()
+        agent.state.isOpen.store(true, ordering: .releasing)
+        try await onLoop {
+            let first = try await agent.provider.current()
+            #expect(agent.provider.refused(first))
+            #expect(await agent.key == "K2")
+            // Who was refused with those from before may try with these; these are trusted for now.
+            #expect(agent.provider.refused(first))
+            let second = try await agent.provider.current()
+            #expect(!agent.provider.refused(second))
+            #expect(await agent.key == "K2" && agent.service.log.count == 2)
+            agent.pass(seconds: AWSCredentialProvider.suspicionPause)
+            agent.state.fails.store(true, ordering: .releasing)
+            #expect(agent.provider.refused(second))
+            // There are no others: the old ones may still do for something else.
+            #expect(await agent.key == "K2" && agent.service.log.count == 3)
+            #expect(await agent.key == "K2" && agent.service.log.count == 3)
+        }
+    }
 }
 
 /// A container's agent whose clock and answers a test controls; its keys are numbered, and live for an hour.

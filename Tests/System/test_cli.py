@@ -87,10 +87,10 @@ def test_check_connects(config, tmp_path):
     assert sluice("check", "--connect", config) == (0, f"{subject}list, read, write\n", "")
     assert upstream.names() == ["o"] and len(upstream.model.commits) == 1
     upstream.model.granted = {"storage.objects.get", "storage.objects.list"}
-    status, out, err = sluice("check", "--connect", config)
-    assert (status, out) == (1, f"{subject}list, read\n")
-    assert err == (f"{subject}error: can't write: the credentials lack storage.objects.create, storage.objects.update, "
-                   "storage.objects.delete\n")
+    # A gateway may be one to read.
+    lacking = "storage.objects.create, storage.objects.update, storage.objects.delete"
+    assert sluice("check", "--connect", config) == (
+        0, f"{subject}list, read\n{subject}note: can't write: the credentials lack {lacking}\n", "")
     config.write_text(f"rules: none\nbuckets: {{ photos: {{ {upstream.store(bucket='missing')} }} }}\n")
     status, out, err = sluice("check", "--connect", config)
     assert (status, out) == (1, "") and "the bucket does not exist" in err

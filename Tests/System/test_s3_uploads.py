@@ -120,7 +120,7 @@ BUSY = b"<?xml version=\"1.0\"?><Error><Code>SlowDown</Code><Message>Reduce your
 
 
 @pytest.mark.parametrize("how", ["memory", "parts"])
-@pytest.mark.parametrize("status", [429, 500, 503])
+@pytest.mark.parametrize("status", [429, 503])
 def test_what_the_service_refuses_is_sent_again_as_it_is(broken, name, how, status):
     method, target = VISIBLE[how]
     broken.proxy.fault(Status(status, {"content-type": "application/xml"}, BUSY), method=method, target=target)
@@ -182,7 +182,7 @@ def test_an_undecided_upload_of_known_length_goes_in_parts(real, launch, tmp_pat
     client = wire_client.Wire(server)
     with begun(server, name, LARGE[:-1], len(LARGE)) as connection:
         wait_until(lambda: real.uploads(of=name) == 1, what="an upload in parts")
-        wait_until(lambda: len(proxy.sent("PUT", "partNumber=2")) == 1, what="the second part")
+        wait_until(lambda: any(request.status == 200 for request in proxy.sent("PUT", "partNumber=1")), what="the first part")
         assert real.content(name) is None
         connection.sendall(LARGE[-1:])
         assert re.match(rb"HTTP/1.1 20[01] ", connection.recv(1000))

@@ -197,6 +197,8 @@ def test_an_upload_whose_answer_is_lost(broken, name, how, place):
 def test_an_upload_that_can_not_be_finished(broken, name, how, kind, place):
     fault = {"cut": Reset(after=1000), "stall": StallRequest(after=1000), "garbage": Bytes(b"\x16\x03\x01\x00\xff\r\n\r\n"),
              "redirect": Status(307, {"location": "http://127.0.0.1:1/"})}[kind]
+    if (broken.real.kind, how, kind, place) == ("s3", "streamed", "stall", 2):
+        pytest.skip("putting parts together may take five minutes")
     broken.proxy.fault(fault, method=WRITES[broken.real.kind], skip=place, times=NEVER)
     answer = upload(broken, name, BODY, how)
     broken.proxy.clear()
