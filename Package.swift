@@ -47,14 +47,18 @@ let package = Package(
             name: "HTTPClient", dependencies: ["EventLoop", "Wire", "CCurl"],
             swiftSettings: strict),
         .target(
+            name: "Identity",
+            dependencies: ["EventLoop", "OpenSSL", "Wire", "HTTPClient", "SecurityRules"],
+            swiftSettings: strict),
+        .target(
             name: "Buckets",
             dependencies: ["EventLoop", "OpenSSL", "Wire", "HTTPClient", "CSQLite", "CExpat"],
             swiftSettings: strict),
         .target(
             name: "Gateway",
             dependencies: [
-                "HTTPServer", "HTTPClient", "Buckets", "SecurityRules", "EventLoop", "OpenSSL",
-                "Wire", "YAML",
+                "HTTPServer", "HTTPClient", "Buckets", "Identity", "SecurityRules", "EventLoop",
+                "OpenSSL", "Wire", "YAML",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
             ],
@@ -64,8 +68,9 @@ let package = Package(
         .executableTarget(
             name: "CLI",
             dependencies: [
-                "Gateway", "HTTPServer", "HTTPClient", "Buckets", "EventLoop", "OpenSSL",
-                "SecurityRules", "RulesTesting",
+                "Gateway", "HTTPServer", "HTTPClient", "Buckets", "EventLoop", "Identity",
+                "OpenSSL",
+                "SecurityRules", "RulesTesting", "Wire",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
             ],
@@ -77,17 +82,26 @@ let package = Package(
         .executableTarget(
             name: "RulesBenchmark", dependencies: ["SecurityRules", "CAllocations"],
             path: "Benchmarks/Rules", swiftSettings: strict),
+        .executableTarget(
+            name: "IdentityBenchmark",
+            dependencies: ["Identity", "OpenSSL", "Wire", "EventLoop", "CAllocations", "COpenSSL"],
+            path: "Benchmarks/Identity", swiftSettings: strict),
         .testTarget(name: "EventLoopTests", dependencies: ["EventLoop"], swiftSettings: strict),
         .systemLibrary(
             name: "CHTTPParser", path: "Tests/CHTTPParser",
             providers: [.apt(["libhttp-parser-dev"])]),
+        .target(
+            name: "TestSupport", dependencies: ["EventLoop", "HTTPClient"],
+            path: "Tests/TestSupport", swiftSettings: strict),
         .testTarget(
             name: "HTTPServerTests",
             dependencies: ["HTTPServer", "EventLoop", "Wire", "CHTTPParser"],
             swiftSettings: strict),
         .testTarget(
             name: "HTTPClientTests",
-            dependencies: ["HTTPClient", "EventLoop", "Wire", "COpenSSL", "CHTTPParser"],
+            dependencies: [
+                "TestSupport", "HTTPClient", "EventLoop", "Wire", "COpenSSL", "CHTTPParser",
+            ],
             swiftSettings: strict),
         .target(
             name: "BucketConformance",
@@ -99,16 +113,23 @@ let package = Package(
         .testTarget(
             name: "BucketsTests",
             dependencies: [
-                "Buckets", "BucketConformance", "BucketStorm", "HTTPClient", "EventLoop", "OpenSSL",
+                "TestSupport", "Buckets", "BucketConformance", "BucketStorm", "HTTPClient",
+                "EventLoop", "OpenSSL",
                 "Wire",
             ],
             exclude: ["Fixtures"], swiftSettings: strict),
         .testTarget(
+            name: "IdentityTests",
+            dependencies: [
+                "TestSupport", "Identity", "HTTPClient", "EventLoop", "OpenSSL",
+                "SecurityRules", "Wire", "COpenSSL",
+            ],
+            swiftSettings: strict),
+        .testTarget(
             name: "GatewayTests",
             dependencies: [
-                "BucketConformance", "Gateway", "SecurityRules", "HTTPServer", "HTTPClient",
-                "Buckets", "EventLoop",
-                "OpenSSL", "Wire",
+                "TestSupport", "BucketConformance", "Gateway", "SecurityRules", "HTTPServer",
+                "HTTPClient", "Identity", "Buckets", "EventLoop", "OpenSSL", "Wire",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
                 .product(name: "Yams", package: "Yams"),
@@ -130,8 +151,8 @@ if Context.environment["SLUICE_FUZZ"] != nil {
         .executableTarget(
             name: "Fuzz",
             dependencies: [
-                "CLibFuzzer", "Gateway", "HTTPServer", "HTTPClient", "Buckets", "EventLoop",
-                "SecurityRules", "Wire",
+                "CLibFuzzer", "Gateway", "HTTPServer", "HTTPClient", "Buckets", "Identity",
+                "EventLoop", "OpenSSL", "SecurityRules", "Wire",
             ],
             path: "Fuzz/Sources", swiftSettings: strict,
             // gold, the default, fails on the sanitizers.

@@ -22,6 +22,7 @@ private let target: @Sendable ([UInt8]) -> Void =
     case "pagetoken": fuzzPageToken
     case "patch": fuzzPatch
     case "cloudstorage": fuzzCloudStorage
+    case "token": fuzzToken
     case "rules": fuzzRules
     case "evaluator": fuzzEvaluator
     default: fatalError("FUZZ_TARGET names no target")

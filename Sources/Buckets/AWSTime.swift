@@ -30,36 +30,3 @@ package enum AWSTime {
         return Int64(timegm(&time))
     }
 }
-
-/// Hexadecimal digits in lower case.
-enum Hexadecimal {
-    private static let digits = Array("0123456789abcdef".utf8)
-
-    static func encode(_ bytes: [UInt8]) -> String {
-        String(unsafeUninitializedCapacity: bytes.count * 2) { buffer in
-            for (index, byte) in bytes.enumerated() {
-                buffer[index * 2] = digits[Int(byte >> 4)]
-                buffer[index * 2 + 1] = digits[Int(byte & 15)]
-            }
-            return bytes.count * 2
-        }
-    }
-
-    /// nil where it is something else than pairs of digits.
-    static func decode(_ text: some Collection<UInt8>) -> [UInt8]? {
-        guard text.count % 2 == 0 else { return nil }
-        var bytes: [UInt8] = []
-        bytes.reserveCapacity(text.count / 2)
-        var high: UInt8?
-        for digit in text {
-            guard let value = ASCII.hexadecimal(digit) else { return nil }
-            if let first = high {
-                bytes.append(first << 4 | value)
-                high = nil
-            } else {
-                high = value
-            }
-        }
-        return bytes
-    }
-}

@@ -187,7 +187,7 @@ struct GCSRequests: Sendable {
         let reason = error?["errors"]?.elements?.first?["reason"]?.text ?? ""
         // Google's test bench has its words beside the error.
         let message = error?["message"]?.text ?? json?["message"]?.text ?? ""
-        let words = plainWords(message.isEmpty ? "status \(status)" : "\(status), \(message)")
+        let words = ASCII.plainWords(message.isEmpty ? "status \(status)" : "\(status), \(message)")
         func failed(_ code: BucketError.Code, _ cause: String) -> BucketError {
             BucketError(code, "\(what): \(cause)")
         }

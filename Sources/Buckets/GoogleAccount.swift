@@ -15,12 +15,7 @@ struct GoogleEndpoint: Sendable {
 
     /// - Throws: ``ClientError`` unless it is an `https` URL, or an `http` one of this machine or of the metadata server.
     init(url: String, _ member: String, file: String) throws(ClientError) {
-        // The third slash ends the origin.
-        let slashes = url.indices.filter { url[$0] == "/" }
-        let slash = slashes.count > 2 ? slashes[2] : url.endIndex
-        let target = slash == url.endIndex ? "/" : String(url[slash...])
-        guard let origin = Origin(String(url[..<slash])), target.utf8.allSatisfy(ASCII.isVisible),
-            !target.utf8.contains(UInt8(ascii: "#"))
+        guard let (origin, target) = Origin.cut(url)
         else {
             throw ClientError(.unreachable, "credentials: \(file): '\(member)' is not a URL")
         }
@@ -138,7 +133,7 @@ enum GoogleAccount: Sendable {
                     tokenEndpoint: try GoogleEndpoint(url: url, "token_uri", file: file)))
         case "external_account": self = .external(try External(json, file: file))
         case let other:
-            let type = plainWords(other ?? "none")
+            let type = ASCII.plainWords(other ?? "none")
             throw ClientError(
                 .unreachable,
                 "credentials: \(file): type '\(type)' is not one of service_account, authorized_user, external_account"

@@ -205,7 +205,7 @@ struct GoogleTokenFetcher: Sendable {
             json["error"]?.text ?? json["error"]?["status"]?.text,
             json["error_description"]?.text ?? json["error"]?["message"]?.text,
         ].compactMap { $0 }
-        return words.isEmpty ? "" : ": " + plainWords(words.joined(separator: ": "))
+        return words.isEmpty ? "" : ": " + ASCII.plainWords(words.joined(separator: ": "))
     }
 
     private func parse(_ response: CollectedResponse, from origin: Origin) throws(ClientError)
@@ -240,11 +240,4 @@ struct GoogleTokenFetcher: Sendable {
             throw ClientError(.unreachable, "credentials: \(path): \(error)")
         }
     }
-}
-
-/// The visible ASCII of a foreign text, at most 200 bytes of it, for a log.
-func plainWords(_ text: String) -> String {
-    String(
-        decoding: text.utf8.prefix(200).map { $0 == 0x20 || ASCII.isVisible($0) ? $0 : 0x20 },
-        as: UTF8.self)
 }

@@ -38,6 +38,12 @@ struct Check: ParsableCommand {
             complain("listen.https: error: \(error)")
             throw ExitCode(1)
         }
+        do {
+            _ = try configuration.linkKeys()
+        } catch {
+            complain("links.keys: \(error)")
+            throw ExitCode(1)
+        }
         if connect { return try tryServices(configuration) }
         print(configuration.yaml(), terminator: "")
     }
@@ -61,9 +67,26 @@ extension Configuration {
     /// - Throws: `TLSError` naming the file that does not fit.
     func credentials() throws(TLSError) -> TLSContext? {
         guard https.address != nil, let certificate = https.certificate else { return nil }
-        guard certificate != HTTPS.selfSigned, let key = https.key else {
-            return try TLSContext.selfSigned()
+        let clients = https.clients.authorities.map {
+            ClientVerification(
+                authorities: $0, isRequired: https.clients.isRequired,
+                revocations: https.clients.revoked)
         }
-        return try TLSContext(certificateFile: certificate, keyFile: key)
+        guard certificate != HTTPS.selfSigned, let key = https.key else {
+            return try TLSContext.selfSigned(clients: clients)
+        }
+        return try TLSContext(certificateFile: certificate, keyFile: key, clients: clients)
+    }
+
+    /// The keys that sign links; nil where links are switched off.
+    /// - Throws: An error that names the file.
+    func linkKeys() throws -> LinkKeys? {
+        guard let file = links.keys else { return nil }
+        let text = try TextFile.read(file)
+        do throws(LinkKeys.Malformed) {
+            return try LinkKeys(text: text)
+        } catch {
+            throw TextFile.Failure(description: "\(file): error: \(error)")
+        }
     }
 }

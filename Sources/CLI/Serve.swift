@@ -4,6 +4,7 @@ import EventLoop
 import Gateway
 import Glibc
 import HTTPServer
+import Identity
 import Logging
 import OpenSSL
 import SecurityRules
@@ -21,13 +22,21 @@ struct Serve: ParsableCommand {
 
     @OptionGroup var options: ConfigurationOptions
 
+    @Flag(
+        help: """
+            For development: take the word of whoever calls, also by tokens without a signature. Only where every \
+            listener is on this machine's own addresses.
+            """)
+    var unsignedTokens = false
+
     func run() throws {
         let file = try options.file()
         let configuration = try options.load()
+        if unsignedTokens { try requireLoopback(configuration) }
         let signals = SignalSet([SIGTERM, SIGINT, SIGHUP])
         let service: Service
         do {
-            service = try Service(configuration)
+            service = try Service(configuration, acceptsUnsigned: unsignedTokens)
         } catch {
             complain("\(file): error: \(error)")
             throw ExitCode(2)
@@ -47,6 +56,20 @@ struct Serve: ParsableCommand {
                     // Not exit(): loops still run, and what it would tidy up is theirs.
                     Glibc._exit(0)
                 }
+            }
+        }
+    }
+}
+
+extension Serve {
+    /// Who takes anybody's word must not be reached by anybody.
+    private func requireLoopback(_ configuration: Configuration) throws {
+        for address in [configuration.http, configuration.https.address].compactMap({ $0 }) {
+            guard let resolved = try resolved(address), resolved.isLoopback else {
+                complain(
+                    "--unsigned-tokens: error: \(address) is not an address of this machine alone, such as 127.0.0.1"
+                )
+                throw ExitCode(2)
             }
         }
     }
@@ -81,7 +104,10 @@ private final class Service: Sendable {
     private let observer: GatewayObserver
     private let health: Health
     private let credentials: TLSCredentials?
-    private let certificates: CertificateFiles?
+    private let certificates: WatchedFiles
+    private let linkFiles: WatchedFiles
+    private let authenticator: Authenticator?
+    private let callers: Lock<Callers>
     /// The configuration that everything was started with.
     private let started: Configuration
     private let stores: Stores
@@ -94,7 +120,7 @@ private final class Service: Sendable {
     private let rulesFailure = Lock<(text: String?, count: Int)>((nil, 0))
     private let configurationFailure = Lock<String?>(nil)
 
-    init(_ configuration: Configuration) throws {
+    init(_ configuration: Configuration, acceptsUnsigned: Bool) throws {
         let descriptors = raiseDescriptorLimit()
         started = configuration
         let format: LogFormat =
@@ -116,7 +142,7 @@ private final class Service: Sendable {
             decisionLog: DecisionLog(
                 Logger(label: "sluice.decisions"), logsDenials: configuration.logsDenials,
                 sample: configuration.allowedSample),
-            metrics: RequestMetrics(registry))
+            metrics: RequestMetrics(registry), callers: CallerMetrics(configuration, registry))
         let loops = try (0..<configuration.loopCount).map { _ in try EventLoop() }
         for loop in loops { _ = startThread { loop.run() } }
         health = Health(executor: loops[0])
@@ -126,8 +152,18 @@ private final class Service: Sendable {
         server = HTTPServer(loops: loops, limits: limits)
         operatorServer = HTTPServer(loops: [loops[0]], limits: configuration.limits)
         credentials = try configuration.credentials().map(TLSCredentials.init)
-        certificates = CertificateFiles(configuration)
-        stores = try Stores(configuration, pool: pool, observer: UpstreamMetrics(registry))
+        let https = configuration.https
+        certificates = WatchedFiles([
+            https.certificate == Configuration.HTTPS.selfSigned ? nil : https.certificate,
+            https.key, https.clients.authorities, https.clients.revoked,
+        ])
+        linkFiles = WatchedFiles([configuration.links.keys])
+        let upstreams = UpstreamMetrics(registry)
+        stores = try Stores(configuration, pool: pool, observer: upstreams)
+        authenticator = configuration.authenticator(
+            acceptsUnsigned: acceptsUnsigned, pool: pool, observer: upstreams)
+        let callers = try configuration.callers(authenticator)
+        self.callers = Lock(callers)
         let rules = RulesInEffect(configuration)
         self.rules = Lock(rules)
         policies = Dictionary(
@@ -135,18 +171,32 @@ private final class Service: Sendable {
                 ($0.name, CurrentPolicy(rules.policy(of: $0)))
             })
         gateway = Lock(
-            try Service.gateway(configuration, stores, policies, observer))
-        registry.addServer(server.statistics)
-        registry.addLog(sink)
+            try Service.gateway(configuration, stores, policies, callers, observer))
         registry.addProcess(build)
         for (index, loop) in loops.enumerated() { health.add("loop \(index)", loop: loop) }
-        stores.show(in: registry, health)
+        authenticator?.start(on: loops[0])
+        show(in: registry)
+        if acceptsUnsigned {
+            logger.critical(
+                "--unsigned-tokens: whoever reaches the listeners is who they say; never for anything but trials"
+            )
+        }
         if limits.connections < configuration.limits.connections {
             logger.warning(
                 "fewer connections than configured: the process may have too few descriptors",
                 metadata: ["connections_per_loop": "\(limits.connections)"])
         }
         try listen(configuration, Operator(health: health, registry: registry, build: build))
+        tell(rules, since: nil)
+        watchFiles(on: loops[0])
+    }
+
+    /// Adds checks, notes and numbers of everything.
+    private func show(in registry: PrometheusRegistry) {
+        registry.addServer(server.statistics)
+        registry.addLog(sink)
+        stores.show(in: registry, health)
+        authenticator?.show(in: registry, health)
         health.addNote("rules") { [rulesFailure] in rulesFailure.withLock { $0.text } }
         health.addNote("configuration") { [configurationFailure] in
             configurationFailure.withLock { $0 }
@@ -160,8 +210,6 @@ private final class Service: Sendable {
                 "sluice_rules_current", .gauge, "Whether the files of rules are those in effect.",
                 failure == nil ? 1 : 0)
         }
-        tell(rules, since: nil)
-        watchFiles(on: loops[0])
     }
 
     private func listen(_ configuration: Configuration, _ endpoints: Operator) throws {
@@ -178,7 +226,8 @@ private final class Service: Sendable {
         if let https = try resolved(configuration.https.address) {
             listeners.append(
                 .init(
-                    address: https, credentials: credentials, onRefusal: onRefusal,
+                    address: https, credentials: credentials,
+                    identify: configuration.https.clients.identify, onRefusal: onRefusal,
                     handler: handler))
         }
         for address in try server.start(listeners) {
@@ -207,7 +256,7 @@ private final class Service: Sendable {
 
     private static func gateway(
         _ configuration: Configuration, _ stores: Stores,
-        _ policies: [String: CurrentPolicy], _ observer: GatewayObserver
+        _ policies: [String: CurrentPolicy], _ callers: Callers, _ observer: GatewayObserver
     ) throws -> Gateway {
         var buckets: [GatewayBucket] = []
         for bucket in configuration.buckets {
@@ -227,7 +276,7 @@ private final class Service: Sendable {
                 origins: configuration.corsOrigins,
                 maximumAge: Int(configuration.corsMaximumAge / 1_000_000_000),
                 exposedHeaders: configuration.corsExposedHeaders)
-        return Gateway(buckets: buckets, cors: cors, observer: observer)
+        return Gateway(buckets: buckets, cors: cors, callers: callers, observer: observer)
     }
 
     // MARK: Reload
@@ -239,11 +288,17 @@ private final class Service: Sendable {
         reloadCertificates()
         rules.withLock { rules in
             do {
-                let fresh = try read()
+                var fresh = try read()
                 guard fresh.hasStores(of: started) else { throw OtherBuckets() }
-                let replacement = try Service.gateway(fresh, stores, policies, observer)
+                // The file that is watched stays; its keys are read again here too.
+                let links = fresh.links.keys
+                fresh.links.keys = started.links.keys
+                let callers = try fresh.callers(authenticator)
+                fresh.links.keys = links
+                let replacement = try Service.gateway(fresh, stores, policies, callers, observer)
                 take(RulesInEffect(fresh, keeping: rules.rulesets), &rules)
                 gateway.withLock { $0 = replacement }
+                self.callers.withLock { $0 = callers }
                 configurationFailure.withLock { $0 = nil }
                 logger.info("configuration reloaded")
                 warnOfOpenBuckets(fresh)
@@ -258,11 +313,15 @@ private final class Service: Sendable {
 
     private func warnOfRestart(_ fresh: Configuration) {
         let waiting = Configuration.settings.filter {
-            !$0.path.hasPrefix("cors.") && !["rules", "shadowRules"].contains($0.path)
+            !$0.path.hasPrefix("cors.") && $0.path != "links.maximumLifetime"
+                && !["rules", "shadowRules"].contains($0.path)
                 && $0.print(fresh) != $0.print(started)
         }
-        if waiting.isEmpty { return }
-        let keys = waiting.map(\.path).joined(separator: ", ")
+        var paths = waiting.map(\.path)
+        if fresh.issuers != started.issuers { paths.append("issuers") }
+        if fresh.tokens != started.tokens { paths.append("tokens") }
+        if paths.isEmpty { return }
+        let keys = paths.joined(separator: ", ")
         logger.warning("some changes take a restart", metadata: ["keys": "\(keys)"])
     }
 
@@ -309,7 +368,8 @@ private final class Service: Sendable {
             let box = TimerBox()
             box.timer = LoopTimer { [self] in
                 pool.submit { [self] in
-                    if certificates?.haveChanged() == true { reloadCertificates() }
+                    if certificates.haveChanged { reloadCertificates() }
+                    if linkFiles.haveChanged { reloadLinkKeys() }
                     rules.withLock { reloadChanged(&$0) }
                 }
                 if let timer = box.timer { loop.arm(timer, after: 2_000_000_000) }
@@ -319,13 +379,28 @@ private final class Service: Sendable {
     }
 
     private func reloadCertificates() {
-        guard let credentials, let certificates else { return }
+        guard let credentials, !certificates.paths.isEmpty else { return }
+        certificates.look()
         do {
-            credentials.current = try certificates.load()
-            logger.info("certificate loaded", metadata: ["path": "\(certificates.certificate)"])
+            guard let context = try started.credentials() else { return }
+            credentials.current = context
+            logger.info("certificate loaded", metadata: ["path": "\(certificates.paths[0])"])
         } catch {
             logger.error(
                 "certificate not loaded; the last good one stays", metadata: ["cause": "\(error)"])
+        }
+    }
+
+    private func reloadLinkKeys() {
+        linkFiles.look()
+        do {
+            let keys = try started.linkKeys()
+            callers.withLock { $0 }.replace(keys)
+            logger.info("keys of links loaded")
+        } catch {
+            logger.error(
+                "keys of links not loaded; the last good ones stay", metadata: ["cause": "\(error)"]
+            )
         }
     }
 
@@ -335,6 +410,7 @@ private final class Service: Sendable {
         logger.info("draining")
         health.beginDraining()
         await server.drain()
+        await authenticator?.close()
         await stores.close()
         logger.info("drained")
         sink.close()

@@ -4,52 +4,20 @@ import Glibc
 import OpenSSL
 import SecurityRules
 
-/// What a file was when it was looked at.
-struct FileStamp: Equatable {
-    private var inode: UInt
-    private var size: Int
-    private var changed: (seconds: Int, nanoseconds: Int)
-
-    /// Of a file that is not there: nothing but zeros.
-    init(_ path: String) {
-        var status = stat()
-        stat(path, &status)
-        inode = UInt(status.st_ino)
-        size = Int(status.st_size)
-        // Of the file's properties too: a permission that is given is a change.
-        changed = (status.st_ctim.tv_sec, status.st_ctim.tv_nsec)
-    }
-}
-
-extension FileStamp {
-    static func == (left: FileStamp, right: FileStamp) -> Bool {
-        left.inode == right.inode && left.size == right.size && left.changed == right.changed
-    }
-}
-
-/// The certificate's files and what they were when they were last read.
-final class CertificateFiles: Sendable {
-    let certificate: String
-    private let key: String
+/// Files that are read again when they change, and what they were when they were last read.
+final class WatchedFiles: Sendable {
+    let paths: [String]
     private let seen: Lock<[FileStamp]>
 
-    init?(_ configuration: Configuration) {
-        guard configuration.https.address != nil, let certificate = configuration.https.certificate,
-            let key = configuration.https.key
-        else { return nil }
-        self.certificate = certificate
-        self.key = key
-        seen = Lock([certificate, key].map(FileStamp.init))
+    init(_ paths: [String?]) {
+        self.paths = paths.compactMap { $0 }
+        seen = Lock(self.paths.map(FileStamp.init))
     }
 
-    func load() throws -> TLSContext {
-        seen.withLock { $0 = [certificate, key].map(FileStamp.init) }
-        return try TLSContext(certificateFile: certificate, keyFile: key)
-    }
+    /// They are about to be read: a change in between is seen the next time.
+    func look() { seen.withLock { $0 = paths.map(FileStamp.init) } }
 
-    func haveChanged() -> Bool {
-        seen.withLock { $0 } != [certificate, key].map(FileStamp.init)
-    }
+    var haveChanged: Bool { seen.withLock { $0 } != paths.map(FileStamp.init) }
 }
 
 /// The rules that are in effect.

@@ -2,10 +2,15 @@
 #ifndef SLUICE_COPENSSL_SHIM_H
 #define SLUICE_COPENSSL_SHIM_H
 #include <openssl/bio.h>
+#include <openssl/core_names.h>
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
+#include <openssl/param_build.h>
+#include <openssl/params.h>
 #include <openssl/pem.h>
 #include <openssl/rand.h>
+#include <openssl/rsa.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
@@ -14,6 +19,49 @@ static inline int sluice_SSL_CTX_set_min_proto_version(SSL_CTX *c, int v) {
 }
 static inline long sluice_SSL_CTX_set_mode(SSL_CTX *c, long m) { return SSL_CTX_set_mode(c, m); }
 static inline EVP_PKEY *sluice_EVP_EC_gen(const char *curve) { return EVP_EC_gen(curve); }
+// A public key of what was built; here because the builder keeps the pointers to the names. It frees the builder.
+static inline EVP_PKEY *sluice_build_key(const char *type, OSSL_PARAM_BLD *builder) {
+    OSSL_PARAM *parameters = OSSL_PARAM_BLD_to_param(builder);
+    EVP_PKEY_CTX *context = EVP_PKEY_CTX_new_from_name(NULL, type, NULL);
+    EVP_PKEY *key = NULL;
+    if (parameters && context && EVP_PKEY_fromdata_init(context) == 1 &&
+        EVP_PKEY_fromdata(context, &key, EVP_PKEY_PUBLIC_KEY, parameters) != 1) {
+        EVP_PKEY_free(key);
+        key = NULL;
+    }
+    EVP_PKEY_CTX_free(context);
+    OSSL_PARAM_free(parameters);
+    OSSL_PARAM_BLD_free(builder);
+    return key;
+}
+// Both numbers begin with their highest byte.
+static inline EVP_PKEY *sluice_rsa_public_key(
+    const unsigned char *modulus, size_t modulusBytes, const unsigned char *exponent,
+    size_t exponentBytes) {
+    OSSL_PARAM_BLD *builder = OSSL_PARAM_BLD_new();
+    BIGNUM *n = BN_bin2bn(modulus, (int)modulusBytes, NULL);
+    BIGNUM *e = BN_bin2bn(exponent, (int)exponentBytes, NULL);
+    EVP_PKEY *key = NULL;
+    if (builder && n && e && OSSL_PARAM_BLD_push_BN(builder, OSSL_PKEY_PARAM_RSA_N, n) == 1 &&
+        OSSL_PARAM_BLD_push_BN(builder, OSSL_PKEY_PARAM_RSA_E, e) == 1)
+        key = sluice_build_key("RSA", builder);
+    else
+        OSSL_PARAM_BLD_free(builder);
+    BN_free(n);
+    BN_free(e);
+    return key;
+}
+// A point as SEC 1, section 2.3.3, writes it.
+static inline EVP_PKEY *sluice_ec_public_key(
+    const char *curve, const unsigned char *point, size_t pointBytes) {
+    OSSL_PARAM_BLD *builder = OSSL_PARAM_BLD_new();
+    if (builder &&
+        OSSL_PARAM_BLD_push_utf8_string(builder, OSSL_PKEY_PARAM_GROUP_NAME, curve, 0) == 1 &&
+        OSSL_PARAM_BLD_push_octet_string(builder, OSSL_PKEY_PARAM_PUB_KEY, point, pointBytes) == 1)
+        return sluice_build_key("EC", builder);
+    OSSL_PARAM_BLD_free(builder);
+    return NULL;
+}
 static inline long sluice_SSL_CTX_set_session_cache_off(SSL_CTX *c) {
     return SSL_CTX_set_session_cache_mode(c, SSL_SESS_CACHE_OFF);
 }
@@ -22,7 +70,24 @@ static inline uint64_t sluice_SSL_OPTIONS(void) {
     return SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE |
            SSL_OP_IGNORE_UNEXPECTED_EOF;
 }
-
+static inline int sluice_X509_NAME_print(BIO *out, const X509_NAME *name) {
+    return X509_NAME_print_ex(out, name, 0, XN_FLAG_RFC2253);
+}
+static inline uint64_t sluice_SSL_OP_NO_TICKET(void) { return SSL_OP_NO_TICKET; }
+// The names of a certificate's subject alternative name: a type and its text, or null at the end.
+static inline const GENERAL_NAME *sluice_general_name(const GENERAL_NAMES *names, int place) {
+    return place < sk_GENERAL_NAME_num(names) ? sk_GENERAL_NAME_value(names, place) : NULL;
+}
+static inline const ASN1_STRING *sluice_general_name_text(const GENERAL_NAME *name) {
+    switch (name->type) {
+    case GEN_URI: return name->d.uniformResourceIdentifier;
+    case GEN_DNS: return name->d.dNSName;
+    default: return NULL;
+    }
+}
+static inline int sluice_general_name_is_uri(const GENERAL_NAME *name) {
+    return name->type == GEN_URI;
+}
 
 // CRC32C with the processor's own instruction. Swift keeps the table for processors without one.
 #if defined(__x86_64__)

@@ -4,7 +4,7 @@ import HTTPServer
 ///
 /// JSON has one object a line with the keys `time`, `level` (`info`, `warning` for 4xx, `error` for 5xx
 /// and for an answer that broke off by our fault after its status had been sent), `request`,
-/// `peer`, `method`, `path`, `operation`, `bucket`, `status`, `duration_ms`, `bytes_in`, `bytes_out`, `protocol`,
+/// `peer`, `principal`, `group`, `method`, `path`, `operation`, `bucket`, `status`, `duration_ms`, `bytes_in`, `bytes_out`, `protocol`,
 /// `tls`, `code`, `cause`; those that do not apply are absent. Text has the same in columns.
 public struct AccessLog: RequestObserver {
     private let sink: LogSink
@@ -32,7 +32,14 @@ public struct AccessLog: RequestObserver {
         line.quoted(record.requestId)
         line.raw(",\"peer\":\"")
         line.address(record.peer)
-        line.raw("\",\"method\":")
+        line.raw("\"")
+        if let principal = record.principal {
+            line.raw(",\"principal\":")
+            line.quoted(principal)
+            line.raw(",\"group\":")
+            line.quoted(record.group)
+        }
+        line.raw(",\"method\":")
         line.quoted(record.method)
         line.raw(",\"path\":")
         line.quoted(record.path)
@@ -99,6 +106,10 @@ public struct AccessLog: RequestObserver {
         if let bucket = record.bucket {
             line.raw(" bucket=")
             line.word(bucket)
+        }
+        if let principal = record.principal {
+            line.raw(" principal=")
+            line.word(principal)
         }
         line.raw(" request=")
         line.word(record.requestId)

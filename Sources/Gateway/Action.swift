@@ -9,6 +9,8 @@ enum Action {
     case patch(ObjectName)
     case delete(ObjectName)
     case list(ListRequest)
+    /// A link to the object is wanted.
+    case sign(ObjectName)
 
     /// - Throws: ``Problem``: a method that is not possible here, then a broken name, then a bad argument.
     init(_ head: RequestHead, _ route: Route, _ bucket: GatewayBucket) throws(Problem) {
@@ -32,15 +34,26 @@ enum Action {
         case "PUT" where !isMetadata:
             let name = try bucket.objectName(path)
             self = .upload(name, try UploadRequest(head, name, bucket))
+        case "POST" where route.asksForLink: self = .sign(try bucket.objectName(path))
         case "DELETE" where !isMetadata: self = .delete(try bucket.objectName(path))
         default: throw Problem.methodNotAllowed(route.methods)
+        }
+    }
+
+    /// The object that a link can be for; nil for a list.
+    var name: ObjectName? {
+        switch self {
+        case .download(let name), .metadata(let name), .upload(let name, _), .patch(let name),
+            .delete(let name), .sign(let name):
+            name
+        case .list: nil
         }
     }
 
     /// What a policy decides on.
     func operation(in bucket: GatewayBucket) -> Operation {
         switch self {
-        case .download(let name), .metadata(let name):
+        case .download(let name), .metadata(let name), .sign(let name):
             Operation(.get, bucket: bucket.name, name: name.value)
         case .upload(let name, _): Operation(.create, bucket: bucket.name, name: name.value)
         case .patch(let name): Operation(.update, bucket: bucket.name, name: name.value)

@@ -34,10 +34,14 @@ struct Answer {
 /// One request on its way through the gateway, with its record. Confined to its loop.
 final class Call {
     let exchange: Exchange
-    let caller: Caller
+    var caller: Caller
+    /// What the caller uses, where its group has limits.
+    var lease: CallerLease?
+    /// Whether a signed link stands for the decision.
+    var isPermitted = false
     // Nothing that is called while it is accessed looks at it.
     @exclusivity(unchecked) var record: RequestRecord
-    private(set) var operation: Operation?
+    var operation: Operation?
     /// What the operation would leave behind, as far as it is known: part of what the policy is asked.
     var proposal = Proposal()
     /// The policy of the bucket that is asked for, and the query's parameters for it.
@@ -82,7 +86,9 @@ final class Call {
     }
 
     /// Decides, then does it.
-    func perform(_ action: Action, on bucket: GatewayBucket) async throws(Problem) -> Answer {
+    func perform(_ action: Action, on bucket: GatewayBucket, _ callers: Callers)
+        async throws(Problem) -> Answer
+    {
         switch action {
         case .download(let name): try await download(name, bucket)
         case .metadata(let name): try await metadata(name, bucket)
@@ -90,6 +96,7 @@ final class Call {
         case .patch(let name): try await patch(name, bucket)
         case .delete(let name): try await delete(name, bucket)
         case .list(let request): try await list(request, bucket)
+        case .sign(let name): try await sign(name, bucket, callers)
         }
     }
 
@@ -113,6 +120,10 @@ final class Call {
     // Not asynchronous: what is asked takes room on the stack, and not in a task for as long as the request takes.
     private func decide(_ existing: Existing, _ folder: String?) -> Decision {
         guard var operation else { return .deny(cause: "no operation") }
+        if isPermitted {
+            record.note(.allowed, trial: nil)
+            return .allow
+        }
         if let folder { operation.name = folder }
         var question = Question(
             operation, caller, proposal, existing: existing, parameters: parameters)
@@ -139,7 +150,7 @@ final class Call {
         case .unauthenticated(let cause):
             throw Problem(
                 .unauthenticated, "Credentials are missing or not valid.", cause: explained(cause),
-                field: ("www-authenticate", "Bearer"))
+                field: Problem.challenge)
         case .impossible(let reason): throw Problem(.invalidArgument, reason)
         }
     }
@@ -273,6 +284,7 @@ final class Call {
     func finished(_ status: Int, _ outcome: ResponseOutcome) -> RequestRecord {
         record.status = status
         record.bytesOut = outcome.bodyBytes
+        lease?.end()
         switch outcome.end {
         case .complete: break
         case .peerGone:

@@ -14,6 +14,8 @@ public struct Configuration: Sendable {
 
         /// In place of a file: a throw-away certificate is made at start.
         public static let selfSigned = "self-signed"
+        /// Whose certificates clients may show.
+        public var clients = Clients()
     }
 
     /// One bucket.
@@ -36,6 +38,8 @@ public struct Configuration: Sendable {
         /// Segments of a name; 0 for no limit.
         public var maximumDepth = 0
         public var refusesDiscouraged = false
+
+        public init(name: String) { self.name = name }
     }
 
     /// `host:port` for clear text; nil where it is switched off.
@@ -68,6 +72,13 @@ public struct Configuration: Sendable {
     /// What bounds the requests to each store. Name and origin are not the configuration's.
     public var upstream = UpstreamSettings(name: "", origin: Origin(.https, host: "localhost"))
     public var firestore = Firestore()
+    /// Who issues tokens.
+    public var issuers: [Issuer] = []
+    /// Tokens of callers that no issuer knows.
+    public var tokens: [Token] = []
+    /// What groups of callers may use.
+    public var callers: [CallerGroup] = []
+    public var links = Links()
     /// A directory, absolute; nil for what the environment says.
     public var temporaryDirectory: String?
     /// By name.

@@ -9,6 +9,7 @@ extension ConfigurationReader {
         checkBuckets()
         checkStores()
         checkRules()
+        checkCallers()
         checkLimits()
     }
 

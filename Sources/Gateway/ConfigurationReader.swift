@@ -32,7 +32,7 @@ extension Configuration {
     ) throws(ConfigurationError) -> Configuration {
         var reader = ConfigurationReader(file: file, directory: directory)
         reader.readFile()
-        for flag in flags { reader.addBucket(of: flag) }
+        for flag in flags { reader.addEntry(of: flag) }
         reader.readEnvironment(environment)
         for flag in flags { reader.apply(flag) }
         reader.check()
@@ -77,6 +77,7 @@ struct ConfigurationReader {
     private(set) var broken: Set<String> = []
     private let file: String
     private let directory: String
+    private static let sections = Configuration.sections.map { $0.section }
 
     init(file: String, directory: String) {
         self.file = file
@@ -127,49 +128,24 @@ struct ConfigurationReader {
         var copy = result
         read(root, "", Configuration.settings, into: &copy)
         result = copy
-        guard let (key, value) = root.first(where: { $0.key.scalar?.string == "buckets" }) else {
-            return
-        }
-        origins["buckets"] = origin(of: key)
-        guard let mapping = value.mapping else {
-            broken.insert("buckets")
-            let error = input(value).mismatch("a mapping of bucket names")
-            return report(error, origin(of: value))
-        }
-        for (key, value) in mapping { readBucket(key, value) }
+        for section in Configuration.sections { readEntries(section, root) }
     }
 
-    private mutating func readBucket(_ key: Node, _ value: Node) {
-        let name = key.scalar?.string ?? ""
-        guard BucketName(name) != nil else {
-            broken.insert("buckets")
-            return report(
-                SettingError(
-                    message:
-                        "'\(name)' can't be a bucket's name: it has 1 to 222 of a-z, 0-9, '-', '_' and "
-                        + "'.', and begins and ends with a letter or digit"), origin(of: key))
-        }
-        let path = "buckets.\(name)"
-        origins[path] = origin(of: key)
-        var bucket = Configuration.Bucket(name: name)
-        if let mapping = value.mapping {
-            read(mapping, path + ".", Configuration.Bucket.settings, into: &bucket)
-        } else {
-            broken.insert(path)
-            let error = input(value).mismatch(
-                "a mapping such as { directory: { path: ./data/\(name) } }")
-            report(error, origin(of: value))
-        }
-        insert(bucket)
+    /// Takes down where a key or an entry stands.
+    mutating func found(_ path: String, at node: Node) { origins[path] = origin(of: node) }
+
+    /// Takes down that an override names an entry.
+    mutating func found(_ path: String, in override: Configuration.Override) {
+        origins[path] = .override(override.source)
     }
 
-    /// Keeps buckets in the order of their names.
-    private mutating func insert(_ bucket: Configuration.Bucket) {
-        let place = result.buckets.firstIndex { $0.name > bucket.name }
-        result.buckets.insert(bucket, at: place ?? result.buckets.endIndex)
+    /// Reports what can't be read, and nothing that follows from it.
+    mutating func refuse(_ path: String, _ error: SettingError, at node: Node) {
+        broken.insert(path)
+        report(error, origin(of: node))
     }
 
-    private func input(_ node: Node) -> ConfigurationInput {
+    func input(_ node: Node) -> ConfigurationInput {
         ConfigurationInput(
             node: node, base: Self.absolute(FilePath.directory(of: file)), isOverride: false)
     }
@@ -178,7 +154,7 @@ struct ConfigurationReader {
     /// - Parameters:
     ///   - prefix: The path to the mapping, with a dot where it is not the root.
     ///   - section: The part of `prefix` that belongs to the paths of `settings`.
-    private mutating func read<Root>(
+    mutating func read<Root>(
         _ mapping: [(key: Node, value: Node)], _ prefix: String, section: String = "",
         _ settings: [Setting<Root>], into root: inout Root
     ) {
@@ -187,7 +163,7 @@ struct ConfigurationReader {
                 report(SettingError(message: "a key must be a word"), origin(of: key))
                 continue
             }
-            if prefix.isEmpty, word == "buckets" { continue }
+            if prefix.isEmpty, Self.sections.contains(word) { continue }
             let name = section + word
             if let setting = settings.first(where: { $0.path == name }) {
                 origins[prefix + word] = origin(of: value)
@@ -208,7 +184,7 @@ struct ConfigurationReader {
         }
     }
 
-    private mutating func set<Root>(
+    mutating func set<Root>(
         _ setting: Setting<Root>, _ path: String, _ input: ConfigurationInput, _ root: inout Root
     ) {
         do throws(SettingError) {
@@ -229,7 +205,7 @@ struct ConfigurationReader {
             String($0.dropFirst(section.count).prefix { $0 != "." })
         }
         let nearest = Spelling.nearest(
-            to: word, among: prefix.isEmpty ? siblings + ["buckets"] : siblings)
+            to: word, among: prefix.isEmpty ? siblings + Self.sections : siblings)
         let elsewhere = names.first { $0.hasSuffix("." + word) }
         let place = prefix.isEmpty ? "" : " in '\(prefix.dropLast())'"
         return SettingError(
@@ -242,17 +218,19 @@ struct ConfigurationReader {
 
     // MARK: Overrides
 
+    /// What is read elsewhere: the file's name, and where a cluster's API server is (`KeyFetcher`).
+    private static let otherVariables: Set = [
+        "SLUICE_CONFIG", "SLUICE_KUBERNETES_API", "SLUICE_KUBERNETES_ACCOUNT",
+    ]
+
     mutating func readEnvironment(_ environment: [String: String]) {
         var paths: [String: [String]] = [:]
-        let ofBuckets = result.buckets.flatMap { bucket in
-            Configuration.Bucket.settings.map { "buckets.\(bucket.name).\($0.path)" }
-        }
-        for path in Configuration.settings.map(\.path) + ofBuckets {
+        for path in Configuration.settings.map(\.path) + result.entryPaths {
             paths[Configuration.variable(path), default: []].append(path)
         }
         let given = environment.filter { $0.key.hasPrefix("SLUICE_") && !$0.value.isEmpty }
         for (variable, value) in given.sorted(by: { $0.key < $1.key })
-        where variable != "SLUICE_CONFIG" && !Self.isServiceLink(variable, value) {
+        where !Self.otherVariables.contains(variable) && !Self.isServiceLink(variable, value) {
             let matches = paths[variable] ?? []
             if matches.count == 1 {
                 apply(.init(path: matches[0], value: value, source: variable))
@@ -281,13 +259,9 @@ struct ConfigurationReader {
         return Int(words[port + 1]) != nil
     }
 
-    /// Adds the bucket that a flag names where the file does not have it.
-    mutating func addBucket(of flag: Configuration.Override) {
-        guard let (name, _) = Self.bucketSetting(flag.path), BucketName(name) != nil,
-            !result.buckets.contains(where: { $0.name == name })
-        else { return }
-        insert(Configuration.Bucket(name: name))
-        origins["buckets.\(name)"] = .override(flag.source)
+    /// Adds the entry that a flag names where the file does not have it.
+    mutating func addEntry(of flag: Configuration.Override) {
+        for section in Configuration.sections { addEntry(section, of: flag) }
     }
 
     mutating func apply(_ override: Configuration.Override) {
@@ -302,13 +276,7 @@ struct ConfigurationReader {
             var copy = result
             set(setting, path, input, &copy)
             result = copy
-        } else if let (name, setting) = Self.bucketSetting(path),
-            let index = result.buckets.firstIndex(where: { $0.name == name })
-        {
-            var copy = result.buckets[index]
-            set(setting, path, input, &copy)
-            result.buckets[index] = copy
-        } else {
+        } else if !Configuration.sections.contains(where: { applyEntry($0, path, input) }) {
             let names = Configuration.settings.map(\.path)
             let nearest = Spelling.nearest(to: path, among: names)
             let error = SettingError(
@@ -316,16 +284,6 @@ struct ConfigurationReader {
                 suggestion: nearest ?? names.first { $0.hasSuffix("." + path) })
             report(error, origin)
         }
-    }
-
-    /// The name of a bucket, which may have dots, and the setting that the path ends with.
-    private static func bucketSetting(_ path: String) -> (String, Setting<Configuration.Bucket>)? {
-        guard path.hasPrefix("buckets.") else { return nil }
-        let rest = path.dropFirst("buckets.".count)
-        return Configuration.Bucket.settings
-            .filter { rest.hasSuffix("." + $0.path) && rest.count > $0.path.count + 1 }
-            .max { $0.path.count < $1.path.count }
-            .map { (String(rest.dropLast($0.path.count + 1)), $0) }
     }
 
     // MARK: The system

@@ -78,6 +78,55 @@ extension Setting {
         }
     }
 
+    /// Any text of visible ASCII, such as a claim's name.
+    static func text(
+        _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String
+    ) -> Setting {
+        optionalText(path, "text, or null", field, meaning) { (text, _) throws(SettingError) in
+            guard text.utf8.allSatisfy({ (0x21...0x7e).contains($0) }), text.utf8.count <= 1024
+            else { throw SettingError(message: "expected visible ASCII, found '\(text)'") }
+            return text
+        }
+    }
+
+    /// The name of a group.
+    static func word(
+        _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String
+    ) -> Setting {
+        optionalText(path, "a name, or null", field, meaning) { (text, _) throws(SettingError) in
+            if let fault = Configuration.CallerGroup.fault(ofName: text) {
+                throw SettingError(message: fault)
+            }
+            return text
+        }
+    }
+
+    /// A URL, or a path, made absolute.
+    static func keys(
+        _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String
+    ) -> Setting {
+        let form = "a URL such as https://accounts.example.com/keys, or a path"
+        return optionalText(path, form + ", or null", field, meaning) {
+            (text, base) throws(SettingError) in
+            text.contains("://") ? text : FilePath.absolute(text, base: base)
+        }
+    }
+
+    /// A SHA-256.
+    static func digest(
+        _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String
+    ) -> Setting {
+        let form = "64 hexadecimal digits"
+        return optionalText(path, form + ", or null", field, meaning) {
+            (text, _) throws(SettingError) in
+            // Not quoted: it may be the token itself.
+            guard text.utf8.count == 64, Hexadecimal.decode(text.utf8) != nil else {
+                throw SettingError(message: "expected \(form)")
+            }
+            return text
+        }
+    }
+
     /// `http://` or `https://` with a host and perhaps a port.
     static func endpoint(
         _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String

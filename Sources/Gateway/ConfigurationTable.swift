@@ -20,6 +20,7 @@ extension Configuration {
             .path(
                 "listen.https.key", \.https.key,
                 "PEM key of the certificate. Both files are read again when they change."),
+        ] + clientSettings + [
             .address(
                 "listen.operator", \.operatorAddress,
                 "/livez /readyz /metrics /version."),
@@ -57,7 +58,7 @@ extension Configuration {
             .list(
                 "cors.exposedHeaders", "field names, or \"*\"", \.corsExposedHeaders,
                 "Response fields that pages may read."),
-        ] + connectionSettings + streamSettings + upstreamSettings
+        ] + linkSettings + connectionSettings + streamSettings + upstreamSettings
 
     /// What is wrong with an origin: browsers send a scheme, a host and perhaps a port (RFC 6454, section 6.2).
     private static func originFault(_ text: String) -> String? {
@@ -151,7 +152,18 @@ extension Configuration {
     ]
 }
 
-extension Configuration.Bucket {
+extension Configuration.Bucket: ConfigurationEntry {
+    static let section = "buckets"
+    static var all: WritableKeyPath<Configuration, [Self]> { \.buckets }
+    static let example = "{ directory: { path: ./data/photos } }"
+
+    static func fault(ofName name: String) -> String? {
+        if BucketName(name) != nil { return nil }
+        return
+            "'\(name)' can't be a bucket's name: it has 1 to 222 of a-z, 0-9, '-', '_' and '.', and begins and ends "
+            + "with a letter or digit"
+    }
+
     /// Every key of a bucket, below `buckets.NAME`.
     public static let settings: [Setting<Configuration.Bucket>] =
         storeSettings + [

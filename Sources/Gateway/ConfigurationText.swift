@@ -5,6 +5,9 @@ extension Configuration {
         for setting in Configuration.settings {
             writer.write(setting.path, setting.print(self), origin: overrides[setting.path])
         }
+        writer.write(issuers, overrides)
+        writer.write(tokens, overrides)
+        writer.write(callers, overrides)
         for bucket in buckets {
             let parents = ["buckets", bucket.name]
             let given = bucket.givenStores
@@ -38,6 +41,13 @@ extension Configuration {
                 setting.path, setting.print(defaults),
                 comment: [setting.meaning, "Takes \(setting.type)."])
         }
+        writer.explain(
+            Issuer.self, "example",
+            [
+                "oidc.issuer": "https://accounts.example.com", "oidc.audiences": "[sluice]",
+            ])
+        writer.explain(Token.self, "example", ["sha256": "\"\(Token.exampleDigest)\""])
+        writer.explain(CallerGroup.self, "default", [:])
         // A bucket for each store, with the keys without which it is not served; each key is explained once.
         let names = ["directory": "example", "gcs": "example-gcs", "s3": "example-s3"]
         let examples = [
@@ -83,6 +93,33 @@ private struct YAMLWriter {
         for sentence in comment { self.comment(sentence, indent(open.count)) }
         text += "\(indent(open.count))\(path[open.count]): \(value)"
         text += origin.map { "  # from \($0)\n" } ?? "\n"
+    }
+
+    /// Entries with the keys that are not left at their defaults.
+    mutating func write<Entry: ConfigurationEntry>(
+        _ entries: [Entry], _ overrides: [String: String]
+    ) {
+        for entry in entries {
+            let defaults = Entry(name: entry.name)
+            for setting in Entry.settings where setting.print(entry) != setting.print(defaults) {
+                write(
+                    setting.path, setting.print(entry), under: [Entry.section, entry.name],
+                    origin: overrides[entry.path(setting.path)])
+            }
+        }
+    }
+
+    /// An entry with every key, explained, and with values without which it could not be loaded.
+    mutating func explain<Entry: ConfigurationEntry>(
+        _ type: Entry.Type, _ name: String, _ values: [String: String]
+    ) {
+        let defaults = Entry(name: name)
+        for setting in Entry.settings {
+            write(
+                setting.path, values[setting.path] ?? setting.print(defaults),
+                under: [Entry.section, name],
+                comment: [setting.meaning, "Takes \(setting.type)."])
+        }
     }
 
     /// Wraps a comment at 100 columns.

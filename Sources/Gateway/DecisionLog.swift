@@ -25,6 +25,7 @@ public final class DecisionLog: RequestObserver {
             "path": "\(record.path)", "peer": "\(record.peer)",
             "duration_us": "\(record.decisionNanoseconds / 1000)",
         ]
+        if let principal = record.principal { metadata["principal"] = "\(principal)" }
         if decision == .denied, let cause = record.cause { metadata["reason"] = "\(cause)" }
         if let trial = record.trial { metadata["shadow"] = "\(trial.rawValue)" }
         logger.info("\(decision.rawValue)", metadata: metadata)

@@ -6,6 +6,7 @@ import HTTPServer
 public final class Gateway: Sendable {
     private let buckets: [String: GatewayBucket]
     private let cors: CORSPolicy?
+    private let callers: Callers
     private let observer: any RequestObserver
     private let wallClock: @Sendable () -> Int64
     private let requestIds = RequestIDs()
@@ -13,14 +14,17 @@ public final class Gateway: Sendable {
     /// - Parameters:
     ///   - buckets: With different names; of two with the same, the last is served.
     ///   - cors: nil: browsers let no page of another origin call the gateway.
+    ///   - callers: How they are told from each other.
     ///   - observer: Is told of every request's end.
     ///   - wallClock: Seconds since 1970.
     public init(
-        buckets: [GatewayBucket], cors: CORSPolicy? = nil, observer: any RequestObserver,
+        buckets: [GatewayBucket], cors: CORSPolicy? = nil, callers: Callers = .unknown,
+        observer: any RequestObserver,
         wallClock: @escaping @Sendable () -> Int64 = systemSeconds
     ) {
         self.buckets = Dictionary(buckets.map { ($0.name, $0) }) { _, last in last }
         self.cors = cors
+        self.callers = callers
         self.observer = observer
         self.wallClock = wallClock
     }
@@ -39,8 +43,11 @@ public final class Gateway: Sendable {
             if call.isOptions {
                 answer = try options(call)
             } else {
-                let (action, bucket) = try begin(call)
-                answer = try await call.perform(action, on: bucket)
+                let route = try Route(target: call.exchange.head.target)
+                let isLink = SignedLink.isClaimed(route.query)
+                if !isLink, call.hasCredential { try await call.identify(callers) }
+                let (action, bucket) = try begin(call, route, isLink)
+                answer = try await call.perform(action, on: bucket, callers)
             }
         } catch {
             answer = call.failed(error)
@@ -49,12 +56,17 @@ public final class Gateway: Sendable {
     }
 
     /// What is asked for, and of which bucket.
-    private func begin(_ call: Call) throws(Problem) -> (Action, GatewayBucket) {
-        let head = call.exchange.head
-        let route = try Route(target: head.target)
+    private func begin(_ call: Call, _ route: Route, _ isLink: Bool) throws(Problem)
+        -> (Action, GatewayBucket)
+    {
+        if !isLink { try call.admit(callers) }
         let bucket = try bucket(of: route, call)
-        let action = try Action(head, route, bucket)
+        let action = try Action(call.exchange.head, route, bucket)
         call.begin(action.operation(in: bucket), bucket, route.query)
+        if isLink {
+            try call.follow(action, bucket, route.query ?? [], callers)
+            try call.admit(callers)
+        }
         return (action, bucket)
     }
 

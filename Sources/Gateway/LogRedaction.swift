@@ -2,7 +2,7 @@
 ///
 /// Every text that others chose passes it before it is written: error causes, messages, paths, metadata. It finds
 /// values by their names (`token=…`, `Authorization: …`, `"X-Goog-Signature": "…"`, also percent-encoded), by an
-/// authentication scheme (`Bearer …`) and by the look of a JWT. Where in doubt it takes too much.
+/// authentication scheme (`Bearer …`) and by the look of a JWT or a static token. Where in doubt it takes too much.
 enum LogRedaction {
     static let mark: StaticString = "<redacted>"
 
@@ -47,15 +47,21 @@ enum LogRedaction {
         case UInt8(ascii: "="), UInt8(ascii: ":"):
             return named(text, separator: index..<index + 1)
         case UInt8(ascii: "%"):
-            guard index + 3 <= text.count, text[index + 1] == UInt8(ascii: "3") else { return nil }
+            guard index + 3 <= text.count else { return nil }
+            if text[index + 1] == UInt8(ascii: "2"), text[index + 2] == UInt8(ascii: "0") {
+                return afterScheme(text, space: index..<index + 3)
+            }
+            guard text[index + 1] == UInt8(ascii: "3") else { return nil }
             // %3D is "=" and %3A is ":".
             switch text[index + 2] | 0x20 {
             case UInt8(ascii: "d"), UInt8(ascii: "a"):
                 return named(text, separator: index..<index + 3)
             default: return nil
             }
-        case UInt8(ascii: " "): return afterScheme(text, space: index)
+        case UInt8(ascii: " "), UInt8(ascii: "+"):
+            return afterScheme(text, space: index..<index + 1)
         case UInt8(ascii: "J"): return jsonWebToken(text, at: index - 2)
+        case UInt8(ascii: "_"): return staticToken(text, at: index - 6)
         default: return nil
         }
     }
@@ -107,13 +113,15 @@ enum LogRedaction {
 
     // MARK: By look
 
-    private static func afterScheme(_ text: Span<UInt8>, space: Int) -> Range<Int>? {
-        var start = space
-        while start > 0, space - start < 8, isNameByte(text[start - 1]) { start -= 1 }
-        let scheme = String(decoding: lowercased(text, start..<space), as: UTF8.self)
-        guard scheme == "bearer" || scheme == "basic" || scheme == "aws4-hm" else { return nil }
-        let end = tokenEnd(text, from: space + 1)
-        return end - space > 8 ? space + 1..<end : nil
+    /// - Parameter space: Where it stands, perhaps encoded.
+    private static func afterScheme(_ text: Span<UInt8>, space: Range<Int>) -> Range<Int>? {
+        var start = space.lowerBound
+        while start > 0, space.lowerBound - start < 9, isNameByte(text[start - 1]) { start -= 1 }
+        let scheme = String(
+            decoding: lowercased(text, start..<space.lowerBound), as: UTF8.self)
+        guard ["bearer", "firebase", "basic", "aws4-hm"].contains(scheme) else { return nil }
+        let end = tokenEnd(text, from: space.upperBound)
+        return end - space.upperBound > 7 ? space.upperBound..<end : nil
     }
 
     private static func jsonWebToken(_ text: Span<UInt8>, at index: Int) -> Range<Int>? {
@@ -123,6 +131,16 @@ enum LogRedaction {
         guard end - index >= 20 else { return nil }
         for at in index..<end where text[at] == UInt8(ascii: ".") { return index..<end }
         return nil
+    }
+
+    /// What `sluice token new` makes: `sluice_` and 43 characters. No name of a metric is that long.
+    private static func staticToken(_ text: Span<UInt8>, at index: Int) -> Range<Int>? {
+        let start = "sluice_".utf8
+        guard index >= 0, index + start.count <= text.count,
+            zip(index..., start).allSatisfy({ text[$0] == $1 })
+        else { return nil }
+        let end = tokenEnd(text, from: index)
+        return end - index >= start.count + 43 ? index..<end : nil
     }
 
     /// Where a token68 (RFC 9110, section 11.2) that begins at `start` ends.

@@ -100,11 +100,14 @@ public struct GatewayObserver: RequestObserver {
     private let accessLog: AccessLog?
     private let decisionLog: DecisionLog?
     private let metrics: RequestMetrics
+    private let callers: CallerMetrics?
 
     /// Creates an observer; without logs it only counts.
     public init(
-        accessLog: AccessLog?, decisionLog: DecisionLog? = nil, metrics: RequestMetrics
+        accessLog: AccessLog?, decisionLog: DecisionLog? = nil, metrics: RequestMetrics,
+        callers: CallerMetrics? = nil
     ) {
+        self.callers = callers
         self.accessLog = accessLog
         self.decisionLog = decisionLog
         self.metrics = metrics
@@ -112,6 +115,7 @@ public struct GatewayObserver: RequestObserver {
 
     public func finished(_ record: RequestRecord) {
         metrics.count(record)
+        callers?.count(record)
         accessLog?.finished(record)
         decisionLog?.finished(record)
     }

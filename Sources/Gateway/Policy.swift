@@ -1,9 +1,10 @@
 import Buckets
 import EventLoop
+import Identity
 import SecurityRules
 
 /// Who asks.
-public struct Caller: Sendable, Equatable {
+public struct Caller: Sendable {
     /// The client's address, `host:port`.
     public var peer: String
     /// Whether the connection is encrypted.
@@ -18,22 +19,9 @@ public struct Caller: Sendable, Equatable {
     }
 }
 
-/// A caller whose identity was verified: `request.auth` in the rules.
-public struct Principal: Sendable, Equatable {
-    /// `request.auth.uid`.
-    public var uid: String
-    /// `request.auth.token`.
-    public var claims: [String: Value]
-
-    public init(uid: String, claims: [String: Value] = [:]) {
-        self.uid = uid
-        self.claims = claims
-    }
-}
-
 /// What an operation would leave behind, as far as it is known when it is decided.
 public struct Proposal: Sendable, Equatable {
-    /// The properties of an upload; nil for other operations.
+    /// The properties of an upload; nil for other operations, and where they are not known.
     public var attributes: ObjectAttributes?
     /// The change of an update; nil before its body has come, and for other operations.
     public var patch: AttributePatch?
@@ -43,6 +31,8 @@ public struct Proposal: Sendable, Equatable {
     public var md5: [UInt8]?
     /// As declared before the body, true at the end; nil while nobody knows.
     public var crc32c: UInt32?
+    /// The type of an upload of which nothing else of ``attributes`` is known.
+    var contentType: String?
 
     /// Nothing is proposed, or nothing is known of it.
     public init() {}

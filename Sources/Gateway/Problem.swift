@@ -12,7 +12,18 @@ public final class Problem: Error, Sendable {
         case invalidArgument = "invalid-argument"
         case checksumMismatch = "checksum-mismatch"
         case unauthenticated
+        case tokenMalformed = "token-malformed"
+        case unsupportedScheme = "unsupported-scheme"
+        case unknownIssuer = "unknown-issuer"
+        case wrongAudience = "wrong-audience"
+        case tokenExpired = "token-expired"
+        case tokenNotYetValid = "token-not-yet-valid"
+        case badSignature = "bad-signature"
+        case unknownToken = "unknown-token"
+        case certificateExpired = "certificate-expired"
         case unauthorized
+        case invalidLink = "invalid-link"
+        case linkExpired = "link-expired"
         case objectNotFound = "object-not-found"
         case bucketNotFound = "bucket-not-found"
         case notFound = "not-found"
@@ -27,6 +38,7 @@ public final class Problem: Error, Sendable {
         case notImplemented = "not-implemented"
         case upstreamUnavailable = "upstream-unavailable"
         case overloaded
+        case keysUnavailable = "keys-unavailable"
         case upstreamTimeout = "upstream-timeout"
         case insufficientStorage = "insufficient-storage"
 
@@ -34,8 +46,11 @@ public final class Problem: Error, Sendable {
         public var status: Int {
             switch self {
             case .invalidName, .invalidArgument, .checksumMismatch: 400
-            case .unauthenticated: 401
-            case .unauthorized: 403
+            case .unauthenticated, .tokenMalformed, .unsupportedScheme, .unknownIssuer,
+                .wrongAudience,
+                .tokenExpired, .tokenNotYetValid, .badSignature, .unknownToken, .certificateExpired:
+                401
+            case .unauthorized, .invalidLink, .linkExpired: 403
             case .objectNotFound, .bucketNotFound, .notFound: 404
             case .methodNotAllowed: 405
             case .requestTimeout: 408
@@ -47,7 +62,7 @@ public final class Problem: Error, Sendable {
             case .internal: 500
             case .notImplemented: 501
             case .upstreamUnavailable: 502
-            case .overloaded: 503
+            case .overloaded, .keysUnavailable: 503
             case .upstreamTimeout: 504
             case .insufficientStorage: 507
             }
@@ -60,7 +75,18 @@ public final class Problem: Error, Sendable {
             case .invalidArgument: "An argument is not valid"
             case .checksumMismatch: "The bytes do not have the digest that was given"
             case .unauthenticated: "The caller is not known"
+            case .tokenMalformed: "The token can't be read"
+            case .unsupportedScheme: "The scheme of Authorization is not supported"
+            case .unknownIssuer: "The token's issuer is not known here"
+            case .wrongAudience: "The token is for somebody else"
+            case .tokenExpired: "The token has expired"
+            case .tokenNotYetValid: "The token is not valid yet"
+            case .badSignature: "The token's signature does not hold"
+            case .unknownToken: "The token is not known here"
+            case .certificateExpired: "The client's certificate has expired"
             case .unauthorized: "The caller may not do this"
+            case .invalidLink: "The link is not valid"
+            case .linkExpired: "The link has expired"
             case .objectNotFound: "There is no such object"
             case .bucketNotFound: "There is no such bucket"
             case .notFound: "There is nothing at this path"
@@ -75,6 +101,7 @@ public final class Problem: Error, Sendable {
             case .notImplemented: "The bucket's store can't do this"
             case .upstreamUnavailable: "The bucket's store can't be used now"
             case .overloaded: "The gateway has too much to do now"
+            case .keysUnavailable: "Tokens can't be verified now"
             case .upstreamTimeout: "The bucket's store took too long"
             case .insufficientStorage: "The bucket's store is full"
             }

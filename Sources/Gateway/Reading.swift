@@ -24,8 +24,9 @@ extension Call {
             }
             var (answer, range) = try answer(reader.metadata, plan.conditions, bucket)
             if let range {
+                let source = try await bytes(of: reader, range)
                 answer.body = .source(
-                    try await bytes(of: reader, range),
+                    lease?.pacing(source) ?? source,
                     length: range.upperBound - range.lowerBound)
             } else {
                 reader.close()

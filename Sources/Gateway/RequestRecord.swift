@@ -29,6 +29,12 @@ public struct RequestRecord: Sendable {
     public var version: HTTPVersion
     /// Whether the connection was encrypted.
     public var isSecure: Bool
+    /// The caller's uid; nil where it showed none. For a link, the key that signed it.
+    public var principal: String?
+    /// The configured group that the caller belongs to.
+    public var group = Callers.anonymousGroup
+    /// The limit that refused the request.
+    var limit: CallerLimits.Limit?
     /// What the policy said last; nil where it was not asked.
     public var decision: Verdict?
     /// What rules on trial said last, where they said something else.

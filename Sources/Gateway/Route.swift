@@ -60,9 +60,13 @@ struct Route: Equatable {
         Query.parameters(query).contains { $0.name == "metadata" }
     }
 
+    /// Whether the query has `sign`.
+    var asksForLink: Bool { Query.parameters(query).contains { $0.name == "sign" } }
+
     /// The methods that are possible here, as `Allow` names them.
     var methods: String {
         if path == .bucket || isFolder { return "GET, HEAD, OPTIONS" }
+        if asksForLink { return "POST, OPTIONS" }
         return asksForMetadata
             ? "GET, HEAD, PATCH, OPTIONS" : "GET, HEAD, PUT, PATCH, DELETE, OPTIONS"
     }
@@ -137,7 +141,8 @@ struct Query: Equatable {
         if !isFirst { throw Problem(.invalidArgument, "\(name) is given twice.") }
     }
 
-    private static func decoded(_ text: ArraySlice<UInt8>, of name: String) throws(Problem)
+    /// A value; a `+` is a space.
+    static func decoded(_ text: ArraySlice<UInt8>, of name: String) throws(Problem)
         -> String
     {
         var spaced = text

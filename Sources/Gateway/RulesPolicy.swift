@@ -79,9 +79,7 @@ public struct RulesPolicy: Policy {
 
     private func request(_ question: Question) -> Request {
         let operation = question.operation
-        let caller = question.caller.principal.map {
-            SecurityRules.Caller(uid: $0.uid, token: $0.claims)
-        }
+        let caller = question.caller.principal?.caller
         var request = Request(
             operation.method, bucket: operation.bucket, object: operation.name, caller: caller,
             time: clock(), existing: existing(question), incoming: incoming(question))
@@ -129,7 +127,12 @@ public struct RulesPolicy: Policy {
         facts.set(.size, proposal.size.map { .known(.int(Int64(clamping: $0))) } ?? .unknown)
         facts.set(.md5Hash, proposal.md5.map { .known(.string(Base64.encode($0))) } ?? .unknown)
         facts.set(.crc32c, proposal.crc32c.map { .known(.string($0.base64)) } ?? .unknown)
-        if let attributes = proposal.attributes { facts.set(attributes) }
+        if let attributes = proposal.attributes {
+            facts.set(attributes)
+        } else {
+            facts.setUnknown(stored: false)
+            if let type = proposal.contentType { facts.set(.contentType, .known(.string(type))) }
+        }
         return facts
     }
 

@@ -81,7 +81,8 @@ extension Call {
         if exchange.head.hasBody {
             let sink = CountingSink(upload)
             do throws(BodyError) {
-                _ = try await exchange.receive(into: sink, limit: bucket.maximumObjectSize)
+                _ = try await exchange.receive(
+                    into: lease?.pacing(sink) ?? sink, limit: bucket.maximumObjectSize)
                 record.bytesIn = sink.count
             } catch {
                 record.bytesIn = sink.count

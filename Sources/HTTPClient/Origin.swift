@@ -63,8 +63,25 @@ public struct Origin: Sendable, Hashable, CustomStringConvertible {
         return port == (scheme == .http ? 80 : 443) ? name : "\(name):\(port)"
     }
 
-    /// Whether the host is this machine by its address or as `localhost`.
-    public var isLoopback: Bool { host == "localhost" || host == "::1" || host.hasPrefix("127.") }
+    /// Cuts an `http` or `https` URL where its path begins.
+    /// - Returns: Its origin, and its path and query; nil where it has user information, a fragment, or what is not
+    ///   visible ASCII.
+    package static func cut(_ url: String) -> (origin: Origin, target: String)? {
+        // The third slash ends the origin.
+        let slashes = url.indices.filter { url[$0] == "/" }
+        let slash = slashes.count > 2 ? slashes[2] : url.endIndex
+        let target = slash == url.endIndex ? "/" : String(url[slash...])
+        guard let origin = Origin(String(url[..<slash])),
+            target.utf8.allSatisfy({ $0 > 0x20 && $0 < 0x7f && $0 != UInt8(ascii: "#") })
+        else { return nil }
+        return (origin, target)
+    }
+
+    /// Whether the host is this machine by its address or as `localhost`. A name such as `127.example.com` is not.
+    public var isLoopback: Bool {
+        let isAddress = host.utf8.allSatisfy { $0 == 0x2e || (0x30...0x39).contains($0) }
+        return host == "localhost" || host == "::1" || isAddress && host.hasPrefix("127.")
+    }
 
     public var description: String { "\(scheme.rawValue)://\(authority)" }
 }

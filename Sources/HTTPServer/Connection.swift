@@ -44,6 +44,8 @@ final class Connection: EventHandler {
     let peer: String
     private let descriptor: Int32
     private let tls: TLSSession?
+    /// What the listener made of the client's certificate; nil where it showed none.
+    private(set) var identity: (any AnyObject & Sendable)?
     // Of the properties below those that every turn touches have no check of exclusive access: nothing holds an access
     // to one of them while other code of the connection runs.
     @exclusivity(unchecked) private var registration: Registration?
@@ -179,7 +181,11 @@ final class Connection: EventHandler {
         // What was drained may have found the peer gone.
         guard state == .handshaking else { return }
         switch step {
-        case .done: state = tls.choseHTTP2 ? .open : .sniffing
+        case .done:
+            state = tls.choseHTTP2 ? .open : .sniffing
+            if let identify = listener.identify, let certificate = tls.peerCertificate {
+                identity = identify(certificate)
+            }
         case .wantsRead: readable = false
         case .closed, .failed:
             context.statistics.handshakeFailed()

@@ -88,20 +88,32 @@ public final class Exchange: @unchecked Sendable {
     public let isSecure: Bool
     /// The client's address, `host:port`.
     public let peer: String
+    /// What the listener made of the client's certificate; nil where it showed none.
+    public let identity: (any AnyObject & Sendable)?
     /// The loop that everything of this request runs on.
     public let loop: EventLoop
     /// When the header block was complete, in the loop's nanoseconds.
     public let started: UInt64
     private let stream: any ExchangeStream
 
-    init(
-        head: RequestHead, version: HTTPVersion, isSecure: Bool, peer: String, loop: EventLoop,
+    convenience init(
+        head: RequestHead, version: HTTPVersion, connection: Connection, loop: EventLoop,
         stream: any ExchangeStream
+    ) {
+        self.init(
+            head: head, version: version, isSecure: connection.isSecure, peer: connection.peer,
+            identity: connection.identity, loop: loop, stream: stream)
+    }
+
+    init(
+        head: RequestHead, version: HTTPVersion, isSecure: Bool, peer: String,
+        identity: (any AnyObject & Sendable)? = nil, loop: EventLoop, stream: any ExchangeStream
     ) {
         self.head = head
         self.version = version
         self.isSecure = isSecure
         self.peer = peer
+        self.identity = identity
         self.loop = loop
         self.started = loop.now
         self.stream = stream

@@ -155,8 +155,8 @@ final class HTTP1Connection: Engine {
         }
         guard let connection else { return }
         let exchange = Exchange(
-            head: head.request, version: head.version, isSecure: connection.isSecure,
-            peer: connection.peer, loop: context.loop, stream: stream)
+            head: head.request, version: head.version, connection: connection,
+            loop: context.loop, stream: stream)
         stream.start(exchange, connection.handler)
     }
 

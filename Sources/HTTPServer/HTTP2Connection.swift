@@ -197,8 +197,8 @@ final class HTTP2Connection: Engine {
         }
         runningHandlers += 1
         let exchange = Exchange(
-            head: request.head, version: .http2, isSecure: connection.isSecure,
-            peer: connection.peer, loop: context.loop, stream: stream)
+            head: request.head, version: .http2, connection: connection,
+            loop: context.loop, stream: stream)
         stream.start(exchange, connection.handler)
     }
 

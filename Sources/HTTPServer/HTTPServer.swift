@@ -8,16 +8,20 @@ public struct ListenerConfiguration: Sendable {
     /// nil for clear text: HTTP/2 with prior knowledge and HTTP/1.1 on the same port.
     public var credentials: TLSCredentials?
     public var handler: RequestHandler
+    /// Is asked once for each connection whose client showed a certificate; what it says is ``Exchange/identity``.
+    public var identify: (@Sendable (PeerCertificate) -> any AnyObject & Sendable)?
     /// Is told, on the request's loop, of each request that was refused before the handler saw it.
     public var onRefusal: @Sendable (RefusedRequest) -> Void
 
     public init(
         address: SocketAddress, credentials: TLSCredentials? = nil,
+        identify: (@Sendable (PeerCertificate) -> any AnyObject & Sendable)? = nil,
         onRefusal: @escaping @Sendable (RefusedRequest) -> Void = { _ in },
         handler: @escaping RequestHandler
     ) {
         self.address = address
         self.credentials = credentials
+        self.identify = identify
         self.onRefusal = onRefusal
         self.handler = handler
     }

@@ -14,15 +14,34 @@ public struct TLSError: Error, Equatable, CustomStringConvertible {
     }
 }
 
+/// Whose certificates clients may show.
+public struct ClientVerification: Sendable, Equatable {
+    /// A PEM file of the authorities that issue them.
+    public var authorities: String
+    /// Whether a client without a certificate is refused; otherwise it may show none, but none that is wrong.
+    public var isRequired: Bool
+    /// A PEM file of revocation lists, one of every authority of a chain: where one is missing or out of date, the
+    /// certificates that it would cover are refused. nil: nothing is revoked.
+    public var revocations: String?
+
+    public init(authorities: String, isRequired: Bool, revocations: String? = nil) {
+        self.authorities = authorities
+        self.isRequired = isRequired
+        self.revocations = revocations
+    }
+}
+
 /// A server's certificate, key and TLS settings: TLS 1.2 and 1.3, ALPN `h2` before `http/1.1`.
 ///
 /// Safety: an `SSL_CTX` is not changed after `init`, and OpenSSL counts references to it atomically.
 public final class TLSContext: @unchecked Sendable {
     let pointer: OpaquePointer
 
-    /// Reads a PEM certificate chain and its key.
+    /// Reads a PEM certificate chain, its key, and what clients' certificates are verified with.
     /// - Throws: ``TLSError`` naming the file that can't be read or does not fit.
-    public convenience init(certificateFile: String, keyFile: String) throws(TLSError) {
+    public convenience init(
+        certificateFile: String, keyFile: String, clients: ClientVerification? = nil
+    ) throws(TLSError) {
         try self.init()
         guard SSL_CTX_use_certificate_chain_file(pointer, certificateFile) == 1 else {
             throw TLSError("certificate \(certificateFile)")
@@ -33,12 +52,35 @@ public final class TLSContext: @unchecked Sendable {
         guard SSL_CTX_check_private_key(pointer) == 1 else {
             throw TLSError("key \(keyFile) is not the key of certificate \(certificateFile)")
         }
+        if let clients { try verify(clients) }
+    }
+
+    /// Asks clients for their certificates. No session is resumed then: each connection is verified by what holds now.
+    private func verify(_ clients: ClientVerification) throws(TLSError) {
+        guard SSL_CTX_load_verify_file(pointer, clients.authorities) == 1,
+            let names = SSL_load_client_CA_file(clients.authorities)
+        else { throw TLSError("certificate authorities \(clients.authorities)") }
+        SSL_CTX_set_client_CA_list(pointer, names)
+        if let file = clients.revocations {
+            let store = SSL_CTX_get_cert_store(pointer)
+            guard let lookup = X509_STORE_add_lookup(store, X509_LOOKUP_file()),
+                X509_load_crl_file(lookup, file, X509_FILETYPE_PEM) > 0
+            else { throw TLSError("revocation lists \(file)") }
+            X509_STORE_set_flags(store, UInt(X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL))
+        }
+        let mode = SSL_VERIFY_PEER | (clients.isRequired ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0)
+        SSL_CTX_set_verify(pointer, mode, nil)
+        SSL_CTX_set_verify_depth(pointer, 8)
+        SSL_CTX_set_num_tickets(pointer, 0)
+        SSL_CTX_set_options(pointer, sluice_SSL_OP_NO_TICKET())
     }
 
     /// Makes a key and a certificate for `localhost`, valid for 30 days and kept in memory only: for trying things out.
     /// - Throws: ``TLSError`` where OpenSSL can't make them.
-    public static func selfSigned() throws(TLSError) -> TLSContext {
+    public static func selfSigned(clients: ClientVerification? = nil) throws(TLSError) -> TLSContext
+    {
         let context = try TLSContext()
+        if let clients { try context.verify(clients) }
         guard let key = sluice_EVP_EC_gen("P-256"), let certificate = X509_new() else {
             throw TLSError("self-signed certificate")
         }

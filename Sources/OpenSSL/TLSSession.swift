@@ -97,6 +97,14 @@ public final class TLSSession {
         return length == 2 && name?[0] == UInt8(ascii: "h") && name?[1] == UInt8(ascii: "2")
     }
 
+    /// The certificate that the client showed and that was verified; nil where it showed none.
+    public var peerCertificate: PeerCertificate? {
+        guard SSL_get_verify_result(pointer) == Int(X509_V_OK),
+            let certificate = SSL_get0_peer_certificate(pointer)
+        else { return nil }
+        return PeerCertificate(certificate)
+    }
+
     /// Decrypts into `buffer`, from its start.
     public func read(into buffer: inout MutableRawSpan) -> TLSStep {
         ERR_clear_error()

@@ -187,8 +187,10 @@ extension Datum {
         case .list(let values): self = .list(values.map(Datum.init))
         case .map(let values):
             // A dictionary has no order of its own.
-            let entries = values.map { MapEntry(key: Text($0.key), value: Datum($0.value)) }
-            self = .makeMap(entries.sorted { $0.key.precedes($1.key) })
+            var entries = values.map { MapEntry(key: Text($0.key), value: Datum($0.value)) }
+            entries.sort { $0.key.precedes($1.key) }
+            for index in entries.indices { entries[index].place = Int32(index) }
+            self = .map(entries)
         case .path(let segments): self = .path(PathValue(segments.map { .text(Text($0)) }))
         case .timestamp(let value): self = .timestamp(value)
         case .duration(let value): self = .duration(value)

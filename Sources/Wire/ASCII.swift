@@ -56,6 +56,13 @@ package enum ASCII {
         }
     }
 
+    /// The visible ASCII of a foreign text, at most 200 bytes of it, for a log.
+    package static func plainWords(_ text: String) -> String {
+        String(
+            decoding: text.utf8.prefix(200).map { $0 == 0x20 || isVisible($0) ? $0 : 0x20 },
+            as: UTF8.self)
+    }
+
     /// Without the spaces and tabs around it.
     package static func trimmed(_ bytes: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
         var bytes = bytes

@@ -53,39 +53,59 @@ package enum Base64 {
         guard text.count % 4 == 0 else { return nil }
         var digits = text
         for _ in 0..<2 where digits.last == UInt8(ascii: "=") { digits.removeLast() }
-        return decode(digits, UInt8(ascii: "+"), UInt8(ascii: "/"))
+        return decode(digits, standardValues)
     }
 
     /// The alphabet for URLs, without padding.
     package static func decodeForURL(_ text: ArraySlice<UInt8>) -> [UInt8]? {
-        decode(text, UInt8(ascii: "-"), UInt8(ascii: "_"))
+        decode(text, urlSafeValues)
     }
 
-    private static func decode(_ digits: ArraySlice<UInt8>, _ plus: UInt8, _ slash: UInt8)
-        -> [UInt8]?
-    {
+    private static let standardValues = values(standard)
+    private static let urlSafeValues = values(urlSafe)
+
+    /// What each byte stands for; 0xff where it is no digit.
+    private static func values(_ alphabet: [UInt8]) -> [UInt8] {
+        var values = [UInt8](repeating: 0xff, count: 256)
+        for (value, digit) in alphabet.enumerated() { values[Int(digit)] = UInt8(value) }
+        return values
+    }
+
+    private static func decode(_ digits: ArraySlice<UInt8>, _ values: [UInt8]) -> [UInt8]? {
         guard digits.count % 4 != 1 else { return nil }
-        var output: [UInt8] = []
-        output.reserveCapacity(digits.count * 3 / 4)
-        var bits: UInt32 = 0
-        var count = 0
-        for byte in digits {
-            let value: UInt8
-            switch byte {
-            case 0x41...0x5a: value = byte - 0x41
-            case 0x61...0x7a: value = byte - 0x61 + 26
-            case 0x30...0x39: value = byte - 0x30 + 52
-            case plus: value = 62
-            case slash: value = 63
-            default: return nil
-            }
-            bits = (bits << 6 | UInt32(value)) & 0xffff
-            count += 6
-            if count >= 8 {
-                count -= 8
-                output.append(UInt8(truncatingIfNeeded: bits >> UInt32(count)))
+        let output = digits.withUnsafeBufferPointer { digits in
+            values.withUnsafeBufferPointer { values in
+                [UInt8](unsafeUninitializedCapacity: digits.count * 3 / 4) { output, count in
+                    if let written = decode(digits, values, output) { count = written }
+                }
             }
         }
-        return bits & (1 << UInt32(count) - 1) == 0 ? output : nil
+        return output.count == digits.count * 3 / 4 ? output : nil
+    }
+
+    /// - Returns: How many bytes were written; nil where a digit is none, or left-over bits are not zero.
+    private static func decode(
+        _ digits: UnsafeBufferPointer<UInt8>, _ values: UnsafeBufferPointer<UInt8>,
+        _ output: UnsafeMutableBufferPointer<UInt8>
+    ) -> Int? {
+        var (place, count) = (0, 0)
+        while place + 4 <= digits.count {
+            let (a, b) = (values[Int(digits[place])], values[Int(digits[place + 1])])
+            let (c, d) = (values[Int(digits[place + 2])], values[Int(digits[place + 3])])
+            if (a | b | c | d) & 0x80 != 0 { return nil }
+            output[count] = a << 2 | b >> 4
+            output[count + 1] = b << 4 | c >> 2
+            output[count + 2] = c << 6 | d
+            place += 4
+            count += 3
+        }
+        guard place < digits.count else { return count }
+        let (a, b) = (values[Int(digits[place])], values[Int(digits[place + 1])])
+        let c = place + 2 < digits.count ? values[Int(digits[place + 2])] : 0
+        if (a | b | c) & 0x80 != 0 { return nil }
+        output[count] = a << 2 | b >> 4
+        if place + 2 == digits.count { return b & 15 == 0 ? count + 1 : nil }
+        output[count + 1] = b << 4 | c >> 2
+        return c & 3 == 0 ? count + 2 : nil
     }
 }

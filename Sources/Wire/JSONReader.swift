@@ -55,6 +55,7 @@ package struct JSONReader {
         package var offset: Int
     }
     private static let maximumDepth = 64
+    private static let fewMembers = 16
     private let text: [UInt8]
     private var place = 0
     /// Values that may still come.
@@ -121,15 +122,21 @@ package struct JSONReader {
     private mutating func object(_ depth: Int) throws(Malformed) -> JSONValue {
         place += 1
         var members: [JSONMember] = []
+        // Few names are compared with each other; many are put into a table, which takes longer to make.
         var keys: Set<BytewiseString> = []
         skipWhiteSpace()
         if skip("}") { return .object(members) }
         repeat {
             skipWhiteSpace()
             let key = try string()
-            guard keys.insert(BytewiseString(key)).inserted else {
-                throw fail("'\(key.prefix(64))' is given twice")
+            let isNew: Bool
+            if members.count < JSONReader.fewMembers {
+                isNew = !members.contains { BytewiseString.areEqual($0.key, key) }
+            } else {
+                if keys.isEmpty { keys = Set(members.map { BytewiseString($0.key) }) }
+                isNew = keys.insert(BytewiseString(key)).inserted
             }
+            guard isNew else { throw fail("'\(key.prefix(64))' is given twice") }
             skipWhiteSpace()
             guard skip(":") else { throw fail("':' is expected") }
             members.append(JSONMember(key: key, value: try value(depth: depth + 1)))
@@ -172,7 +179,16 @@ package struct JSONReader {
 
     private mutating func string() throws(Malformed) -> String {
         guard skip("\"") else { throw fail("a string is expected") }
-        var bytes: [UInt8] = []
+        let start = place
+        while let byte = next, byte >= 0x20, byte != UInt8(ascii: "\\") {
+            if byte == UInt8(ascii: "\"") {
+                defer { place += 1 }
+                return String(decoding: text[start..<place], as: UTF8.self)
+            }
+            place += 1
+        }
+        // It has an escape, or is malformed: the rest goes byte by byte.
+        var bytes = Array(text[start..<place])
         while let byte = next {
             if byte < 0x20 { throw fail("a control character must be escaped") }
             place += 1

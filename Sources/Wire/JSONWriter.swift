@@ -71,6 +71,14 @@ package struct JSONWriter {
         string(value)
     }
 
+    /// Adds a member whose value is JSON already.
+    package mutating func member(key: String, json: some Sequence<UInt8>) {
+        string(key)
+        bytes.append(UInt8(ascii: ":"))
+        bytes.append(contentsOf: json)
+        needsComma = true
+    }
+
     /// A string value. What RFC 8259, section 7, wants escaped is, and nothing else.
     package mutating func string(_ value: some StringProtocol) {
         comma()

@@ -2,6 +2,7 @@ import BucketConformance
 import EventLoop
 import Glibc
 import Synchronization
+import TestSupport
 import Testing
 import Wire
 

@@ -1,5 +1,6 @@
 import BucketConformance
 import Foundation
+import TestSupport
 import Testing
 
 @testable import Buckets

@@ -1,5 +1,6 @@
 import BucketConformance
 import Buckets
+import TestSupport
 import Testing
 
 @Suite("The directory driver conforms", .timeLimit(.minutes(5)))

@@ -1,5 +1,6 @@
 import BucketConformance
 import Glibc
+import TestSupport
 import Testing
 
 @testable import Buckets

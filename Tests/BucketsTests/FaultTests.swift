@@ -1,6 +1,7 @@
 import BucketConformance
 import EventLoop
 import Glibc
+import TestSupport
 import Testing
 
 @testable import Buckets

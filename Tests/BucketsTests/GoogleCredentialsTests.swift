@@ -3,6 +3,7 @@ import EventLoop
 import Glibc
 import HTTPClient
 import Synchronization
+import TestSupport
 import Testing
 import Wire
 

@@ -1,6 +1,7 @@
 import BucketConformance
 import EventLoop
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import Buckets

@@ -3,6 +3,7 @@ import EventLoop
 import Glibc
 import HTTPClient
 import Synchronization
+import TestSupport
 import Wire
 
 /// Services that speak S3's protocol, as they are installed in the directory that `SLUICE_UPSTREAMS` names.

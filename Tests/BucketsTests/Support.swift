@@ -1,44 +1,8 @@
 import Buckets
 import EventLoop
 import Glibc
+import TestSupport
 import Testing
-
-/// A directory that is removed when the value goes.
-final class TemporaryDirectory: Sendable {
-    let path: String
-
-    init(below parent: String = "/tmp") {
-        var template = Array((parent + "/sluice-test-XXXXXX").utf8CString)
-        let made = mkdtemp(&template)
-        precondition(made != nil, "mkdtemp: \(String(cString: strerror(errno)))")
-        path = template.withUnsafeBufferPointer { String(cString: $0.baseAddress!) }
-    }
-
-    deinit { removeTree(path) }
-}
-
-/// Removes a directory and everything in it.
-func removeTree(_ path: String) {
-    for name in entries(path) {
-        let child = path + "/" + name
-        if unlink(child) != 0 { removeTree(child) }
-    }
-    rmdir(path)
-}
-
-/// The names in a directory, sorted.
-func entries(_ path: String) -> [String] {
-    guard let stream = opendir(path) else { return [] }
-    defer { closedir(stream) }
-    var names: [String] = []
-    while let entry = readdir(stream) {
-        let name = withUnsafePointer(to: &entry.pointee.d_name) {
-            $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-        }
-        if name != "." && name != ".." { names.append(name) }
-    }
-    return names.sorted()
-}
 
 /// The blobs' ids on disk, and what is staged.
 func files(of bucket: String) -> (blobs: [String], staged: [String]) {
@@ -53,20 +17,6 @@ let sharedPool = BlockingPool(threads: 4)
 
 func openBucket(_ path: String) throws -> DirectoryBucket {
     try DirectoryBucket(path: path, pool: sharedPool, readers: 2)
-}
-
-/// Waits for `condition`, at most 30 seconds, and records an issue where it never holds.
-func eventually(
-    sourceLocation: SourceLocation = #_sourceLocation, _ condition: () async throws -> Bool
-) async rethrows {
-    let deadline = EventLoop.monotonicNow() + 30_000_000_000
-    while try await !condition() {
-        if EventLoop.monotonicNow() > deadline {
-            Issue.record("never came true", sourceLocation: sourceLocation)
-            return
-        }
-        await Task.yield()
-    }
 }
 
 /// Runs a program found on the path and waits for it.

@@ -1,6 +1,7 @@
 import EventLoop
 import Glibc
 import HTTPClient
+import TestSupport
 import Testing
 
 /// A real object server that runs for a test, and ends with it.

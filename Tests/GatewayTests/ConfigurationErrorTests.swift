@@ -6,7 +6,7 @@ import Testing
 /// Every way in which a configuration can be wrong, and the exact words for it. `FILE` stands for the file's path and
 /// `DIR` for its directory.
 @Suite struct ConfigurationErrorTests {
-    private func findings(
+    func findings(
         _ yaml: String, environment: [String: String] = [:],
         flags: [Configuration.Override] = []
     ) throws -> [String] {

@@ -13,8 +13,8 @@ import Yams
         try String(contentsOf: DeployTests.root.appending(path: path), encoding: .utf8)
     }
 
-    private func manifest(_ kind: String) throws -> [String: Any] {
-        let all = try Yams.load_all(yaml: text("deploy/kubernetes/sidecar.yaml"))
+    private func manifest(_ kind: String, in file: String = "sidecar") throws -> [String: Any] {
+        let all = try Yams.load_all(yaml: text("deploy/kubernetes/\(file).yaml"))
             .map { try #require($0 as? [String: Any]) }
         return try #require(all.first { $0["kind"] as? String == kind })
     }
@@ -99,6 +99,28 @@ import Yams
         let claim = try value(manifest("PersistentVolumeClaim"), "metadata", "name") as? String
         let claimed = volumes.compactMap { $0["persistentVolumeClaim"] as? [String: String] }
         #expect(claimed.map { $0["claimName"] } == [claim])
+    }
+
+    /// The token that the caller's pod gets is one that the example takes.
+    @Test func theCallersTokenIsForTheGateway() throws {
+        let deployment = try manifest("Deployment", in: "caller")
+        let pod = try value(deployment, "spec", "template", "spec")
+        let account = try value(manifest("ServiceAccount", in: "caller"), "metadata", "name")
+        #expect(try value(pod, "serviceAccountName") as? String == account as? String)
+        let containers = try #require(try value(pod, "containers") as? [[String: Any]])
+        let mounts = try #require(containers[0]["volumeMounts"] as? [[String: Any]])
+        let volumes = try #require(try value(pod, "volumes") as? [[String: Any]])
+        #expect(mounts.map { $0["name"] as? String } == volumes.map { $0["name"] as? String })
+        let sources = try value(volumes[0], "projected", "sources") as? [[String: Any]]
+        let token = try value(try #require(sources?.first), "serviceAccountToken")
+        let file = DeployTests.root.appending(path: "config/callers.yaml").path
+        let issuers = try Configuration.load(file: file).issuers
+        let audience = try value(token, "audience") as? String
+        #expect(issuers.first { $0.name == "cluster" }?.kubernetes.audience == audience)
+        let place = try #require(mounts[0]["mountPath"] as? String)
+        let environment = try #require(containers[0]["env"] as? [[String: String]])
+        let path = environment.first { $0["name"] == "STORAGE_TOKEN_FILE" }?["value"]
+        #expect(path == "\(place)/\(try value(token, "path"))")
     }
 
     @Test func theServiceAndTheImageStartWithAConfigurationThatIsFine() throws {

@@ -1,7 +1,7 @@
-import BucketConformance
 import Buckets
 import EventLoop
 import SecurityRules
+import TestSupport
 import Testing
 import Wire
 

@@ -162,7 +162,10 @@ func record(
         "{\\\"client_secret\\\": \\\"S3CRET\\\"}", "next=https%3A%2F%2Fh%3Ftoken%3DS3CRET%26b",
         "failed with Bearer S3CRETS3CRET", "basic S3CRETS3CRET=", "token: Optional(\"S3CRET\")",
         "jwt eyJhbGciOiJSUzI1.S3CRET.S3CRET was refused", "password='S3CRET S3CRET'",
-        "é token=S3CRET é",
+        "é token=S3CRET é", "/o/Bearer%20S3CRETS3CRET", "/o/bearer+S3CRETS3CRET",
+        "Firebase S3CRETS3CRET", "/o/a?link-method=GET&link-signature=S3CRET",
+        "/b/sluice_S3CRETaaaaaaaaaabbbbbbbbbbccccccccccddddddd/o/a",
+        "xsluice_aaaaaaaaaabbbbbbbbbb-ccccccccccdddddddS3CRET~",
     ]
 
     @Test(arguments: secrets) func noFormatLetsASecretOut(_ text: String) {
@@ -187,6 +190,7 @@ func record(
         "sluice.yaml:3:5: unknown key", "/b/photos/o/a=b.png", "http://127.0.0.1:8080/b",
         "status=200", "the token was refused", "time: 12:30", "eyJ", "Bearer of news", "100%3D",
         "unreachable: credentials: http://127.0.0.1:1 answers 500",
+        "sluice_issuer_key_refresh_failures_total", "/o/cats+and+dogs_2", "a%20b",
     ])
     func whatIsNoSecretStays(_ text: String) {
         let redacted = LogRedaction.redacted(text.utf8.span)

@@ -4,6 +4,7 @@ import Foundation
 import Glibc
 import HTTPClient
 import Synchronization
+import TestSupport
 import Testing
 
 /// How a test reaches its server: each way has a transport of its own.

@@ -1,52 +1,11 @@
 import EventLoop
 import Glibc
 import Synchronization
+import TestSupport
 import Testing
 import Wire
 
 @testable import HTTPClient
-
-/// The loop of all tests.
-enum TestLoop {
-    static let loop: EventLoop = {
-        let loop = try! EventLoop()
-        _ = startThread { loop.run() }
-        return loop
-    }()
-
-    /// Runs `body` as a task of the loop.
-    static func run<Result: Sendable>(_ body: @escaping @Sendable () async throws -> Result)
-        async throws -> Result
-    {
-        try await Task(executorPreference: loop) { try await body() }.value
-    }
-
-    /// Waits until the loop has begun and ended a turn.
-    static func turn() {
-        var semaphore = sem_t()
-        sem_init(&semaphore, 0, 0)
-        withUnsafeMutablePointer(to: &semaphore) { pointer in
-            let address = UInt(bitPattern: pointer)
-            loop.execute { sem_post(UnsafeMutablePointer(bitPattern: address)!) }
-            while sem_wait(pointer) != 0 {}
-        }
-        sem_destroy(&semaphore)
-    }
-}
-
-/// Waits for `condition`, at most 30 seconds, and records an issue where it never holds.
-func eventually(
-    sourceLocation: SourceLocation = #_sourceLocation, _ condition: () async throws -> Bool
-) async rethrows {
-    let deadline = EventLoop.monotonicNow() + 30_000_000_000
-    while try await !condition() {
-        if EventLoop.monotonicNow() > deadline {
-            Issue.record("never came true", sourceLocation: sourceLocation)
-            return
-        }
-        await Task.yield()
-    }
-}
 
 extension Upstream {
     /// Asks on the tests' loop, in one attempt, and collects the body.

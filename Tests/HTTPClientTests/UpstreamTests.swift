@@ -1,5 +1,6 @@
 import EventLoop
 import Synchronization
+import TestSupport
 import Testing
 
 @testable import HTTPClient

@@ -55,7 +55,7 @@ class Server:
     """One `sluice serve` with a bucket `photos` in `directory`, plus whatever `extra` YAML adds."""
 
     def __init__(self, directory, extra="", buckets=None, threads=1, tls=True, environment=None,
-                 ready=200):
+                 ready=200, arguments=()):
         self.directory = pathlib.Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.http, self.https, self.operator = free_port(), free_port(), free_port()
@@ -69,6 +69,7 @@ class Server:
             f"threads: {threads}\nrules: none\nbuckets:\n{buckets}{extra}"
         )
         self.environment = environment or {}
+        self.arguments = arguments
         #: What /readyz answers as soon as the server has started.
         self.first = ready
         self.process = None
@@ -77,7 +78,7 @@ class Server:
     def start(self):
         self.log = open(self.directory / "server.log", "ab")
         self.process = subprocess.Popen(
-            [str(BINARY), "serve", "--config", str(self.config)],
+            [str(BINARY), "serve", "--config", str(self.config), *self.arguments],
             stdout=self.log, stderr=self.log, env={**os.environ, **self.environment},
         )
         wait_until(self.ready, what="the server")

@@ -20,7 +20,10 @@ STATUS = {
     "method-not-allowed": 405, "request-timeout": 408, "precondition-failed": 412,
     "payload-too-large": 413, "unsupported-media-type": 415, "range-not-satisfiable": 416,
     "too-many-requests": 429, "internal": 500, "not-implemented": 501, "upstream-unavailable": 502,
-    "overloaded": 503, "upstream-timeout": 504, "insufficient-storage": 507,
+    "overloaded": 503, "keys-unavailable": 503, "upstream-timeout": 504, "insufficient-storage": 507,
+    **dict.fromkeys(["token-malformed", "unsupported-scheme", "unknown-issuer", "wrong-audience", "token-expired",
+                     "token-not-yet-valid", "bad-signature", "unknown-token", "certificate-expired"], 401),
+    "invalid-link": 403, "link-expired": 403,
 }
 
 

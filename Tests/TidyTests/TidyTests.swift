@@ -32,11 +32,12 @@ import Testing
         ("SecurityRules", ["CRE2"]),
         ("HTTPServer", ["EventLoop", "OpenSSL", "Wire", "CNghttp2"]),
         ("HTTPClient", ["EventLoop", "Wire", "CCurl"]),
+        ("Identity", ["EventLoop", "OpenSSL", "Wire", "HTTPClient", "SecurityRules"]),
         ("Buckets", ["EventLoop", "OpenSSL", "Wire", "HTTPClient", "CSQLite", "CExpat"]),
         (
             "Gateway",
             [
-                "EventLoop", "OpenSSL", "Wire", "HTTPServer", "HTTPClient", "Buckets",
+                "EventLoop", "OpenSSL", "Wire", "HTTPServer", "HTTPClient", "Buckets", "Identity",
                 "SecurityRules", "YAML", "Logging", "CoreMetrics",
             ]
         ),
@@ -44,9 +45,8 @@ import Testing
         (
             "CLI",
             [
-                "EventLoop", "OpenSSL", "SecurityRules", "HTTPServer", "HTTPClient", "Buckets",
-                "Gateway",
-                "RulesTesting", "ArgumentParser", "Logging",
+                "EventLoop", "OpenSSL", "Wire", "SecurityRules", "HTTPServer", "HTTPClient",
+                "Buckets", "Identity", "Gateway", "RulesTesting", "ArgumentParser", "Logging",
             ]
         ),
     ]

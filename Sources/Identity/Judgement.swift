@@ -1,0 +1,79 @@
+import SecurityRules
+import Wire
+
+/// What a token's claims come to, once its signature holds.
+struct Judgement {
+    private let claims: Claims
+    private let now: Double
+
+    init(_ token: WebToken, _ now: Int64) {
+        claims = token.claims
+        self.now = Double(now)
+    }
+
+    /// The principal of a token that `key` of `issuer` has signed.
+    func principal(_ issuer: TokenIssuer, _ key: IssuerKey) throws(CredentialError)
+        -> VerifiedTokens.Entry
+    {
+        guard issuer.audiences.contains(where: claims.has(audience:)) else {
+            throw CredentialError(.wrongAudience, "it is not for '\(issuer.name)'")
+        }
+        guard claims.expires != nil else { throw fault("exp is missing") }
+        try checkTimes()
+        guard let subject = claims.subject, !subject.isEmpty else { throw fault("sub is missing") }
+        var uid = claims[issuer.uidClaim]
+        if issuer.profile == .firebase {
+            guard claims.authenticatedAt != nil else { throw fault("auth_time is missing") }
+            uid = claims["user_id"] ?? uid
+        }
+        if issuer.uidClaim == "email", isUnverified {
+            throw fault("nobody has verified its e-mail address")
+        }
+        return try entry(.token, uid, source: issuer.name, group: issuer.group, key)
+    }
+
+    /// The principal of a token that nobody has signed, at its word.
+    func developer() throws(CredentialError) -> VerifiedTokens.Entry {
+        try checkTimes()
+        return try entry(
+            .development, claims["user_id"] ?? claims.subject, source: "development",
+            group: "development", nil)
+    }
+
+    private func entry(
+        _ kind: Principal.Kind, _ uid: String?, source: String, group: String, _ key: IssuerKey?
+    ) throws(CredentialError) -> VerifiedTokens.Entry {
+        guard let uid, Principal.uidBytes.contains(uid.utf8.count) else {
+            throw fault("the claim that is the uid is missing, or has more than 1024 bytes")
+        }
+        guard var map = ClaimValues.map(claims.members) else {
+            throw fault("a claim is nested too deeply, or is none that rules could read")
+        }
+        map[Principal.certificateClaim] = nil
+        let expires = claims.expires.map { Int64(min(max($0, -1e15), 1e15)) } ?? .max
+        let until = expires == .max ? expires : expires + Authenticator.skew
+        return VerifiedTokens.Entry(
+            principal: Principal(
+                kind: kind, uid: uid, claims: map, source: source, group: group, expires: expires),
+            until: until, key: key)
+    }
+
+    /// `exp`, `nbf`, `iat` and `auth_time`, as far as they are there, by a clock that may be off by the skew.
+    private func checkTimes() throws(CredentialError) {
+        let skew = Double(Authenticator.skew)
+        if let expires = claims.expires, now >= expires + skew {
+            throw CredentialError(.expired, "it has expired")
+        }
+        for time in [claims.notBefore, claims.issuedAt, claims.authenticatedAt] {
+            if let time, time > now + skew {
+                throw CredentialError(.notYetValid, "it is of a time to come")
+            }
+        }
+    }
+
+    private var isUnverified: Bool {
+        claims.members.contains { $0.key == "email_verified" && $0.value != .boolean(true) }
+    }
+
+    private func fault(_ cause: String) -> CredentialError { CredentialError(.malformed, cause) }
+}

@@ -1,0 +1,60 @@
+import SecurityRules
+
+/// A caller whose identity was verified. Immutable, and shared by all requests that it makes.
+public final class Principal: Sendable {
+    /// How it was verified.
+    public enum Kind: String, Sendable {
+        /// By a JSON Web Token.
+        case token
+        /// By a token whose hash is configured.
+        case staticToken = "static-token"
+        /// By the certificate of its connection.
+        case certificate
+        /// By a signed link.
+        case link
+        /// Not at all: the development mode takes its word.
+        case development
+    }
+
+    /// Bytes of a ``uid``.
+    public static let uidBytes = 1...1024
+    /// The claim that only Sluice itself sets; a token's own claim of this name is left out.
+    static let certificateClaim = "certificate"
+
+    /// How it was verified.
+    public let kind: Kind
+    /// `request.auth.uid`; ``uidBytes`` long.
+    public let uid: String
+    /// `request.auth.token`.
+    public let claims: [String: Value]
+    /// `request.auth`, made once.
+    public let caller: Caller
+    /// The configured name of the issuer or the static token, or what else vouches for the caller.
+    public let source: String
+    /// The configured group, for limits and metrics.
+    public let group: String
+    /// Seconds since 1970; `Int64.max` for never.
+    public let expires: Int64
+
+    /// - Parameter uid: ``uidBytes`` long.
+    public init(
+        kind: Kind, uid: String, claims: [String: Value], source: String, group: String,
+        expires: Int64
+    ) {
+        self.kind = kind
+        self.uid = uid
+        self.claims = claims
+        self.source = source
+        self.group = group
+        self.expires = expires
+        caller = Caller(uid: uid, token: claims)
+    }
+
+    /// The same, its `request.auth.token.certificate` set: the connection has shown both.
+    public func adding(certificate: Value) -> Principal {
+        var claims = claims
+        claims[Principal.certificateClaim] = certificate
+        return Principal(
+            kind: kind, uid: uid, claims: claims, source: source, group: group, expires: expires)
+    }
+}

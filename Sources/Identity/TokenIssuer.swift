@@ -1,0 +1,147 @@
+import EventLoop
+import HTTPClient
+import OpenSSL
+import Wire
+
+/// Who signs tokens, and what of them is believed.
+public struct TokenIssuer: Sendable, Equatable {
+    /// Where the keys are.
+    public enum Keys: Sendable, Equatable {
+        /// Where `ISSUER/.well-known/openid-configuration` says (OpenID Connect Discovery 1.0, section 4).
+        case discovery
+        /// A key set (RFC 7517, section 5) behind a URL.
+        case url(String)
+        /// A key set in a file, which is read again when it changes.
+        case file(String)
+        /// The API server of the cluster that this pod runs in.
+        case cluster
+    }
+    /// Rules of one kind of issuer beyond those of all.
+    public enum Profile: Sendable, Equatable {
+        /// None.
+        case general
+        /// Firebase: `user_id` before ``TokenIssuer/uidClaim``, and `auth_time` lies in the past.
+        case firebase
+    }
+
+    /// The configured name.
+    public var name: String
+    /// Where the keys are.
+    public var keys: Keys
+    /// `iss`, to the byte; nil only for ``Keys/cluster``, whose API server says it.
+    public var issuer: String?
+    /// `aud` has one of them; never empty.
+    public var audiences: [String]
+    /// The claim that is the `uid`. (`email` is none where the token says that nobody has verified it.)
+    public var uidClaim = "sub"
+    /// The group of its principals.
+    public var group: String
+    public var profile = Profile.general
+    /// A PEM file of what is trusted in place of the system's authorities where keys are fetched.
+    public var certificateAuthorities: String?
+
+    /// - Parameter group: By default the name.
+    public init(
+        name: String, keys: Keys, issuer: String?, audiences: [String], group: String? = nil
+    ) {
+        self.name = name
+        self.keys = keys
+        self.issuer = issuer
+        self.audiences = audiences
+        self.group = group ?? name
+    }
+
+    /// ID tokens of the users of a Firebase project.
+    public static func firebase(name: String, project: String, group: String? = nil) -> TokenIssuer
+    {
+        var issuer = TokenIssuer(
+            name: name,
+            keys: .url(
+                "https://www.googleapis.com/service_accounts/v1/jwk/securetoken@system.gserviceaccount.com"
+            ), issuer: "https://securetoken.google.com/\(project)", audiences: [project],
+            group: group)
+        issuer.profile = .firebase
+        return issuer
+    }
+
+    /// Projected tokens of service accounts; the `uid` is `system:serviceaccount:NAMESPACE:NAME`.
+    /// - Parameters:
+    ///   - issuer: nil to ask the API server.
+    ///   - keys: A URL or a file; nil to ask the API server.
+    public static func kubernetes(
+        name: String, audience: String, issuer: String? = nil, keys: String? = nil,
+        group: String? = nil
+    ) -> TokenIssuer {
+        let place: Keys =
+            switch keys {
+            case let keys? where keys.hasPrefix("https://") || keys.hasPrefix("http://"):
+                .url(keys)
+            case let keys?: .file(keys)
+            case nil: .cluster
+            }
+        return TokenIssuer(
+            name: name, keys: place, issuer: issuer, audiences: [audience], group: group)
+    }
+
+    /// What makes it no issuer that can be asked or believed, in words; nil where nothing does.
+    ///
+    /// Keys come over https; over http only from this machine's own loopback addresses.
+    public var fault: String? {
+        if audiences.isEmpty || audiences.contains("") { return "an audience is missing" }
+        if uidClaim.isEmpty { return "the claim that is the uid is missing" }
+        if issuer == "" || issuer == nil && keys != .cluster { return "the issuer is missing" }
+        switch keys {
+        case .discovery: return TokenIssuer.fault(of: issuer ?? "", "the issuer")
+        case .url(let url): return TokenIssuer.fault(of: url, "the URL of the keys")
+        case .file(let path): return path.isEmpty ? "the file of the keys is missing" : nil
+        case .cluster: return nil
+        }
+    }
+
+    static func fault(of url: String, _ what: String) -> String? {
+        guard let (origin, _) = Origin.cut(url) else { return "\(what) is not a URL" }
+        return origin.scheme == .https || origin.isLoopback
+            ? nil : "\(what) is not https (http is for loopback addresses alone)"
+    }
+}
+
+/// A token that is known by its hash.
+public struct StaticToken: Sendable, Equatable {
+    /// The configured name, which is the `uid`.
+    public var name: String
+    /// SHA-256 of the token: 32 bytes.
+    public var sha256: [UInt8]
+    /// The group of its principal.
+    public var group: String
+
+    /// - Parameter group: By default the name.
+    public init(name: String, sha256: [UInt8], group: String? = nil) {
+        self.name = name
+        self.sha256 = sha256
+        self.group = group ?? name
+    }
+}
+
+/// Makes static tokens.
+public enum StaticTokens {
+    /// A new token of 256 random bits (`sluice_` and 43 characters), and its SHA-256 in hexadecimal for the configuration.
+    public static func generate() -> (token: String, sha256: String) {
+        var generator = SystemRandomNumberGenerator()
+        let bits = (0..<32).map { _ in UInt8.random(in: .min ... .max, using: &generator) }
+        let token = "sluice_" + Base64.encodeForURL(bits)
+        return (token, hexadecimal(hash(Array(token.utf8).span.bytes)))
+    }
+
+    /// What of a token is configured: its SHA-256.
+    static func hash(_ token: RawSpan) -> [UInt8] {
+        let digest = Digest(.sha256)
+        digest.update(token)
+        return digest.finish()
+    }
+
+    private static func hexadecimal(_ bytes: [UInt8]) -> String {
+        let digits = Array("0123456789abcdef".utf8)
+        return String(
+            decoding: bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
+    }
+}

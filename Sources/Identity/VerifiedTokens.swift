@@ -1,0 +1,64 @@
+import EventLoop
+import OpenSSL
+import Synchronization
+
+/// The tokens that were verified, by their fingerprints, until they expire. At most 10,000; those go first that have
+/// not been shown for long.
+///
+/// Each shard has two tables. Where the new one is full, it takes the old one's place, and what is found in the old one
+/// goes into the new one: that comes close to the order of last use, and a hit changes and allocates nothing.
+final class VerifiedTokens: Sendable {
+    /// What is remembered of a token.
+    struct Entry: Sendable {
+        let principal: Principal
+        /// Seconds since 1970, the skew included.
+        let until: Int64
+        /// The key that its signature was verified with; nil where there was none.
+        let key: IssuerKey?
+    }
+    private struct Shard {
+        var new: [Fingerprint: Entry] = [:]
+        var old: [Fingerprint: Entry] = [:]
+    }
+    static let limit = 10_000
+    private static let shardCount = 16
+    private static let tableLimit = limit / shardCount / 2
+
+    private let fingerprints = Fingerprints()
+    private let shards = (0..<shardCount).map { _ in Lock(Shard()) }
+
+    func fingerprint(of token: RawSpan) -> Fingerprint { fingerprints.of(token) }
+
+    /// The principal of a token that still counts.
+    func find(_ fingerprint: Fingerprint, now: Int64) -> Principal? {
+        let entry = shards[fingerprint.place % VerifiedTokens.shardCount].withLock { shard in
+            if let entry = shard.new[fingerprint] { return Optional(entry) }
+            guard let entry = shard.old[fingerprint] else { return nil }
+            VerifiedTokens.insert(entry, fingerprint, &shard)
+            return entry
+        }
+        guard let entry, now < entry.until,
+            entry.key?.isWithdrawn.load(ordering: .relaxed) != true
+        else { return nil }
+        return entry.principal
+    }
+
+    func insert(_ entry: Entry, _ fingerprint: Fingerprint) {
+        shards[fingerprint.place % VerifiedTokens.shardCount].withLock {
+            VerifiedTokens.insert(entry, fingerprint, &$0)
+        }
+    }
+
+    private static func insert(_ entry: Entry, _ fingerprint: Fingerprint, _ shard: inout Shard) {
+        if shard.new.count >= tableLimit {
+            shard.old = shard.new
+            shard.new = [:]
+        }
+        shard.new[fingerprint] = entry
+    }
+
+    /// How many are remembered, what has expired included.
+    var count: Int {
+        shards.reduce(0) { $0 + $1.withLock { $0.new.count + $0.old.count } }
+    }
+}

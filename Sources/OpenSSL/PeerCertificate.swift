@@ -1,0 +1,90 @@
+import COpenSSL
+
+/// What a client's certificate, once verified, says of it (RFC 5280).
+///
+/// Names with a byte outside of visible ASCII are left out: what looks like one name must not be another.
+public struct PeerCertificate: Sendable, Equatable {
+    /// As RFC 2253 writes it: `CN=worker,O=Example`.
+    public var subject: String
+    public var issuer: String
+    /// Big-endian.
+    public var serial: [UInt8]
+    /// Of the subject alternative name.
+    public var uris: [String] = []
+    public var dnsNames: [String] = []
+    /// SHA-256 of the whole certificate.
+    public var fingerprint: [UInt8]
+    /// Seconds since 1970 after which it is not valid any more.
+    public var notAfter: Int64
+
+    init?(_ certificate: OpaquePointer) {
+        guard let subject = PeerCertificate.text(X509_get_subject_name(certificate)),
+            let issuer = PeerCertificate.text(X509_get_issuer_name(certificate)),
+            let fingerprint = PeerCertificate.fingerprint(certificate),
+            let end = PeerCertificate.seconds(X509_get0_notAfter(certificate))
+        else { return nil }
+        self.subject = subject
+        self.issuer = issuer
+        self.fingerprint = fingerprint
+        notAfter = end
+        serial = PeerCertificate.serial(certificate)
+        guard let names = X509_get_ext_d2i(certificate, NID_subject_alt_name, nil, nil) else {
+            return
+        }
+        let list = OpaquePointer(names)
+        defer { GENERAL_NAMES_free(list) }
+        var place: Int32 = 0
+        while let name = sluice_general_name(list, place) {
+            place += 1
+            guard let text = sluice_general_name_text(name),
+                let visible = PeerCertificate.visible(text)
+            else { continue }
+            if sluice_general_name_is_uri(name) == 1 {
+                uris.append(visible)
+            } else {
+                dnsNames.append(visible)
+            }
+        }
+    }
+
+    private static func visible(_ text: UnsafePointer<ASN1_STRING>) -> String? {
+        let bytes = UnsafeBufferPointer(
+            start: ASN1_STRING_get0_data(text), count: Int(ASN1_STRING_length(text)))
+        guard !bytes.isEmpty, bytes.allSatisfy({ (0x21...0x7e).contains($0) }) else { return nil }
+        return String(decoding: bytes, as: UTF8.self)
+    }
+
+    private static func text(_ name: OpaquePointer?) -> String? {
+        guard let name, let output = BIO_new(BIO_s_mem()) else { return nil }
+        defer { BIO_free(output) }
+        // Control characters and what is not ASCII come out escaped.
+        guard sluice_X509_NAME_print(output, name) >= 0 else { return nil }
+        var bytes = [UInt8](repeating: 0, count: 4096)
+        let count = BIO_read(output, &bytes, Int32(bytes.count))
+        // A longer one is nobody's name.
+        guard count < bytes.count else { return nil }
+        return String(decoding: bytes[..<Int(max(0, count))], as: UTF8.self)
+    }
+
+    private static func serial(_ certificate: OpaquePointer) -> [UInt8] {
+        guard let number = X509_get0_serialNumber(certificate) else { return [] }
+        return Array(
+            UnsafeBufferPointer(
+                start: ASN1_STRING_get0_data(number), count: Int(ASN1_STRING_length(number))))
+    }
+
+    private static func fingerprint(_ certificate: OpaquePointer) -> [UInt8]? {
+        var bytes = [UInt8](repeating: 0, count: 32)
+        var count: UInt32 = 32
+        return X509_digest(certificate, EVP_sha256(), &bytes, &count) == 1 ? bytes : nil
+    }
+
+    private static func seconds(_ time: UnsafePointer<ASN1_TIME>?) -> Int64? {
+        guard let epoch = ASN1_TIME_set(nil, 0) else { return nil }
+        defer { ASN1_TIME_free(epoch) }
+        var days: Int32 = 0
+        var seconds: Int32 = 0
+        guard ASN1_TIME_diff(&days, &seconds, epoch, time) == 1 else { return nil }
+        return Int64(days) * 86_400 + Int64(seconds)
+    }
+}

@@ -1,0 +1,233 @@
+import COpenSSL
+
+/// How a message is signed, by the names of RFC 7518 (section 3.1) and RFC 8037. Nothing symmetric, and never `none`.
+public enum SignatureAlgorithm: String, Sendable, CaseIterable {
+    /// RSASSA-PKCS1-v1_5.
+    case rs256 = "RS256"
+    case rs384 = "RS384"
+    case rs512 = "RS512"
+    /// RSASSA-PSS, its salt as long as its digest.
+    case ps256 = "PS256"
+    case ps384 = "PS384"
+    case ps512 = "PS512"
+    /// ECDSA; each digest with the one curve of its strength.
+    case es256 = "ES256"
+    case es384 = "ES384"
+    case es512 = "ES512"
+    /// Ed25519.
+    case eddsa = "EdDSA"
+
+    fileprivate var place: Int { SignatureAlgorithm.allCases.firstIndex(of: self) ?? 0 }
+
+    fileprivate var digest: MessageDigest? {
+        switch self {
+        case .rs256, .ps256, .es256: .sha256
+        case .rs384, .ps384, .es384: .sha384
+        case .rs512, .ps512, .es512: .sha512
+        case .eddsa: nil
+        }
+    }
+
+    fileprivate var isPSS: Bool { [.ps256, .ps384, .ps512].contains(self) }
+}
+
+/// A digest that signatures are made of, fetched once.
+///
+/// Safety: an `EVP_MD` is never changed once it was fetched.
+private final class MessageDigest: @unchecked Sendable {
+    static let sha256 = MessageDigest("SHA2-256")
+    static let sha384 = MessageDigest("SHA2-384")
+    static let sha512 = MessageDigest("SHA2-512")
+    let type: OpaquePointer
+
+    private init(_ name: String) {
+        guard let type = EVP_MD_fetch(nil, name, nil) else {
+            preconditionFailure("OpenSSL has no \(name)")
+        }
+        self.type = type
+    }
+}
+
+/// A public key that signatures are verified with: RSA, ECDSA on one of NIST's curves, or Ed25519.
+///
+/// What OpenSSL needs for a verification is kept and used again: to make it ready costs as much as the verification.
+///
+/// Safety: an `EVP_PKEY` is not changed after `init`; a context has one owner, or rests on the shelf.
+public final class PublicKey: @unchecked Sendable {
+    /// NIST's curves, by the names of RFC 7518 (section 6.2.1.1).
+    public enum Curve: String, Sendable {
+        case p256 = "P-256"
+        case p384 = "P-384"
+        case p521 = "P-521"
+
+        /// Bytes of a coordinate, and of each half of a signature.
+        public var bytes: Int {
+            switch self {
+            case .p256: 32
+            case .p384: 48
+            case .p521: 66
+            }
+        }
+
+        fileprivate var algorithm: SignatureAlgorithm {
+            switch self {
+            case .p256: .es256
+            case .p384: .es384
+            case .p521: .es512
+            }
+        }
+    }
+
+    /// Bits that the modulus of an RSA key may have.
+    public static let modulusBits = 2048...8192
+    /// Bytes of an RSA key's exponent at most: 8. A longer one makes each verification slow.
+    private static let exponentBytes = 8
+    /// Contexts that rest, at most, for each algorithm.
+    private static let shelfLimit = 16
+
+    /// What the key can verify; the first is the most usual.
+    public let algorithms: [SignatureAlgorithm]
+    private let key: OpaquePointer
+    private let curve: Curve?
+    private let idle: CryptoLock<[[Context]]>
+
+    /// Safety: it has one owner at a time.
+    private struct Context: @unchecked Sendable {
+        let pointer: OpaquePointer
+    }
+
+    private init?(
+        _ key: OpaquePointer?, _ algorithms: [SignatureAlgorithm], _ curve: Curve? = nil
+    ) {
+        // What has failed must not be found by whoever looks at this thread's errors next.
+        guard let key else {
+            ERR_clear_error()
+            return nil
+        }
+        self.key = key
+        self.algorithms = algorithms
+        self.curve = curve
+        idle = CryptoLock(Array(repeating: [], count: SignatureAlgorithm.allCases.count))
+    }
+
+    deinit {
+        for context in idle.withLock({ $0.joined() }) { EVP_PKEY_CTX_free(context.pointer) }
+        EVP_PKEY_free(key)
+    }
+
+    // MARK: Making
+
+    /// An RSA key; both numbers begin with their highest byte.
+    /// - Returns: nil unless the modulus has ``modulusBits`` and the exponent is odd, over 1 and of at most 64 bits.
+    public convenience init?(rsaModulus modulus: [UInt8], exponent: [UInt8]) {
+        let modulus = modulus.drop { $0 == 0 }
+        let exponent = exponent.drop { $0 == 0 }
+        guard let first = modulus.first, let last = exponent.last,
+            PublicKey.modulusBits.contains(modulus.count * 8 - first.leadingZeroBitCount),
+            exponent.count <= PublicKey.exponentBytes, last & 1 == 1,
+            exponent.count > 1 || last > 1
+        else { return nil }
+        let (n, e) = (Array(modulus), Array(exponent))
+        let key = sluice_rsa_public_key(n, n.count, e, e.count)
+        self.init(key, [.rs256, .rs384, .rs512, .ps256, .ps384, .ps512])
+    }
+
+    /// A point of a curve; each coordinate has exactly ``Curve/bytes``.
+    /// - Returns: nil where it is not on the curve.
+    public convenience init?(_ curve: Curve, x: [UInt8], y: [UInt8]) {
+        guard x.count == curve.bytes, y.count == curve.bytes else { return nil }
+        let point = [4] + x + y
+        let key = sluice_ec_public_key(curve.rawValue, point, point.count)
+        self.init(key, [curve.algorithm], curve)
+    }
+
+    /// An Ed25519 key of 32 bytes (RFC 8032, section 5.1.5).
+    public convenience init?(ed25519 bytes: [UInt8]) {
+        guard bytes.count == 32 else { return nil }
+        self.init(
+            EVP_PKEY_new_raw_public_key_ex(nil, "ED25519", nil, bytes, bytes.count), [.eddsa])
+    }
+
+    // MARK: Verifying
+
+    /// Whether the key's owner has signed `message`. False too where the key has no use for the algorithm.
+    /// - Parameter signature: As in a JWS; of ECDSA the two numbers one after the other (RFC 7518, section 3.4).
+    public func verifies(
+        _ message: RawSpan, _ signature: [UInt8], _ algorithm: SignatureAlgorithm
+    ) -> Bool {
+        guard algorithms.contains(algorithm) else { return false }
+        // A failure must not be found by whoever looks at this thread's errors next, as TLS does.
+        defer { ERR_clear_error() }
+        guard let digest = algorithm.digest else { return verifiesEd25519(message, signature) }
+        let encoded: [UInt8]
+        if let curve {
+            guard signature.count == 2 * curve.bytes else { return false }
+            encoded = PublicKey.sequence(signature[..<curve.bytes], signature[curve.bytes...])
+        } else {
+            encoded = signature
+        }
+        return withUnsafeTemporaryAllocation(of: UInt8.self, capacity: 64) { hash in
+            var length: UInt32 = 0
+            let isHashed = message.withUnsafeBytes {
+                EVP_Digest($0.baseAddress, $0.count, hash.baseAddress, &length, digest.type, nil)
+            }
+            guard isHashed == 1, let context = context(algorithm, digest) else { return false }
+            defer { rest(context, algorithm) }
+            return EVP_PKEY_verify(
+                context.pointer, encoded, encoded.count, hash.baseAddress, Int(length)) == 1
+        }
+    }
+
+    private func verifiesEd25519(_ message: RawSpan, _ signature: [UInt8]) -> Bool {
+        guard let context = EVP_MD_CTX_new() else { return false }
+        defer { EVP_MD_CTX_free(context) }
+        guard EVP_DigestVerifyInit_ex(context, nil, nil, nil, nil, key, nil) == 1 else {
+            return false
+        }
+        return message.withUnsafeBytes {
+            EVP_DigestVerify(context, signature, signature.count, $0.baseAddress, $0.count)
+        } == 1
+    }
+
+    private func context(_ algorithm: SignatureAlgorithm, _ digest: MessageDigest) -> Context? {
+        if let kept = idle.withLock({ $0[algorithm.place].popLast() }) { return kept }
+        guard let new = EVP_PKEY_CTX_new_from_pkey(nil, key, nil) else { return nil }
+        var isReady = EVP_PKEY_verify_init(new) == 1
+        if curve == nil {
+            let padding = algorithm.isPSS ? RSA_PKCS1_PSS_PADDING : RSA_PKCS1_PADDING
+            isReady = isReady && EVP_PKEY_CTX_set_rsa_padding(new, padding) == 1
+        }
+        isReady = isReady && EVP_PKEY_CTX_set_signature_md(new, digest.type) == 1
+        if algorithm.isPSS {
+            isReady =
+                isReady && EVP_PKEY_CTX_set_rsa_mgf1_md(new, digest.type) == 1
+                && EVP_PKEY_CTX_set_rsa_pss_saltlen(new, RSA_PSS_SALTLEN_DIGEST) == 1
+        }
+        guard isReady else {
+            EVP_PKEY_CTX_free(new)
+            return nil
+        }
+        return Context(pointer: new)
+    }
+
+    private func rest(_ context: Context, _ algorithm: SignatureAlgorithm) {
+        let isKept = idle.withLock { idle in
+            guard idle[algorithm.place].count < PublicKey.shelfLimit else { return false }
+            idle[algorithm.place].append(context)
+            return true
+        }
+        if !isKept { EVP_PKEY_CTX_free(context.pointer) }
+    }
+
+    /// Two whole numbers in DER, as OpenSSL wants a signature of ECDSA (RFC 3279, section 2.2.3).
+    private static func sequence(_ r: ArraySlice<UInt8>, _ s: ArraySlice<UInt8>) -> [UInt8] {
+        var content: [UInt8] = []
+        for number in [r, s] {
+            var digits = Array(number.drop { $0 == 0 })
+            if digits.isEmpty || digits[0] >= 0x80 { digits.insert(0, at: 0) }
+            content += [2, UInt8(digits.count)] + digits
+        }
+        let length = UInt8(content.count)
+        return [0x30] + (length < 0x80 ? [length] : [0x81, length]) + content
+    }
+}

@@ -1,0 +1,33 @@
+/// Hexadecimal digits in lower case (RFC 4648, section 8).
+package enum Hexadecimal {
+    private static let digits = Array("0123456789abcdef".utf8)
+
+    /// Two digits for each byte.
+    package static func encode(_ bytes: [UInt8]) -> String {
+        String(unsafeUninitializedCapacity: bytes.count * 2) { buffer in
+            for (index, byte) in bytes.enumerated() {
+                buffer[index * 2] = digits[Int(byte >> 4)]
+                buffer[index * 2 + 1] = digits[Int(byte & 15)]
+            }
+            return bytes.count * 2
+        }
+    }
+
+    /// The bytes, from digits in either case; nil where it is something else than pairs of digits.
+    package static func decode(_ text: some Collection<UInt8>) -> [UInt8]? {
+        guard text.count % 2 == 0 else { return nil }
+        var bytes: [UInt8] = []
+        bytes.reserveCapacity(text.count / 2)
+        var high: UInt8?
+        for digit in text {
+            guard let value = ASCII.hexadecimal(digit) else { return nil }
+            if let first = high {
+                bytes.append(first << 4 | value)
+                high = nil
+            } else {
+                high = value
+            }
+        }
+        return bytes
+    }
+}

@@ -1,0 +1,199 @@
+import OpenSSL
+import Testing
+import Wire
+
+@testable import Gateway
+
+/// Links as texts: what is signed, and that nothing else holds.
+@Suite struct SignedLinkTests {
+    private static let now: Int64 = 1_767_225_600
+    private let keys = try! LinkKeys(
+        text: "new \(Base64.encodeForURL([UInt8](repeating: 1, count: 32)))\n"
+            + "old \(Base64.encodeForURL([UInt8](repeating: 2, count: 32)))\n")
+
+    private func verified(
+        _ target: String, method: String = "GET", bucket: String = "photos", name: String = "a",
+        now: Int64 = now, keys: LinkKeys? = nil
+    ) throws -> (link: SignedLink, key: String) {
+        let query = target.split(separator: "?", maxSplits: 1)[1]
+        return try SignedLink.verified(
+            method: method, bucket: bucket, name: name, query: bytes(String(query)),
+            keys ?? self.keys, now: now)
+    }
+
+    private func code(_ body: () throws -> (link: SignedLink, key: String)) -> Problem.Code? {
+        do {
+            _ = try body()
+            return nil
+        } catch {
+            return (error as? Problem)?.code
+        }
+    }
+
+    /// Computed by hand: anybody who has a key can make links.
+    @Test func theSignatureIsWhatTheDocumentationSays() throws {
+        let link = SignedLink(
+            .put, bucket: "photos", name: "ü/1", expires: 7, size: 12, contentType: "a/b")
+        let message = "13:sluice link 1" + "3:PUT" + "6:photos" + "4:ü/1" + "1:7" + "2:12" + "3:a/b"
+        let expected = HMAC.sha256(
+            key: [UInt8](repeating: 1, count: 32), Array(message.utf8).span.bytes)
+        #expect(
+            link.target(keys)
+                == "/b/photos/o/%C3%BC/1?link-method=PUT&link-expires=7&link-size=12&link-type=a%2Fb&link-key=new&link-signature="
+                + Base64.encodeForURL(expected))
+    }
+
+    @Test func aLinkComesBackAsItWasMade() throws {
+        for link in [
+            SignedLink(.get, bucket: "photos", name: "a", expires: Self.now + 1),
+            SignedLink(
+                .put, bucket: "photos", name: "a", expires: .max, size: 0,
+                contentType: "text/plain; charset=\"utf 8\"&+%"),
+            SignedLink(.delete, bucket: "photos", name: "a", expires: Self.now + 1, size: .max),
+        ] {
+            let found = try verified(link.target(keys), method: link.method.rawValue)
+            #expect(found.link == link && found.key == "new")
+        }
+    }
+
+    @Test func itIsOverAtItsMoment() {
+        let target = SignedLink(.get, bucket: "photos", name: "a", expires: Self.now).target(keys)
+        #expect(code { try verified(target, now: Self.now - 1) } == nil)
+        #expect(code { try verified(target, now: Self.now) } == .linkExpired)
+        #expect(code { try verified(target, name: "b", now: Self.now) } == .invalidLink)
+        #expect(code { try verified(target, method: "HEAD", now: 0) } == nil)
+        for method in ["PUT", "get", "", "OPTIONS"] {
+            #expect(code { try verified(target, method: method, now: 0) } == .invalidLink)
+        }
+    }
+
+    /// Parts that would be the same text side by side are not the same link.
+    @Test func partsDoNotRunIntoEachOther() {
+        let target = SignedLink(.put, bucket: "photos", name: "a1", expires: Self.now + 23, size: 4)
+            .target(keys)
+        #expect(code { try verified(target, method: "PUT", name: "a1") } == nil)
+        #expect(
+            code { try verified(target, method: "PUT", bucket: "photosa", name: "1") }
+                == .invalidLink)
+        #expect(code { try verified(target, method: "PUT", name: "a") } == .invalidLink)
+    }
+
+    /// Any byte of a query changed is another link, or none: only other ways to write the same bytes hold.
+    @Test func noByteCanBeChanged() throws {
+        let target = SignedLink(
+            .put, bucket: "photos", name: "a", expires: Self.now + 1, size: 12, contentType: "a/b"
+        ).target(keys)
+        let start = target.utf8.count - target.split(separator: "?")[1].utf8.count
+        var generator = Seeded(5)
+        var refused = 0
+        for place in start..<target.utf8.count {
+            for _ in 0..<20 {
+                var changed = Array(target.utf8)
+                changed[place] = UInt8.random(in: 0x21...0x7e, using: &generator)
+                let text = String(decoding: changed, as: UTF8.self)
+                let found = try? verified(text, method: "PUT")
+                if let found {
+                    #expect(found.link.size == 12 && found.link.contentType == "a/b", "\(text)")
+                    #expect(found.link.expires == Self.now + 1, "\(text)")
+                } else {
+                    refused += 1
+                }
+            }
+        }
+        #expect(refused > 2000)
+    }
+
+    @Test func whateverAQueryIsItIsRefusedOrRight() {
+        var generator = Seeded(6)
+        let seeds = [
+            SignedLink(.get, bucket: "photos", name: "a", expires: Self.now + 1).target(keys),
+            "/?link-signature=&link-key=new&link-expires=-9223372036854775808&link-method=GET",
+            "/?link-size=18446744073709551616&link-type=%&link-type=&&=&link-",
+        ]
+        for _ in 0..<20_000 {
+            var query = generator.mutation(of: seeds)[...]
+            if let mark = query.firstIndex(of: UInt8(ascii: "?")) { query = query[(mark + 1)...] }
+            let found = try? SignedLink.verified(
+                method: "GET", bucket: "photos", name: "a", query: query, keys, now: Self.now)
+            if let found { #expect(found.link.expires == Self.now + 1) }
+        }
+    }
+
+    @Test func olderKeysVerifyAndGoneOnesDoNot() throws {
+        let old = try LinkKeys(text: "old \(Base64.encodeForURL([UInt8](repeating: 2, count: 32)))")
+        let link = SignedLink(.get, bucket: "photos", name: "a", expires: Self.now + 1)
+        #expect(try verified(link.target(old)).key == "old")
+        #expect(code { try verified(link.target(keys), keys: old) } == .invalidLink)
+    }
+
+    @Test(arguments: [
+        ("", "expected 1 to 100 keys, found 0"),
+        ("# nothing\n \t\n", "expected 1 to 100 keys, found 0"),
+        ("a", "line 1: expected an id and a key"), ("a b c", "line 1: expected an id and a key"),
+        ("a AAAA", "line 1: expected base64url of at least 32 bytes"),
+        (
+            "\n\na/b AAAA",
+            "line 3: 'a/b' can't be a name here: it has 1 to 64 of a-z, A-Z, 0-9, '-', '_' and '.'"
+        ),
+    ])
+    func filesThatAreNone(_ text: String, _ expected: String) {
+        #expect(throws: LinkKeys.Malformed(description: expected)) { try LinkKeys(text: text) }
+    }
+
+    @Test func generatedKeysAreDifferentAndFine() throws {
+        let (first, second) = (try LinkKeys.generate(id: "k"), try LinkKeys.generate(id: "k"))
+        #expect(first != second)
+        #expect(try LinkKeys(text: first + " # newest\r\n").newest.secret.count == 32)
+        #expect(throws: LinkKeys.Malformed(description: "line 2: a second key 'k'")) {
+            try LinkKeys(text: first + "\n" + second)
+        }
+        #expect(throws: LinkKeys.Malformed.self) { try LinkKeys.generate(id: "a b") }
+    }
+
+    @Test func aLinkIsForAnObjectAlone() throws {
+        let link = try SignedLink(.get, path: "/b/photos/o/a%20b/%C3%BC", expires: 1)
+        #expect(link.bucket == "photos" && link.name == "a b/ü")
+        for path in [
+            "/b/photos/o", "/b/photos/o/", "/b/photos/o/a?x", "/a", "", "/b/photos/o/%0a",
+            "/b/photos/o/%",
+        ] {
+            #expect(throws: LinkKeys.Malformed.self, "\(path)") {
+                try SignedLink(.get, path: path, expires: 1)
+            }
+        }
+        #expect(throws: LinkKeys.Malformed(description: "the type is empty")) {
+            try SignedLink(.put, path: "/b/photos/o/a", expires: 1, contentType: "")
+        }
+    }
+}
+
+/// The body of `POST …?sign`.
+@Suite struct LinkRequestTests {
+    private func request(_ text: String) throws(Problem) -> LinkRequest {
+        try LinkRequest(json: Array(text.utf8), maximumLifetime: 3600)
+    }
+
+    @Test func nothingAsksForADownload() throws {
+        for text in ["", "{}"] {
+            let request = try request(text)
+            #expect(request.method == .get && request.lifetime == 900)
+            #expect(request.size == nil && request.contentType == nil)
+        }
+        let put = try request(
+            #"{"method": "PUT", "expiresIn": 3600, "size": 0, "contentType": "a/b"}"#)
+        #expect(
+            put.method == .put && put.lifetime == 3600 && put.size == 0 && put.contentType == "a/b")
+    }
+
+    @Test(arguments: [
+        "[]", "{", #"{"method": "get"}"#, #"{"expiresIn": 3601}"#, #"{"expiresIn": 0}"#,
+        #"{"expiresIn": 1e2}"#,
+        #"{"method": "PUT", "size": 18446744073709551616}"#, #"{"size": 1}"#,
+        #"{"method": "PUT", "contentType": ""}"#,
+        #"{"method": "PUT", "contentType": "a\nb"}"#, #"{"path": "/b/c/o/d"}"#,
+        #"{"method": "PUT", "method": "GET"}"#,
+    ])
+    func whatCantBeAskedFor(_ text: String) {
+        #expect(throws: Problem.self) { try request(text) }
+    }
+}

@@ -1,0 +1,218 @@
+import OpenSSL
+import SecurityRules
+import TestSupport
+import Testing
+import Wire
+
+@testable import Identity
+
+@Suite(.timeLimit(.minutes(2))) struct AuthenticatorTests {
+    @Test func claimsBecomeValuesOfTheRules() async throws {
+        let harness = await Harness(keys: keySet(TestKey.rsa.jwk())).ready()
+        let token = token(
+            .rsa,
+            claims(
+                ("a", "[1, 2.0, 2.5, 1e3, 9223372036854775808]"), ("b", #"{"c": null, "d": true}"#),
+                ("certificate", #"{"uid": "spoofed"}"#)))
+        let principal = try #require(try await harness.ask("Bearer " + token))
+        #expect(principal.claims["a"] == [1, 2, 2.5, 1000, 9223372036854775808.0])
+        #expect(principal.claims["b"] == ["c": nil, "d": true])
+        #expect(principal.claims["aud"] == "sluice" && principal.claims["iss"] != nil)
+        #expect(principal.claims["certificate"] == nil)
+        #expect(principal.expires == noon + 600 && principal.source == "example")
+        #expect(principal.group == "example")
+        let both = principal.adding(certificate: ["subject": "CN=a"])
+        #expect(both.claims["certificate"] == ["subject": "CN=a"])
+        #expect(both.claims["b"] == principal.claims["b"] && both.uid == "alice")
+    }
+
+    @Test func theSchemeMatters() async throws {
+        let harness = await Harness(keys: keySet(TestKey.rsa.jwk())).ready()
+        let token = token(.rsa)
+        for scheme in ["Bearer", "bearer", "BEARER", "Firebase", "firebase", "Bearer "] {
+            #expect(try await harness.ask("\(scheme) \(token)")?.uid == "alice", "\(scheme)")
+        }
+        #expect(try await harness.ask() == nil)
+        for wrong in ["Basic YTpi", "Bearer2 \(token)", token, "", "Digest", "Bear er"] {
+            await #expect(throws: CredentialError.self) { try await harness.ask(wrong) }
+        }
+        #expect(harness.authenticator.statistics.refused(.unsupportedScheme) == 6)
+        for wrong in ["Bearer", "Bearer ", "Bearer a b", "Bearer \(token),x"] {
+            await #expect(throws: CredentialError.self) { try await harness.ask(wrong) }
+        }
+        await #expect(throws: CredentialError.self) {
+            try await harness.ask("Bearer \(token)", "Bearer \(token)")
+        }
+        #expect(harness.authenticator.statistics.refused(.malformed) == 5)
+    }
+
+    @Test func aKnownTokenIsVerifiedOnceAndUntilItExpires() async throws {
+        let harness = await Harness(keys: keySet(TestKey.rsa.jwk())).ready()
+        let token = "Bearer " + token(.rsa)
+        let first = try #require(try await harness.ask(token))
+        let second = try #require(try await harness.ask(token))
+        #expect(first === second)
+        let statistics = harness.authenticator.statistics
+        #expect(statistics.verified == 1 && statistics.cached == 1)
+        harness.clock.advance(659)
+        #expect(try await harness.ask(token) === first)
+        harness.clock.advance(1)
+        await #expect(throws: CredentialError(.expired, "it has expired")) {
+            try await harness.ask(token)
+        }
+    }
+
+    @Test func theCacheIsBoundedAndKeepsWhatIsUsed() {
+        let cache = VerifiedTokens()
+        let principal = Principal(
+            kind: .token, uid: "a", claims: [:], source: "", group: "", expires: .max)
+        func name(_ number: Int) -> Fingerprint {
+            cache.fingerprint(of: Array("token \(number)".utf8).span.bytes)
+        }
+        let entry = VerifiedTokens.Entry(principal: principal, until: .max, key: nil)
+        for number in 0..<50_000 {
+            cache.insert(entry, name(number))
+            #expect(cache.find(name(0), now: 0) != nil)
+        }
+        #expect(cache.count <= VerifiedTokens.limit && cache.count > VerifiedTokens.limit / 4)
+        #expect(cache.find(name(1), now: 0) == nil && cache.find(name(49_999), now: 0) != nil)
+    }
+
+    @Test func staticTokensAreKnownByTheirHash() async throws {
+        let (token, sha256) = StaticTokens.generate()
+        #expect(token.hasPrefix("sluice_") && token.utf8.count == 50 && sha256.utf8.count == 64)
+        #expect(StaticTokens.generate().token != token)
+        let hash = stride(from: 0, to: 64, by: 2).map { place in
+            UInt8(sha256.dropFirst(place).prefix(2), radix: 16)!
+        }
+        let other = StaticTokens.hash(Array("dev.token".utf8).span.bytes)
+        let harness = Harness(
+            [],
+            staticTokens: [
+                StaticToken(name: "dev", sha256: other, group: "people"),
+                StaticToken(name: "backup", sha256: hash),
+            ])
+        for _ in 0..<2 {
+            let principal = try #require(try await harness.ask("Bearer " + token))
+            #expect(principal.kind == .staticToken && principal.uid == "backup")
+            #expect(principal.group == "backup" && principal.expires == .max)
+        }
+        #expect(try await harness.ask("Bearer dev.token")?.group == "people")
+        #expect(try await harness.refusal(token + "x") == .unknownToken)
+        #expect(try await harness.refusal(sha256) == .unknownToken)
+    }
+
+    @Test func firebaseHasRulesOfItsOwn() async throws {
+        var issuer = TokenIssuer.firebase(name: "users", project: "demo")
+        let directory = TemporaryDirectory()
+        write(keySet(TestKey.rsa.jwk()), to: directory.path + "/keys")
+        issuer.keys = .file(directory.path + "/keys")
+        let harness = await Harness([issuer]).ready()
+        func user(_ changes: (String, String?)...) -> String {
+            var all: [(String, String?)] = [
+                ("iss", #""https://securetoken.google.com/demo""#), ("aud", #""demo""#),
+                ("auth_time", "\(noon - 100)"), ("user_id", #""u1""#), ("sub", #""u1""#),
+            ]
+            all.removeAll { old in changes.contains { $0.0 == old.0 } }
+            all += changes
+            var text = "{\"exp\": \(noon + 600), \"iat\": \(noon)"
+            for (name, value) in all where value != nil { text += ", \"\(name)\": \(value!)" }
+            return token(.rsa, text + "}")
+        }
+        #expect(try await harness.ask("Firebase " + user())?.uid == "u1")
+        #expect(try await harness.ask("Firebase " + user(("user_id", nil)))?.uid == "u1")
+        #expect(try await harness.refusal(user(("auth_time", nil))) == .malformed)
+        #expect(try await harness.refusal(user(("auth_time", "\(noon + 61)"))) == .notYetValid)
+        #expect(try await harness.refusal(user(("sub", "\"\""))) == .malformed)
+        #expect(try await harness.refusal(user(("aud", "\"demo2\""))) == .wrongAudience)
+    }
+
+    @Test func anotherClaimCanBeTheUid() async throws {
+        let harness = await Harness(keys: keySet(TestKey.rsa.jwk())) { $0.uidClaim = "email" }
+            .ready()
+        let email = ("email", Optional("\"a@example.com\""))
+        #expect(
+            try await harness.ask("Bearer " + token(.rsa, claims(email)))?.uid == "a@example.com")
+        let unverified = claims(email, ("email_verified", "false"))
+        #expect(try await harness.refusal(token(.rsa, unverified)) == .malformed)
+        #expect(try await harness.refusal(token(.rsa)) == .malformed)
+    }
+
+    @Test func ofTwoIssuersWithOneNameItIsTheOneOfTheAudience() async throws {
+        let directory = TemporaryDirectory()
+        write(keySet(TestKey.rsa.jwk()), to: directory.path + "/keys")
+        let harness = await Harness(
+            ["first", "second"].map {
+                TokenIssuer(
+                    name: $0, keys: .file(directory.path + "/keys"), issuer: issuerName,
+                    audiences: [$0])
+            }
+        ).ready()
+        for name in ["first", "second"] {
+            let token = token(.rsa, claims(("aud", "\"\(name)\"")))
+            #expect(try await harness.ask("Bearer " + token)?.group == name)
+        }
+        #expect(try await harness.refusal(token(.rsa)) == .wrongAudience)
+    }
+
+    @Test func theDevelopmentModeTakesItsWord() async throws {
+        let directory = TemporaryDirectory()
+        write(keySet(TestKey.rsa.jwk()), to: directory.path + "/keys")
+        let issuer = TokenIssuer(
+            name: "example", keys: .file(directory.path + "/keys"), issuer: issuerName,
+            audiences: [audience])
+        let harness = await Harness([issuer], acceptsUnsigned: true).ready()
+        let none = unsigned(#"{"alg": "none"}"#, #"{"sub": "s", "user_id": "bob", "admin": true}"#)
+        let principal = try #require(try await harness.ask("Bearer \(none)."))
+        #expect(principal.kind == .development && principal.uid == "bob")
+        #expect(principal.claims["admin"] == true && principal.expires == .max)
+        let foreign = token(.otherRSA, claims(("iss", #""https://elsewhere""#)))
+        #expect(try await harness.ask("Bearer " + foreign)?.kind == .development)
+        #expect(try await harness.ask("Bearer " + token(.rsa))?.kind == .token)
+        #expect(try await harness.refusal(token(.otherRSA)) == .badSignature)
+        let old = unsigned(#"{"alg": "none"}"#, #"{"sub": "s", "exp": \#(noon - 60)}"#)
+        #expect(try await harness.refusal(old + ".") == .expired)
+        #expect(try await harness.refusal(unsigned(#"{"alg": "none"}"#, "{}") + ".") == .malformed)
+    }
+
+    @Test func anIssuerThatCannotBeAskedIsSaidSo() {
+        func fault(_ keys: TokenIssuer.Keys, _ issuer: String? = "https://a.example") -> String? {
+            TokenIssuer(name: "a", keys: keys, issuer: issuer, audiences: ["a"]).fault
+        }
+        for url in ["https://a.example/keys", "http://127.0.0.1:80/keys", "http://[::1]/keys"] {
+            #expect(fault(.url(url)) == nil, "\(url)")
+        }
+        for url in [
+            "http://a.example/keys", "http://127.a.example/keys", "ftp://a/", "keys",
+            "https://a@b/",
+            "http://localhost.example/keys", "https://a.example/#x",
+        ] {
+            #expect(fault(.url(url)) != nil, "\(url)")
+        }
+        #expect(fault(.discovery, "http://localhost:8080/realm") == nil)
+        #expect(fault(.discovery, "http://a.example") != nil && fault(.discovery, nil) != nil)
+        #expect(fault(.cluster, nil) == nil && fault(.file("/x"), nil) != nil)
+    }
+
+    @Test func keysThatAreNoneAreLeftOut() throws {
+        let unusable = [
+            TestKey.weakRSA.jwk(), TestKey.rsa.jwk(#""use": "enc""#),
+            TestKey.rsa.jwk(#""alg": "HS256""#), TestKey.rsa.jwk(#""alg": "ES256""#),
+            TestKey.rsa.jwk(#""key_ops": []"#), #"{"kty": "oct", "k": "AAAA"}"#, "1", "{}",
+            VectorTests.p256.replacing("x_FEz", with: "y_FEz"),
+            VectorTests.p256.replacing("P-256", with: "P-384"),
+            #"{"kty": "OKP", "crv": "Ed25519", "x": "AAAA"}"#,
+            #"{"kty": "RSA", "n": "AQAB", "e": "AQAB"}"#,
+            VectorTests.rsa.replacing("AQAB", with: "AQ"),
+            VectorTests.rsa.replacing("AQAB", with: "AQAA"),
+        ]
+        for key in unusable {
+            #expect(throws: KeyFailure.self, "\(key)") { try KeySet(Array(keySet(key).utf8)) }
+        }
+        let set = try KeySet(
+            Array(keySet(TestKey.p384.jwk(), unusable.joined(separator: ",")).utf8))
+        #expect(set.keys.count == 1)
+        let many = (0..<150).map { TestKey.p256.jwk(keyID: "\($0)") }.joined(separator: ",")
+        #expect(try KeySet(Array(keySet(many).utf8)).keys.count == KeySet.maximumKeys)
+    }
+}
