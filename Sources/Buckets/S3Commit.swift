@@ -145,6 +145,8 @@ extension S3Upload {
         if isOpen, let found = try? await bucket.find(name) {
             if found.generation == generation { return CommitResult(metadata: found) }
             if let answer, await isPlainlyStored(found, answer, facts) {
+                // There is nothing to compare an md5 with, and it costs more than all else that is done with the bytes.
+                bucket.tellsMD5.store(false, ordering: .relaxed)
                 return CommitResult(metadata: found, isKnownAsOwn: false)
             }
         }
