@@ -1,4 +1,5 @@
 import ArgumentParser
+import Buckets
 import Gateway
 import Glibc
 
@@ -23,7 +24,7 @@ struct ConfigurationOptions: ParsableArguments {
     /// The file that is read.
     /// - Throws: ``ValidationError`` where none is named.
     func file(_ argument: String? = nil) throws -> String {
-        guard let file = argument ?? config ?? environment()["SLUICE_CONFIG"] else {
+        guard let file = argument ?? config ?? processEnvironment()["SLUICE_CONFIG"] else {
             throw ValidationError("No configuration: give --config FILE or set SLUICE_CONFIG.")
         }
         return file
@@ -43,7 +44,7 @@ struct ConfigurationOptions: ParsableArguments {
     /// - Throws: ``ConfigurationError``, or ``ValidationError`` for a wrong flag.
     func read(_ argument: String? = nil) throws -> Configuration {
         try Configuration.load(
-            file: try file(argument), environment: environment(),
+            file: try file(argument), environment: processEnvironment(),
             flags: try flags())
     }
 
@@ -71,18 +72,4 @@ struct ConfigurationOptions: ParsableArguments {
 func complain(_ text: String) {
     var line = text + "\n"
     line.withUTF8 { _ = write(STDERR_FILENO, $0.baseAddress, $0.count) }
-}
-
-/// The variables of the environment. Read before other threads are started.
-private func environment() -> [String: String] {
-    var variables: [String: String] = [:]
-    var place = environ
-    while let variable = place.pointee {
-        let text = String(cString: variable)
-        if let equals = text.firstIndex(of: "=") {
-            variables[String(text[..<equals])] = String(text[text.index(after: equals)...])
-        }
-        place += 1
-    }
-    return variables
 }

@@ -129,7 +129,7 @@ public enum StaticTokens {
         var generator = SystemRandomNumberGenerator()
         let bits = (0..<32).map { _ in UInt8.random(in: .min ... .max, using: &generator) }
         let token = "sluice_" + Base64.encodeForURL(bits)
-        return (token, hexadecimal(hash(Array(token.utf8).span.bytes)))
+        return (token, Hexadecimal.encode(hash(Array(token.utf8).span.bytes)))
     }
 
     /// What of a token is configured: its SHA-256.
@@ -137,11 +137,5 @@ public enum StaticTokens {
         let digest = Digest(.sha256)
         digest.update(token)
         return digest.finish()
-    }
-
-    private static func hexadecimal(_ bytes: [UInt8]) -> String {
-        let digits = Array("0123456789abcdef".utf8)
-        return String(
-            decoding: bytes.flatMap { [digits[Int($0 >> 4)], digits[Int($0 & 15)]] }, as: UTF8.self)
     }
 }
