@@ -327,10 +327,13 @@ def test_a_peer_that_does_not_read(victim):
             for n in range(20):
                 peer.request(2 * n + 1, path=b"/b/photos/o/big")
             before = hits(victim, "queuedControlFrames")
-            for _ in range(1500):
-                if not peer.send(frame(PING, 0, 0, bytes(8))):
-                    break
-            wait_until(lambda: hits(victim, "queuedControlFrames") > before)
+
+            def refused():
+                # Until the bodies have come from an upstream and fill the sockets, acknowledgements still pass.
+                peer.send(frame(PING, 0, 0, bytes(8)) * 8)
+                return hits(victim, "queuedControlFrames") > before
+
+            wait_until(refused)
             # It does not read its GOAWAY either: the server waits two seconds and cuts.
             wait_until(lambda: is_cut(peer.raw), what="the cut")
 
