@@ -58,6 +58,7 @@ final class HTTP1Exchange: Transfer {
         parser = HTTP1ResponseParser(answersHead: request.isHead)
         if case .pipe(let pipe) = request.body {
             pipe.onWritten = { [unowned self] in connection?.markDirty() }
+            pipe.sendNow = { [unowned self] in sendNow($0, $1) }
         }
     }
 
@@ -155,12 +156,37 @@ final class HTTP1Exchange: Transfer {
             return
         }
         if writer.isComplete { sentAt = now }
+        keepSendTime(connection, now)
+        if case .pipe(let pipe) = request.body { pipe.wakeWriter(canSend: connection.canSend) }
+    }
+
+    /// Sends bytes of the body as they are written; nil where there is no turn for them yet.
+    private func sendNow(_ waiting: UnsafeRawBufferPointer, _ bytes: UnsafeRawBufferPointer) -> Int?
+    {
+        guard state == .head, writer.isHeadSent, let connection, connection.canSend else {
+            return nil
+        }
+        let now = transport.loop.now
+        do throws(SystemError) {
+            let count = try connection.send(waiting, bytes)
+            sendClock.moved(count, of: transport.settings.progressBytes, now)
+            keepSendTime(connection, now)
+            connection.updateTimer()
+            return count
+        } catch {
+            // Found again, and told, in the connection's own turn.
+            connection.markDirty()
+            return nil
+        }
+    }
+
+    /// The time in which bytes must move runs while the socket takes none.
+    private func keepSendTime(_ connection: HTTP1Connection, _ now: UInt64) {
         if !writer.isComplete && !connection.canSend {
             sendClock.start(now)
         } else {
             sendClock.stop(now)
         }
-        if case .pipe(let pipe) = request.body { pipe.wakeWriter() }
     }
 
     // MARK: The head

@@ -6,6 +6,8 @@ struct HTTP1RequestWriter {
     let request: ClientRequest
     /// Whether the head was given to the kernel, or what it did not take of it is kept here.
     private(set) var isHeadWritten = false
+    /// Whether the kernel has the whole head.
+    var isHeadSent: Bool { isHeadWritten && unsent.isEmpty }
     /// Whether the kernel has all of it.
     private(set) var isComplete = false
     /// Whether any byte was given to the kernel, on any connection.

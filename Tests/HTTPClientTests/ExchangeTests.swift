@@ -1,4 +1,6 @@
+import Dispatch
 import EventLoop
+import Glibc
 import TestSupport
 import Testing
 
@@ -189,6 +191,49 @@ struct ExchangeTests {
         }
         #expect(text == "\(size)")
         #expect(server.connections == 1)
+        await upstream.close()
+    }
+
+    @Test("Pieces of every size arrive in order, and hardly any wait while the upstream takes none")
+    func pieces() async throws {
+        let pattern = (0..<65_521).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) }
+        let size = 400 * pattern.count
+        let isStuck = DispatchSemaphore(value: 0)
+        let server = ScriptedServer { peer, _ in
+            guard peer.head() != nil else { return }
+            isStuck.wait()
+            guard let body = peer.body(size) else { return }
+            let isWhole = body.withUnsafeBytes { body in
+                stride(from: 0, to: size, by: pattern.count).allSatisfy {
+                    memcmp(body.baseAddress! + $0, pattern, pattern.count) == 0
+                }
+            }
+            peer.answer(200, isWhole ? "whole" : "broken")
+        }
+        let upstream = server.upstream()
+        let text = try await TestLoop.run {
+            let pipe = RequestBodyPipe(length: UInt64(size))
+            let exchange = upstream.start(ClientRequest("PUT", "/x", body: .pipe(pipe)))
+            let twice = pattern + pattern
+            var (place, piece) = (0, 0)
+            while place < size {
+                let start = place % pattern.count
+                let count = min([1, 700, 5000, 16_384, 30_000, 65_000][piece % 6], size - place)
+                let taken = try pipe.write(twice.span.bytes.extracting(start..<start + count))
+                piece += 1
+                place += taken
+                guard taken == 0 else { continue }
+                // At first the connection is made; after that it is the upstream that does not read.
+                if pipe.sent > 0 {
+                    #expect(pipe.waitingCount < RequestBodyPipe.batch)
+                    isStuck.signal()
+                }
+                await withUnsafeContinuation { waiter in pipe.whenWritable { waiter.resume() } }
+            }
+            return String(
+                decoding: try await exchange.response().collect(limit: 100), as: UTF8.self)
+        }
+        #expect(text == "whole")
         await upstream.close()
     }
 
