@@ -41,8 +41,8 @@ def test_a_large_object_up_and_down(server, tmp_path, report, how):  # noqa: F81
 
 
 @pytest.mark.parametrize("protocol", [
-    # A debug build takes a little more than a release build, which has 44 MiB.
-    pytest.param("--http1.1", marks=pytest.mark.xfail(strict=False, reason="48.8 MiB of the 48")),
+    # A debug build is too near to the bound to promise it; a release build has 41 MiB.
+    pytest.param("--http1.1", marks=pytest.mark.xfail(strict=False, reason="47.5 MiB of the 48")),
     "--http2-prior-knowledge",
 ])
 def test_a_hundred_transfers_at_once(server, tmp_path, report, protocol):  # noqa: F811
