@@ -116,9 +116,11 @@ private final class Service: Sendable {
     private let policies: [String: CurrentPolicy]
     /// Held while anything is reloaded.
     private let rules: Lock<RulesInEffect>
-    /// What is wrong with the rules, and with the configuration, for those who ask while a reload goes on.
+    /// What is wrong with files that were read again, for those who ask while a reload goes on.
     private let rulesFailure = Lock<(text: String?, count: Int)>((nil, 0))
     private let configurationFailure = Lock<String?>(nil)
+    private let certificateFailure = Lock<String?>(nil)
+    private let linkFailure = Lock<String?>(nil)
 
     init(_ configuration: Configuration, acceptsUnsigned: Bool) throws {
         let descriptors = raiseDescriptorLimit()
@@ -201,6 +203,10 @@ private final class Service: Sendable {
         health.addNote("configuration") { [configurationFailure] in
             configurationFailure.withLock { $0 }
         }
+        health.addNote("certificates") { [certificateFailure] in
+            certificateFailure.withLock { $0 }
+        }
+        health.addNote("links") { [linkFailure] in linkFailure.withLock { $0 } }
         registry.collect { [rulesFailure] text in
             let (failure, count) = rulesFailure.withLock { $0 }
             text.single(
@@ -227,8 +233,13 @@ private final class Service: Sendable {
             listeners.append(
                 .init(
                     address: https, credentials: credentials,
-                    identify: configuration.https.clients.identify, onRefusal: onRefusal,
-                    handler: handler))
+                    identify: configuration.https.clients.identify,
+                    onUntrusted: { [logger] peer, reason in
+                        logger.info(
+                            "client's certificate refused",
+                            metadata: ["peer": "\(peer)", "cause": "\(reason)"])
+                    },
+                    onRefusal: onRefusal, handler: handler))
         }
         for address in try server.start(listeners) {
             logger.info("listening", metadata: ["address": "\(address)"])
@@ -285,8 +296,8 @@ private final class Service: Sendable {
     /// Everything but the rules of files that load stays as it is where the new configuration has findings or other
     /// buckets.
     func reload(_ read: () throws -> Configuration) {
-        reloadCertificates()
         rules.withLock { rules in
+            reloadCertificates()
             do {
                 var fresh = try read()
                 guard fresh.hasStores(of: started) else { throw OtherBuckets() }
@@ -368,9 +379,11 @@ private final class Service: Sendable {
             let box = TimerBox()
             box.timer = LoopTimer { [self] in
                 pool.submit { [self] in
-                    if certificates.haveChanged { reloadCertificates() }
-                    if linkFiles.haveChanged { reloadLinkKeys() }
-                    rules.withLock { reloadChanged(&$0) }
+                    rules.withLock { rules in
+                        if certificates.haveChanged { reloadCertificates() }
+                        if linkFiles.haveChanged { reloadLinkKeys() }
+                        reloadChanged(&rules)
+                    }
                 }
                 if let timer = box.timer { loop.arm(timer, after: 2_000_000_000) }
             }
@@ -384,8 +397,10 @@ private final class Service: Sendable {
         do {
             guard let context = try started.credentials() else { return }
             credentials.current = context
+            certificateFailure.withLock { $0 = nil }
             logger.info("certificate loaded", metadata: ["path": "\(certificates.paths[0])"])
         } catch {
+            certificateFailure.withLock { $0 = "\(error)" }
             logger.error(
                 "certificate not loaded; the last good one stays", metadata: ["cause": "\(error)"])
         }
@@ -396,8 +411,10 @@ private final class Service: Sendable {
         do {
             let keys = try started.linkKeys()
             callers.withLock { $0 }.replace(keys)
+            linkFailure.withLock { $0 = nil }
             logger.info("keys of links loaded")
         } catch {
+            linkFailure.withLock { $0 = "\(error)" }
             logger.error(
                 "keys of links not loaded; the last good ones stay", metadata: ["cause": "\(error)"]
             )

@@ -62,7 +62,7 @@ struct Sign: ParsableCommand {
             let link = try SignedLink(
                 method, path: path, expires: systemSeconds() + Int64(lifetime / 1_000_000_000),
                 size: size, contentType: type)
-            print(origin + link.target(keys))
+            print((origin.hasSuffix("/") ? String(origin.dropLast()) : origin) + link.target(keys))
         } catch {
             complain("\(error)")
             throw ExitCode(1)

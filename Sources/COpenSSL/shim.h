@@ -74,6 +74,14 @@ static inline int sluice_X509_NAME_print(BIO *out, const X509_NAME *name) {
     return X509_NAME_print_ex(out, name, 0, XN_FLAG_RFC2253);
 }
 static inline uint64_t sluice_SSL_OP_NO_TICKET(void) { return SSL_OP_NO_TICKET; }
+// The certificates of a chain, or null at the end.
+static inline X509 *sluice_certificate(const STACK_OF(X509) *chain, int place) {
+    return place < sk_X509_num(chain) ? sk_X509_value(chain, place) : NULL;
+}
+// Why the last handshake of this thread failed.
+static inline int sluice_is_certificate_missing(void) {
+    return ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE;
+}
 // The names of a certificate's subject alternative name: a type and its text, or null at the end.
 static inline const GENERAL_NAME *sluice_general_name(const GENERAL_NAMES *names, int place) {
     return place < sk_GENERAL_NAME_num(names) ? sk_GENERAL_NAME_value(names, place) : NULL;

@@ -20,6 +20,12 @@ enum Action {
             self = .list(try ListRequest(bucket: bucket.name, folder: nil, route.query))
             return
         }
+        // Whoever wants a link must not delete an object by the wrong method. A link with another parameter is none.
+        if route.asksForLink, head.method != "POST", !route.isFolder,
+            !SignedLink.isClaimed(route.query)
+        {
+            throw Problem.methodNotAllowed(route.methods)
+        }
         let isMetadata = route.asksForMetadata
         switch head.method {
         case "GET", "HEAD":

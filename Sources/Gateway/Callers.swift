@@ -47,7 +47,6 @@ extension Call {
     /// - Throws: ``Problem``: 401 for a credential that is wrong, 503 where keys are not there to tell.
     func identify(_ callers: Callers) async throws(Problem) {
         let client = exchange.identity as? ClientIdentity
-        if let client { try checkTime(client) }
         var shown = try await shown(callers)
         if let client {
             if let token = shown {
@@ -62,12 +61,21 @@ extension Call {
         record.group = principal.group
     }
 
-    /// A connection may outlive the certificate that it was made with.
-    private func checkTime(_ client: ClientIdentity) throws(Problem) {
-        if now < client.notAfter { return }
-        throw Problem(
-            .certificateExpired, "Show a certificate that is valid now.",
-            cause: "the certificate of \(client.subject) has expired", field: Problem.challenge)
+    /// A connection may outlive the certificate that it was made with, and the trust in it.
+    /// - Throws: ``Problem``: 401, for whatever is asked: a new connection would not come about.
+    func checkCertificate() throws(Problem) {
+        guard let client = exchange.identity as? ClientIdentity else { return }
+        if now >= client.notAfter {
+            throw Problem(
+                .certificateExpired, "Show a certificate that is valid now.",
+                cause: "the certificate of \(client.subject) has expired", field: Problem.challenge)
+        }
+        if !exchange.isIdentityCurrent {
+            throw Problem(
+                .certificateUntrusted, "The certificate is not accepted any more.",
+                cause: "the certificate of \(client.subject) was revoked, or its authority is gone",
+                field: Problem.challenge)
+        }
     }
 
     private func principal(_ client: ClientIdentity) throws(Problem) -> Principal {

@@ -43,6 +43,7 @@ public final class Gateway: Sendable {
             if call.isOptions {
                 answer = try options(call)
             } else {
+                try call.checkCertificate()
                 let route = try Route(target: call.exchange.head.target)
                 let isLink = SignedLink.isClaimed(route.query)
                 if !isLink, call.hasCredential { try await call.identify(callers) }
@@ -59,14 +60,26 @@ public final class Gateway: Sendable {
     private func begin(_ call: Call, _ route: Route, _ isLink: Bool) throws(Problem)
         -> (Action, GatewayBucket)
     {
-        if !isLink { try call.admit(callers) }
+        guard isLink else {
+            try call.admit(callers)
+            return try action(of: route, call)
+        }
+        do throws(Problem) {
+            let (action, bucket) = try action(of: route, call)
+            try call.follow(action, bucket, route.query ?? [], callers)
+            try call.admit(callers)
+            return (action, bucket)
+        } catch {
+            // Whoever guesses is counted too, by address.
+            if !call.isPermitted { try call.admit(callers) }
+            throw error
+        }
+    }
+
+    private func action(of route: Route, _ call: Call) throws(Problem) -> (Action, GatewayBucket) {
         let bucket = try bucket(of: route, call)
         let action = try Action(call.exchange.head, route, bucket)
         call.begin(action.operation(in: bucket), bucket, route.query)
-        if isLink {
-            try call.follow(action, bucket, route.query ?? [], callers)
-            try call.admit(callers)
-        }
         return (action, bucket)
     }
 

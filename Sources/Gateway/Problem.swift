@@ -21,6 +21,7 @@ public final class Problem: Error, Sendable {
         case badSignature = "bad-signature"
         case unknownToken = "unknown-token"
         case certificateExpired = "certificate-expired"
+        case certificateUntrusted = "certificate-untrusted"
         case unauthorized
         case invalidLink = "invalid-link"
         case linkExpired = "link-expired"
@@ -48,7 +49,8 @@ public final class Problem: Error, Sendable {
             case .invalidName, .invalidArgument, .checksumMismatch: 400
             case .unauthenticated, .tokenMalformed, .unsupportedScheme, .unknownIssuer,
                 .wrongAudience,
-                .tokenExpired, .tokenNotYetValid, .badSignature, .unknownToken, .certificateExpired:
+                .tokenExpired, .tokenNotYetValid, .badSignature, .unknownToken, .certificateExpired,
+                .certificateUntrusted:
                 401
             case .unauthorized, .invalidLink, .linkExpired: 403
             case .objectNotFound, .bucketNotFound, .notFound: 404
@@ -84,6 +86,7 @@ public final class Problem: Error, Sendable {
             case .badSignature: "The token's signature does not hold"
             case .unknownToken: "The token is not known here"
             case .certificateExpired: "The client's certificate has expired"
+            case .certificateUntrusted: "The client's certificate is not trusted any more"
             case .unauthorized: "The caller may not do this"
             case .invalidLink: "The link is not valid"
             case .linkExpired: "The link has expired"

@@ -1,3 +1,4 @@
+import Buckets
 import OpenSSL
 import Wire
 
@@ -101,15 +102,19 @@ public struct SignedLink: Sendable, Equatable {
     }
 
     /// - Parameter path: As it stands in a request: `/b/BUCKET/o/NAME`.
-    /// - Throws: ``LinkKeys/Malformed`` for a path that is no object's, and for an empty type.
+    /// - Throws: ``LinkKeys/Malformed`` for a path that is no object's, and for a type that no request can have.
     public init(
         _ method: Method, path: String, expires: Int64, size: UInt64? = nil,
         contentType: String? = nil
     ) throws(LinkKeys.Malformed) {
         if contentType == "" { throw LinkKeys.Malformed(description: "the type is empty") }
         do throws(Problem) {
+            if let contentType { try ObjectAttributes.checkField(contentType, "the type") }
             let route = try Route(target: path)
             guard case .named(let name) = route.path, route.query == nil else { throw .notFound }
+            guard BucketName(route.bucket) != nil else {
+                throw Problem(.bucketNotFound, "No bucket can have this name.")
+            }
             do throws(NameError) {
                 self.init(
                     method, bucket: route.bucket, name: try ObjectName(percentEncoded: name).value,
@@ -156,7 +161,10 @@ extension SignedLink {
         private static let known = ["method", "expires", "size", "type", "key", "signature"]
 
         init(_ query: ArraySlice<UInt8>?) {
-            for (name, value) in Query.parameters(query) {
+            let all = Query.parameters(query)
+            // Those whose name can't be read are left out there.
+            hasOthers = all.count != (query ?? []).split(separator: UInt8(ascii: "&")).count
+            for (name, value) in all {
                 guard name.hasPrefix("link-"),
                     Self.known.contains(where: { name.dropFirst(5) == $0 }),
                     values[name] == nil,

@@ -70,9 +70,13 @@ extension Call {
         }
         record.bytesIn = UInt64(text.count)
         let request = try LinkRequest(json: text, maximumLifetime: callers.maximumLifetime)
+        if let size = request.size, size > bucket.maximumObjectSize {
+            throw Problem(BodyError.tooLarge, limit: bucket.maximumObjectSize)
+        }
         proposal.size = request.size
         proposal.contentType = request.contentType
         operation?.kind = request.method.kind
+        record.operation = request.method.kind
         var existing = Existing.unknown
         if try await ask(&existing, name, bucket) != .nothing {
             throw Problem(

@@ -44,8 +44,10 @@ final class Connection: EventHandler {
     let peer: String
     private let descriptor: Int32
     private let tls: TLSSession?
-    /// What the listener made of the client's certificate; nil where it showed none.
-    private(set) var identity: (any AnyObject & Sendable)?
+    /// The version of the listener's credentials that the session was begun with.
+    private let credentialsVersion: Int
+    /// nil where the client showed no certificate.
+    private(set) var verified: VerifiedPeer?
     // Of the properties below those that every turn touches have no check of exclusive access: nothing holds an access
     // to one of them while other code of the connection runs.
     @exclusivity(unchecked) private var registration: Registration?
@@ -75,12 +77,13 @@ final class Connection: EventHandler {
 
     init(
         _ context: LoopContext, descriptor: Int32, peer: String, tls: TLSSession?,
-        listener: ListenerConfiguration
+        credentialsVersion: Int, listener: ListenerConfiguration
     ) {
         self.context = context
         self.descriptor = descriptor
         self.peer = peer
         self.tls = tls
+        self.credentialsVersion = credentialsVersion
         self.listener = listener
         state = tls == nil ? .sniffing : .handshaking
         stateSince = context.loop.now
@@ -177,20 +180,41 @@ final class Connection: EventHandler {
     private func handshake() {
         guard let tls else { return }
         let step = tls.handshake()
+        let refusal = step == .failed ? tls.peerRefusal : nil
         drainTLS()
+        if let refusal { listener.onUntrusted(peer, refusal) }
         // What was drained may have found the peer gone.
         guard state == .handshaking else { return }
         switch step {
         case .done:
-            state = tls.choseHTTP2 ? .open : .sniffing
-            if let identify = listener.identify, let certificate = tls.peerCertificate {
-                identity = identify(certificate)
+            do throws(TLSError) {
+                try identify(tls)
+                state = tls.choseHTTP2 ? .open : .sniffing
+            } catch {
+                listener.onUntrusted(peer, error.description)
+                context.statistics.handshakeFailed()
+                close()
             }
         case .wantsRead: readable = false
         case .closed, .failed:
             context.statistics.handshakeFailed()
             close()
         }
+    }
+
+    private func identify(_ tls: TLSSession) throws(TLSError) {
+        guard let identify = listener.identify, let certificate = try tls.peerCertificate() else {
+            return
+        }
+        verified = VerifiedPeer(
+            certificate, identity: identify(certificate), version: credentialsVersion,
+            now: context.loop.now)
+    }
+
+    /// A request begins. Returns whether the connection is to end with its answer.
+    func checkCertificate() -> Bool {
+        guard verified != nil, let tls, let credentials = listener.credentials else { return false }
+        return verified?.check(tls, credentials, now: context.loop.now) ?? false
     }
 
     // Not inlined: the optimizer of Swift 6.3 fails on the span otherwise.

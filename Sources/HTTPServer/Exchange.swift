@@ -90,6 +90,9 @@ public final class Exchange: @unchecked Sendable {
     public let peer: String
     /// What the listener made of the client's certificate; nil where it showed none.
     public let identity: (any AnyObject & Sendable)?
+    /// Whether a client that showed this certificate now would be let in; true where it showed none. It may have been
+    /// revoked, or its authority withdrawn, since the connection began.
+    public let isIdentityCurrent: Bool
     /// The loop that everything of this request runs on.
     public let loop: EventLoop
     /// When the header block was complete, in the loop's nanoseconds.
@@ -102,18 +105,23 @@ public final class Exchange: @unchecked Sendable {
     ) {
         self.init(
             head: head, version: version, isSecure: connection.isSecure, peer: connection.peer,
-            identity: connection.identity, loop: loop, stream: stream)
+            identity: connection.verified?.identity,
+            isIdentityCurrent: connection.verified?.isCurrent ?? true,
+            loop: loop,
+            stream: stream)
     }
 
     init(
         head: RequestHead, version: HTTPVersion, isSecure: Bool, peer: String,
-        identity: (any AnyObject & Sendable)? = nil, loop: EventLoop, stream: any ExchangeStream
+        identity: (any AnyObject & Sendable)? = nil, isIdentityCurrent: Bool = true,
+        loop: EventLoop, stream: any ExchangeStream
     ) {
         self.head = head
         self.version = version
         self.isSecure = isSecure
         self.peer = peer
         self.identity = identity
+        self.isIdentityCurrent = isIdentityCurrent
         self.loop = loop
         self.started = loop.now
         self.stream = stream

@@ -154,6 +154,7 @@ final class HTTP1Connection: Engine {
             chunks = ChunkedDecoder(lineLimit: context.limits.chunkLineBytes)
         }
         guard let connection else { return }
+        if connection.checkCertificate() { keepAlive = false }
         let exchange = Exchange(
             head: head.request, version: head.version, connection: connection,
             loop: context.loop, stream: stream)

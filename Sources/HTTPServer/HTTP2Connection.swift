@@ -195,6 +195,7 @@ final class HTTP2Connection: Engine {
             stream.body.discard()
             return stream.respond(answer.head, .bytes(body)) { _ in }
         }
+        if connection.checkCertificate() { beginDrain() }
         runningHandlers += 1
         let exchange = Exchange(
             head: request.head, version: .http2, connection: connection,

@@ -10,18 +10,22 @@ public struct ListenerConfiguration: Sendable {
     public var handler: RequestHandler
     /// Is asked once for each connection whose client showed a certificate; what it says is ``Exchange/identity``.
     public var identify: (@Sendable (PeerCertificate) -> any AnyObject & Sendable)?
+    /// Is told, on the connection's loop, of each client whose certificate was refused: its `host:port`, and why.
+    public var onUntrusted: @Sendable (_ peer: String, _ reason: String) -> Void
     /// Is told, on the request's loop, of each request that was refused before the handler saw it.
     public var onRefusal: @Sendable (RefusedRequest) -> Void
 
     public init(
         address: SocketAddress, credentials: TLSCredentials? = nil,
         identify: (@Sendable (PeerCertificate) -> any AnyObject & Sendable)? = nil,
+        onUntrusted: @escaping @Sendable (_ peer: String, _ reason: String) -> Void = { _, _ in },
         onRefusal: @escaping @Sendable (RefusedRequest) -> Void = { _ in },
         handler: @escaping RequestHandler
     ) {
         self.address = address
         self.credentials = credentials
         self.identify = identify
+        self.onUntrusted = onUntrusted
         self.onRefusal = onRefusal
         self.handler = handler
     }
@@ -181,6 +185,7 @@ private final class Listener: EventHandler {
             return Socket.close(socket)
         }
         var session: TLSSession?
+        let version = configuration.credentials?.version ?? 0
         if let credentials = configuration.credentials {
             do throws(TLSError) {
                 session = try TLSSession(
@@ -192,7 +197,7 @@ private final class Listener: EventHandler {
         }
         Connection(
             context, descriptor: socket, peer: peer.description, tls: session,
-            listener: configuration
+            credentialsVersion: version, listener: configuration
         ).open()
     }
 }

@@ -50,12 +50,36 @@ public final class ClientIdentity: Sendable {
     private static func uid(_ certificate: PeerCertificate, _ name: Name) -> String? {
         switch name {
         case .spiffe:
-            guard certificate.uris.count == 1, let uri = certificate.uris.first,
-                uri.hasPrefix("spiffe://"), Principal.uidBytes.contains(uri.utf8.count)
+            guard certificate.uris.count == 1, !certificate.hasHiddenURI,
+                !certificate.isAuthority, isSPIFFE(certificate.uris[0])
             else { return nil }
-            return uri
-        case .dns: return certificate.dnsNames.first
-        case .subject: return certificate.subject.isEmpty ? nil : certificate.subject
+            return certificate.uris[0]
+        case .dns: return certificate.dnsNames.first.flatMap(ofBytes)
+        case .subject: return ofBytes(certificate.subject)
         }
+    }
+
+    private static func ofBytes(_ name: String) -> String? {
+        Principal.uidBytes.contains(name.utf8.count) ? name : nil
+    }
+
+    /// Whether a URI is a SPIFFE ID (SPIFFE-ID, section 2): nothing in it can be written in two ways.
+    private static func isSPIFFE(_ uri: String) -> Bool {
+        let scheme = "spiffe://"
+        guard uri.hasPrefix(scheme), Principal.uidBytes.contains(uri.utf8.count) else {
+            return false
+        }
+        let parts = uri.utf8.dropFirst(scheme.utf8.count).split(
+            separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+        return (1...255).contains(parts[0].count)
+            && parts[0].allSatisfy { isSPIFFE($0) && ASCII.lowercased($0) == $0 }
+            && parts.dropFirst().allSatisfy { segment in
+                !segment.isEmpty && segment.allSatisfy(isSPIFFE)
+                    && !segment.elementsEqual(".".utf8) && !segment.elementsEqual("..".utf8)
+            }
+    }
+
+    private static func isSPIFFE(_ byte: UInt8) -> Bool {
+        ASCII.isLetter(byte) || ASCII.isDigit(byte) || [0x2d, 0x2e, 0x5f].contains(byte)
     }
 }

@@ -44,7 +44,7 @@ struct Judgement {
         _ kind: Principal.Kind, _ uid: String?, source: String, group: String, _ key: IssuerKey?
     ) throws(CredentialError) -> VerifiedTokens.Entry {
         guard let uid, Principal.uidBytes.contains(uid.utf8.count) else {
-            throw fault("the claim that is the uid is missing, or has more than 1024 bytes")
+            throw fault("the claim that is the uid is missing, or has more than 2048 bytes")
         }
         guard var map = ClaimValues.map(claims.members) else {
             throw fault("a claim is nested too deeply, or is none that rules could read")

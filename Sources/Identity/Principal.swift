@@ -16,8 +16,8 @@ public final class Principal: Sendable {
         case development
     }
 
-    /// Bytes of a ``uid``.
-    public static let uidBytes = 1...1024
+    /// Bytes of a ``uid``: what a SPIFFE ID may have (SPIFFE-ID, section 2.3).
+    public static let uidBytes = 1...2048
     /// The claim that only Sluice itself sets; a token's own claim of this name is left out.
     static let certificateClaim = "certificate"
 

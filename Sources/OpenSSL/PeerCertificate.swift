@@ -4,7 +4,7 @@ import COpenSSL
 ///
 /// Names with a byte outside of visible ASCII are left out: what looks like one name must not be another.
 public struct PeerCertificate: Sendable, Equatable {
-    /// As RFC 2253 writes it: `CN=worker,O=Example`.
+    /// As RFC 2253 writes it: `CN=worker,O=Example`; empty where that has more than 4095 bytes.
     public var subject: String
     public var issuer: String
     /// Big-endian.
@@ -12,22 +12,37 @@ public struct PeerCertificate: Sendable, Equatable {
     /// Of the subject alternative name.
     public var uris: [String] = []
     public var dnsNames: [String] = []
+    /// Whether a URI was left out.
+    public var hasHiddenURI = false
+    /// Whether it may issue certificates itself.
+    public var isAuthority: Bool
     /// SHA-256 of the whole certificate.
     public var fingerprint: [UInt8]
-    /// Seconds since 1970 after which it is not valid any more.
+    /// Seconds since 1970 after which it, or an authority that vouches for it, is not valid any more.
     public var notAfter: Int64
 
-    init?(_ certificate: OpaquePointer) {
+    /// - Parameter chain: From the certificate to the authority that is trusted.
+    /// - Throws: ``TLSError`` where it has no end that can be read, or memory has run out.
+    init(_ certificate: OpaquePointer, chain: OpaquePointer?) throws(TLSError) {
         guard let subject = PeerCertificate.text(X509_get_subject_name(certificate)),
             let issuer = PeerCertificate.text(X509_get_issuer_name(certificate)),
             let fingerprint = PeerCertificate.fingerprint(certificate),
-            let end = PeerCertificate.seconds(X509_get0_notAfter(certificate))
-        else { return nil }
+            var end = PeerCertificate.seconds(X509_get0_notAfter(certificate))
+        else { throw TLSError("the client's certificate") }
+        var above: Int32 = 0
+        while let authority = sluice_certificate(chain, above) {
+            above += 1
+            guard let seconds = PeerCertificate.seconds(X509_get0_notAfter(authority)) else {
+                throw TLSError("a certificate above the client's")
+            }
+            end = min(end, seconds)
+        }
         self.subject = subject
         self.issuer = issuer
         self.fingerprint = fingerprint
         notAfter = end
         serial = PeerCertificate.serial(certificate)
+        isAuthority = X509_check_ca(certificate) != 0
         guard let names = X509_get_ext_d2i(certificate, NID_subject_alt_name, nil, nil) else {
             return
         }
@@ -36,14 +51,13 @@ public struct PeerCertificate: Sendable, Equatable {
         var place: Int32 = 0
         while let name = sluice_general_name(list, place) {
             place += 1
-            guard let text = sluice_general_name_text(name),
-                let visible = PeerCertificate.visible(text)
-            else { continue }
-            if sluice_general_name_is_uri(name) == 1 {
-                uris.append(visible)
-            } else {
-                dnsNames.append(visible)
+            guard let text = sluice_general_name_text(name) else { continue }
+            let isURI = sluice_general_name_is_uri(name) == 1
+            guard let visible = PeerCertificate.visible(text) else {
+                hasHiddenURI = hasHiddenURI || isURI
+                continue
             }
+            if isURI { uris.append(visible) } else { dnsNames.append(visible) }
         }
     }
 
@@ -62,7 +76,7 @@ public struct PeerCertificate: Sendable, Equatable {
         var bytes = [UInt8](repeating: 0, count: 4096)
         let count = BIO_read(output, &bytes, Int32(bytes.count))
         // A longer one is nobody's name.
-        guard count < bytes.count else { return nil }
+        guard count < bytes.count else { return "" }
         return String(decoding: bytes[..<Int(max(0, count))], as: UTF8.self)
     }
 

@@ -1,4 +1,5 @@
 import COpenSSL
+import Synchronization
 
 /// A failure of OpenSSL, with the reasons it queued.
 public struct TLSError: Error, Equatable, CustomStringConvertible {
@@ -160,12 +161,19 @@ private func selectProtocol(
 /// The context that new connections get; replaced whole when certificates change.
 public final class TLSCredentials: Sendable {
     private let context: CryptoLock<TLSContext>
+    private let replacements = Atomic<Int>(0)
 
     public init(_ context: TLSContext) { self.context = CryptoLock(context) }
 
     /// The context for the next connection. Connections that exist keep theirs.
     public var current: TLSContext {
         get { context.withLock { $0 } }
-        set { context.withLock { $0 = newValue } }
+        set {
+            context.withLock { $0 = newValue }
+            replacements.add(1, ordering: .releasing)
+        }
     }
+
+    /// Another one once ``current`` is another. Whoever keeps both reads this one first.
+    public var version: Int { replacements.load(ordering: .acquiring) }
 }

@@ -98,11 +98,42 @@ public final class TLSSession {
     }
 
     /// The certificate that the client showed and that was verified; nil where it showed none.
-    public var peerCertificate: PeerCertificate? {
-        guard SSL_get_verify_result(pointer) == Int(X509_V_OK),
-            let certificate = SSL_get0_peer_certificate(pointer)
-        else { return nil }
-        return PeerCertificate(certificate)
+    /// - Throws: ``TLSError`` where it can't be read: then nobody may take the client for one that showed none.
+    public func peerCertificate() throws(TLSError) -> PeerCertificate? {
+        guard let certificate = SSL_get0_peer_certificate(pointer) else { return nil }
+        guard SSL_get_verify_result(pointer) == Int(X509_V_OK) else {
+            throw TLSError("the client's certificate was not verified")
+        }
+        return try PeerCertificate(certificate, chain: SSL_get0_verified_chain(pointer))
+    }
+
+    /// Whether `context` accepts the certificate that the client has shown to the context before it. Another connection
+    /// would be verified the same way: by the authorities, the revocation lists and the time of now.
+    public func isPeerAccepted(by context: TLSContext) -> Bool {
+        guard let certificate = SSL_get0_peer_certificate(pointer),
+            let verification = X509_STORE_CTX_new()
+        else { return false }
+        defer { X509_STORE_CTX_free(verification) }
+        ERR_clear_error()
+        guard
+            X509_STORE_CTX_init(
+                verification, SSL_CTX_get_cert_store(context.pointer), certificate,
+                SSL_get_peer_cert_chain(pointer)) == 1,
+            X509_STORE_CTX_set_default(verification, "ssl_client") == 1,
+            let parameters = X509_STORE_CTX_get0_param(verification),
+            X509_VERIFY_PARAM_set1(parameters, SSL_CTX_get0_param(context.pointer)) == 1
+        else { return false }
+        X509_VERIFY_PARAM_set_auth_level(parameters, SSL_get_security_level(pointer))
+        return X509_verify_cert(verification) == 1
+    }
+
+    /// Why a handshake that has just failed did so, where it was for the client's certificate.
+    public var peerRefusal: String? {
+        let result = SSL_get_verify_result(pointer)
+        if result != Int(X509_V_OK) {
+            return X509_verify_cert_error_string(result).map { String(cString: $0) }
+        }
+        return sluice_is_certificate_missing() == 1 ? "the client has shown none" : nil
     }
 
     /// Decrypts into `buffer`, from its start.

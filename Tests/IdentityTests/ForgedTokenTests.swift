@@ -268,8 +268,8 @@ import Wire
         Forgery("iat to come", .notYetValid) { token(rsa, claims(("iat", "\(noon + 60).5"))) },
         Forgery("no sub", .malformed) { token(rsa, claims(("sub", nil))) },
         Forgery("an empty sub", .malformed) { token(rsa, claims(("sub", "\"\""))) },
-        Forgery("a sub of 1025 bytes", .malformed) {
-            token(rsa, claims(("sub", "\"\(String(repeating: "a", count: 1025))\"")))
+        Forgery("a sub of 2049 bytes", .malformed) {
+            token(rsa, claims(("sub", "\"\(String(repeating: "a", count: 2049))\"")))
         },
         Forgery("an expired token of nobody's", .badSignature) {
             token(.otherRSA, claims(("exp", "1")))
@@ -298,7 +298,7 @@ import Wire
             token(.rsa, claims(("exp", "\(noon - 59)"))),
             token(.rsa, claims(("nbf", "\(noon + 60)"), ("iat", "\(noon + 59).99"))),
             token(.rsa, claims(("aud", #"["x", "sluice"]"#))),
-            token(.rsa, claims(("sub", "\"\(String(repeating: "a", count: 1024))\""))),
+            token(.rsa, claims(("sub", "\"\(String(repeating: "a", count: 2048))\""))),
             TestKey.p256.token(header: #"{"alg": "ES256"}"#, claims: claims()),
             Self.with(#", "typ": "application/AT+JWT", "cty": 1, "b64": true"#),
             token(.rsa, claims(("x", "[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]"))),

@@ -86,9 +86,10 @@ def word(value):
 
 
 class Peer:
-    """One connection. After `handshake()` both sides' SETTINGS are exchanged and acknowledged."""
+    """One connection, with a client's certificate if any. After `handshake()` both sides' SETTINGS are exchanged and
+    acknowledged."""
 
-    def __init__(self, address, tls=False):
+    def __init__(self, address, tls=False, certificate=None):
         self.authority = "%s:%d" % address
         self.scheme = "https" if tls else "http"
         self.socket = socket.create_connection(address, timeout=PATIENCE)
@@ -97,6 +98,8 @@ class Peer:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
             context.set_alpn_protocols(["h2"])
+            if certificate:
+                context.load_cert_chain(certificate.chain, certificate.key)
             self.socket = context.wrap_socket(self.socket)
             assert self.socket.selected_alpn_protocol() == "h2"
         self.buffer = b""
@@ -172,24 +175,25 @@ class Peer:
         assert got is not None, f"the connection was closed after {self.seen}"
         return got
 
-    def until(self, condition):
-        """Reads up to the first frame that `condition` accepts; GOAWAY is never what a test waited for here."""
+    def until(self, condition, goaway=False):
+        """Reads up to the first frame that `condition` accepts; GOAWAY is never what a test waited for here, but may
+        come without an error where it says so."""
         while True:
             got = self.take()
             if condition(got):
                 return got
-            assert got.type != GOAWAY, f"GOAWAY {got.code}"
+            assert got.type != GOAWAY or goaway and got.code == NO_ERROR, f"GOAWAY {got.code}"
 
     def until_goaway(self):
         while (got := self.take()).type != GOAWAY:
             pass
         return got
 
-    def response(self, stream=1):
-        """Reads the whole answer on `stream`."""
+    def response(self, stream=1, goaway=False):
+        """Reads the whole answer on `stream`, which with `goaway` may come beside one without an error."""
         status, fields, body, interim, trailers = None, [], b"", [], []
         while True:
-            got = self.until(lambda f: f.stream == stream and f.type in (DATA, HEADERS, RST_STREAM))
+            got = self.until(lambda f: f.stream == stream and f.type in (DATA, HEADERS, RST_STREAM), goaway)
             assert got.type != RST_STREAM, f"RST_STREAM {got.code}"
             if got.type == DATA:
                 assert status is not None

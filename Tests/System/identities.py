@@ -112,24 +112,28 @@ class KeyServer:
 class Certificate:
     """A certificate with its key, as files; `chain` has the authorities between it and the root too."""
 
-    def __init__(self, directory, name, subject, issuer=None, is_authority=False, names=(), starts=-3600, ends=3600):
+    def __init__(self, directory, name, subject, issuer=None, is_authority=False, names=(), starts=-3600, ends=3600,
+                 extensions=()):
         self.directory, self.name = pathlib.Path(directory), name
         self.private = ec.generate_private_key(ec.SECP256R1())
         now = datetime.datetime.now(datetime.timezone.utc)
+        if not isinstance(subject, x509.Name):
+            subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)] if subject else [])
         builder = (x509.CertificateBuilder()
-                   .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)] if subject else []))
-                   .issuer_name(issuer.certificate.subject if issuer else
-                                x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
+                   .subject_name(subject)
+                   .issuer_name(issuer.certificate.subject if issuer else subject)
                    .public_key(self.private.public_key())
                    .serial_number(x509.random_serial_number())
                    .not_valid_before(now + datetime.timedelta(seconds=starts))
                    .not_valid_after(now + datetime.timedelta(seconds=ends))
                    .add_extension(x509.BasicConstraints(is_authority, None), critical=True))
         if names:
-            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=not subject)
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=not list(subject))
         if is_authority:
             builder = builder.add_extension(
-                x509.KeyUsage(False, False, False, False, False, True, True, False, False), critical=True)
+                x509.KeyUsage(True, False, False, False, False, True, True, False, False), critical=True)
+        for extension in extensions:
+            builder = builder.add_extension(extension, critical=False)
         self.certificate = builder.sign(issuer.private if issuer else self.private, hashes.SHA256())
         above = issuer.above if issuer else b""
         #: What a peer is shown of it and what is above it, without the root.

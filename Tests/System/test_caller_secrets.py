@@ -58,9 +58,10 @@ callers:
         "opaque-secret-of-somebody", "c2VjcmV0OnNlY3JldA==",
     ]
     link = sign(links, "/b/photos/o/open/a", "--method", "PUT", "--size", "3", "--type", "text/secretly")
+    down = sign(links, "/b/photos/o/open/a")
     old = sign(links, "/b/photos/o/a", "--expires", "1s")
     made = wire.call("POST", "/b/photos/o/a?sign", [("Authorization", f"Bearer {tokens[0]}")]).json["path"]
-    signatures = [urllib.parse.parse_qs(text)["link-signature"][0] for text in (link, old, made)]
+    signatures = [urllib.parse.parse_qs(text)["link-signature"][0] for text in (link, down, old, made)]
     cookie = "session-cookie-0123456789"
     secrets = [part for token in tokens for part in parts(token)] + signatures + [cookie]
     for line in links.read_text().splitlines():
@@ -94,6 +95,7 @@ callers:
         if token.startswith(("ey", "sluice_")):
             seen.add(call("GET", f"/b/{quoted}/o/a"))
     seen.add(call("PUT", link, [("Content-Type", "text/secretly")], "abc"))
+    seen.add(call("GET", down))
     for text in (link, old, made):
         for altered in (text, text + "A", text.replace("link-expires=1", "link-expires=2"), text + "&x=1"):
             seen |= {call("GET", altered), call("PUT", altered, [], "abcd")}

@@ -9,7 +9,8 @@ import urllib.parse
 import pytest
 
 from conftest import BINARY, wait_until
-from identities import Key, claims, key_set
+from identities import Key, access_lines, claims, key_set
+from test_callers import readiness
 from test_rules import rules
 from wire import Wire
 
@@ -45,13 +46,13 @@ def keys(tmp_path):
 
 @pytest.fixture
 def serve(launch, tmp_path, keys):
-    def start(rules=RULES, bucket=""):
+    def start(rules=RULES, bucket="", more=""):
         (tmp_path / "storage.rules").write_text(rules)
         key = Key()
         (tmp_path / "keys.json").write_bytes(key_set(key))
         running = launch(
             extra=f"log: {{ format: json }}\nlinks: {{ keys: \"{keys}\", maximumLifetime: 1h }}\n"
-                  f"issuers:\n  ci: {{ jwks: {{ issuer: ci, audiences: [sluice], keys: \"{tmp_path}/keys.json\" }} }}\n",
+                  f"issuers:\n  ci: {{ jwks: {{ issuer: ci, audiences: [sluice], keys: \"{tmp_path}/keys.json\" }} }}\n" + more,
             environment={"SLUICE_RULES": str(tmp_path / "storage.rules")},
             buckets=f"  photos: {{ directory: {{ path: {tmp_path}/photos }}{bucket} }}\n"
                     f"  other: {{ directory: {{ path: {tmp_path}/other }} }}\n")
@@ -134,17 +135,22 @@ def test_whatever_is_altered_is_refused(serve, keys):
         with_query(signature=flipped), with_query(signature=""), with_query(signature=parameters["link-signature"] + "="),
         with_query(signature=parameters["link-signature"][:-1]),
         with_query(size="1"), with_query(size=""), with_query(type="text/plain"), with_query(type=""),
-        link + "&link-method=GET", link + "&metadata", link + "&alt=media", link + "&link-other=1", link + "&sign",
+        link + "&link-method=GET", link + "&%zz=1", link + "&%ff=1", link + "&%FF", link + "&alt=media", link + "&generation=1",
+        link.replace("/o/a", "/o/%2561"), link.replace("/o/a", "/o/A"), link.replace("/o/a", "/o/a%2F"), link + "&metadata", link + "&alt=media", link + "&link-other=1", link + "&sign",
         path + f"?link-expires={later}&" + query, link.replace("link-expires", "Link-Expires"),
     ]
     for target in altered:
         answer = wire.call("GET", target)
-        assert answer.status in (401, 403), (target[40:], answer.status)
-        refused(answer) if "sign" not in target.split("&")[-1:] else None
+        assert answer.status == 403, (target[40:], answer.status)
+        refused(answer)
     # For another method a link is none either.
     for method in ("PUT", "DELETE", "PATCH", "POST"):
         answer = wire.call(method, link, [], "x")
         assert answer.status in (403, 405), (method, answer)
+    # Other ways to write the same.
+    for target in (link.replace("/o/a", "/o/%61"), link.replace("/b/photos", "/b/%70hotos"), path + "?&&" + query + "&",
+                   path + "?" + "&".join(reversed(query.split("&"))), with_query(method="%47ET")):
+        assert wire.call("GET", target).status == 200, target
     # Without its signature a query is a query like any other.
     assert wire.call("GET", with_query(signature=None)).status == 401
     assert wire.call("GET", link.replace("/o/a", "/o/%61")).status == 200
@@ -188,6 +194,7 @@ def test_keys_of_links_rotate(serve, keys):
     keys.write_text(f"k1 {secret[:-20]}\n")
     wait_until(lambda: "keys of links not loaded" in server.output(), what="the error")
     assert secret[:-20] not in server.output() and "line 1" in server.output()
+    assert "line 1: expected base64url" in readiness(server)[1]
 
 
 NAMES = ["a b", "100%", "a+b", "a?b", "a#b", "a&b=c", "link-signature=x", "naïve/ünï/文字/😀", "a;b,c", "~'()*!@:$", '"\\<>|^`{}', "%2F", "a=b"]
@@ -237,10 +244,14 @@ def test_the_rules_decide_who_gets_a_link(serve, keys):
     once = ask("once/a", "bob", method="PUT")
     assert once.status == 200 and wire.call("PUT", once.json["path"], [], "1").status == 201
     ask("once/a", "bob", method="PUT").is_problem("unauthorized")
+    # Who may do one thing may not have a link for another.
+    for method in ("GET", "DELETE"):
+        ask("once/new", "bob", method=method).is_problem("unauthorized")
     for body in [{"method": "POST"}, {"method": 1}, {"expiresIn": 0}, {"expiresIn": 3601}, {"expiresIn": "60"}, {"expiresIn": 1.5},
                  {"size": -1}, {"size": 1}, {"contentType": "a\nb", "method": "PUT"}, {"contentType": "", "method": "PUT"},
                  {"other": 1}, {"method": None}]:
         ask("a", "alice", **body).is_problem("invalid-argument")
+    ask("a", "alice", method="PUT", size=2**64 - 1).is_problem("payload-too-large")
     for text in ["[]", "{", "1", '{"method": "GET", "method": "PUT"}', "\0", "x" * 16_384]:
         wire.call("POST", "/b/photos/o/a?sign", [server.token("alice")], text).is_problem("invalid-argument")
     wire.call("POST", "/b/photos/o/a?sign", [server.token("alice")], " " * 16_385).is_problem("payload-too-large")
@@ -249,8 +260,31 @@ def test_the_rules_decide_who_gets_a_link(serve, keys):
     # The lines of links say whose key it was, and nothing that would do for another request.
     output = server.output()
     assert '"principal":"link:k2"' in output and '"group":"links"' in output
+    # And those of who asked for them, for what.
+    asked = {(line["principal"], line.get("operation")) for line in access_lines(server) if line["method"] == "POST"}
+    assert {("alice", "get"), ("alice", "create"), ("bob", "create"), ("bob", "delete")} <= asked
     assert "link-signature" not in output and made.rsplit("=", 1)[1] not in output
     assert server.metrics()['sluice_caller_requests_total{group="links"}'] == 4
+
+
+def test_only_post_asks_for_a_link(serve, keys):
+    """Whoever takes the wrong method must not have changed anything."""
+    server = serve()
+    wire = Wire(server)
+    assert wire.put("a", b"1", server.token("alice")).status == 201
+    for method, body in [("GET", None), ("HEAD", None), ("PUT", "2"), ("PATCH", "{}"), ("DELETE", None)]:
+        answer = wire.call(method, "/b/photos/o/a?sign", [server.token("alice")], body)
+        assert answer.status == 405 and answer["allow"] == "POST, OPTIONS", (method, answer)
+    assert wire.get("a", server.token("alice")).body == b"1"
+
+
+def test_whoever_guesses_is_counted(serve, keys):
+    server = serve(more="callers: { anonymous: { requests: 3 } }\n")
+    wire = Wire(server)
+    link = sign(keys, "/b/photos/o/a")
+    for target in (link.replace("/o/a", "/o/b"), link.replace("/b/photos", "/b/nowhere"), link.replace("/o/a", "/o/a//b")):
+        wait_until(lambda: wire.call("GET", target).status == 429, what="the limit")
+        assert wire.call("GET", link).status == 404
 
 
 def test_a_link_is_no_way_around_the_bucket(serve, keys):
@@ -259,6 +293,9 @@ def test_a_link_is_no_way_around_the_bucket(serve, keys):
     large = sign(keys, "/b/photos/o/a", "--method", "PUT")
     wire.call("PUT", large, [], "x" * 11).is_problem("payload-too-large")
     assert wire.call("PUT", large, [], "x" * 10).status == 201
+    too_large = wire.call("POST", "/b/photos/o/a?sign", [server.token("alice")], '{"method": "PUT", "size": 11}')
+    too_large.is_problem("payload-too-large")
+    wire.call("POST", "/b/photos/o/secret/a?sign", [server.token("alice")]).is_problem("invalid-name")
     for method in ("GET", "PUT", "DELETE"):
         link = sign(keys, "/b/photos/o/secret/a", "--method", method)
         wire.call(method, link, [], "x" if method == "PUT" else None).is_problem("invalid-name")
@@ -287,6 +324,14 @@ def test_without_keys_there_are_no_links(launch, keys):
     (["--keys", "BROKEN", "--path", "/b/a/o/b"], 1, "line 2: expected base64url"),
     (["--keys", "KEYS", "--path", "/b/a/x"], 1, "/b/a/x"),
     (["--keys", "KEYS", "--path", "/b/a/o/b", "--method", "PUT", "--type", ""], 1, "the type is empty"),
+    (["--keys", "KEYS", "--path", "/b/a/o/b", "--method", "PUT", "--type", "a\nb"], 1, "the type has a control character"),
+    (["--keys", "KEYS", "--path", "/b/a/o/b", "--method", "PUT", "--type", " a/b"], 1, "the type begins or ends with a space"),
+    (["--keys", "KEYS", "--path", "/b/a b/o/b"], 1, "No bucket can have this name"),
+    (["--keys", "KEYS", "--path", "/b/a/o/../b"], 1, "segment"),
+    (["--keys", "KEYS", "--path", "/b/a/o/b", "--expires=-5m"], 64, "duration"),
+    (["--keys", "KEYS", "--path", "/b/a/o/b", "--expires", "99999999999999999999h"], 64, "duration"),
+    (["--keys", "KEYS", "--path", "/b/a/o/b", "--method", "PUT", "--size=-1"], 64, "invalid for '--size"),
+    (["--keys", "KEYS", "--path", "/b/a/o/b", "--method", "PUT", "--size", "18446744073709551616"], 64, "invalid for '--size"),
     (["--new-key", "a b"], 64, "can't be a name"),
 ])
 def test_sign_says_what_is_wrong(keys, tmp_path, arguments, code, message):
@@ -301,7 +346,7 @@ def test_sign_says_what_is_wrong(keys, tmp_path, arguments, code, message):
 
 def test_sign_takes_the_keys_of_the_configuration(serve, keys):
     server = serve()
-    command = [str(BINARY), "sign", "--config", str(server.config), "--path", "/b/photos/o/a", "--origin", "https://s.example"]
+    command = [str(BINARY), "sign", "--config", str(server.config), "--path", "/b/photos/o/a", "--origin", "https://s.example/"]
     environment = {**os.environ, **server.environment}
     done = subprocess.run([*command, "--expires", "1h"], capture_output=True, text=True, env=environment)
     assert done.stdout.startswith("https://s.example/b/photos/o/a?link-method=GET&"), done

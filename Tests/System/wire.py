@@ -22,7 +22,8 @@ STATUS = {
     "too-many-requests": 429, "internal": 500, "not-implemented": 501, "upstream-unavailable": 502,
     "overloaded": 503, "keys-unavailable": 503, "upstream-timeout": 504, "insufficient-storage": 507,
     **dict.fromkeys(["token-malformed", "unsupported-scheme", "unknown-issuer", "wrong-audience", "token-expired",
-                     "token-not-yet-valid", "bad-signature", "unknown-token", "certificate-expired"], 401),
+                     "token-not-yet-valid", "bad-signature", "unknown-token", "certificate-expired",
+                     "certificate-untrusted"], 401),
     "invalid-link": 403, "link-expired": 403,
 }
 
