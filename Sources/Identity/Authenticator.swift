@@ -100,11 +100,30 @@ public final class Authenticator: Sendable {
 
     // MARK: Requests
 
+    /// A token that nobody has looked into yet.
+    private struct Shown {
+        let text: [UInt8]
+        /// Two in a JWT (RFC 7515, section 7.1).
+        let dots: Int
+
+        /// nil where there is nothing, or what no token has.
+        init?(_ text: UnsafeBufferPointer<UInt8>) {
+            var dots = 0
+            for byte in text {
+                guard byte > 0x20, byte < 0x7f, byte != UInt8(ascii: ",") else { return nil }
+                if byte == UInt8(ascii: ".") { dots += 1 }
+            }
+            if text.isEmpty { return nil }
+            self.text = Array(text)
+            self.dots = dots
+        }
+    }
+
     /// What a header tells at once.
     private enum First {
         case nobody
         case known(Principal)
-        case unknown([UInt8], Fingerprint)
+        case unknown(Shown, Fingerprint)
         case refused(CredentialError)
     }
 
@@ -122,9 +141,9 @@ public final class Authenticator: Sendable {
         case .refused(let error):
             statistics.refuse(error.code)
             throw error
-        case .unknown(let token, let fingerprint):
+        case .unknown(let shown, let fingerprint):
             do throws(CredentialError) {
-                let entry = try await verify(token, now)
+                let entry = try await verify(shown, now)
                 verified.insert(entry, fingerprint)
                 statistics.fresh.add(1, ordering: .relaxed)
                 return entry.principal
@@ -176,20 +195,19 @@ public final class Authenticator: Sendable {
         let bytes = UnsafeBufferPointer(rebasing: token)
         let fingerprint = verified.fingerprint(of: bytes.span.bytes)
         if let principal = verified.find(fingerprint, now: now) { return .known(principal) }
-        let isToken = !token.isEmpty && token.allSatisfy { ASCII.isVisible($0) && $0 != 0x2c }
-        return isToken
-            ? .unknown(Array(bytes), fingerprint)
-            : .refused(CredentialError(.malformed, "no token follows the scheme"))
+        guard let shown = Shown(bytes) else {
+            return .refused(CredentialError(.malformed, "no token follows the scheme"))
+        }
+        return .unknown(shown, fingerprint)
     }
 
     // MARK: Verification
 
-    private func verify(_ text: [UInt8], _ now: Int64) async throws(CredentialError)
+    private func verify(_ shown: Shown, _ now: Int64) async throws(CredentialError)
         -> VerifiedTokens.Entry
     {
-        let dots = text.count { $0 == UInt8(ascii: ".") }
-        guard dots == 2 else { return try staticToken(text, dots) }
-        let token = try WebToken(text)
+        guard shown.dots == 2 else { return try staticToken(shown) }
+        let token = try WebToken(shown.text)
         let keepers = keepers.withLock { $0 }
         let isUnsigned = token.header.algorithm == "none" && token.signature.isEmpty
         if acceptsUnsigned, isUnsigned || !isKnown(token.claims.issuer, keepers) {
@@ -200,14 +218,12 @@ public final class Authenticator: Sendable {
             throw CredentialError(
                 .unknownIssuer, "\(name ?? "a token without an issuer") is not configured")
         }
-        let key = try await verifySignature(token, text, keeper, known.keys)
+        let key = try await verifySignature(token, shown.text, keeper, known.keys)
         return try Judgement(token, now).principal(keeper.issuer, key)
     }
 
-    private func staticToken(_ text: [UInt8], _ dots: Int) throws(CredentialError)
-        -> VerifiedTokens.Entry
-    {
-        let hash = StaticTokens.hash(text.span.bytes)
+    private func staticToken(_ shown: Shown) throws(CredentialError) -> VerifiedTokens.Entry {
+        let hash = StaticTokens.hash(shown.text.span.bytes)
         var found: Principal?
         // All of them: how long it takes tells nothing of which it was.
         for (token, principal) in staticTokens
@@ -215,11 +231,11 @@ public final class Authenticator: Sendable {
             found = principal
         }
         guard let found else {
-            throw dots == 4
+            throw shown.dots == 4
                 ? CredentialError(.malformed, "it is encrypted (JWE)")
                 : CredentialError(.unknownToken, "it is not one of the static tokens")
         }
-        return VerifiedTokens.Entry(principal: found, until: .max, key: nil)
+        return VerifiedTokens.Entry(principal: found, until: .max, key: nil, bytes: 0)
     }
 
     private func isKnown(_ issuer: String?, _ keepers: [KeyKeeper]) -> Bool {

@@ -46,16 +46,15 @@ struct Judgement {
         guard let uid, Principal.uidBytes.contains(uid.utf8.count) else {
             throw fault("the claim that is the uid is missing, or has more than 2048 bytes")
         }
-        guard var map = ClaimValues.map(claims.members) else {
+        guard let map = ClaimValues(claims.document).map(without: Principal.certificateClaim) else {
             throw fault("a claim is nested too deeply, or is none that rules could read")
         }
-        map[Principal.certificateClaim] = nil
         let expires = claims.expires.map { Int64(min(max($0, -1e15), 1e15)) } ?? .max
         let until = expires == .max ? expires : expires + Authenticator.skew
         return VerifiedTokens.Entry(
             principal: Principal(
                 kind: kind, uid: uid, claims: map, source: source, group: group, expires: expires),
-            until: until, key: key)
+            until: until, key: key, bytes: claims.bytes)
     }
 
     /// `exp`, `nbf`, `iat` and `auth_time`, as far as they are there, by a clock that may be off by the skew.
@@ -72,7 +71,7 @@ struct Judgement {
     }
 
     private var isUnverified: Bool {
-        claims.members.contains { $0.key == "email_verified" && $0.value != .boolean(true) }
+        claims.place("email_verified").map { claims.document.kind($0) != .true } ?? false
     }
 
     private func fault(_ cause: String) -> CredentialError { CredentialError(.malformed, cause) }

@@ -25,8 +25,6 @@ public final class Principal: Sendable {
     public let kind: Kind
     /// `request.auth.uid`; ``uidBytes`` long.
     public let uid: String
-    /// `request.auth.token`.
-    public let claims: [String: Value]
     /// `request.auth`, made once.
     public let caller: Caller
     /// The configured name of the issuer or the static token, or what else vouches for the caller.
@@ -36,25 +34,43 @@ public final class Principal: Sendable {
     /// Seconds since 1970; `Int64.max` for never.
     public let expires: Int64
 
-    /// - Parameter uid: ``uidBytes`` long.
-    public init(
-        kind: Kind, uid: String, claims: [String: Value], source: String, group: String,
-        expires: Int64
+    private init(
+        _ kind: Kind, _ uid: String, _ caller: Caller, source: String, group: String, expires: Int64
     ) {
         self.kind = kind
         self.uid = uid
-        self.claims = claims
+        self.caller = caller
         self.source = source
         self.group = group
         self.expires = expires
-        caller = Caller(uid: uid, token: claims)
+    }
+
+    /// - Parameters:
+    ///   - uid: ``uidBytes`` long.
+    ///   - claims: `request.auth.token`.
+    public convenience init(
+        kind: Kind, uid: String, claims: [String: Value], source: String, group: String,
+        expires: Int64
+    ) {
+        self.init(
+            kind, uid, Caller(uid: uid, token: claims), source: source, group: group,
+            expires: expires)
+    }
+
+    /// The same of claims that were made of a token's own text.
+    convenience init(
+        kind: Kind, uid: String, claims: SlicedValue, source: String, group: String,
+        expires: Int64
+    ) {
+        self.init(
+            kind, uid, Caller(uid: uid, token: claims), source: source, group: group,
+            expires: expires)
     }
 
     /// The same, its `request.auth.token.certificate` set: the connection has shown both.
     public func adding(certificate: Value) -> Principal {
-        var claims = claims
-        claims[Principal.certificateClaim] = certificate
-        return Principal(
-            kind: kind, uid: uid, claims: claims, source: source, group: group, expires: expires)
+        Principal(
+            kind, uid, caller.adding(Principal.certificateClaim, certificate), source: source,
+            group: group, expires: expires)
     }
 }

@@ -2,8 +2,8 @@ import EventLoop
 import OpenSSL
 import Synchronization
 
-/// The tokens that were verified, by their fingerprints, until they expire. At most 10,000; those go first that have
-/// not been shown for long.
+/// The tokens that were verified, by their fingerprints, until they expire. At most 10,000, and 128 MiB of them; those go
+/// first that have not been shown for long.
 ///
 /// Each shard has two tables. Where the new one is full, it takes the old one's place, and what is found in the old one
 /// goes into the new one: that comes close to the order of last use, and a hit changes and allocates nothing.
@@ -15,14 +15,20 @@ final class VerifiedTokens: Sendable {
         let until: Int64
         /// The key that its signature was verified with; nil where there was none.
         let key: IssuerKey?
+        /// About how much room it takes.
+        let bytes: Int
     }
     private struct Shard {
         var new: [Fingerprint: Entry] = [:]
+        /// Bytes of the entries in ``new``.
+        var bytes = 0
         var old: [Fingerprint: Entry] = [:]
     }
     static let limit = 10_000
+    static let maximumBytes = 128 << 20
     private static let shardCount = 16
     private static let tableLimit = limit / shardCount / 2
+    private static let tableBytes = maximumBytes / shardCount / 2
 
     private let fingerprints = Fingerprints()
     private let shards = (0..<shardCount).map { _ in Lock(Shard()) }
@@ -50,11 +56,12 @@ final class VerifiedTokens: Sendable {
     }
 
     private static func insert(_ entry: Entry, _ fingerprint: Fingerprint, _ shard: inout Shard) {
-        if shard.new.count >= tableLimit {
-            shard.old = shard.new
-            shard.new = [:]
+        if shard.new.count >= tableLimit || shard.bytes + entry.bytes > tableBytes {
+            swap(&shard.new, &shard.old)
+            shard.new.removeAll(keepingCapacity: true)
+            shard.bytes = 0
         }
-        shard.new[fingerprint] = entry
+        if shard.new.updateValue(entry, forKey: fingerprint) == nil { shard.bytes += entry.bytes }
     }
 
     /// How many are remembered, what has expired included.

@@ -38,31 +38,37 @@ struct WebToken {
 
 private func fault(_ cause: String) -> CredentialError { CredentialError(.malformed, cause) }
 
-/// The members of a JSON object, none of them twice.
-private func members(_ text: [UInt8], _ what: String) throws(CredentialError) -> [JSONMember] {
+/// A JSON object, no name twice at any level.
+private func object(_ text: [UInt8], _ what: String) throws(CredentialError) -> JSONDocument {
     // What the reader says of a fault names members: those are part of the token.
-    guard case .object(let members)? = try? JSONReader.parse(text) else {
+    guard let document = try? JSONDocument(text), document.kind(0) == .object else {
         throw fault("\(what) is not one JSON object without equal names")
     }
-    return members
+    return document
+}
+
+extension JSONDocument {
+    /// A string.
+    fileprivate func string(_ place: Int) -> String? { kind(place) == .string ? text(place) : nil }
 }
 
 extension WebToken.Header {
     fileprivate init(_ text: [UInt8]) throws(CredentialError) {
+        let document = try object(text, "the header")
         var algorithm: String?
         var keyID: String?
-        for member in try members(text, "the header") {
-            switch member.key {
-            case "alg": algorithm = member.value.text
-            case "kid":
-                guard let text = member.value.text else { throw fault("kid is not a string") }
-                keyID = text
-            case "crit": throw fault("it has critical extensions")
-            case "typ":
-                guard let type = member.value.text, Self.isToken(type) else {
+        for name in document.children(of: 0) {
+            if document.has(name, "alg") {
+                algorithm = document.string(name + 1)
+            } else if document.has(name, "kid") {
+                keyID = document.string(name + 1)
+                if keyID == nil { throw fault("kid is not a string") }
+            } else if document.has(name, "crit") {
+                throw fault("it has critical extensions")
+            } else if document.has(name, "typ") {
+                guard let type = document.string(name + 1), Self.isToken(type) else {
                     throw fault("typ is not that of a token")
                 }
-            default: break
             }
         }
         guard let algorithm else { throw fault("alg is missing") }
@@ -80,54 +86,71 @@ extension WebToken.Header {
 
 /// What a token says (RFC 7519, section 4.1).
 struct Claims {
-    let members: [JSONMember]
+    let document: JSONDocument
     private(set) var issuer: String?
     private(set) var subject: String?
-    private(set) var audiences: [String] = []
     /// Seconds since 1970.
     private(set) var expires: Double?
     private(set) var notBefore: Double?
     private(set) var issuedAt: Double?
     private(set) var authenticatedAt: Double?
+    /// The place of `aud`.
+    private var audience: Int?
 
     fileprivate init(_ text: [UInt8]) throws(CredentialError) {
-        members = try Identity.members(text, "the claim set")
-        for member in members {
-            let value = member.value
-            switch member.key {
-            case "iss": issuer = try Claims.text(value, "iss")
-            case "sub": subject = try Claims.text(value, "sub")
-            case "aud":
-                for element in value.elements ?? [value] {
-                    audiences.append(try Claims.text(element, "aud"))
+        document = try object(text, "the claim set")
+        for name in document.children(of: 0) {
+            let place = name + 1
+            if document.has(name, "iss") {
+                issuer = try string(place, "iss")
+            } else if document.has(name, "sub") {
+                subject = try string(place, "sub")
+            } else if document.has(name, "aud") {
+                audience = place
+                guard audiences.allSatisfy({ document.kind($0) == .string }) else {
+                    throw fault("aud is not a string")
                 }
-            case "exp": expires = try Claims.time(value, "exp")
-            case "nbf": notBefore = try Claims.time(value, "nbf")
-            case "iat": issuedAt = try Claims.time(value, "iat")
-            case "auth_time": authenticatedAt = try Claims.time(value, "auth_time")
-            default: break
+            } else if document.has(name, "exp") {
+                expires = try time(place, "exp")
+            } else if document.has(name, "nbf") {
+                notBefore = try time(place, "nbf")
+            } else if document.has(name, "iat") {
+                issuedAt = try time(place, "iat")
+            } else if document.has(name, "auth_time") {
+                authenticatedAt = try time(place, "auth_time")
             }
         }
     }
 
+    /// About how much room they take as values of the rules: their text, and 48 bytes for each.
+    var bytes: Int { document.bytes.count + document.count * 48 }
+
+    /// Where a claim's value is; nil where there is none of that name.
+    func place(_ name: String) -> Int? {
+        document.children(of: 0).first { document.has($0, name) }.map { $0 + 1 }
+    }
+
     /// A claim that is a string; nil where it is none.
-    subscript(_ name: String) -> String? {
-        members.first { BytewiseString.areEqual($0.key, name) }?.value.text
+    subscript(_ name: String) -> String? { place(name).flatMap(document.string) }
+
+    func has(audience: String) -> Bool { audiences.contains { document.has($0, audience) } }
+
+    /// The places of `aud` where it is one, or those in it where it is a list.
+    private var audiences: [Int] {
+        guard let audience else { return [] }
+        return document.kind(audience) == .array
+            ? Array(document.children(of: audience)) : [audience]
     }
 
-    func has(audience: String) -> Bool {
-        audiences.contains { BytewiseString.areEqual($0, audience) }
-    }
-
-    private static func text(_ value: JSONValue, _ name: String) throws(CredentialError) -> String {
-        guard let text = value.text else { throw fault("\(name) is not a string") }
+    private func string(_ place: Int, _ name: String) throws(CredentialError) -> String {
+        guard let text = document.string(place) else { throw fault("\(name) is not a string") }
         return text
     }
 
-    private static func time(_ value: JSONValue, _ name: String) throws(CredentialError) -> Double {
-        guard case .number(let text) = value, let time = ClaimValues.number(text) else {
-            throw fault("\(name) is not a number")
-        }
+    private func time(_ place: Int, _ name: String) throws(CredentialError) -> Double {
+        guard document.kind(place) == .number,
+            let time = ClaimValues.number(document.text(place))
+        else { throw fault("\(name) is not a number") }
         return time
     }
 }

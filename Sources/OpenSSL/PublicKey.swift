@@ -142,11 +142,37 @@ public final class PublicKey: @unchecked Sendable {
     }
 
     /// An Ed25519 key of 32 bytes (RFC 8032, section 5.1.5).
+    /// - Returns: nil too where its order is small: what such a key verifies, anybody can sign.
     public convenience init?(ed25519 bytes: [UInt8]) {
-        guard bytes.count == 32 else { return nil }
+        guard bytes.count == 32, !PublicKey.isOfSmallOrder(bytes) else { return nil }
         self.init(
             EVP_PKEY_new_raw_public_key_ex(nil, "ED25519", nil, bytes, bytes.count), [.eddsa])
     }
+
+    /// Whether the order of a point of Ed25519 divides 8, or its y is not below the field's prime p.
+    private static func isOfSmallOrder(_ point: [UInt8]) -> Bool {
+        var y = point
+        y[31] &= 0x7f
+        let middle = y[1..<31]
+        // Of order 1, 2 and 4: y is 1, p - 1 or 0.
+        if y[0] <= 1, y[31] == 0, middle.allSatisfy({ $0 == 0 }) { return true }
+        if y[0] >= 0xec, y[31] == 0x7f, middle.allSatisfy({ $0 == 0xff }) { return true }
+        return orderEight.contains(y)
+    }
+
+    /// The y of the points of Ed25519 whose order is 8.
+    private static let orderEight: [[UInt8]] = [
+        [
+            0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef,
+            0x98, 0xf0, 0xd5, 0xdf, 0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88,
+            0x6d, 0x53, 0xfc, 0x05,
+        ],
+        [
+            0xc7, 0x17, 0x6a, 0x70, 0x3d, 0x4d, 0xd8, 0x4f, 0xba, 0x3c, 0x0b, 0x76, 0x0d, 0x10,
+            0x67, 0x0f, 0x2a, 0x20, 0x53, 0xfa, 0x2c, 0x39, 0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77,
+            0x92, 0xac, 0x03, 0x7a,
+        ],
+    ]
 
     // MARK: Verifying
 

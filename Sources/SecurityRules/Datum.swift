@@ -186,10 +186,8 @@ extension Datum {
         case .bytes(let value): self = .bytes(value)
         case .list(let values): self = .list(values.map(Datum.init))
         case .map(let values):
-            // A dictionary has no order of its own.
             var entries = values.map { MapEntry(key: Text($0.key), value: Datum($0.value)) }
-            entries.sort { $0.key.precedes($1.key) }
-            for index in entries.indices { entries[index].place = Int32(index) }
+            entries.putInOrder()
             self = .map(entries)
         case .path(let segments): self = .path(PathValue(segments.map { .text(Text($0)) }))
         case .timestamp(let value): self = .timestamp(value)
@@ -221,6 +219,12 @@ extension Datum {
 }
 
 extension [MapEntry] {
+    /// Sorts the entries of a map that has no order of its own by key.
+    mutating func putInOrder() {
+        sort { $0.key.precedes($1.key) }
+        for index in indices { self[index].place = Int32(index) }
+    }
+
     /// The value of a key in a sorted map.
     subscript(key: Text) -> Datum? {
         if count <= 8 {

@@ -78,7 +78,9 @@ public struct Caller: Sendable {
     }
 
     /// A caller with exactly these properties of `request.auth`.
-    public init(properties: [String: Value]) { value = Datum(.map(properties)) }
+    public init(properties: [String: Value]) { self.init(Datum(.map(properties))) }
+
+    init(_ value: Datum) { self.value = value }
 }
 
 /// What came of looking for a document.

@@ -89,15 +89,15 @@ package enum Base64 {
         _ output: UnsafeMutableBufferPointer<UInt8>
     ) -> Int? {
         var (place, count) = (0, 0)
-        while place + 4 <= digits.count {
-            let (a, b) = (values[Int(digits[place])], values[Int(digits[place + 1])])
-            let (c, d) = (values[Int(digits[place + 2])], values[Int(digits[place + 3])])
+        while place &+ 4 <= digits.count {
+            let (a, b) = (values[Int(digits[place])], values[Int(digits[place &+ 1])])
+            let (c, d) = (values[Int(digits[place &+ 2])], values[Int(digits[place &+ 3])])
             if (a | b | c | d) & 0x80 != 0 { return nil }
             output[count] = a << 2 | b >> 4
-            output[count + 1] = b << 4 | c >> 2
-            output[count + 2] = c << 6 | d
-            place += 4
-            count += 3
+            output[count &+ 1] = b << 4 | c >> 2
+            output[count &+ 2] = c << 6 | d
+            place &+= 4
+            count &+= 3
         }
         guard place < digits.count else { return count }
         let (a, b) = (values[Int(digits[place])], values[Int(digits[place + 1])])

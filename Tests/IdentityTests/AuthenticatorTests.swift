@@ -69,13 +69,28 @@ import Wire
         func name(_ number: Int) -> Fingerprint {
             cache.fingerprint(of: Array("token \(number)".utf8).span.bytes)
         }
-        let entry = VerifiedTokens.Entry(principal: principal, until: .max, key: nil)
+        let entry = VerifiedTokens.Entry(principal: principal, until: .max, key: nil, bytes: 100)
         for number in 0..<50_000 {
             cache.insert(entry, name(number))
             #expect(cache.find(name(0), now: 0) != nil)
         }
         #expect(cache.count <= VerifiedTokens.limit && cache.count > VerifiedTokens.limit / 4)
         #expect(cache.find(name(1), now: 0) == nil && cache.find(name(49_999), now: 0) != nil)
+    }
+
+    @Test func theCacheIsBoundedInBytesToo() {
+        let cache = VerifiedTokens()
+        let principal = Principal(
+            kind: .token, uid: "a", claims: [:], source: "", group: "", expires: .max)
+        let entry = VerifiedTokens.Entry(
+            principal: principal, until: .max, key: nil, bytes: 1 << 20)
+        for number in 0..<1_000 {
+            let name = cache.fingerprint(of: Array("token \(number)".utf8).span.bytes)
+            cache.insert(entry, name)
+            #expect(cache.find(name, now: 0) != nil)
+        }
+        #expect(cache.count << 20 <= VerifiedTokens.maximumBytes)
+        #expect(cache.count << 20 >= VerifiedTokens.maximumBytes / 4)
     }
 
     @Test func staticTokensAreKnownByTheirHash() async throws {
@@ -194,18 +209,32 @@ import Wire
         #expect(fault(.cluster, nil) == nil && fault(.file("/x"), nil) != nil)
     }
 
+    /// Ed25519's points of an order that divides 8, some with the sign of x, and one written with y over the prime.
+    static let smallOrder =
+        [
+            "0000000000000000000000000000000000000000000000000000000000000000",
+            "0000000000000000000000000000000000000000000000000000000000000080",
+            "0100000000000000000000000000000000000000000000000000000000000000",
+            "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+            "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff",
+            "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+            "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85",
+            "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        ].map { Base64.encodeForURL(Hexadecimal.decode($0.utf8)!) }
+
     @Test func keysThatAreNoneAreLeftOut() throws {
-        let unusable = [
-            TestKey.weakRSA.jwk(), TestKey.rsa.jwk(#""use": "enc""#),
-            TestKey.rsa.jwk(#""alg": "HS256""#), TestKey.rsa.jwk(#""alg": "ES256""#),
-            TestKey.rsa.jwk(#""key_ops": []"#), #"{"kty": "oct", "k": "AAAA"}"#, "1", "{}",
-            VectorTests.p256.replacing("x_FEz", with: "y_FEz"),
-            VectorTests.p256.replacing("P-256", with: "P-384"),
-            #"{"kty": "OKP", "crv": "Ed25519", "x": "AAAA"}"#,
-            #"{"kty": "RSA", "n": "AQAB", "e": "AQAB"}"#,
-            VectorTests.rsa.replacing("AQAB", with: "AQ"),
-            VectorTests.rsa.replacing("AQAB", with: "AQAA"),
-        ]
+        let unusable =
+            [
+                TestKey.weakRSA.jwk(), TestKey.rsa.jwk(#""use": "enc""#),
+                TestKey.rsa.jwk(#""alg": "HS256""#), TestKey.rsa.jwk(#""alg": "ES256""#),
+                TestKey.rsa.jwk(#""key_ops": []"#), #"{"kty": "oct", "k": "AAAA"}"#, "1", "{}",
+                VectorTests.p256.replacing("x_FEz", with: "y_FEz"),
+                VectorTests.p256.replacing("P-256", with: "P-384"),
+                #"{"kty": "OKP", "crv": "Ed25519", "x": "AAAA"}"#,
+                #"{"kty": "RSA", "n": "AQAB", "e": "AQAB"}"#,
+                VectorTests.rsa.replacing("AQAB", with: "AQ"),
+                VectorTests.rsa.replacing("AQAB", with: "AQAA"),
+            ] + Self.smallOrder.map { #"{"kty": "OKP", "crv": "Ed25519", "x": "\#($0)"}"# }
         for key in unusable {
             #expect(throws: KeyFailure.self, "\(key)") { try KeySet(Array(keySet(key).utf8)) }
         }

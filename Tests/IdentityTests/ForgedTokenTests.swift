@@ -205,6 +205,12 @@ import Wire
         Forgery("padding", .malformed) { "e30=.e30=.AA==" },
         Forgery("the other alphabet", .malformed) { token(rsa) + "+/" },
         Forgery("stray bits", .malformed) { "e31." + token(rsa).split(separator: ".")[1] + ".AA" },
+        Forgery("stray bits in the signature", .malformed) {
+            // 256 bytes leave four bits of the last character over.
+            let text = token(rsa)
+            let last = "AQgw".contains(text.last!) ? text.unicodeScalars.last!.value + 1 : 0x42
+            return text.dropLast() + String(Unicode.Scalar(last)!)
+        },
         Forgery("a header that is no JSON", .malformed) {
             rsa.token(header: "alg=RS256", claims: claims())
         },
@@ -232,8 +238,12 @@ import Wire
         Forgery("a claim twice, once escaped", .malformed) {
             token(rsa, String(claims().dropLast()) + #", "s\u0075b": "root"}"#)
         },
-        Forgery("two claims that look the same", .malformed) {
-            token(rsa, String(claims().dropLast()) + #", "\u00e9": 1, "e\u0301": 2}"#)
+        Forgery("a claim twice, within another", .malformed) {
+            token(rsa, claims(("x", #"[{"a": 1, "b": [], "\u0061": 2}]"#)))
+        },
+        Forgery("a claim twice among many", .malformed) {
+            let many = (0..<40).map { #""c\#($0)": \#($0)"# }.joined(separator: ", ")
+            return token(rsa, claims(("x", #"{\#(many), "c\u0035": 1}"#)))
         },
         Forgery("alg twice", .malformed) { with(#", "alg": "none""#) },
         Forgery("a claim in too many arrays", .malformed) {
@@ -302,6 +312,8 @@ import Wire
             TestKey.p256.token(header: #"{"alg": "ES256"}"#, claims: claims()),
             Self.with(#", "typ": "application/AT+JWT", "cty": 1, "b64": true"#),
             token(.rsa, claims(("x", "[[[[[[[[[[[[[[[1]]]]]]]]]]]]]]]"))),
+            // To rules these two names differ.
+            token(.rsa, String(claims().dropLast()) + #", "\u00e9": 1, "e\u0301": 2}"#),
         ]
         for (place, token) in tokens.enumerated() {
             #expect(try await harness.refusal(token) == nil, "token \(place)")

@@ -120,8 +120,11 @@ private final class KeyServer: Sendable {
         }
         let before = server.requests
         await eventually { server.requests > before }
+        let failures = harness.authenticator.statistics.keyRefreshFailures
         for _ in 0..<20 { #expect(try await harness.refusal(new(.p256)) == nil) }
         #expect(try await harness.refusal(new(Self.second)) == .badSignature)
+        // That was said while the server still had not answered.
+        #expect(harness.authenticator.statistics.keyRefreshFailures == failures)
         gate.withLock { $0 = false }
         try await eventually { try await harness.refusal(new(Self.second)) == nil }
         await close(harness)
@@ -140,6 +143,20 @@ private final class KeyServer: Sendable {
         #expect(server.requests == 2)
         // Not again, for a while: whoever makes names up makes no requests.
         for _ in 0..<20 { #expect(try await harness.refusal(new(Self.third)) == .badSignature) }
+        #expect(server.requests == 2)
+        await close(harness)
+    }
+
+    @Test func onlyAnUnknownKeyCausesARefresh() async throws {
+        let server = KeyServer(keySet(TestKey.p256.jwk(), Self.second.jwk()))
+        let harness = await Harness([server.issuer()]).ready()
+        // A key of that name is there, and has not signed it.
+        let forged = Self.third.token(header: header(.p256), claims: claims())
+        #expect(try await harness.refusal(forged) == .badSignature)
+        #expect(server.requests == 1)
+        // Which of two keys should it be?
+        let nameless = TestKey.p256.token(header: #"{"alg": "ES256"}"#, claims: claims())
+        #expect(try await harness.refusal(nameless) == .badSignature)
         #expect(server.requests == 2)
         await close(harness)
     }

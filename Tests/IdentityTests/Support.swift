@@ -1,13 +1,13 @@
 import EventLoop
 import Glibc
 import HTTPClient
-import SecurityRules
 import Synchronization
 import TestSupport
 import Testing
 import Wire
 
 @testable import Identity
+@testable import SecurityRules
 
 /// Noon of 1 May 2024: what the tests' tokens take for now.
 let noon: Int64 = 1_714_564_800
@@ -113,6 +113,33 @@ final class Harness: Sendable {
             let parts = token.split(separator: ".").filter { $0.count > 8 }
             #expect(!parts.contains { error.cause.contains($0) })
             return error.code
+        }
+    }
+}
+
+extension Principal {
+    /// `request.auth.token` as it was given to the rules.
+    var claims: [String: Value] {
+        guard case .map(let auth) = caller.value, case .map(let claims)? = auth["token"] else {
+            return [:]
+        }
+        return Principal.map(claims)
+    }
+
+    private static func map(_ entries: [MapEntry]) -> [String: Value] {
+        Dictionary(uniqueKeysWithValues: entries.map { ($0.key.string, value($0.value)) })
+    }
+
+    private static func value(_ datum: Datum) -> Value {
+        switch datum {
+        case .null: .null
+        case .bool(let value): .bool(value)
+        case .int(let value): .int(value)
+        case .float(let value): .float(value)
+        case .string(let text): .string(text.string)
+        case .list(let elements): .list(elements.map(value))
+        case .map(let entries): .map(map(entries))
+        default: preconditionFailure("no claim is \(datum)")
         }
     }
 }

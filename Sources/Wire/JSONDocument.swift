@@ -1,0 +1,336 @@
+/// A JSON text that was read (RFC 8259), strictly: UTF-8 without a byte order mark, no key twice in an object, no lone
+/// surrogate, at most 64 levels. (A library's parser would keep one of two equal keys and not say so.)
+///
+/// A value is known by its place; the whole text's is 0. What is in an array or an object follows it, so that a document
+/// takes one array of places and no tree, and its strings are ranges of ``bytes``.
+package struct JSONDocument: Sendable {
+    /// Where and why a text is not JSON.
+    package struct Malformed: Error, Equatable {
+        package var reason: String
+        /// Bytes from the beginning.
+        package var offset: Int
+    }
+    /// What a value is.
+    package enum Kind: UInt8, Sendable {
+        case null, `false`, `true`, number, string, array, object
+    }
+    fileprivate struct Node {
+        let kind: Kind
+        /// Of a number and a string the first byte; of others how many values are in it.
+        var start: UInt32 = 0
+        /// Of a number and a string the byte that follows; of others the place that follows.
+        var end: UInt32
+    }
+
+    /// Values that a text may have where nothing else is said.
+    package static let usualValues = 100_000
+    /// The text, and behind it its strings that have escapes, without them.
+    package let bytes: [UInt8]
+    private let nodes: [Node]
+
+    /// Reads the whole text.
+    /// - Parameter maximumValues: A value takes many times the room of the two bytes that it may be written in.
+    package init(_ text: [UInt8], maximumValues: Int = JSONDocument.usualValues) throws(Malformed) {
+        var reader = Reader(text, room: maximumValues)
+        try reader.whole()
+        bytes = reader.bytes
+        nodes = reader.nodes
+    }
+
+    /// How many values there are, names included.
+    package var count: Int { nodes.count }
+
+    /// What the value is.
+    package func kind(_ place: Int) -> Kind { nodes[place].kind }
+
+    /// Where in ``bytes`` a string is, without quotes and escapes, or a number as it is written.
+    package func range(_ place: Int) -> Range<Int> { nodes[place].range }
+
+    /// A string, or a number as it is written.
+    package func text(_ place: Int) -> String {
+        String(decoding: bytes[range(place)], as: UTF8.self)
+    }
+
+    /// Whether a string has these bytes.
+    package func has(_ place: Int, _ text: String) -> Bool {
+        let (range, other) = (range(place), text.utf8.span)
+        guard range.count == other.count else { return false }
+        for index in other.indices where bytes[range.lowerBound + index] != other[index] {
+            return false
+        }
+        return true
+    }
+
+    /// The values of an array; the names of an object, each of whose value has the next place.
+    package func children(of place: Int) -> Children {
+        Children(
+            nodes: nodes, isObject: kind(place) == .object, place: place + 1,
+            count: Int(nodes[place].start))
+    }
+
+    /// The places in an array or object, in the text's order.
+    package struct Children: Sequence, IteratorProtocol {
+        fileprivate let nodes: [Node]
+        fileprivate let isObject: Bool
+        fileprivate var place: Int
+        /// How many follow.
+        package private(set) var count: Int
+        /// The next place; nil after the last.
+        package mutating func next() -> Int? {
+            if count == 0 { return nil }
+            count -= 1
+            defer { place = nodes.follower(of: isObject ? place + 1 : place) }
+            return place
+        }
+    }
+}
+
+extension JSONDocument.Node {
+    fileprivate var range: Range<Int> { Int(start)..<Int(end) }
+}
+
+extension [JSONDocument.Node] {
+    /// The place behind a value and all that is in it.
+    fileprivate func follower(of place: Int) -> Int {
+        switch self[place].kind {
+        case .number, .string: place + 1
+        default: Int(self[place].end)
+        }
+    }
+}
+
+/// Reads a text once.
+private struct Reader {
+    typealias Malformed = JSONDocument.Malformed
+    private static let maximumDepth = 64
+    private static let fewMembers = 16
+    var bytes: [UInt8]
+    var nodes: [JSONDocument.Node] = []
+    /// Where the text ends; what follows in ``bytes`` are strings without their escapes.
+    private let end: Int
+    private var place = 0
+    /// Values that may still come.
+    private var room: Int
+
+    init(_ text: [UInt8], room: Int) {
+        bytes = text
+        end = text.count
+        self.room = room
+        nodes.reserveCapacity(text.count / 12)
+    }
+
+    mutating func whole() throws(Malformed) {
+        // The strings without escapes are no longer than the text.
+        guard end < Int(UInt32.max) / 2 else { throw fail("it is too long") }
+        guard (try? UTF8Span(validating: bytes.span)) != nil else {
+            throw fail("it is not valid UTF-8")
+        }
+        try value(depth: 0)
+        skipWhiteSpace()
+        if place < end { throw fail("something follows the value") }
+    }
+
+    private func fail(_ reason: String) -> Malformed { Malformed(reason: reason, offset: place) }
+
+    private var next: UInt8? { place < end ? bytes[place] : nil }
+
+    private mutating func add(_ kind: JSONDocument.Kind, _ start: Int, _ end: Int) {
+        nodes.append(JSONDocument.Node(kind: kind, start: UInt32(start), end: UInt32(end)))
+    }
+
+    private mutating func skipWhiteSpace() {
+        while let byte = next, byte == 0x20 || byte == 0x09 || byte == 0x0a || byte == 0x0d {
+            place += 1
+        }
+    }
+
+    private mutating func skip(_ character: Unicode.Scalar) -> Bool {
+        guard next == UInt8(ascii: character) else { return false }
+        place += 1
+        return true
+    }
+
+    private mutating func value(depth: Int) throws(Malformed) {
+        if depth > Reader.maximumDepth { throw fail("it is nested too deeply") }
+        room -= 1
+        if room < 0 { throw fail("it has too many values") }
+        skipWhiteSpace()
+        switch next {
+        case UInt8(ascii: "{"): try object(depth)
+        case UInt8(ascii: "["): try array(depth)
+        case UInt8(ascii: "\""): try string()
+        case UInt8(ascii: "t"): try word("true", .true)
+        case UInt8(ascii: "f"): try word("false", .false)
+        case UInt8(ascii: "n"): try word("null", .null)
+        default: try number()
+        }
+    }
+
+    private mutating func word(_ word: String, _ kind: JSONDocument.Kind) throws(Malformed) {
+        guard bytes[place..<end].starts(with: word.utf8) else { throw fail("a value is expected") }
+        place += word.utf8.count
+        add(kind, 0, nodes.count + 1)
+    }
+
+    private mutating func object(_ depth: Int) throws(Malformed) {
+        let own = nodes.count
+        add(.object, 0, 0)
+        place += 1
+        var count = 0
+        // Few names are compared with each other; many are put into a table, which takes longer to make.
+        var names: Set<BytewiseString> = []
+        skipWhiteSpace()
+        if !skip("}") {
+            repeat {
+                skipWhiteSpace()
+                let name = nodes.count
+                try string()
+                guard isNew(name, of: own, count, &names) else {
+                    throw fail("'\(text(name).prefix(64))' is given twice")
+                }
+                skipWhiteSpace()
+                guard skip(":") else { throw fail("':' is expected") }
+                try value(depth: depth + 1)
+                count += 1
+                skipWhiteSpace()
+            } while skip(",")
+            guard skip("}") else { throw fail("',' or '}' is expected") }
+        }
+        nodes[own].start = UInt32(count)
+        nodes[own].end = UInt32(nodes.count)
+    }
+
+    private func text(_ place: Int) -> String {
+        String(decoding: bytes[nodes[place].range], as: UTF8.self)
+    }
+
+    /// Whether an object has not had this name among its first `count`.
+    private func isNew(
+        _ name: Int, of object: Int, _ count: Int, _ names: inout Set<BytewiseString>
+    ) -> Bool {
+        if count >= Reader.fewMembers, !names.isEmpty {
+            return names.insert(BytewiseString(text(name))).inserted
+        }
+        var other = object + 1
+        for _ in 0..<count {
+            if count >= Reader.fewMembers { names.insert(BytewiseString(text(other))) }
+            if areEqual(nodes[other].range, nodes[name].range) { return false }
+            other = nodes.follower(of: other + 1)
+        }
+        if count >= Reader.fewMembers { names.insert(BytewiseString(text(name))) }
+        return true
+    }
+
+    private func areEqual(_ left: Range<Int>, _ right: Range<Int>) -> Bool {
+        guard left.count == right.count else { return false }
+        for index in 0..<left.count
+        where bytes[left.lowerBound + index] != bytes[right.lowerBound + index] { return false }
+        return true
+    }
+
+    private mutating func array(_ depth: Int) throws(Malformed) {
+        let own = nodes.count
+        add(.array, 0, 0)
+        place += 1
+        var count = 0
+        skipWhiteSpace()
+        if !skip("]") {
+            repeat {
+                try value(depth: depth + 1)
+                count += 1
+                skipWhiteSpace()
+            } while skip(",")
+            guard skip("]") else { throw fail("',' or ']' is expected") }
+        }
+        nodes[own].start = UInt32(count)
+        nodes[own].end = UInt32(nodes.count)
+    }
+
+    private mutating func number() throws(Malformed) {
+        let start = place
+        _ = skip("-")
+        if !skip("0"), !digits() { throw fail("a value is expected") }
+        if skip("."), !digits() { throw fail("a digit is expected") }
+        if skip("e") || skip("E") {
+            if !skip("+") { _ = skip("-") }
+            if !digits() { throw fail("a digit is expected") }
+        }
+        add(.number, start, place)
+    }
+
+    private mutating func digits() -> Bool {
+        let start = place
+        while let byte = next, ASCII.isDigit(byte) { place += 1 }
+        return place > start
+    }
+
+    private mutating func string() throws(Malformed) {
+        guard skip("\"") else { throw fail("a string is expected") }
+        let start = place
+        let stop = endOfPlainText(from: start)
+        place = stop
+        if skip("\"") { return add(.string, start, stop) }
+        // It has an escape, or is malformed: it is written anew behind the text, byte by byte.
+        let copy = bytes.count
+        bytes.append(contentsOf: bytes[start..<place])
+        while let byte = next {
+            if byte < 0x20 { throw fail("a control character must be escaped") }
+            place += 1
+            if byte == UInt8(ascii: "\"") { return add(.string, copy, bytes.count) }
+            if byte == UInt8(ascii: "\\") {
+                bytes.append(contentsOf: String(Character(try escape())).utf8)
+            } else {
+                bytes.append(byte)
+            }
+        }
+        throw fail("a string has no end")
+    }
+
+    /// Where the first byte is that does not stand for itself in a string: a quote, a backslash or a control character.
+    private func endOfPlainText(from start: Int) -> Int {
+        let text = bytes.span
+        var index = start
+        while index < end {
+            let byte = text[index]
+            if byte == UInt8(ascii: "\"") || byte == UInt8(ascii: "\\") || byte < 0x20 { break }
+            index &+= 1
+        }
+        return index
+    }
+
+    private mutating func escape() throws(Malformed) -> Unicode.Scalar {
+        guard let letter = next else { throw fail("a string has no end") }
+        place += 1
+        switch letter {
+        case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/"):
+            return Unicode.Scalar(letter)
+        case UInt8(ascii: "b"): return "\u{8}"
+        case UInt8(ascii: "f"): return "\u{c}"
+        case UInt8(ascii: "n"): return "\n"
+        case UInt8(ascii: "r"): return "\r"
+        case UInt8(ascii: "t"): return "\t"
+        case UInt8(ascii: "u"): break
+        default: throw fail("an escape is unknown")
+        }
+        let first = try codeUnit()
+        if let scalar = Unicode.Scalar(first) { return scalar }
+        guard first < 0xdc00, skip("\\"), skip("u") else { throw fail("a surrogate is alone") }
+        let second = try codeUnit()
+        guard (0xdc00...0xdfff).contains(second),
+            let scalar = Unicode.Scalar(0x10000 + (first - 0xd800) << 10 + (second - 0xdc00))
+        else { throw fail("a surrogate is alone") }
+        return scalar
+    }
+
+    private mutating func codeUnit() throws(Malformed) -> UInt32 {
+        var value: UInt32 = 0
+        for _ in 0..<4 {
+            guard let byte = next, let digit = ASCII.hexadecimal(byte) else {
+                throw fail("four hexadecimal digits are expected")
+            }
+            value = value << 4 | UInt32(digit)
+            place += 1
+        }
+        return value
+    }
+}
