@@ -7,22 +7,19 @@ import Identity
 import OpenSSL
 
 extension Configuration {
-    /// What verifies tokens; nil where nothing is configured that one could be verified by.
+    /// What verifies tokens.
     func authenticator(
         acceptsUnsigned: Bool, pool: BlockingPool, observer: any UpstreamObserver
-    ) -> Authenticator? {
-        let (issuers, tokens) = (
-            issuers.compactMap(\.tokenIssuer), tokens.compactMap(\.staticToken)
-        )
-        guard !issuers.isEmpty || !tokens.isEmpty || acceptsUnsigned else { return nil }
-        return Authenticator(
-            issuers: issuers, staticTokens: tokens, acceptsUnsigned: acceptsUnsigned, pool: pool,
-            observer: observer, environment: processEnvironment())
+    ) -> Authenticator {
+        Authenticator(
+            issuers: issuers.compactMap(\.tokenIssuer),
+            staticTokens: tokens.compactMap(\.staticToken), acceptsUnsigned: acceptsUnsigned,
+            pool: pool, observer: observer, environment: processEnvironment())
     }
 
     /// How callers are told from each other.
     /// - Throws: An error that names the file of keys.
-    func callers(_ authenticator: Authenticator?) throws -> Callers {
+    func callers(_ authenticator: Authenticator) throws -> Callers {
         Callers(
             authenticator: authenticator, limits: CallerLimits(callers),
             linkKeys: try linkKeys(),

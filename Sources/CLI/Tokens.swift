@@ -1,4 +1,5 @@
 import ArgumentParser
+import Gateway
 import Identity
 import Wire
 
@@ -20,7 +21,11 @@ private struct NewToken: ParsableCommand {
             """)
 
     @Argument(help: "The caller's name: request.auth.uid.")
-    var name = "NAME"
+    var name: String
+
+    func validate() throws {
+        if let fault = Configuration.Token.fault(in: name) { throw ValidationError(fault) }
+    }
 
     func run() {
         let (token, sha256) = StaticTokens.generate()

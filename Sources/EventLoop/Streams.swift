@@ -29,6 +29,30 @@ public protocol ByteSource: AnyObject {
     func close()
 }
 
+/// Gives the bytes of an array.
+public final class BytesSource: ByteSource {
+    private let bytes: [UInt8]
+    private var place = 0
+
+    public init(_ bytes: [UInt8]) { self.bytes = bytes }
+
+    public func read(into buffer: inout MutableRawSpan) -> SourceRead {
+        let count = min(buffer.byteCount, bytes.count - place)
+        guard count > 0 else { return .end }
+        buffer.withUnsafeMutableBytes { target in
+            bytes.withUnsafeBytes {
+                target.copyMemory(from: .init(rebasing: $0[place..<place + count]))
+            }
+        }
+        place += count
+        return .bytes(count)
+    }
+
+    /// Never called: there is always something to read.
+    public func whenReadable(_ resume: @escaping () -> Void) {}
+    public func close() {}
+}
+
 /// What became of a direct transfer.
 public enum DirectTransfer: Equatable, Sendable {
     /// So many bytes went to the socket (at least one).

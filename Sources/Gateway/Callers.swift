@@ -4,7 +4,7 @@ import Wire
 
 /// How callers are told from each other, and what they may use.
 public final class Callers: Sendable {
-    /// nil where nothing is configured that a token could be verified by.
+    /// nil where nobody looks at `Authorization`.
     let authenticator: Authenticator?
     let limits: CallerLimits
     /// nil where signed links are switched off. They are replaced when their file changes.
@@ -93,8 +93,6 @@ extension Call {
         do throws(CredentialError) {
             return try await authenticator.authenticate(fields)
         } catch {
-            // Whoever guesses is counted too, by address.
-            try admit(callers)
             throw Problem(error)
         }
     }
@@ -121,7 +119,8 @@ extension Call {
     func admit(_ callers: Callers) throws(Problem) {
         guard let limits = callers.limits.limits(of: record.group) else { return }
         let key = CallerLimits.Key(
-            group: record.group, caller: caller.principal?.uid ?? address)
+            group: record.group, source: caller.principal?.source ?? "",
+            caller: caller.principal?.uid ?? CallerLimits.network(of: exchange.peer))
         let direction: CallerLimits.Direction =
             switch exchange.head.method {
             case "GET": .outgoing
@@ -139,10 +138,15 @@ extension Call {
         }
     }
 
-    /// The client's address without its port.
-    private var address: String {
-        let peer = exchange.peer
-        return peer.lastIndex(of: ":").map { String(peer[..<$0]) } ?? peer
+    /// The answer to a request that failed: whoever guesses tokens, links or paths is counted too, by address.
+    func counted(_ problem: Problem, _ callers: Callers) -> Problem {
+        if lease != nil || record.limit != nil { return problem }
+        do throws(Problem) {
+            try admit(callers)
+            return problem
+        } catch {
+            return error
+        }
     }
 }
 
@@ -159,6 +163,11 @@ extension Problem {
             return
         }
         let code = Code(rawValue: error.code.rawValue) ?? .unauthenticated
+        // Whoever tried it in another way was not wrong about a token.
+        if error.code == .unsupportedScheme {
+            self.init(code, "\(code.title).", cause: error.cause, field: Problem.challenge)
+            return
+        }
         self.init(
             code, "\(code.title).", cause: error.cause,
             field: (

@@ -66,6 +66,9 @@ extension Configuration {
 
         public init(name: String) { self.name = name }
 
+        /// What is wrong with a name for a token; nil where nothing is.
+        public static func fault(in name: String) -> String? { fault(ofName: name) }
+
         static let exampleDigest = String(repeating: "0", count: 64)
     }
 
@@ -221,6 +224,8 @@ extension Configuration.Token: ConfigurationEntry {
 }
 
 extension Configuration.CallerGroup: ConfigurationEntry {
+    /// The name of the limits of every group that has none of its own.
+    static let otherwise = "default"
     static let section = "callers"
     static var all: WritableKeyPath<Configuration, [Self]> { \.callers }
     static let example = "{ requests: 100 }"
@@ -231,10 +236,10 @@ extension Configuration.CallerGroup: ConfigurationEntry {
             "Requests each second of each caller of the group; 0 is no limit. Over it 429."),
         .bytes(
             "bytesIn", 0...UInt64(1) << 40, \.bytesIn,
-            "Bytes of uploads each second of each caller; 0 is no limit."),
+            "Bytes of uploads each second of each caller; 0 is no limit. Over it they wait."),
         .bytes(
             "bytesOut", 0...UInt64(1) << 40, \.bytesOut,
-            "Bytes of downloads each second of each caller; 0 is no limit."),
+            "Bytes of answers to GET each second of each caller; 0 is no limit. Over it they wait."),
         .integer(
             "transfers", 0...1_000_000, \.transfers,
             "Requests at once of each caller; 0 is no limit. Over it 429."),
@@ -263,6 +268,26 @@ extension ConfigurationReader {
             report(
                 SettingError(message: "token '\(token.name)' has no 'sha256'"),
                 at: "tokens.\(token.name)")
+        }
+        for token in result.tokens {
+            let twin = result.tokens.first {
+                $0.name < token.name && $0.staticToken?.sha256 == token.staticToken?.sha256
+                    && token.staticToken != nil
+            }
+            guard let twin else { continue }
+            report(
+                SettingError(message: "'\(twin.name)' and '\(token.name)' are the same token"),
+                at: "tokens.\(token.name)")
+        }
+        let groups = result.groups.union([
+            Callers.anonymousGroup, Configuration.CallerGroup.otherwise,
+        ])
+        for group in result.callers where !groups.contains(group.name) {
+            let path = "callers.\(group.name)"
+            guard isRead(path), isRead("issuers"), isRead("tokens") else { continue }
+            var error = SettingError(message: "no caller is of group '\(group.name)'")
+            error.suggestion = Spelling.nearest(to: group.name, among: groups.sorted())
+            report(error, at: path)
         }
         if let file = result.links.keys, let reason = Self.whyUnreadable(file) {
             report(

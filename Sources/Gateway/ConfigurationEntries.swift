@@ -78,7 +78,11 @@ extension ConfigurationReader {
             if let inner = value.mapping {
                 read(inner, path + ".", Entry.settings, into: &entry)
             } else {
-                let error = input(value).mismatch("a mapping such as \(Entry.example)")
+                let form = "a mapping such as \(Entry.example)"
+                // What stands in place of a token's entry may be the token, and is not quoted.
+                let error =
+                    Entry.self == Configuration.Token.self
+                    ? SettingError(message: "expected \(form)") : input(value).mismatch(form)
                 refuse(path, error, at: value)
             }
             result.insert(entry)

@@ -51,7 +51,7 @@ public final class Gateway: Sendable {
                 answer = try await call.perform(action, on: bucket, callers)
             }
         } catch {
-            answer = call.failed(error)
+            answer = call.failed(call.counted(error, callers))
         }
         finish(call, answer)
     }
@@ -60,26 +60,14 @@ public final class Gateway: Sendable {
     private func begin(_ call: Call, _ route: Route, _ isLink: Bool) throws(Problem)
         -> (Action, GatewayBucket)
     {
-        guard isLink else {
-            try call.admit(callers)
-            return try action(of: route, call)
-        }
-        do throws(Problem) {
-            let (action, bucket) = try action(of: route, call)
-            try call.follow(action, bucket, route.query ?? [], callers)
-            try call.admit(callers)
-            return (action, bucket)
-        } catch {
-            // Whoever guesses is counted too, by address.
-            if !call.isPermitted { try call.admit(callers) }
-            throw error
-        }
-    }
-
-    private func action(of route: Route, _ call: Call) throws(Problem) -> (Action, GatewayBucket) {
+        if !isLink { try call.admit(callers) }
         let bucket = try bucket(of: route, call)
         let action = try Action(call.exchange.head, route, bucket)
         call.begin(action.operation(in: bucket), bucket, route.query)
+        if isLink {
+            try call.follow(action, bucket, route.query ?? [], callers)
+            try call.admit(callers)
+        }
         return (action, bucket)
     }
 
@@ -87,6 +75,7 @@ public final class Gateway: Sendable {
         answer.complete(requestId: call.record.requestId, isHead: call.isHead)
         cors?.decorate(&answer.head.fields, for: call.fields)
         let status = answer.head.status
+        if let lease = call.lease { answer.body = lease.pacing(answer.body) }
         call.exchange.respond(answer.head, answer.body) { [self] outcome in
             observer.finished(call.finished(status, outcome))
         }

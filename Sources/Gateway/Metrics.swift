@@ -100,7 +100,7 @@ public struct GatewayObserver: RequestObserver {
     private let accessLog: AccessLog?
     private let decisionLog: DecisionLog?
     private let metrics: RequestMetrics
-    private let callers: CallerMetrics?
+    private var callers: CallerMetrics?
 
     /// Creates an observer; without logs it only counts.
     public init(
@@ -111,6 +111,13 @@ public struct GatewayObserver: RequestObserver {
         self.accessLog = accessLog
         self.decisionLog = decisionLog
         self.metrics = metrics
+    }
+
+    /// The same, with other groups of callers.
+    public func counting(_ callers: CallerMetrics) -> GatewayObserver {
+        var copy = self
+        copy.callers = callers
+        return copy
     }
 
     public func finished(_ record: RequestRecord) {

@@ -25,9 +25,7 @@ extension Call {
             var (answer, range) = try answer(reader.metadata, plan.conditions, bucket)
             if let range {
                 let source = try await bytes(of: reader, range)
-                answer.body = .source(
-                    lease?.pacing(source) ?? source,
-                    length: range.upperBound - range.lowerBound)
+                answer.body = .source(source, length: range.upperBound - range.lowerBound)
             } else {
                 reader.close()
             }

@@ -265,26 +265,3 @@ private func isOfSocket(_ error: any Error) -> Bool {
     return [EPIPE, ECONNRESET, ECONNABORTED, ETIMEDOUT, ENOTCONN, EHOSTUNREACH, ENETUNREACH]
         .contains(code)
 }
-
-/// Gives the bytes of an array.
-private final class BytesSource: ByteSource {
-    private let bytes: [UInt8]
-    private var place = 0
-
-    init(_ bytes: [UInt8]) { self.bytes = bytes }
-
-    func read(into buffer: inout MutableRawSpan) -> SourceRead {
-        let count = min(buffer.byteCount, bytes.count - place)
-        guard count > 0 else { return .end }
-        buffer.withUnsafeMutableBytes { target in
-            bytes.withUnsafeBytes {
-                target.copyMemory(from: .init(rebasing: $0[place..<place + count]))
-            }
-        }
-        place += count
-        return .bytes(count)
-    }
-
-    func whenReadable(_ resume: @escaping () -> Void) { resume() }
-    func close() {}
-}

@@ -14,7 +14,7 @@ public final class Authenticator: Sendable {
     /// Numbers for metrics.
     public let statistics = IdentityStatistics()
     public let issuers: [TokenIssuer]
-    private let staticTokens: [(token: StaticToken, principal: Principal)]
+    private let staticTokens: Lock<StaticTokenTable>
     private let acceptsUnsigned: Bool
     private let now: @Sendable () -> Int64
     private let fetchers: [KeyFetcher]
@@ -47,20 +47,27 @@ public final class Authenticator: Sendable {
         observer: (any UpstreamObserver)?, environment: [String: String], times: RefreshTimes
     ) {
         self.issuers = issuers
-        self.staticTokens = staticTokens.map {
-            (
-                $0,
-                Principal(
-                    kind: .staticToken, uid: $0.name, claims: [:], source: $0.name, group: $0.group,
-                    expires: .max)
-            )
-        }
+        self.staticTokens = Lock(StaticTokenTable(staticTokens))
         self.acceptsUnsigned = acceptsUnsigned
         self.now = now
         self.times = times
         fetchers = issuers.map {
             KeyFetcher(issuer: $0, pool: pool, environment: environment, observer: observer)
         }
+    }
+
+    /// Puts other static tokens into effect: those that are gone are not valid any more.
+    public func replace(_ tokens: [StaticToken]) {
+        let table = StaticTokenTable(tokens)
+        staticTokens.withLock { current in
+            current.isReplaced.store(true, ordering: .relaxed)
+            current = table
+        }
+    }
+
+    /// Whether there is anything that a token could be verified by; otherwise nobody looks at `Authorization`.
+    private var isConfigured: Bool {
+        acceptsUnsigned || !issuers.isEmpty || staticTokens.withLock { !$0.tokens.isEmpty }
     }
 
     // MARK: Keys
@@ -127,11 +134,13 @@ public final class Authenticator: Sendable {
         case refused(CredentialError)
     }
 
-    /// Who has sent a request with these fields; nil where they have no `Authorization`.
+    /// Who has sent a request with these fields; nil where they have no `Authorization`, or nothing is configured that it
+    /// could be verified by.
     ///
     /// It does not suspend for a token that was verified before. A caller on a loop may wait for up to five seconds where
     /// a token names a key that is not known.
     public func authenticate(_ fields: HeaderFields) async throws(CredentialError) -> Principal? {
+        guard isConfigured else { return nil }
         let now = now()
         switch first(fields, now) {
         case .nobody: return nil
@@ -223,19 +232,14 @@ public final class Authenticator: Sendable {
     }
 
     private func staticToken(_ shown: Shown) throws(CredentialError) -> VerifiedTokens.Entry {
-        let hash = StaticTokens.hash(shown.text.span.bytes)
-        var found: Principal?
-        // All of them: how long it takes tells nothing of which it was.
-        for (token, principal) in staticTokens
-        where areEqualInConstantTime(token.sha256, hash) && found == nil {
-            found = principal
-        }
-        guard let found else {
+        let table = staticTokens.withLock { $0 }
+        guard let found = table.find(shown.text) else {
             throw shown.dots == 4
                 ? CredentialError(.malformed, "it is encrypted (JWE)")
                 : CredentialError(.unknownToken, "it is not one of the static tokens")
         }
-        return VerifiedTokens.Entry(principal: found, until: .max, key: nil, bytes: 0)
+        return VerifiedTokens.Entry(
+            principal: found, until: .max, key: nil, bytes: 0, table: table)
     }
 
     private func isKnown(_ issuer: String?, _ keepers: [KeyKeeper]) -> Bool {

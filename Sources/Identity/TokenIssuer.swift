@@ -104,38 +104,3 @@ public struct TokenIssuer: Sendable, Equatable {
             ? nil : "\(what) is not https (http is for loopback addresses alone)"
     }
 }
-
-/// A token that is known by its hash.
-public struct StaticToken: Sendable, Equatable {
-    /// The configured name, which is the `uid`.
-    public var name: String
-    /// SHA-256 of the token: 32 bytes.
-    public var sha256: [UInt8]
-    /// The group of its principal.
-    public var group: String
-
-    /// - Parameter group: By default the name.
-    public init(name: String, sha256: [UInt8], group: String? = nil) {
-        self.name = name
-        self.sha256 = sha256
-        self.group = group ?? name
-    }
-}
-
-/// Makes static tokens.
-public enum StaticTokens {
-    /// A new token of 256 random bits (`sluice_` and 43 characters), and its SHA-256 in hexadecimal for the configuration.
-    public static func generate() -> (token: String, sha256: String) {
-        var generator = SystemRandomNumberGenerator()
-        let bits = (0..<32).map { _ in UInt8.random(in: .min ... .max, using: &generator) }
-        let token = "sluice_" + Base64.encodeForURL(bits)
-        return (token, Hexadecimal.encode(hash(Array(token.utf8).span.bytes)))
-    }
-
-    /// What of a token is configured: its SHA-256.
-    static func hash(_ token: RawSpan) -> [UInt8] {
-        let digest = Digest(.sha256)
-        digest.update(token)
-        return digest.finish()
-    }
-}

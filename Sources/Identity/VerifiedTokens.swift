@@ -17,6 +17,8 @@ final class VerifiedTokens: Sendable {
         let key: IssuerKey?
         /// About how much room it takes.
         let bytes: Int
+        /// The static tokens that it was found among.
+        var table: StaticTokenTable?
     }
     private struct Shard {
         var new: [Fingerprint: Entry] = [:]
@@ -44,7 +46,8 @@ final class VerifiedTokens: Sendable {
             return entry
         }
         guard let entry, now < entry.until,
-            entry.key?.isWithdrawn.load(ordering: .relaxed) != true
+            entry.key?.isWithdrawn.load(ordering: .relaxed) != true,
+            entry.table?.isReplaced.load(ordering: .relaxed) != true
         else { return nil }
         return entry.principal
     }

@@ -72,6 +72,23 @@ import Testing
         #expect(configuration.groups == ["jobs", "links", "development", "certificates"])
     }
 
+    /// Every key stands in docs/callers.md.
+    @Test func everyKeyIsExplained() throws {
+        let file = DeployTests.root.appending(path: "docs/callers.md")
+        let text = try String(contentsOf: file, encoding: .utf8)
+        let paths =
+            Configuration.Issuer.settings.map(\.path) + Configuration.Token.settings.map(\.path)
+            + Configuration.CallerGroup.settings.map(\.path)
+            + (Configuration.clientSettings + Configuration.linkSettings).map(\.path)
+        #expect(paths.count > 20)
+        for path in paths {
+            let key = path.split(separator: ".").last!
+            #expect(
+                ["\(key)`", "\(key): ", "`\(key) "].contains { text.contains($0) },
+                "docs/callers.md says nothing of \(path)")
+        }
+    }
+
     @Test func clientsOfTheTLSListenerAreRead() throws {
         let configuration = try load(
             """
@@ -127,6 +144,8 @@ import Testing
         #expect(again.callers == configuration.callers)
     }
 }
+
+private let same = String(repeating: "0a", count: 32)
 
 extension ConfigurationErrorTests {
     /// One thing is wrong with who callers are.
@@ -189,8 +208,20 @@ extension ConfigurationErrorTests {
         ),
         ("tokens: { backup: {} }", "1:11: error: token 'backup' has no 'sha256'"),
         (
+            "tokens: { backup: sluice_secret }",
+            "1:19: error: expected a mapping such as { sha256: DIGEST }"
+        ),
+        (
+            "tokens: { a: { sha256: \"\(same)\" }, b: { sha256: \"\(same.uppercased())\" } }",
+            "1:94: error: 'a' and 'b' are the same token"
+        ),
+        (
             "tokens: { backup: { sha256: sluice_secret } }",
             "1:29: error: 'sha256': expected 64 hexadecimal digits"
+        ),
+        (
+            "issuers: { cluster: { firebase: { project: p } } }\ncallers: { clster: { requests: 1 } }",
+            "2:12: error: no caller is of group 'clster'; did you mean 'cluster'?"
         ),
         (
             "callers: { ci: { requests: -1 } }",

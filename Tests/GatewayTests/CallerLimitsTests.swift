@@ -1,3 +1,5 @@
+import EventLoop
+import HTTPServer
 import Synchronization
 import Testing
 
@@ -103,6 +105,63 @@ private final class Clock: Sendable {
         }
     }
 
+    /// Bodies take turns; another request is refused only where a second's worth of turns is taken already.
+    @Test func bytesHaveTurns() throws {
+        let limits = limits(group(bytesIn: 1000, bytesOut: 1000))
+        let first = try begin(limits, "alice", .outgoing)
+        let second = try begin(limits, "alice", .outgoing)
+        #expect(limits.reserve(1000, first) == 0 && limits.reserve(500, first) == 500_000_000)
+        #expect(limits.reserve(500, second) == 1_000_000_000)
+        // It is not too late for another, and the other direction and the other caller know nothing of it.
+        let third = try begin(limits, "alice", .outgoing)
+        #expect(limits.reserve(700, third) == 1_700_000_000)
+        #expect(limits.reserve(1, try begin(limits, "alice", .incoming)) == 0)
+        #expect(limits.reserve(1, try begin(limits, "bob", .outgoing)) == 0)
+        #expect(throws: CallerLimits.Refusal(limit: .bytesOut, retryAfter: 2)) {
+            try begin(limits, "alice", .outgoing)
+        }
+        _ = try begin(limits, "alice", .none)
+        limits.giveBack(700, third)
+        _ = try begin(limits, "alice", .outgoing)
+    }
+
+    /// Who goes away gives back what has had a turn and did not move.
+    @Test func aBodyThatEndsEarlyGivesItsTurnBack() throws {
+        let limits = limits(group(bytesOut: 1000))
+        let (lease, other) = (
+            try begin(limits, "alice", .outgoing), try begin(limits, "alice", .outgoing)
+        )
+        guard
+            case .source(let source, 4000) = lease.pacing(.bytes(Array(repeating: 7, count: 4000)))
+        else {
+            Issue.record("not paced")
+            return
+        }
+        var buffer = [UInt8](repeating: 0, count: 4000)
+        func read() throws -> SourceRead {
+            try buffer.withUnsafeMutableBytes { raw in
+                var bytes = raw.mutableBytes
+                return try source.read(into: &bytes)
+            }
+        }
+        #expect(try read() == .bytes(1000))
+        #expect(try read() == .wait)
+        #expect(limits.reserve(1, other) == 1_001_000_000)
+        source.close()
+        #expect(limits.reserve(1, other) == 2_000_000)
+    }
+
+    @Test(arguments: [
+        ("192.0.2.7:80", "192.0.2.7"), ("[::ffff:192.0.2.7]:80", "192.0.2.7"),
+        ("[2001:db8:1:2:3:4:5:6]:80", "20010db800010002"),
+        ("[2001:db8:1:2::9]:1", "20010db800010002"),
+        ("[2001:db8:1:3::9]:1", "20010db800010003"), ("[::1]:80", "0000000000000000"),
+        ("odd", "odd"),
+    ])
+    func ofIPv6TheNetworkCounts(_ peer: String, _ expected: String) {
+        #expect(CallerLimits.network(of: peer) == expected)
+    }
+
     /// Who uses nothing is forgotten when there are too many; who does is not.
     @Test func manyCallersAreForgotten() throws {
         let limits = limits(group(requests: 1, transfers: 1))
@@ -135,11 +194,11 @@ private final class Clock: Sendable {
         var generator = Seeded(rate)
         for _ in 0..<2000 {
             let wanted = Int.random(in: 1...65_536, using: &generator)
-            let (count, wait) = bucket.take(wanted, rate, now)
-            #expect((0...wanted).contains(count) && (count > 0) == (wait == 0))
-            let back = Int.random(in: 0...count, using: &generator)
-            if count > 0 { bucket.giveBack(back, rate) }
-            taken += UInt64(count - back)
+            let wait = bucket.reserve(wanted, rate, now)
+            #expect(bucket.wait(now) == wait)
+            let back = Int.random(in: 0...wanted, using: &generator)
+            bucket.giveBack(back, rate)
+            taken += UInt64(wanted - back)
             now += wait > 0 ? wait : UInt64.random(in: 0...1_000_000, using: &generator)
         }
         // A second's worth at once, and the rate from then on; one more for what is rounded.
@@ -150,28 +209,38 @@ private final class Clock: Sendable {
         #expect(taken > 0)
     }
 
+    @Test(arguments: [UInt64(1), 2, 3, 7, 999, 29_999, 333_333, 999_999, 1_000_000])
+    func exactlyASecondsRequestsAtOnce(_ rate: UInt64) {
+        var bucket = TokenBucket()
+        for now: UInt64 in [1_000_000_000_000, 2_000_000_000_000] {
+            var count: UInt64 = 0
+            while bucket.take(rate, now) { count += 1 }
+            #expect(count == rate)
+            let (early, due) = (
+                bucket.take(rate, now + Self.second / rate - 1),
+                bucket.take(rate, now + Self.second / rate + 2)
+            )
+            #expect(!early && due)
+        }
+    }
+
     @Test func smallPartsAreNoCheaper() {
         var bucket = TokenBucket()
-        for _ in 0..<1000 { _ = bucket.take(1, 3_000_000_007, 10_000_000_000) }
+        let now = 10 * Self.second
+        for _ in 0..<1000 { _ = bucket.reserve(1, 3_000_000_007, now) }
         // At more than one each nanosecond a part costs a whole nanosecond.
-        #expect(Self.second - bucket.left(10_000_000_000) == 1000)
+        #expect(!bucket.isFull(now + 999) && bucket.isFull(now + 1000))
     }
 
-    @Test func givingBackMoreThanWasTakenGivesNoMoreThanAll() {
+    @Test func eachComesAfterThoseBefore() {
         var bucket = TokenBucket()
-        bucket.giveBack(1 << 40, 1)
-        #expect(bucket.left(0) == Self.second)
-        #expect(bucket.take(10, 5, 0).count == 5)
-        #expect(bucket.take(10, 5, 0) == (0, 200_000_000))
-        #expect(bucket.take(10, 5, 199_999_990).count == 0)
-        #expect(bucket.take(10, 5, 200_000_000).count == 1)
-        #expect(bucket.left(.max) == Self.second)
-    }
-
-    @Test func whereNothingIsWantedNothingIsTaken() {
-        var bucket = TokenBucket()
-        #expect(bucket.take(0, 1, 100).count == 0)
-        #expect(bucket.left(100) == Self.second)
-        #expect(bucket.take(.max, .max, 100).count > 0)
+        bucket.giveBack(1 << 20, 1)
+        #expect(bucket.isFull(0))
+        let waits = [5, 1, 1].map { bucket.reserve($0, 5, 0) }
+        #expect(waits == [0, 200_000_000, 400_000_000])
+        #expect(bucket.wait(100_000_000) == 300_000_000)
+        // Who does not come any more makes room.
+        bucket.giveBack(1, 5)
+        #expect(bucket.wait(100_000_000) == 100_000_000 && bucket.wait(.max) == 0)
     }
 }

@@ -6,7 +6,7 @@ import Yams
 
 /// What `deploy/` holds, checked as far as a machine without a cluster and without a container engine can.
 @Suite struct DeployTests {
-    private static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
+    static let root = URL(fileURLWithPath: #filePath).deletingLastPathComponent()
         .deletingLastPathComponent().deletingLastPathComponent()
 
     private func text(_ path: String) throws -> String {

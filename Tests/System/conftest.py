@@ -11,6 +11,7 @@ import urllib.request
 import pytest
 
 import known_limits
+import secret_words
 import upstreams
 import wire as wire_client
 from http2_peer import Peer
@@ -51,8 +52,28 @@ def wait_until(condition, timeout=20, what="condition"):
     raise AssertionError(f"{what} did not come true within {timeout} s")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_secret_in_any_log():
+    """At the end of a run: what its tests made and sent of secrets is in no line that any of its servers printed."""
+    yield
+    found = [(str(log), *leak) for log in sorted(Server.logs) for leak in secret_words.leaks(log.read_text(errors="replace"))]
+    assert not found, found[:20]
+    print(f"{len(secret_words.WORDS)} words of secrets are in none of {len(Server.logs)} logs")
+
+
+def new_token(name):
+    """Makes a static token: what the caller shows, and its line of the configuration."""
+    done = subprocess.run([str(BINARY), "token", "new", name], capture_output=True, text=True, check=True)
+    first, entry = done.stderr.splitlines()
+    assert first == "tokens:"
+    return secret_words.secret(done.stdout.strip()), entry
+
+
 class Server:
     """One `sluice serve` with a bucket `photos` in `directory`, plus whatever `extra` YAML adds."""
+
+    #: Of all servers of the run.
+    logs = set()
 
     def __init__(self, directory, extra="", buckets=None, threads=1, tls=True, environment=None,
                  ready=200, arguments=()):
@@ -77,6 +98,7 @@ class Server:
 
     def start(self):
         self.log = open(self.directory / "server.log", "ab")
+        Server.logs.add(self.directory / "server.log")
         self.process = subprocess.Popen(
             [str(BINARY), "serve", "--config", str(self.config), *self.arguments],
             stdout=self.log, stderr=self.log, env={**os.environ, **self.environment},

@@ -15,6 +15,8 @@ import threading
 import time
 import urllib.parse
 
+from secret_words import secret
+
 QUANTUM = 256 * 1024
 
 
@@ -274,7 +276,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if kind == "resumable":
             found, _ = model.objects.get((bucket, query.get("name")), (None, None))
             model.check(query, found)
-            token = f"session-{len(model.sessions)}-secret"
+            token = secret(f"session-{len(model.sessions)}-secret")
             model.sessions[token] = {
                 "bucket": bucket, "query": query, "metadata": json.loads(content or b"{}"),
                 "type": self.headers.get("x-upload-content-type"), "content": b"", "made": None}

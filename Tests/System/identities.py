@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
 
+from secret_words import secret
 from upstreams import free_port
 
 ALGORITHMS = {
@@ -39,7 +40,7 @@ class Key:
         return {**public, "kid": self.kid, "use": "sig", "alg": self.algorithm}
 
     def sign(self, claims, **header):
-        return jwt.encode(claims, self.private, self.algorithm, headers={"kid": self.kid, **header})
+        return secret(jwt.encode(claims, self.private, self.algorithm, headers={"kid": self.kid, **header}))
 
 
 def key_set(*keys):
@@ -139,8 +140,11 @@ class Certificate:
         #: What a peer is shown of it and what is above it, without the root.
         self.above = self.pem + above if issuer else b""
         self.chain = self.write("chain.pem", self.above or self.pem)
-        self.key = self.write("key.pem", self.private.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+        key = self.private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        for line in key.decode().splitlines()[1:-1]:
+            secret(line)
+        self.key = self.write("key.pem", key)
 
     def write(self, kind, content):
         path = self.directory / f"{self.name}.{kind}"

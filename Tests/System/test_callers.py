@@ -12,7 +12,7 @@ import urllib.request
 
 import pytest
 
-from conftest import BINARY, ROOT, curl, wait_until
+from conftest import BINARY, ROOT, curl, new_token, wait_until
 from identities import Certificate, Key, KeyServer, access_lines, claims, encode, key_set, loopback_names
 from test_rules import lines, rules, status
 from wire import Wire
@@ -141,7 +141,10 @@ def test_each_wrong_token_has_its_code(serve, tmp_path):
         answer.is_problem(code)
         assert answer["www-authenticate"] == f'Bearer error="invalid_token", error_description="{code}"'
     for scheme in ["Basic", "Negotiate", "Bearer,"]:
-        ask(server, "open/a", "YTpi", scheme).is_problem("unsupported-scheme")
+        answer = ask(server, "open/a", "YTpi", scheme)
+        answer.is_problem("unsupported-scheme")
+        # Not a wrong token, but none (RFC 6750, section 3.1).
+        assert answer["www-authenticate"] == "Bearer"
     Wire(server).get("open/a", bearer(good), bearer(good)).is_problem("token-malformed")
     # Nobody in particular: the rules decide, and ask for somebody.
     assert ask(server, "open/a").status == 404 and ask(server, "nobody/a").status == 404
@@ -315,13 +318,10 @@ def test_kubernetes_from_outside_and_firebase_claims(serve, tmp_path):
 
 
 def test_static_tokens(serve):
-    made = [subprocess.run([str(BINARY), "token", "new", name], capture_output=True, text=True, check=True)
-            for name in ("backup", "report")]
-    tokens = [done.stdout.strip() for done in made]
-    assert all(re.fullmatch(r"sluice_[A-Za-z0-9_-]{43}", token) for token in tokens) and tokens[0] != tokens[1]
     # What is printed for the configuration is what is pasted there.
-    entries = [done.stderr.splitlines()[-1] for done in made]
-    assert made[0].stderr.splitlines()[-2] == "tokens:" and tokens[0] not in made[0].stderr
+    tokens, entries = zip(*(new_token(name) for name in ("backup", "report")))
+    assert all(re.fullmatch(r"sluice_[A-Za-z0-9_-]{43}", token) for token in tokens) and tokens[0] != tokens[1]
+    assert tokens[0] not in entries[0]
     server = serve("tokens:\n" + "\n".join(entries) + "\n")
     assert ask(server, "users/backup/a", tokens[0]).status == 404
     assert ask(server, "users/report/a", tokens[1], "bearer").status == 404
@@ -343,15 +343,18 @@ def test_unsigned_tokens_are_for_loopback_alone(serve, launch, tmp_path):
     assert ask(server, "verified/a", token).status == 404
     assert ask(server, "users/bob/a", Key().sign(claims("anyone", sub="bob"))).status == 404
     assert ask(server, "nobody/a").status == 404
-    warning = [line for line in lines(server, "sluice") if "--unsigned-tokens" in line["message"]]
-    assert warning and warning[0]["level"] == "critical"
+    warning = [line for line in lines(server, "sluice") if line["level"] == "critical"]
+    # All of it: it speaks of tokens, and the log redacts what looks like one.
+    assert [line["message"] for line in warning] == [
+        "development mode: callers are whoever they say they are; never for anything but trials"]
+    assert warning[0]["metadata"] == {"flag": "--unsigned-tokens"}
     for address in ("0.0.0.0:0", "[::]:0"):
-        for key in ("SLUICE_LISTEN_HTTP", "SLUICE_LISTEN_HTTPS_ADDRESS"):
+        for key in ("SLUICE_LISTEN_HTTP", "SLUICE_LISTEN_HTTPS_ADDRESS", "SLUICE_LISTEN_OPERATOR"):
             done = subprocess.run(
                 [str(BINARY), "serve", "--config", str(server.config), "--unsigned-tokens"],
                 env={**os.environ, "SLUICE_RULES": str(tmp_path / "storage.rules"), key: address},
                 capture_output=True, text=True, timeout=30)
-            assert done.returncode == 2 and f"{address} is not an address of this machine alone" in done.stderr
+            assert done.returncode == 2 and f"{address} is not a loopback address" in done.stderr
     # Without the flag the same token is nothing: where nothing is configured nobody even looks at it.
     plain = serve()
     assert ask(plain, "open/a", unsigned("--uid", "alice")).status == 404
@@ -376,10 +379,39 @@ def test_the_tour_of_the_readme(launch, tmp_path):
 def test_what_a_reload_can_and_cannot_change(serve, tmp_path):
     server = serve("callers:\n  default: { transfers: 9 }\n")
     text = server.config.read_text()
-    server.config.write_text(text.replace("transfers: 9", "requests: 1") + f'tokens:\n  late: {{ sha256: "{"0" * 64}" }}\n')
+    server.config.write_text(text.replace("transfers: 9", "requests: 1") + "issuers:\n  late: { firebase: { project: p } }\n")
     server.process.send_signal(signal.SIGHUP)
     wait_until(lambda: "configuration reloaded" in server.output(), what="the reload")
     answers = [ask(server, "open/a").status for _ in range(20)]
     assert 429 in answers
-    wait_until(lambda: any("take a restart" in line["message"] and "tokens" in line["metadata"]["keys"]
+    wait_until(lambda: any("take a restart" in line["message"] and "issuers" in line["metadata"]["keys"]
                            for line in lines(server, "sluice")), what="the warning")
+
+
+def test_static_tokens_come_and_go_with_a_reload(serve):
+    tokens, lines_made = zip(*(new_token(name) for name in ("backup", "report")))
+    server = serve()
+    text = server.config.read_text()
+
+    def configure(*which, more=""):
+        entries = "".join(lines_made[each] + "\n" for each in which)
+        before = server.output().count("configuration reloaded")
+        server.config.write_text(text + ("tokens:\n" + entries if which else "") + more)
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: server.output().count("configuration reloaded") > before, what="the reload")
+
+    # Nothing is configured: nobody looks.
+    assert ask(server, "open/a", tokens[0]).status == 404
+    configure(0, more="callers:\n  backup: { transfers: 9 }\n")
+    for _ in range(2):
+        assert ask(server, "users/backup/a", tokens[0]).status == 404
+        ask(server, "open/a", tokens[1]).is_problem("unknown-token")
+    assert server.metrics()['sluice_caller_requests_total{group="backup"}'] == 2
+    configure(0, 1)
+    assert ask(server, "users/backup/a", tokens[0]).status == 404
+    assert ask(server, "users/report/a", tokens[1]).status == 404
+    # The leaked one is gone at once, although it was just verified.
+    configure(1)
+    ask(server, "open/a", tokens[0]).is_problem("unknown-token")
+    assert ask(server, "users/report/a", tokens[1]).status == 404
+    assert not any("take a restart" in line["message"] for line in lines(server, "sluice"))

@@ -19,10 +19,11 @@ import pytest
 import conftest
 import upstreams
 import wire as wire_client
+from secret_words import secret
 
 SMALL = b"Quercus robur, thirty metres tall.\n"
 LARGE = hashlib.shake_256(b"large").digest((9 << 20) + 1)
-SECRET = "hush-hush-secret"
+SECRET = secret("hush-hush-secret")
 DOMAIN = "s3.test"
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from conftest import BINARY, wait_until
 from identities import Key, access_lines, claims, key_set
+from secret_words import link, secret
 from test_callers import readiness
 from test_rules import rules
 from wire import Wire
@@ -24,6 +25,7 @@ RULES = rules(
 
 def new_key(name):
     done = subprocess.run([str(BINARY), "sign", "--new-key", name], capture_output=True, text=True, check=True)
+    secret(done.stdout.split()[1])
     return done.stdout
 
 
@@ -32,7 +34,7 @@ def sign(keys, path, *options, check=True):
                           capture_output=True, text=True)
     if check:
         assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        return link(done.stdout.strip())
     return done
 
 

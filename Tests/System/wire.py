@@ -6,6 +6,8 @@ import pathlib
 import subprocess
 import tempfile
 
+import secret_words
+
 TRANSPORTS = {
     "http1": ("http", "--http1.1"),
     "h2c": ("http", "--http2-prior-knowledge"),
@@ -79,12 +81,14 @@ class Wire:
 
     def call(self, method, path, fields=(), body=None, more=()):
         """`fields` are pairs or whole lines; a field with an empty value is sent empty."""
+        secret_words.link(path)
         command = ["curl", "-sS", "--max-time", "30", "--path-as-is", "--globoff", *self.options]
         command += ["--head"] if method == "HEAD" else ["-X", method]
         names = []
         for field in fields:
             name, value = field if isinstance(field, tuple) else field.split(": ", 1)
             names.append(name)
+            secret_words.sent(name, value)
             command += ["-H", f"{name}: {value}" if value else f"{name};"]
         with tempfile.TemporaryDirectory() as directory:
             place = pathlib.Path(directory)
