@@ -29,6 +29,8 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
     private var isSendPaused = false
     private var isChanged = false
     private var result: CURLcode?
+    /// Where libcurl writes what went wrong, in words.
+    private let words = UnsafeMutablePointer<CChar>.allocate(capacity: Int(CURL_ERROR_SIZE))
     private var lines: UnsafeMutablePointer<curl_slist>?
     private var resume: (() -> Void)?
     /// Set at the end, once.
@@ -48,6 +50,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         self.delegate = delegate
         self.transport = transport
         loop = transport.loop
+        words.pointee = 0
         setUp()
         if case .pipe(let pipe) = request.body {
             pipe.onWritten = { [weak self] in
@@ -59,6 +62,8 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         timer = LoopTimer { [unowned self] in checkProgress() }
         armTimer()
     }
+
+    deinit { words.deallocate() }
 
     // MARK: Options
 
@@ -89,6 +94,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         set(CURLOPT_CAINFO, settings.certificateAuthorities)
         set(CURLOPT_SSLCERT, settings.clientCertificate)
         set(CURLOPT_SSLKEY, settings.clientKey)
+        sluice_easy_pointer(easy, CURLOPT_ERRORBUFFER, words)
         sluice_easy_pointer(easy, CURLOPT_HEADERDATA, this)
         sluice_easy_pointer(easy, CURLOPT_WRITEDATA, this)
         sluice_easy_data(easy, CURLOPT_HEADERFUNCTION) { bytes, size, count, this in
@@ -314,7 +320,8 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
 
     private func error(_ code: CURLcode) -> ClientError {
         let name = transport.settings.name
-        let reason = String(cString: curl_easy_strerror(code))
+        let reason =
+            words.pointee == 0 ? String(cString: curl_easy_strerror(code)) : String(cString: words)
         var requestBytes = 0
         sluice_easy_get_long(easy, CURLINFO_REQUEST_SIZE, &requestBytes)
         let mayHaveReached = requestBytes > 0

@@ -155,6 +155,8 @@ final class CurlTransport: Transport, EventHandler {
     /// Takes a handle back; libcurl closes its connection where the response is not complete.
     func release(_ easy: UnsafeMutableRawPointer) {
         curl_multi_remove_handle(handle, easy)
+        // The words belong to the transfer, and the handle lives on.
+        sluice_easy_pointer(easy, CURLOPT_ERRORBUFFER, nil)
         live[UInt(bitPattern: easy)] = nil
         onConnections?()
         if isClosed || idle.count >= CurlTransport.maximumIdle {

@@ -266,6 +266,24 @@ struct FaultTests {
         }
     }
 
+    @Test(
+        "What is wrong with an upstream's certificate is said",
+        arguments: [("127.0.0.1", false, "self-signed"), ("localhost", true, "localhost")])
+    func certificates(host: String, isKnown: Bool, word: String) async throws {
+        let server = ScriptedServer(.tls) { peer, _ in peer.answerAll { _ in peer.answer() } }
+        let upstream = server.upstream {
+            $0.origin = Origin(.https, host: host, port: server.port)
+            if !isKnown { $0.certificateAuthorities = nil }
+        }
+        guard case .failure(let error) = await upstream.ask() else {
+            Issue.record("an answer from somebody else")
+            return
+        }
+        #expect(error.code == .unreachable && !error.mayHaveReached)
+        #expect(error.cause.contains(word), "\(error)")
+        await upstream.close()
+    }
+
     @Test("A name is resolved, and its addresses are tried in turn")
     func names() async throws {
         // `localhost` is ::1 first on most machines, where nobody listens on this port.
