@@ -23,7 +23,8 @@ private struct Column: Sendable {
         ]
         + GCSServer.allCases.map { server in
             Column(driver: "gcs", server: server.rawValue, known: server.known) {
-                { try await server.makeBucket() }
+                let running = RunningGCSServer(server)
+                return { try await running.makeBucket() }
             }
         }
         + S3Server.allCases.map { server in

@@ -13,6 +13,13 @@ final class UpstreamProcess: Sendable {
 
     let origin: Origin
     private let identifier: pid_t
+    /// Those that run: who is kept until the end of the tests is never let go of.
+    private static let running = Lock<Set<pid_t>>([])
+    private static let endsThemAtExit: Void = {
+        atexit {
+            for identifier in UpstreamProcess.running.withLock({ $0 }) { kill(identifier, SIGKILL) }
+        }
+    }()
 
     /// Starts a program of the virtual environment and waits until it answers.
     /// - Parameter arguments: Given a free port; the first is the program, relative to the environment.
@@ -33,14 +40,20 @@ final class UpstreamProcess: Sendable {
         let failure = posix_spawn(&identifier, words[0], &actions, nil, &list, environ)
         try #require(failure == 0, "\(words[0]): \(String(cString: strerror(failure)))")
         self.identifier = identifier
+        UpstreamProcess.endsThemAtExit
+        _ = UpstreamProcess.running.withLock { $0.insert(identifier) }
         await eventually { UpstreamProcess.listens(port) }
     }
 
     deinit {
+        _ = UpstreamProcess.running.withLock { [identifier] in $0.remove(identifier) }
         kill(identifier, SIGKILL)
         var status: Int32 = 0
         waitpid(identifier, &status, 0)
     }
+
+    /// Whether somebody accepts connections there.
+    var listens: Bool { UpstreamProcess.listens(origin.port) }
 
     private static func withSocket<Result>(
         _ port: UInt16, _ body: (Int32, UnsafeMutablePointer<sockaddr>, inout socklen_t) -> Result
@@ -59,19 +72,5 @@ final class UpstreamProcess: Sendable {
 
     private static func listens(_ port: UInt16) -> Bool {
         withSocket(port) { connect($0, $1, $2) == 0 }
-    }
-}
-
-/// A value that is made by whoever wants it first.
-actor Once<Value: Sendable> {
-    private var task: Task<Value, any Error>?
-    private let make: @Sendable () async throws -> Value
-
-    init(_ make: @escaping @Sendable () async throws -> Value) { self.make = make }
-
-    func value() async throws -> Value {
-        let task = task ?? Task { try await make() }
-        self.task = task
-        return try await task.value
     }
 }
