@@ -200,7 +200,8 @@ def test_subjects_that_are_hard_to_write(serve, authorities, parts, uid):
     server = serve(uid="subject")
     answer = ask(server, "open/a", authorities.middle.issue("named", subject))
     if uid is None:
-        return answer.is_problem("unauthenticated")
+        answer.is_problem("unauthenticated")
+        return
     assert answer.status == 404
     wait_until(lambda: access_lines(server), what="the access line")
     assert access_lines(server)[0]["principal"] == uid
