@@ -26,7 +26,10 @@ private func converse(_ bytes: [UInt8]) {
     client.open()
     let listener = ListenerConfiguration(
         address: SocketAddress("127.0.0.1:0")!, handler: answer)
-    Connection(context, descriptor: pair[0], peer: "fuzz:1", tls: nil, listener: listener).open()
+    Connection(
+        context, descriptor: pair[0], peer: "fuzz:1", tls: nil, credentialsVersion: 0,
+        listener: listener
+    ).open()
     var check: LoopTimer?
     check = LoopTimer {
         if statistics.openConnections == 0 && runningHandlers == 0 { return loop.stop() }
