@@ -124,8 +124,8 @@ private final class Clock: Sendable {
 @Suite struct OperatorTests {
     private let store = Store()
 
-    private func endpoints() -> (Operator, Health) {
-        let health = Health(freshness: 0)
+    private func endpoints(on loop: EventLoop? = nil) -> (Operator, Health) {
+        let health = Health(freshness: 0, executor: loop)
         health.add("bucket photos") { [store] in try await store.check() }
         let registry = PrometheusRegistry()
         registry.addProcess(BuildInfo(version: "1.2.3"))
@@ -190,7 +190,7 @@ private final class Clock: Sendable {
             pthread_join(thread, nil)
         }
         let server = HTTPServer(loops: [loop])
-        let (endpoints, _) = endpoints()
+        let (endpoints, _) = endpoints(on: loop)
         let bound = try server.start([
             .init(address: SocketAddress("127.0.0.1:0")!, handler: endpoints.handler)
         ])
