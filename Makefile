@@ -6,7 +6,7 @@ SHELL := /bin/bash
 LIBRARIES := libnghttp2-dev libssl-dev libcurl4-openssl-dev libre2-dev libsqlite3-dev libyaml-dev libexpat1-dev pkg-config
 TEST_TOOLS := curl nghttp2-client nghttp2-proxy openssl python3-venv libhttp-parser-dev
 # The servers that stand for Google Cloud Storage and S3; Tests/System/upstreams.py and the Swift tests start them.
-export SLUICE_UPSTREAMS ?= $(CURDIR)/.venv-upstreams
+test capabilities sanitize: export SLUICE_UPSTREAMS ?= $(CURDIR)/.venv-upstreams
 # The contract's tests run with these behind the gateway: UPSTREAMS="gcs-model fake-gcs-server seaweedfs moto rclone" are
 # all there are, and take half an hour. gcp-storage-emulator, which knows no conditions, has the conformance suite alone.
 UPSTREAMS ?= moto rclone
