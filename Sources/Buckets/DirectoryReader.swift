@@ -26,8 +26,11 @@ final class DirectoryReader: ObjectReader {
         }
         switch content {
         case .memory(let bytes):
+            guard range.upperBound <= bytes.count else {
+                throw BucketError(.internal, "the index holds fewer bytes than the object's size")
+            }
             self.content = nil
-            return MemorySource(bytes, range)
+            return BytesSource(bytes, Int(range.lowerBound)..<Int(range.upperBound))
         case .file(let descriptor):
             guard let loop = EventLoop.current else {
                 throw BucketError(.internal, "a reader belongs on a loop")
@@ -43,38 +46,6 @@ final class DirectoryReader: ObjectReader {
         }
         content = nil
     }
-}
-
-/// Bytes that are in memory already.
-final class MemorySource: ByteSource {
-    private let bytes: [UInt8]
-    private var range: Range<Int>
-
-    init(_ bytes: [UInt8], _ range: Range<UInt64>) {
-        self.bytes = bytes
-        self.range = Int(range.lowerBound)..<Int(range.upperBound)
-    }
-
-    func read(into buffer: inout MutableRawSpan) throws -> SourceRead {
-        let count = min(range.count, buffer.byteCount)
-        guard range.upperBound <= bytes.count else {
-            throw BucketError(.internal, "the index holds fewer bytes than the object's size")
-        }
-        if range.isEmpty { return .end }
-        if count == 0 { return .wait }
-        buffer.withUnsafeMutableBytes { target in
-            bytes.withUnsafeBytes {
-                target.baseAddress!.copyMemory(
-                    from: $0.baseAddress! + range.lowerBound, byteCount: count)
-            }
-        }
-        range = range.lowerBound + count..<range.upperBound
-        return .bytes(count)
-    }
-
-    func whenReadable(_ resume: @escaping () -> Void) { resume() }
-
-    func close() {}
 }
 
 /// The bytes of a file: straight from the page cache on the loop, through the pool where the disk must be waited for.

@@ -225,7 +225,7 @@ public final class S3Bucket: BucketDriver {
             if renews(signature.credentials, after: collected, isHead: isHead) {
                 return try await upstream.send(try prepared(request, signature))
             }
-            response.body = MemorySource(body, 0..<UInt64(body.count))
+            response.body = BytesSource(body)
             response.contentLength = UInt64(body.count)
             return response
         } catch {

@@ -29,27 +29,29 @@ public protocol ByteSource: AnyObject {
     func close()
 }
 
-/// Gives the bytes of an array.
+/// Gives bytes that are in memory already.
 public final class BytesSource: ByteSource {
     private let bytes: [UInt8]
-    private var place = 0
+    private var range: Range<Int>
 
-    public init(_ bytes: [UInt8]) { self.bytes = bytes }
-
-    public func read(into buffer: inout MutableRawSpan) -> SourceRead {
-        let count = min(buffer.byteCount, bytes.count - place)
-        guard count > 0 else { return .end }
-        buffer.withUnsafeMutableBytes { target in
-            bytes.withUnsafeBytes {
-                target.copyMemory(from: .init(rebasing: $0[place..<place + count]))
-            }
-        }
-        place += count
-        return .bytes(count)
+    /// - Parameter range: Which of them; all where nothing is said.
+    public init(_ bytes: [UInt8], _ range: Range<Int>? = nil) {
+        self.bytes = bytes
+        self.range = range ?? bytes.indices
     }
 
-    /// Never called: there is always something to read.
-    public func whenReadable(_ resume: @escaping () -> Void) {}
+    public func read(into buffer: inout MutableRawSpan) -> SourceRead {
+        if range.isEmpty { return .end }
+        let part = range.prefix(buffer.byteCount)
+        if part.isEmpty { return .wait }
+        buffer.withUnsafeMutableBytes { target in
+            bytes.withUnsafeBytes { target.copyMemory(from: .init(rebasing: $0[part])) }
+        }
+        range = part.upperBound..<range.upperBound
+        return .bytes(part.count)
+    }
+
+    public func whenReadable(_ resume: @escaping () -> Void) { resume() }
     public func close() {}
 }
 
