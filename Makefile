@@ -5,27 +5,60 @@ SHELL := /bin/bash
 
 LIBRARIES := libnghttp2-dev libssl-dev libcurl4-openssl-dev libre2-dev libsqlite3-dev libyaml-dev libexpat1-dev pkg-config
 TEST_TOOLS := curl nghttp2-client nghttp2-proxy openssl python3-venv libhttp-parser-dev
-# The servers that stand for Google Cloud Storage and S3; Tests/System/upstreams.py and the Swift tests start them.
-test capabilities sanitize: export SLUICE_UPSTREAMS ?= $(CURDIR)/.venv-upstreams
-# The contract's tests run with these behind the gateway: UPSTREAMS="gcs-model fake-gcs-server seaweedfs moto rclone" are
-# all there are, and take half an hour. gcp-storage-emulator, which knows no conditions, has the conformance suite alone.
+# The test servers for Google Cloud Storage and S3. Tests/System/upstreams.py and the Swift tests start them.
+test test-release soak capabilities sanitize: export SLUICE_UPSTREAMS ?= $(CURDIR)/.venv-upstreams
+# The servers behind the gateway in the contract tests. All possible ones: UPSTREAMS="gcs-model fake-gcs-server
+# seaweedfs moto rclone". gcp-storage-emulator has no conditional requests, so only the conformance suite uses it.
 UPSTREAMS ?= moto rclone
 # How long `make fuzz` runs each target.
 SECONDS_EACH ?= 60
+# The number of test files that run in parallel follows: most tests wait for peers. Memory tests run separately.
+PYTEST := .venv/bin/pytest -q --dist loadfile -n
+MEMORY_TESTS := Tests/System/test_memory.py Tests/System/test_upstream_memory.py Tests/System/test_soak.py
+# The system tests in `make check`: each kind of request over each protocol, the rules, the command line.
+CHECKED := Tests/System/test_contract_objects.py Tests/System/test_contract_conditions.py Tests/System/test_rules_cli.py \
+	Tests/System/test_cli.py
+# The duration of `make soak`.
+SOAK_SECONDS ?= 3600
+# Tests import internal declarations, which a release build permits only with this flag. CI passes the same flags to
+# `make run`, so that it need not build again.
+RELEASE_TEST_FLAGS := --scratch-path .build-release-tests -Xswiftc -enable-testing
 
-.PHONY: run test capabilities lint bench fuzz sanitize clean libraries test-tools
+.PHONY: run test check test-release soak capabilities lint bench fuzz sanitize clean libraries test-tools
 
 run: libraries
-	swift build -c release --product sluice
-	exec .build/release/sluice serve --config config/quickstart.yaml
+	swift build -c release --product sluice $(RUN_FLAGS)
+	exec "$$(swift build -c release --show-bin-path $(RUN_FLAGS))/sluice" serve --config config/quickstart.yaml
 
 test: libraries test-tools .venv/installed .venv-upstreams/installed
+	@echo "All tests, about half an hour on two processors: builds for debugging and for release (6 minutes), Swift tests"
+	@echo "of both (4), tests of the program over real connections (4), its contract with servers of S3 (3), memory (5)."
 	swift build --build-tests
-	swift test --skip-build
-	.venv/bin/pytest -q Tests/System
-	for upstream in $(UPSTREAMS); do .venv/bin/pytest -q Tests/System --upstream $$upstream; done
+	@Tests/quiet .build/swift-tests.log swift test --skip-build
+	$(PYTEST) 4 $(MEMORY_TESTS:%=--ignore %) Tests/System
+	for upstream in $(UPSTREAMS); do $(PYTEST) 4 $(MEMORY_TESTS:%=--ignore %) Tests/System --upstream $$upstream; done
+	$(MAKE) --no-print-directory test-release
 
-# docs/capabilities.md, from a run of the conformance suite with every server.
+# For use during development: at most five minutes, most of them for the first build.
+check: libraries test-tools .venv/installed
+	swift build --build-tests
+	@env -u SLUICE_UPSTREAMS Tests/quiet .build/swift-tests.log swift test --skip-build
+	$(PYTEST) 4 $(CHECKED)
+
+# Runs the Swift tests in release configuration too, because undefined behaviour may go unnoticed in a debug build. The
+# memory tests run last; their limits are those of a release build.
+test-release: libraries test-tools .venv/installed .venv-upstreams/installed
+	swift build -c release --build-tests $(RELEASE_TEST_FLAGS)
+	@env -u SLUICE_UPSTREAMS Tests/quiet .build-release-tests/swift-tests.log \
+		swift test -c release --skip-build $(RELEASE_TEST_FLAGS)
+	SLUICE=$$(swift build -c release --show-bin-path $(RELEASE_TEST_FLAGS))/sluice $(PYTEST) 2 $(MEMORY_TESTS)
+
+# Runs an hour of mixed load and plots the resident memory: .soak/memory.svg.
+soak: libraries test-tools .venv/installed .venv-upstreams/installed
+	swift build -c release --product sluice
+	SLUICE=$$(swift build -c release --show-bin-path)/sluice .venv/bin/python Tests/System/soak.py --seconds $(SOAK_SECONDS)
+
+# Writes docs/capabilities.md from a run of the conformance suite with every server.
 capabilities: libraries test-tools .venv-upstreams/installed
 	swift build --build-tests
 	WRITE_CAPABILITIES=1 swift test --skip-build --filter CapabilitiesTests
@@ -39,8 +72,8 @@ bench: libraries
 fuzz: libraries test-tools
 	Fuzz/run $(SECONDS_EACH)
 
-# Everything `make test` runs, under the address sanitizer and then under the thread sanitizer. Leaks are not looked for:
-# those at the end of a test run are of Swift's own regular expressions and of XCTest.
+# Runs the tests with the address sanitizer, then with the thread sanitizer. Leak detection is off: the leaks at the end
+# of a test run are in Swift's regular expressions and in XCTest.
 sanitize: export ASAN_OPTIONS = detect_leaks=0
 sanitize: libraries test-tools .venv/installed .venv-upstreams/installed
 	for sanitizer in address thread; do \
@@ -51,7 +84,7 @@ sanitize: libraries test-tools .venv/installed .venv-upstreams/installed
 	done
 
 clean:
-	rm -rf .build .build-static .build-asan .build-tsan .build-fuzz .venv .venv-upstreams .bench
+	rm -rf .build .build-release-tests .build-static .build-asan .build-tsan .build-fuzz .venv .venv-upstreams .bench .soak
 
 libraries:
 	@command -v swift >/dev/null || { \
@@ -61,7 +94,7 @@ libraries:
 test-tools:
 	@.ci/install $(TEST_TOOLS)
 
-# The Python peers of the system tests, and the servers, each in the versions of a file.
+# The Python packages of the system tests, and the test servers. Each file pins their versions.
 .venv/installed: Tests/System/requirements.txt
 .venv-upstreams/installed: Tests/System/upstreams.txt
 .venv/installed .venv-upstreams/installed:

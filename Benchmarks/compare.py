@@ -1,7 +1,7 @@
-"""Sluice beside its peers: one server at a time on CPU 0, the load generator on CPU 1, data in memory.
+"""Compares Sluice with its peers: one server at a time on CPU 0, the load generator on CPU 1, data in memory.
 
-Figures are medians over rounds in which the servers take turns. Ratios of one run say more than its absolute figures.
-CPU is the time on a processor of the server's whole process tree (/proc/PID/task/*/schedstat).
+Figures are medians over rounds in which the servers alternate. The ratios of one run are more reliable than its
+absolute figures. CPU is the processor time of the server's whole process tree (/proc/PID/task/*/schedstat).
 """
 
 import argparse
@@ -71,7 +71,7 @@ def memory(pid, field="VmRSS"):
 
 
 class Server:
-    """A peer: how it starts, and the URL under which it keeps an object."""
+    """A peer: its command, and the URLs of its objects."""
 
     def __init__(self, name, command, base, upload="PUT", prepare=None, url=None, upload_url=None):
         self.name, self.command, self.base, self.upload = name, command, base, upload
@@ -118,7 +118,7 @@ def request(method, url, body=None, kind=None):
 
 
 def h2load(urls, count, clients, streams=1, body=None, method=None, http1=False):
-    """Runs h2load on CPU 1; returns requests a second, or None where any failed."""
+    """Runs h2load on CPU 1. Returns requests per second, or None if any request failed."""
     listing = WORK / "urls"
     listing.write_text("\n".join(urls) + "\n")
     arguments = ["taskset", "-c", "1", "h2load", "-n", count, "-c", clients, "-m", streams, "-t", 1, "-i", listing]
@@ -135,7 +135,7 @@ def h2load(urls, count, clients, streams=1, body=None, method=None, http1=False)
 
 
 def measure(server, *arguments, **options):
-    """(requests a second, CPU seconds a request)"""
+    """(requests per second, CPU seconds per request)"""
     before = cpu_seconds(server.process.pid)
     rate = h2load(*arguments, **options)
     spent = cpu_seconds(server.process.pid) - before
@@ -207,7 +207,7 @@ def fake_gcs():
 
 
 def seaweedfs():
-    # Each of its servers also takes the port 10,000 higher.
+    # Each of its servers also uses the port 10,000 higher.
     ports, data = list(range(19321, 19325)), WORK / "seaweedfs"
     data.mkdir(exist_ok=True)
     base = f"http://127.0.0.1:{ports[3]}"
@@ -226,7 +226,7 @@ def median(values):
 
 
 def table(title, rows, unit, reference, lower_is_better=False):
-    """Prints a table whose cells are figures with the ratio to Sluice's."""
+    """Prints a table of figures, each with its ratio to Sluice's figure."""
     print(f"\n{title}")
     columns = list(next(iter(rows.values())))
     print("| | " + " | ".join(columns) + " |\n|---" * 1 + "|---" * len(columns) + "|")
@@ -246,7 +246,7 @@ def table(title, rows, unit, reference, lower_is_better=False):
 
 
 def embedded(rounds):
-    """Stores with their own data, anonymous HTTP/1.1: requests a second and MB a second."""
+    """Stores with their own data, anonymous HTTP/1.1: requests per second and MB per second."""
     rows = {}
     for _ in range(rounds):
         for make in (sluice, rclone, fake_gcs, seaweedfs, nginx):
@@ -270,7 +270,7 @@ def embedded(rounds):
 
 
 def front(rounds):
-    """CPU of answering from memory: Sluice with its index, the others static files."""
+    """CPU time of responses from memory: Sluice serves from its index, the others serve static files."""
     rows = {}
     for _ in range(rounds):
         for label, tls in (("TLS + HTTP/2", True), ("HTTP/2 in clear", False)):
@@ -296,7 +296,7 @@ def front(rounds):
 
 
 def idle(count):
-    """Memory of idle TLS connections, and of the process at rest."""
+    """Memory of idle TLS connections, and of the idle process."""
     print(f"\nAt rest ({count} idle TLS connections, HTTP/2 settings exchanged)")
     print("| | start to first answer, ms | idle process, MiB | KiB a connection |\n|---|---|---|---|")
     for make in (sluice, nginx):
@@ -322,7 +322,7 @@ def idle(count):
 
 
 def listing(rounds):
-    """A page of 1,000 from buckets of different sizes, seeded through the driver."""
+    """A list page of 1,000 entries from buckets of different sizes, seeded through the driver."""
     print("\nA list page of 1,000 objects, ms (median)")
     tool = ROOT / ".build" / "release" / "BucketBenchmark"
     for objects in (10_000, 1_000_000):

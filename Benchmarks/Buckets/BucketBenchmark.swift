@@ -2,9 +2,9 @@ import Buckets
 import EventLoop
 import Glibc
 
-/// Measures the directory driver alone: `BucketBenchmark DIRECTORY [OBJECTS]`. The directory must not exist yet.
+/// Measures the directory driver alone: `BucketBenchmark DIRECTORY [OBJECTS]`. The directory must not exist.
 ///
-/// `BucketBenchmark seed DIRECTORY OBJECTS` only fills a bucket, for others to measure: small objects at its root.
+/// `BucketBenchmark seed DIRECTORY OBJECTS` only fills a bucket with small objects at its root, for other measurements.
 @main
 struct BucketBenchmark {
     static func main() async throws {
@@ -81,7 +81,7 @@ struct BucketBenchmark {
         report("list 1,000 of \(objects)", pages, list, bytes: 0)
     }
 
-    /// A name in pseudo-random order.
+    /// The name of an object, in pseudo-random order.
     func name(_ index: Int) -> String { "put-1024-256/\(index &* 7_919 % objects)" }
 
     func put(_ folder: String, size: Int, count: Int, _ lanes: Int) async throws {
@@ -133,7 +133,7 @@ struct BucketBenchmark {
         }
     }
 
-    /// How long something took, and how much processor time the whole process.
+    /// The elapsed time, and the processor time of the whole process.
     struct Duration {
         let seconds: Double
         let processor: Double

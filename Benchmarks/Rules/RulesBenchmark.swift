@@ -2,9 +2,10 @@ import CAllocations
 import Glibc
 import SecurityRules
 
-/// Measures decisions and loading: nanoseconds of the processor and heap allocations for each, the median of several runs.
+/// Measures decisions and loading. Prints the nanoseconds of processor time and the heap allocations for each: the
+/// median of several runs.
 ///
-/// With an argument, only the cases whose names contain it.
+/// An argument selects the cases whose names contain it.
 @main
 struct RulesBenchmark {
     static let reference = """
@@ -94,7 +95,7 @@ struct RulesBenchmark {
         measure(name, times: 20_000) { _ = blackHole(rules.decide(request)) }
     }
 
-    /// What it takes to describe a request, which a gateway does once for several decisions.
+    /// The cost of creating a request, which a gateway does once for several decisions.
     static func make() throws {
         measure("making a request", times: 20_000) {
             _ = blackHole(upload(to: "users/alice/cat.png").method)

@@ -1,4 +1,4 @@
-// libFuzzer's driver: the package manager wants a main of its own, which calls it.
+// libFuzzer's driver. The package manager requires a main function, which calls it.
 #ifndef SLUICE_CLIBFUZZER_SHIM_H
 #define SLUICE_CLIBFUZZER_SHIM_H
 #include <stddef.h>

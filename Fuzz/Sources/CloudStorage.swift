@@ -2,8 +2,9 @@ import Wire
 
 @testable import Buckets
 
-/// An answer of Cloud Storage, by its first byte: an object, a page of a list, or a field of a session. What is read of an
-/// object is written and read again as the same; a page of ours has what it should, in order; a number is only digits.
+/// A response of Cloud Storage, by its first byte: an object, a page of a list, or a header field of a session. A
+/// parsed object is written and parsed again as the same object. A list page has the right entries in order. A number
+/// consists of digits only.
 func fuzzCloudStorage(_ bytes: [UInt8]) {
     let rest = Array(bytes.dropFirst())
     switch bytes.first {
@@ -34,7 +35,7 @@ private func fuzzObject(_ bytes: [UInt8]) {
     }
 }
 
-/// A page with `prefix/`, folded and limited as its length says, to a list of ours.
+/// Adds a service page to a list, folded and limited depending on its length.
 private func fuzzPage(_ bytes: [UInt8]) {
     guard let page = GCSListPage(bytes) else { return }
     precondition(page.next?.isEmpty != true)
@@ -63,7 +64,7 @@ private func fuzzPage(_ bytes: [UInt8]) {
 
 private func fuzzSession(_ text: String) {
     if let count = try? GCSSession.kept(text) {
-        precondition(count > 0 && UInt64(digits: text.dropFirst(8)) == count - 1)
+        precondition(count > 0 && Decimal.parse(Array(text.utf8)[8...]) == count - 1)
     }
     if let range = ContentRange(text) {
         precondition(!range.range.isEmpty && range.range.upperBound <= range.size)

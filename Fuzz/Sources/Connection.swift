@@ -3,16 +3,16 @@ import Glibc
 
 @testable import HTTPServer
 
-/// A client's bytes to a real connection, sniffed for its protocol as on the clear-text port.
+/// Sends a client's bytes to a real connection that detects its protocol, as the clear-text port does.
 func fuzzConnection(_ bytes: [UInt8]) { converse(bytes) }
 
-/// A client's frames, behind the preface, to a real HTTP/2 connection.
+/// Sends a client's frames, after the preface, to a real HTTP/2 connection.
 func fuzzHTTP2(_ bytes: [UInt8]) {
     converse(Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8) + [0, 0, 0, 4, 0, 0, 0, 0, 0] + bytes)
 }
 
-/// Sends `bytes` in two pieces, reads what comes, and runs the loop until the server has closed. Afterwards nothing
-/// may be left: no stream, no byte that waits, no window.
+/// Sends `bytes` in two pieces, reads the responses, and runs the loop until the server has closed. Afterwards no
+/// stream, waiting byte or grown window may be left.
 private func converse(_ bytes: [UInt8]) {
     guard bytes.count <= 64 * 1024 else { return }
     var pair: [Int32] = [-1, -1]
@@ -27,7 +27,7 @@ private func converse(_ bytes: [UInt8]) {
     let listener = ListenerConfiguration(
         address: SocketAddress("127.0.0.1:0")!, handler: answer)
     Connection(
-        context, descriptor: pair[0], peer: "fuzz:1", tls: nil, credentialsVersion: 0,
+        context, descriptor: pair[0], peer: listener.address, tls: nil, credentialsVersion: 0,
         listener: listener
     ).open()
     var check: LoopTimer?
@@ -40,13 +40,14 @@ private func converse(_ bytes: [UInt8]) {
     check = nil
     client.close()
     precondition(statistics.liveStreams == 0)
+    for object in LiveObject.allCases { precondition(statistics.live(object) == 0, "a leak") }
     precondition(context.waitingBytes == 0 && context.grownWindows == 0)
 }
 
 /// Safety: libFuzzer runs one input after the other, each on this one thread.
 nonisolated(unsafe) private var runningHandlers = 0
 
-/// Answers as a gateway would: uploads to a sink that takes its time, downloads from a source that does.
+/// Responds like a gateway: uploads go to a slow sink, downloads come from a slow source.
 private let answer: RequestHandler = { exchange in
     runningHandlers += 1
     defer { runningHandlers -= 1 }
@@ -67,7 +68,7 @@ private let answer: RequestHandler = { exchange in
     }
 }
 
-/// Takes or gives up to 700 bytes a turn. Confined to its loop.
+/// Accepts or produces up to 700 bytes at a time. Confined to its loop.
 ///
 /// Safety: the handler's task and the connection run on that loop alone.
 private final class Slow: ByteSink, ByteSource, @unchecked Sendable {
@@ -103,7 +104,7 @@ private final class Slow: ByteSink, ByteSource, @unchecked Sendable {
     }
 }
 
-/// The other end. Confined to its loop.
+/// The client's end of the connection. Confined to its loop.
 private final class Client: EventHandler {
     private let loop: EventLoop
     private let descriptor: Int32
@@ -132,7 +133,7 @@ private final class Client: EventHandler {
             part.withUnsafeBytes {
                 _ = send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
             }
-            // The next piece goes out once the server has seen this one.
+            // The next piece is sent after the server has read this one.
             let timer = LoopTimer { [self] in loop.markDirty(self) }
             loop.arm(timer, after: 0)
         } else {

@@ -13,8 +13,8 @@ private func fields(_ bytes: [UInt8], _ names: [StaticString]) -> HeaderFields {
     return fields
 }
 
-/// A target to the route, its name and its query: a name that is accepted is within the limits, and its encoding is
-/// read back as the same name.
+/// Parses a target into the route, its name and its query. An accepted name is within the limits, and parsing its
+/// encoding gives the same name.
 func fuzzName(_ bytes: [UInt8]) {
     let target = String(decoding: bytes, as: UTF8.self)
     guard let route = try? Route(target: target) else { return }
@@ -33,7 +33,7 @@ func fuzzName(_ bytes: [UInt8]) {
     precondition(again.map { $0.value.utf8.elementsEqual(value) } ?? false)
 }
 
-/// A `Range` field: what it selects lies within the object.
+/// A `Range` field. Its selection lies within the object.
 func fuzzRange(_ bytes: [UInt8]) {
     guard let range = ByteRange(bytes[...]) else { return }
     for size in [0, 1, 2, 10, 1000, 1 << 40, UInt64.max] {
@@ -43,7 +43,7 @@ func fuzzRange(_ bytes: [UInt8]) {
     }
 }
 
-/// Conditional fields, one a line.
+/// Conditional fields, one per line.
 func fuzzPreconditions(_ bytes: [UInt8]) {
     let names: [StaticString] = [
         "if-match", "if-none-match", "if-modified-since", "if-unmodified-since",
@@ -53,12 +53,12 @@ func fuzzPreconditions(_ bytes: [UInt8]) {
     for line in bytes.split(separator: lf) { _ = HTTPDate.parse(line, now: 1_700_000_000) }
 }
 
-/// Digest fields, one a line.
+/// Digest fields, one per line.
 func fuzzDigest(_ bytes: [UInt8]) {
     _ = try? ExpectedDigests(fields(bytes, ["content-digest", "repr-digest", "content-md5"]))
 }
 
-/// A page token; one of our own is read back.
+/// A page token. One that the gateway has written is read back.
 func fuzzPageToken(_ bytes: [UInt8]) {
     let text = String(decoding: bytes, as: UTF8.self)
     _ = PageToken.decode(text, bucket: "b", prefix: "p/", isDelimited: true)

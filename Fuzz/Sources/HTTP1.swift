@@ -2,8 +2,8 @@ import Wire
 
 @testable import HTTPServer
 
-/// A connection's bytes to the parser and the decoder. A head that is complete is the same head however it came, a head
-/// that is not can become one, and nothing takes more than there is.
+/// Feeds a connection's bytes to the parser and the decoder. A complete head is parsed equally, however it is split. An
+/// incomplete head can become complete. Nothing consumes more bytes than there are.
 func fuzzHTTP1(_ bytes: [UInt8]) {
     let limits = ServerLimits()
     let parser = HTTP1Parser(limits: limits)
@@ -37,7 +37,7 @@ func fuzzHTTP1(_ bytes: [UInt8]) {
     }
 }
 
-/// Decodes a chunked body that comes in pieces of `size` bytes; nil where it does not end.
+/// Decodes a chunked body in pieces of `size` bytes; nil if it does not end.
 private func chunks(_ bytes: [UInt8], _ place: inout Int, _ limits: ServerLimits, by size: Int)
     throws(HTTP1Error) -> [UInt8]?
 {

@@ -2,8 +2,8 @@ import Wire
 
 @testable import HTTPClient
 
-/// An upstream's bytes to the parser of responses. A head is the same head however it came, is complete with its last
-/// byte and not before, and never one that a second reader could take for another.
+/// Feeds an upstream's bytes to the response parser. A head is parsed equally, however it is split. It is complete with
+/// its last byte and not before, and no other reader could interpret it differently.
 func fuzzResponse(_ bytes: [UInt8]) {
     let whole = read(bytes, step: bytes.count)
     let piecewise = read(bytes, step: 1)
@@ -23,7 +23,7 @@ func fuzzResponse(_ bytes: [UInt8]) {
     if whole.framing == .untilClose { precondition(!whole.keepAlive) }
 }
 
-/// Reads a head that comes in pieces of `step` bytes; nil where there is none.
+/// Parses a head in pieces of `step` bytes; nil if there is none.
 private func read(_ bytes: [UInt8], step: Int) -> HTTP1ResponseHead? {
     var parser = HTTP1ResponseParser(answersHead: false)
     var end = 0

@@ -1,7 +1,7 @@
 @testable import SecurityRules
 
-/// Source to the lexer, the parser, the checker and the formatter: nothing crashes, what is formatted stays as it is
-/// and means the same.
+/// Feeds source to the lexer, the parser, the checker and the formatter. Nothing crashes. Formatted source is stable
+/// and has the same meaning.
 func fuzzRules(_ bytes: [UInt8]) {
     let source = String(decoding: bytes, as: UTF8.self)
     let ruleset = try? Ruleset.load(source: source)
@@ -17,14 +17,14 @@ func fuzzRules(_ bytes: [UInt8]) {
         again.diagnostics.map(\.message).sorted() == ruleset.diagnostics.map(\.message).sorted())
     for method in Method.allCases {
         let request = RulesGenerator.fullRequest(method)
-        let decision = ruleset.decide(request)
-        precondition(decision == again.decide(request))
+        let decision = ruleset.decide(request, clock: stopped)
+        precondition(decision == again.decide(request, clock: stopped))
         precondition(decision == ruleset.explain(request).decision)
     }
 }
 
-/// Programs from the grammar, made from the input, on requests of which more and more is known: tracing changes
-/// nothing, and a decision once final stays.
+/// Evaluates programs generated from the input, on requests with more and more known inputs. Recording changes nothing,
+/// and a final decision stays the same.
 func fuzzEvaluator(_ bytes: [UInt8]) {
     var generator = RulesGenerator(bytes)
     let source = generator.ruleset()
@@ -44,7 +44,8 @@ func fuzzEvaluator(_ bytes: [UInt8]) {
             continue
         }
         precondition(
-            early.isAllowed == decision.isAllowed, "\(early) became \(decision)\n\(source)")
+            early.isAllowed == decision.isAllowed || exceedsDocuments(ruleset, full),
+            "\(early) became \(decision)\n\(source)")
     }
     let (pattern, text) = (generator.pattern(), generator.text())
     if let compiled = try? Pattern(Text(pattern)), let answer = compiled.matchesByShape(Text(text))
@@ -53,8 +54,17 @@ func fuzzEvaluator(_ bytes: [UInt8]) {
     }
 }
 
+/// A clock on which no decision takes too long: what a sanitizer makes slow must not be denied for it.
+private let stopped: Ruleset.Clock = { 1 }
+
+/// Whether an expression fails because it is the third that reads a document. Which ones are the first two depends on what
+/// is known: a path that is unknown is no look-up yet.
+private func exceedsDocuments(_ ruleset: Ruleset, _ request: Request) -> Bool {
+    String(describing: ruleset.explain(request)).contains("different documents can be read")
+}
+
 private func check(_ ruleset: Ruleset, _ request: Request, _ source: String) -> Decision {
-    let decision = ruleset.decide(request)
+    let decision = ruleset.decide(request, clock: stopped)
     precondition(decision == ruleset.explain(request).decision, source)
     let inputs = ruleset.inputs(for: request)
     if case .needs(let needs) = decision {

@@ -1,11 +1,12 @@
 @testable import SecurityRules
 
-/// Makes rulesets and requests from bytes, each byte a choice; after the last byte all choices are the first.
+/// Generates rulesets and requests from bytes. Each byte is a choice. After the last byte, every choice is the first
+/// one.
 struct RulesGenerator {
     private let bytes: [UInt8]
     private var index = 0
     private var depth = 0
-    /// The functions that may be called here, with their number of arguments.
+    /// The functions that may be called here, with their numbers of arguments.
     private var functions: [(name: String, count: Int)] = []
     private var variables = ["a", "rest"]
 
@@ -140,7 +141,7 @@ struct RulesGenerator {
 
     mutating func method() -> Method { Method.allCases[choose(Method.allCases.count)] }
 
-    /// A request of which everything is known.
+    /// A request without unknown inputs.
     static func fullRequest(_ method: Method) -> Request {
         func object(_ size: Int64) -> ObjectFacts {
             var facts = ObjectFacts(name: "dir/cat.png", bucket: "photos")
@@ -151,6 +152,13 @@ struct RulesGenerator {
             facts.set(.metadata, .known(["owner": "alice", "a": 1]))
             return facts
         }
+        func document(_ name: String) -> DocumentPath {
+            let segments = ["databases", "(default)", "documents", "users", name]
+            guard let path = DocumentPath(segments.map { .text(Text($0)) }) else {
+                preconditionFailure("no segment is empty")
+            }
+            return path
+        }
         guard let time = Timestamp(seconds: 1_714_564_800) else {
             preconditionFailure("2024 is a year")
         }
@@ -160,15 +168,18 @@ struct RulesGenerator {
             caller: Caller(uid: "alice", token: ["email": "a@example.com", "level": 2]),
             time: time, existing: .object(object(10)),
             incoming: writes ? object(20) : nil)
-        request.setDocument("/databases/(default)/documents/users/alice", .present(["role": true]))
-        request.setDocument("/databases/(default)/documents/users/bob", .absent)
         request.setDocument(
-            "/databases/(default)/documents/users/carol", .present(["role": "guest"]))
-        request.setDocument("/databases/(default)/documents/users/image/png", .failed)
+            document("alice"), .present(["role": true]))
+        request.setDocument(
+            document("bob"), .absent)
+        request.setDocument(
+            document("carol"), .present(["role": "guest"]))
+        request.setDocument(
+            document("image/png"), .failed)
         return request
     }
 
-    /// Makes one more thing unknown.
+    /// Makes one more input unknown.
     mutating func forget(in request: inout Request) {
         switch choose(5) {
         case 0: request.existing = .unknown
@@ -178,7 +189,7 @@ struct RulesGenerator {
             request.incoming?.set(.contentType, .unknown)
         case 3: request.incoming?.set(.metadata, .unknown)
         default:
-            let known = request.state.documents.keys.sorted()
+            let known = request.state.documents.keys.sorted { $0.description < $1.description }
             guard !known.isEmpty else { return }
             request = request.forgetting(known[choose(known.count)])
         }
@@ -186,14 +197,14 @@ struct RulesGenerator {
 }
 
 extension Request {
-    /// The same without what is known of one document.
-    fileprivate func forgetting(_ path: Text) -> Request {
+    /// The same request without the lookup of one document.
+    fileprivate func forgetting(_ path: DocumentPath) -> Request {
         var other = Request(
             method, path: "/" + (state.path ?? []).map(\.string).joined(separator: "/"), time: time,
             existing: existing, incoming: incoming)
         other.setCaller(Caller(uid: "alice", token: ["email": "a@example.com", "level": 2]))
         for (known, lookup) in state.documents where known != path {
-            other.setDocument(known.string, lookup)
+            other.setDocument(known, lookup)
         }
         return other
     }

@@ -2,7 +2,7 @@ import Wire
 
 @testable import Buckets
 
-/// An answer of S3 or STS. What is no XML is no answer, and what is read is read within its bounds.
+/// A response of S3 or STS. Malformed XML gives no response, and parsed values are within their bounds.
 func fuzzS3Answer(_ bytes: [UInt8]) {
     var leaves = 0
     var size = 0
@@ -12,7 +12,7 @@ func fuzzS3Answer(_ bytes: [UInt8]) {
             size += name.utf8.count + text.utf8.count
             precondition(!name.isEmpty)
         }) != nil
-    // A leaf is at least `<a/>`; a byte that is not UTF-8 could at most become three.
+    // A leaf is at least `<a/>`, and an invalid UTF-8 byte becomes at most three bytes.
     precondition(leaves * 4 <= bytes.count && size <= bytes.count * 3)
     let code = S3Fault.code(in: bytes)
     precondition((code?.count ?? 0) <= 64)
@@ -26,14 +26,14 @@ func fuzzS3Answer(_ bytes: [UInt8]) {
     for (first, second) in zip(entries, entries.dropFirst()) {
         precondition(!S3FolderWalk.precedes(second, first))
     }
-    // What a list shows of it: nothing twice, in order, and no more than was asked for.
+    // The entries that a list shows: no duplicates, in order, and not more than requested.
     var list = CloudList(ListQuery(prefix: "", delimited: true, limit: 3), after: nil)
     list.add(items: page.items, prefixes: page.prefixes, isLast: page.isLast)
     let shown = list.page.items + list.page.prefixes
     precondition(shown.count <= 3 && Set(shown.map { BytewiseString($0) }).count == shown.count)
 }
 
-/// A target, and fields, one a line, in canonical form: whatever order queries and fields come in.
+/// The canonical form of a target and fields, one per line. It does not depend on the order of queries and fields.
 func fuzzSigner(_ bytes: [UInt8]) {
     let lines = bytes.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
     let target = String(
@@ -42,7 +42,7 @@ func fuzzSigner(_ bytes: [UInt8]) {
     for line in lines.dropFirst() {
         let parts = line.split(separator: UInt8(ascii: ":"), maxSplits: 1)
         guard parts.count == 2 else { continue }
-        // Of a field's name, lower case, what no service takes for anything else.
+        // Keeps only lower-case letters, digits and hyphens of a field name, which no service interprets differently.
         let name = String(
             decoding: parts[0].filter {
                 (0x61...0x7a).contains($0) || (0x30...0x39).contains($0) || $0 == 0x2d
@@ -60,7 +60,8 @@ func fuzzSigner(_ bytes: [UInt8]) {
         ).reversed().joined(separator: "&")
         precondition(wanted == canonical(String(target[...question]) + query, pairs))
     }
-    // Method, path, query, one line a field and the host's, an empty one, the names; then comes the payload's hash.
+    // Method, path, query, one line per field and one for the host, an empty line, and the names. The payload's hash
+    // follows.
     let text = wanted.split(separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false)
     precondition(text.count == 3 + pairs.count + (pairs.contains { $0.name == "host" } ? 0 : 1) + 3)
 }

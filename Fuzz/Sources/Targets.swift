@@ -1,6 +1,6 @@
 import Glibc
 
-/// What libFuzzer calls with each input. `FUZZ_TARGET` names the target; `Fuzz/run` sets it.
+/// The entry point for libFuzzer's inputs. `FUZZ_TARGET` names the target; `Fuzz/run` sets it.
 @_cdecl("LLVMFuzzerTestOneInput")
 public func testOneInput(_ data: UnsafePointer<UInt8>?, _ size: Int) -> Int32 {
     target(Array(UnsafeBufferPointer(start: data, count: size)))

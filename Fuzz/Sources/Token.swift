@@ -4,15 +4,15 @@ import Wire
 
 @testable import Identity
 
-/// Bytes as a token, as a field's value, and as a key set: nothing crashes, and nothing that no key has signed is ever
-/// believed. The first byte chooses.
+/// Parses bytes as a token, a field value or a key set, selected by the first byte. Nothing crashes, and nothing
+/// without a valid signature is accepted.
 func fuzzToken(_ bytes: [UInt8]) {
     let rest = Array(bytes.dropFirst())
     switch (bytes.first ?? 0) % 4 {
     case 0: _ = try? KeySet(rest)
     case 1: judge(rest)
     case 2:
-        // Claims and header as they are, so that what follows base64 is reached.
+        // Encodes header and claims as base64, so that the parser behind the decoder is reached.
         let parts = rest.split(
             separator: 0x0a, maxSplits: 1, omittingEmptySubsequences: false)
         judge(parts.map { Array(Base64.encodeForURL($0).utf8) }.joined(separator: [0x2e]) + [0x2e])
@@ -29,12 +29,14 @@ private let now: Int64 = 1_700_000_000
 private let issuer = TokenIssuer(
     name: "a", keys: .file("/keys"), issuer: "https://a.example", audiences: ["a"])
 
-/// Whatever a token says comes to a principal within the limits, or to an error that tells nothing.
+/// A token results in a principal within the limits, or in an error without details.
 private func judge(_ text: [UInt8]) {
-    guard text.count(where: { $0 == 0x2e }) == 2, let token = try? WebToken(text) else { return }
-    precondition(text.count <= WebToken.maximumBytes)
-    let judgement = Judgement(token, now)
-    for entry in [try? judgement.principal(issuer, key), try? judgement.developer()] {
+    guard text.count(where: { $0 == 0x2e }) == 2, let token = try? JSONWebToken(text) else {
+        return
+    }
+    precondition(text.count <= JSONWebToken.maximumBytes)
+    let validator = ClaimsValidator(token, now)
+    for entry in [try? validator.principal(issuer, key), try? validator.developer()] {
         guard let entry else { continue }
         let principal = entry.principal
         precondition(Principal.uidBytes.contains(principal.uid.utf8.count))
@@ -51,7 +53,7 @@ private let authenticator = Authenticator(
     issuers: [issuer], staticTokens: [], acceptsUnsigned: false, pool: pool, now: { now },
     environment: [:])
 
-/// Nothing is configured whose keys are there: nobody gets in. (It never suspends, and so ends at once.)
+/// No configured issuer has keys, so no token is accepted. The call never suspends, so it ends at once.
 private func ask(_ value: [UInt8]) {
     var fields = HeaderFields()
     fields.append("authorization", String(decoding: value, as: UTF8.self))

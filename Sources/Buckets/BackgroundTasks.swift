@@ -1,14 +1,16 @@
 import EventLoop
 
-/// Work that nobody waits for but the one who closes: abandoned uploads are cancelled at the service.
+/// Background work that only ``finish()`` waits for, such as cancelling abandoned uploads at the service.
 final class BackgroundTasks: Sendable {
     private struct State {
         var running: [Int: Task<Void, Never>] = [:]
         var next = 0
-        /// What was begun and may need such work when it ends.
+        /// Operations that have begun and may start background work when they end.
         var open = 0
+        /// The loop of the operation that began last: work that is started on another thread runs there.
+        var home: EventLoop?
         var waiters: [CheckedContinuation<Void, Never>] = []
-        /// Whether patience has ended: nothing is begun any more.
+        /// Whether ``waitLimit`` has passed. No new work is started after that.
         var isOver = false
 
         mutating func takeWaiters() -> [CheckedContinuation<Void, Never>] {
@@ -16,16 +18,20 @@ final class BackgroundTasks: Sendable {
             return waiters
         }
     }
-    /// Nanoseconds that the end waits at most: 5 s.
-    private static let patience: UInt64 = 5_000_000_000
+    /// The maximum time that ``finish()`` waits, in nanoseconds: 5 s.
+    private static let waitLimit: UInt64 = 5_000_000_000
     private let state = Lock(State())
 
-    /// Runs `body` on a loop, by default on the one that calls.
+    /// Runs `body` on a loop: by default on the caller's, and for a thread without one on the loop of the last ``begin()``.
+    /// Requests need a loop, so without any the work is not started.
     func run(
         on loop: EventLoop? = EventLoop.current, _ body: @escaping @Sendable () async -> Void
     ) {
         state.withLock { state in
             if state.isOver { return }
+            guard let loop = loop ?? state.home else {
+                return assertionFailure("nothing was begun on a loop")
+            }
             state.next += 1
             let id = state.next
             state.running[id] = Task(executorPreference: loop) {
@@ -35,10 +41,15 @@ final class BackgroundTasks: Sendable {
         }
     }
 
-    /// Something begins that may need such work when it ends; the end waits for ``end()``.
-    func begin() { state.withLock { $0.open += 1 } }
+    /// Registers an operation that may start background work when it ends. ``finish()`` waits for its ``end()``.
+    func begin() {
+        state.withLock { state in
+            state.open += 1
+            state.home = EventLoop.current ?? state.home
+        }
+    }
 
-    /// What began has ended, and what it needs runs already.
+    /// Marks an operation as ended. Its background work must have been started before this call.
     func end() {
         let waiters = state.withLock { state in
             state.open -= 1
@@ -47,11 +58,11 @@ final class BackgroundTasks: Sendable {
         for waiter in waiters { waiter.resume() }
     }
 
-    /// Waits until nothing is open and nothing runs any more, also of what is begun meanwhile, but not forever: what then
-    /// still runs is cancelled.
+    /// Waits until no operation is open and no work is running, including work that starts meanwhile. After the time
+    /// limit, the remaining work is cancelled.
     func finish() async {
         let deadline = Task {
-            do { try await Task.sleep(nanoseconds: BackgroundTasks.patience) } catch { return }
+            do { try await Task.sleep(nanoseconds: BackgroundTasks.waitLimit) } catch { return }
             let (running, waiters) = state.withLock { state in
                 state.isOver = true
                 return (Array(state.running.values), state.takeWaiters())

@@ -1,26 +1,28 @@
-/// Why a bucket could not do what it was asked.
+/// The reason why a bucket operation failed.
 public struct BucketError: Error, Sendable, CustomStringConvertible {
-    /// What went wrong, as a client may be told.
+    /// The kind of error, safe to show to a client.
     public enum Code: Sendable, Equatable {
         case objectNotFound
         case preconditionFailed
         /// The store is full.
         case insufficientStorage
-        /// The process or its machine has too little left for it now: descriptors, memory.
+        /// The process or its machine is short of resources, such as descriptors or memory.
         case overloaded
-        /// The store can't be used now.
+        /// The store is unavailable.
         case unavailable
-        /// The store did not answer in time.
+        /// The store did not respond in time.
         case timedOut
-        /// The store does not do this.
+        /// The store does not support this operation.
         case unsupported
-        /// A fault of our own or of the data.
+        /// An internal error, or invalid stored data.
         case `internal`
     }
-    /// What went wrong, as far as a client may know.
+    /// The kind of error, safe to show to a client.
     public var code: Code
-    /// For the operator: names the cause, never shown to a client.
+    /// The cause, for the operator. Never shown to a client.
     public var cause: String
+    /// Whether a service may have made the requested change without confirming it.
+    var mayHaveChanged = false
     /// Whether the same request may succeed later.
     public var isRetryable: Bool {
         [.unavailable, .timedOut, .insufficientStorage, .overloaded].contains(code)

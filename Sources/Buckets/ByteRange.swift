@@ -2,27 +2,33 @@ import Wire
 
 /// A `Range` field (RFC 9110, section 14.2).
 public enum ByteRange: Equatable, Sendable {
-    /// From an offset to the end, or to a last byte.
+    /// From an offset to a last byte, or to the end if `through` is nil.
     case from(UInt64, through: UInt64?)
-    /// So many bytes at the end.
+    /// The last bytes of the object, by their number.
     case suffix(UInt64)
 
-    /// What is to be sent of an object.
+    /// The part of an object to send.
     public enum Selection: Equatable, Sendable {
-        /// All of it.
+        /// The whole object.
         case whole
-        /// Not empty and within the object.
+        /// A part: not empty and within the object.
         case part(Range<UInt64>)
-        /// 416.
+        /// The range lies outside the object: respond with 416.
         case unsatisfiable
+    }
+
+    /// The single range that a request's fields ask for; several `Range` lines are one list, and so no single range.
+    package init?(_ fields: HeaderFields) {
+        guard let text = fields.list("range") else { return nil }
+        self.init(Array(text.utf8)[...])
     }
 
     /// Reads a single range. nil, that is the whole body, for several ranges, other units and whatever is malformed.
     package init?(_ field: ArraySlice<UInt8>) {
         let text = ASCII.trimmed(field)
-        guard let equals = text.firstIndex(of: UInt8(ascii: "=")),
-            text[..<equals].map(ASCII.lowercased).elementsEqual("bytes".utf8)
-        else { return nil }
+        guard let equals = text.firstIndex(of: UInt8(ascii: "=")) else { return nil }
+        let unit = text[..<equals]
+        guard ASCII.isEqual(unit.span, ignoringCase: "bytes") else { return nil }
         let ranges = text[(equals + 1)...].split(separator: UInt8(ascii: ","))
             .map(ASCII.trimmed).filter { !$0.isEmpty }
         guard ranges.count == 1, let range = ranges.first,
@@ -31,20 +37,20 @@ public enum ByteRange: Equatable, Sendable {
         let first = range[..<dash]
         let last = range[(dash + 1)...]
         if first.isEmpty {
-            guard let length = ASCII.saturatingDecimal(last) else { return nil }
+            guard let length = Decimal.saturating(last) else { return nil }
             self = .suffix(length)
             return
         }
-        guard let start = ASCII.saturatingDecimal(first) else { return nil }
+        guard let start = Decimal.saturating(first) else { return nil }
         if last.isEmpty {
             self = .from(start, through: nil)
             return
         }
-        guard let end = ASCII.saturatingDecimal(last), start <= end else { return nil }
+        guard let end = Decimal.saturating(last), start <= end else { return nil }
         self = .from(start, through: end)
     }
 
-    /// What this selects of an object of `size` bytes.
+    /// Applies the range to an object of `size` bytes.
     public func select(size: UInt64) -> Selection {
         switch self {
         case .from(let start, let last):

@@ -1,7 +1,7 @@
 import HTTPClient
 
 extension BucketError {
-    /// A request to a service that had no complete response.
+    /// An error for a request to a service that got no complete response.
     init(_ error: ClientError) {
         let code: Code =
             switch error.code {
@@ -11,5 +11,12 @@ extension BucketError {
                 .unavailable
             }
         self.init(code, "\(error)")
+        mayHaveChanged = error.mayHaveReached
+    }
+
+    /// Whether the failed change may nevertheless have been made, by this attempt or an earlier one.
+    func isUnsettled(after attempts: GCSRequests.Attempts) -> Bool {
+        mayHaveChanged
+            || attempts.count > 1 && [.unavailable, .timedOut, .overloaded].contains(code)
     }
 }

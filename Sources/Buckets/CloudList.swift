@@ -1,12 +1,12 @@
 import Wire
 
-/// One page of a list, put together from a service's own pages.
+/// One page of a list, assembled from the service's own pages.
 ///
-/// The service is asked for what begins with the query's prefix, folded at `/` where the query folds, from
-/// ``start`` on. What it gives is added page by page, until ``isFull`` or until nothing follows. Hidden here is what
-/// the gateway can't name: empty segments, a slash at the end.
+/// The caller lists the names that begin with the query's prefix, starting at ``start`` and folded at `/` if the query
+/// is delimited. It adds the service's pages until ``isFull``, or until there are no more. Names that the gateway
+/// cannot address are hidden: those with an empty segment or a trailing slash.
 struct CloudList {
-    /// Where the service is to begin.
+    /// The position where the service starts listing.
     enum Start: Equatable {
         /// At the first name with the prefix.
         case beginning
@@ -15,31 +15,31 @@ struct CloudList {
     }
 
     private static let slash = UInt8(ascii: "/")
-    /// No name that counts lies between a folded prefix with this behind it and the next prefix. (One that does is not
-    /// lost: it is folded, and covered.)
+    /// Appended to a folded prefix, this sorts after the names with that prefix and before the next prefix. A name with
+    /// the prefix that sorts even later is not listed twice: ``isCovered(_:)`` finds it.
     private static let last = "\u{10FFFF}"
 
     private let query: ListQuery
-    /// The last name, in byte order, that this page or the one before has shown or passed over.
+    /// The last name, in byte order, that this page or an earlier one has shown or skipped.
     private(set) var covered: String?
     private(set) var page = ListPage()
     private(set) var isFull = false
 
-    /// - Parameter after: Where the page before ended.
+    /// - Parameter after: The name where the previous page ended.
     init(_ query: ListQuery, after: String?) {
         self.query = query
         covered = after
     }
 
-    /// Whether nothing can be shown below the prefix: it has an empty segment itself.
+    /// Whether the prefix itself has an empty segment, so that every name below it is hidden.
     var isHidden: Bool { CloudList.hiddenGroup(query.prefix) != nil }
 
-    /// Whether the page has come to names that are hidden as a group, of which there may be many.
+    /// Whether the page ends in a group of hidden names, which can be large.
     var endsInHiddenGroup: Bool {
         covered.map { CloudList.hiddenGroup($0)?.utf8.count == $0.utf8.count } ?? false
     }
 
-    /// Where the next page of the service is to begin.
+    /// The position where the service's next page starts.
     var start: Start {
         guard let covered, !covered.utf8.lexicographicallyPrecedes(query.prefix.utf8) else {
             return .beginning
@@ -47,11 +47,11 @@ struct CloudList {
         return .after(isFolded(covered) ? covered + CloudList.last : covered)
     }
 
-    /// Adds a page of the service.
+    /// Adds one page of the service.
     /// - Parameters:
     ///   - items: Names, in any order.
     ///   - prefixes: Folded names, each ending in `/`, in any order.
-    ///   - isLast: Whether the service says that nothing follows.
+    ///   - isLast: Whether this is the service's last page.
     mutating func add(items: [String], prefixes: [String], isLast: Bool) {
         var entries = items.map { (name: $0, isPrefix: false) }
         entries += prefixes.map { (name: $0, isPrefix: true) }
@@ -62,7 +62,7 @@ struct CloudList {
                 continue
             }
             if page.items.count + page.prefixes.count == query.limit {
-                // Something visible follows.
+                // At least one more visible entry follows.
                 isFull = true
                 page.end = shown
                 return
@@ -80,7 +80,7 @@ struct CloudList {
         }
     }
 
-    /// Ends the page early: the service has given too many pages of what is hidden.
+    /// Ends the page early, because too many of the service's pages held only hidden names.
     mutating func cut() { page.end = covered }
 
     /// The last entry of the page.
@@ -89,14 +89,14 @@ struct CloudList {
             .max { $0.utf8.lexicographicallyPrecedes($1.utf8) }
     }
 
-    /// Whether the page before, or this one, has shown a name already, or what it is folded into.
+    /// Whether a page has already shown the name, or the prefix that it is folded into.
     private func isCovered(_ name: String) -> Bool {
         guard let covered else { return false }
         if !covered.utf8.lexicographicallyPrecedes(name.utf8) { return true }
         return isFolded(covered) && name.utf8.starts(with: covered.utf8)
     }
 
-    /// Whether a name of this list stands for all that begin with it.
+    /// Whether this list shows the name as a folded prefix, which represents every name that begins with it.
     private func isFolded(_ name: String) -> Bool {
         if CloudList.hiddenGroup(name)?.utf8.count == name.utf8.count { return true }
         guard query.delimited, name.utf8.count > query.prefix.utf8.count else { return false }
@@ -111,7 +111,8 @@ struct CloudList {
             && CloudList.hiddenGroup(name) == nil && !S3Bucket.isProbe(name)
     }
 
-    /// A name up to and with the slash that ends an empty segment: all that begin so are hidden.
+    /// The name up to and including the slash that ends its first empty segment; nil if there is none. All names with
+    /// this prefix are hidden.
     private static func hiddenGroup(_ name: String) -> String? {
         var previous = slash
         for index in name.utf8.indices {

@@ -1,6 +1,6 @@
 import OpenSSL
 
-/// The size and digests of a body, computed while it streams.
+/// Computes the size and digests of a body while it is streamed.
 ///
 /// Safety: used by one thread at a time: a job on the pool, or the loop while no job runs.
 final class ContentDigests: @unchecked Sendable {
@@ -9,7 +9,7 @@ final class ContentDigests: @unchecked Sendable {
     private let others: [(DigestAlgorithm, Digest)]
     private var size: UInt64 = 0
 
-    /// - Parameter plan: Says what is wanted besides crc32c.
+    /// - Parameter plan: Selects the digests to compute besides crc32c.
     init(_ plan: UploadPlan) {
         md5 = plan.wantsMD5 ? Digest(.md5) : nil
         others = plan.digests.map { algorithm in
@@ -27,7 +27,7 @@ final class ContentDigests: @unchecked Sendable {
         size += UInt64(bytes.byteCount)
     }
 
-    /// What came of it. Nothing may be added afterwards.
+    /// Returns the size and the digests. Call it once, after the last ``update(_:)``.
     func facts() -> ContentFacts {
         ContentFacts(
             size: size, md5: md5?.finish(), crc32c: crc32c.value,

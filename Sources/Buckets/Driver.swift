@@ -1,45 +1,46 @@
 import EventLoop
+import Wire
 
-/// What every store must be able to do: minimal, and without default implementations.
+/// The operations that every store implements: a minimal set without default implementations.
 ///
-/// A driver does no validation of names, no logging and no metrics: the gateway above it does. Every call runs on a
-/// loop's executor and must not block it; a call that need not wait returns without suspending. Whatever is
-/// returned with a failure, nothing partial is ever visible.
+/// The gateway validates names, logs and counts metrics; drivers do not. Calls run on an event loop's executor and must
+/// not block it. A call that has nothing to wait for returns without suspending. When a call fails, no partial result
+/// is ever visible.
 public protocol BucketDriver: Sendable {
-    /// What this store can promise. It may ask the service the first time.
+    /// The capabilities of this store. The first call may query the service.
     func capabilities() async throws(BucketError) -> Capabilities
 
     /// The metadata of the current object.
-    /// - Throws: ``BucketError`` with `.objectNotFound`, or a fault of the store.
+    /// - Throws: ``BucketError`` with `.objectNotFound`, or a failure of the store.
     func stat(_ name: String) async throws(BucketError) -> ObjectMetadata
 
-    /// Opens the current object for reading, by one request where the service can. The bytes are those of the
-    /// returned metadata, whatever happens to the name later.
+    /// Opens the current object for reading, with one request if the service allows it. The bytes always belong to the
+    /// returned metadata, even if the name is overwritten later.
     func open(_ name: String, _ plan: ReadPlan) async throws(BucketError) -> any ObjectReader
 
-    /// Begins an upload that nobody sees until ``Upload/commit(_:)``.
+    /// Begins an upload. It stays invisible until ``Upload/commit(_:)``.
     func beginUpload(_ name: String, _ plan: UploadPlan) async throws(BucketError) -> any Upload
 
-    /// Changes the writable properties, atomically with the preconditions.
+    /// Changes the writable properties. The preconditions are checked atomically with the change.
     func patch(_ name: String, _ patch: AttributePatch, _ preconditions: Preconditions)
         async throws(BucketError) -> ObjectMetadata
 
-    /// Removes the object, atomically with the preconditions.
+    /// Removes the object. The preconditions are checked atomically with the removal.
     func delete(_ name: String, _ preconditions: Preconditions) async throws(BucketError)
 
-    /// One page in UTF-8 byte order. `after` is where the last page ended (``ListPage/end``), exclusive.
+    /// Returns one page in UTF-8 byte order. `after` is the ``ListPage/end`` of the previous page, exclusive.
     func list(_ query: ListQuery, after: String?) async throws(BucketError) -> ListPage
 
-    /// Whether the store can serve now.
-    /// - Throws: ``BucketError`` saying what is wrong.
+    /// Checks whether the store can serve requests now.
+    /// - Throws: ``BucketError`` with the cause if it cannot.
     func checkHealth() async throws(BucketError)
 
-    /// Finishes what is under way and releases the store.
+    /// Finishes pending work and releases the store.
     func close() async
 }
 
 extension BucketDriver {
-    /// The metadata of the current object; nil where there is none.
+    /// The metadata of the current object, or nil if it does not exist.
     func find(_ name: String) async throws(BucketError) -> ObjectMetadata? {
         do throws(BucketError) {
             return try await stat(name)
@@ -50,41 +51,57 @@ extension BucketDriver {
     }
 }
 
-/// What a store can promise; the gateway refuses what would otherwise be a silent lie.
+/// The capabilities of a store. The gateway rejects requests that need a missing capability.
 public struct Capabilities: Sendable, Equatable {
-    /// The preconditions of an upload are decided in the same step as its commit.
+    /// Upload preconditions are checked atomically with the commit.
     public var atomicUploads: Bool
-    /// The preconditions of a patch are decided in the same step as the change.
+    /// Patch preconditions are checked atomically with the change.
     public var atomicPatches: Bool
-    /// The preconditions of a deletion are decided in the same step as the removal.
+    /// A patch checks atomically that the bytes are those that the rules saw, and leaves exactly the properties that
+    /// the rules allowed. A concurrent change of only the properties may be lost. Always true with ``atomicPatches``.
+    public var pinnedPatches: Bool
+    /// Deletion preconditions are checked atomically with the removal.
     public var atomicDeletions: Bool
-    /// ``Upload/commit(_:)`` may be given other preconditions than the upload was begun with.
+    /// ``Upload/commit(_:)`` accepts preconditions that differ from those in the upload's plan.
     public var lateConditions: Bool
-    /// An acknowledged write survives the loss of power.
+    /// An acknowledged write survives a power loss.
     public var durable: Bool
+    /// An upload of at most 256 KiB stays open after a commit whose preconditions failed (``Upload/isOpen``).
+    public var reopensSmallUploads = false
+    /// The same for uploads of any size.
+    public var reopensLargeUploads = false
+    /// It has upload sessions: the driver is a ``SessionDriver``.
+    public var uploadSessions = false
 
+    /// - Parameter pinnedPatches: nil to use the value of `atomicPatches`.
     public init(
-        atomicUploads: Bool, atomicPatches: Bool, atomicDeletions: Bool, lateConditions: Bool,
-        durable: Bool
+        atomicUploads: Bool, atomicPatches: Bool, pinnedPatches: Bool? = nil,
+        atomicDeletions: Bool, lateConditions: Bool, durable: Bool
     ) {
         self.atomicUploads = atomicUploads
         self.atomicPatches = atomicPatches
+        self.pinnedPatches = pinnedPatches ?? atomicPatches
         self.atomicDeletions = atomicDeletions
         self.lateConditions = lateConditions
         self.durable = durable
     }
 
-    /// All of it: what a store that is its own service can promise.
-    public static let all = Capabilities(
-        atomicUploads: true, atomicPatches: true, atomicDeletions: true, lateConditions: true,
-        durable: true)
+    /// Every capability except ``uploadSessions``: for a store that needs no remote service.
+    public static let all: Capabilities = {
+        var all = Capabilities(
+            atomicUploads: true, atomicPatches: true, atomicDeletions: true, lateConditions: true,
+            durable: true)
+        all.reopensSmallUploads = true
+        all.reopensLargeUploads = true
+        return all
+    }()
 }
 
-/// What will be asked of an object that is opened: hints, so that one request does.
+/// Hints about the intended read, so that a driver can do it with one request.
 public struct ReadPlan: Sendable, Equatable {
-    /// The part that is asked for; nil for the whole. ``ObjectReader/bytes(_:)`` may be asked for another one.
+    /// The requested range; nil for the whole object. ``ObjectReader/bytes(_:)`` may be called with another range.
     public var range: ByteRange?
-    /// The conditions of the read. Where they do not hold the bytes are not asked for.
+    /// The conditions of the read. If they do not hold, the bytes are not requested.
     public var conditions: Preconditions
 
     public init(range: ByteRange? = nil, conditions: Preconditions = Preconditions()) {
@@ -93,31 +110,31 @@ public struct ReadPlan: Sendable, Equatable {
     }
 }
 
-/// What is known of an upload when it begins.
+/// The properties of an upload that are known when it begins.
 public struct UploadPlan: Sendable, Equatable {
     public var attributes: ObjectAttributes
-    /// Bytes, where the client declared them. It gives exactly so many, or breaks off.
+    /// Size in bytes, if the client declared it. The client sends exactly this many bytes or fails.
     public var size: UInt64?
-    /// 16 bytes, where the client declared them; they are verified before the commit.
+    /// 16 bytes, if the client declared them. Verified before the commit.
     public var md5: [UInt8]?
-    /// Where the client declared it; it is verified before the commit.
+    /// The checksum, if the client declared it. Verified before the commit.
     public var crc32c: UInt32?
-    /// Whether somebody will compare or read the md5 of what was received. It costs more than all else that is done
-    /// with the bytes: a store that would not keep it may leave it out where this is false.
+    /// Whether the md5 of the received bytes is compared or reported. MD5 costs more than everything else that is done
+    /// with the bytes, so a store that does not keep it may skip it if this is false.
     public var wantsMD5 = true
-    /// What is computed besides crc32c, which always is, and md5.
+    /// The digests to compute besides crc32c, which is always computed, and md5.
     public var digests: Set<DigestAlgorithm>
-    /// What ``Upload/commit(_:)`` will be given, unless something changes meanwhile.
+    /// The preconditions that ``Upload/commit(_:)`` will be given, unless something changes meanwhile.
     public var preconditions: Preconditions
-    /// Whether it was allowed already: the commit will follow as soon as the bytes are there and verified.
+    /// Whether the upload is already authorized, so that the commit follows as soon as the bytes are verified.
     public var isDecided: Bool
-    /// What is there now, where somebody has looked.
-    public var existing: Existing
+    /// The current object, if it has been looked up.
+    public var existing: CurrentObject
 
     public init(
         _ attributes: ObjectAttributes = ObjectAttributes(), size: UInt64? = nil,
         digests: Set<DigestAlgorithm> = [], preconditions: Preconditions = Preconditions(),
-        isDecided: Bool = true, existing: Existing = .unknown
+        isDecided: Bool = true, existing: CurrentObject = .unknown
     ) {
         self.attributes = attributes
         self.size = size
@@ -128,43 +145,50 @@ public struct UploadPlan: Sendable, Equatable {
     }
 }
 
-/// What is known of the object of a name.
-public enum Existing: Sendable, Equatable {
-    /// Nobody has looked.
+/// The result of looking up an object by its name.
+public enum CurrentObject: Sendable, Equatable {
+    /// The object has not been looked up.
     case unknown
-    /// There was none when it was looked for.
+    /// No object existed at the time of the lookup.
     case absent
-    /// This one was there.
+    /// This object existed at the time of the lookup.
     case object(ObjectMetadata)
 }
 
-/// An object that was opened for reading. Confined to one loop.
+/// An object opened for reading. Confined to one loop.
 public protocol ObjectReader: AnyObject {
-    /// The metadata of the bytes that this reader gives.
+    /// The metadata that belongs to the bytes of this reader.
     var metadata: ObjectMetadata { get }
-    /// The bytes of `range` (within `0..<size`). Called at most once; close the source in the end.
+    /// Opens the bytes of `range`, which lies within `0..<size`. May be called once. The caller closes the source.
     func bytes(_ range: Range<UInt64>) async throws(BucketError) -> any ByteSource
-    /// Releases the object where ``bytes(_:)`` was not called.
+    /// Releases the object if ``bytes(_:)`` was not called.
     func close()
 }
 
-/// An upload under way. Confined to one loop. It ends with exactly one of ``commit(_:)`` and ``abort()``.
+/// An upload in progress. Confined to one loop. End it with ``abort()``, or with a commit after which it is not
+/// ``isOpen``.
 public protocol Upload: ByteSink {
-    /// Everything has been written: the facts of the bytes that were received. No ``ByteSink/write(_:)`` may follow.
+    /// Completes the body and returns the facts of the received bytes. No ``ByteSink/write(_:)`` may follow.
     func finish() async throws(BucketError) -> ContentFacts
-    /// Makes the object visible with its bytes on stable storage, if the preconditions hold at that moment.
+    /// Makes the object visible, with its bytes on stable storage, if the preconditions hold at that moment.
+    ///
+    /// After `.preconditionFailed` the upload may still be open. It can then be committed with other preconditions, or
+    /// must be ended by ``abort()``. Every other result ends the upload.
     func commit(_ preconditions: Preconditions) async throws(BucketError) -> CommitResult
-    /// Forgets the upload. What was there before stays.
+    /// Whether the upload can be committed after ``finish()``: it has all its bytes, and was neither committed nor
+    /// aborted.
+    var isOpen: Bool { get }
+    /// Discards the upload. The existing object, if any, remains.
     func abort()
 }
 
-/// How a commit ended.
+/// The result of a commit.
 public struct CommitResult: Sendable {
     public var metadata: ObjectMetadata
-    /// Whether an object of that name was there before.
+    /// Whether the commit replaced an object of the same name.
     public var replaced: Bool
-    /// Whether the store has shown that the object is the upload's. Where it is only likely, the object may be another's
-    /// and must stay, whatever it holds.
+    /// Whether the store has confirmed that the object was created by this upload. If false, that is only likely: the
+    /// object may belong to another upload and must not be deleted.
     public var isKnownAsOwn: Bool
 
     public init(metadata: ObjectMetadata, replaced: Bool = false, isKnownAsOwn: Bool = true) {
@@ -177,10 +201,10 @@ public struct CommitResult: Sendable {
 /// The facts of a body, computed while it streamed.
 public struct ContentFacts: Sendable, Equatable {
     public var size: UInt64
-    /// 16 bytes; nil where ``UploadPlan/wantsMD5`` was false and the store has no use for it.
+    /// 16 bytes; nil if ``UploadPlan/wantsMD5`` was false and the store does not need it.
     public var md5: [UInt8]?
     public var crc32c: UInt32
-    /// The digests that were asked for in ``UploadPlan/digests``.
+    /// The digests requested in ``UploadPlan/digests``.
     public var digests: [DigestAlgorithm: [UInt8]]
 
     public init(
@@ -193,19 +217,19 @@ public struct ContentFacts: Sendable, Equatable {
     }
 }
 
-/// Digests that a client may ask to have verified, beside md5 and crc32c (RFC 9530, section 5).
+/// Digests that a client may request to be verified, besides md5 and crc32c (RFC 9530, section 5).
 public enum DigestAlgorithm: String, Sendable, Hashable {
     case sha256 = "sha-256"
     case sha512 = "sha-512"
 }
 
-/// Which objects a list shows.
+/// Selects the objects of a list.
 public struct ListQuery: Sendable, Equatable {
     /// At most 1,024 bytes.
     public var prefix: String
-    /// Whether names are folded at the next `/` after the prefix.
+    /// Whether names are folded at the first `/` after the prefix.
     public var delimited: Bool
-    /// Entries of one page: items and prefixes together.
+    /// The maximum number of entries of a page, items and prefixes together.
     public var limit: Int
 
     public init(prefix: String, delimited: Bool, limit: Int) {
@@ -215,13 +239,13 @@ public struct ListQuery: Sendable, Equatable {
     }
 }
 
-/// One page of a list. Names with `//` or a trailing `/`, and what is not UTF-8, are left out.
+/// One page of a list. Names that contain `//`, end in `/` or are not UTF-8 are left out.
 public struct ListPage: Sendable, Equatable {
     /// Folded names, each ending in `/`, in byte order.
     public var prefixes: [String] = []
     /// Object names in byte order.
     public var items: [String] = []
-    /// The last name or prefix that the page covers; nil where nothing follows.
+    /// The last name or prefix that the page covers; nil on the last page.
     public var end: String?
 
     public init() {}

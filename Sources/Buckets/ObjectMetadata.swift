@@ -1,13 +1,13 @@
 import Wire
 
-/// The properties that a client may set.
+/// The properties that a client can set.
 public struct ObjectAttributes: Sendable, Equatable {
     public var contentType: String?
     public var cacheControl: String?
     public var contentDisposition: String?
     public var contentEncoding: String?
     public var contentLanguage: String?
-    /// At most 8 KiB, keys and values together.
+    /// At most 8 KiB in total, keys and values.
     public var customMetadata: [BytewiseString: String]
 
     public init(
@@ -25,8 +25,8 @@ public struct ObjectAttributes: Sendable, Equatable {
 }
 
 extension ObjectAttributes {
-    /// A property as a service has it; nil where it is empty or has what no header field can carry. Others write to the
-    /// service, too: what they left there must not end a field and begin another.
+    /// A property as read from a service; nil if it is empty or not a valid field value. Other writers use the service
+    /// too, and their values must not be able to inject header fields.
     static func property(_ text: String?) -> String? {
         guard let text, !text.isEmpty, text.isFieldValue else { return nil }
         return text
@@ -34,37 +34,38 @@ extension ObjectAttributes {
 }
 
 extension String {
-    /// Whether a header field can have it as its value: no control character but a tab (RFC 9110, section 5.5).
+    /// Whether the string is a valid header field value: it has no control character except tab (RFC 9110, section
+    /// 5.5).
     package var isFieldValue: Bool { utf8.allSatisfy { !ASCII.isControl($0) || $0 == 0x09 } }
 }
 
 extension [BytewiseString: String] {
-    /// Bytes of all pairs of custom metadata, keys and values together.
+    /// The total size of the pairs in bytes, keys and values.
     package var byteCount: Int { reduce(0) { $0 + $1.key.utf8.count + $1.value.utf8.count } }
 }
 
-/// A change of ``ObjectAttributes`` as RFC 7396 describes it.
+/// A change of ``ObjectAttributes`` with the semantics of RFC 7396.
 public struct AttributePatch: Sendable, Equatable {
-    /// What happens to one property.
+    /// The change of one property.
     public enum Change: Sendable, Equatable {
         case keep
         case remove
         case set(String)
     }
-    /// Each property that has a field of its own.
+    /// The changes of the properties that have a header field of their own.
     public var contentType = Change.keep
     public var cacheControl = Change.keep
     public var contentDisposition = Change.keep
     public var contentEncoding = Change.keep
     public var contentLanguage = Change.keep
-    /// `"customMetadata": null`: every pair is removed before ``customMetadata`` applies.
+    /// `"customMetadata": null`: removes every pair before ``customMetadata`` is applied.
     public var clearCustomMetadata = false
     /// nil removes the pair.
     public var customMetadata: [BytewiseString: String?] = [:]
 
     public init() {}
 
-    /// The attributes as this patch leaves them.
+    /// Returns the attributes after this patch.
     public func applied(to old: ObjectAttributes) -> ObjectAttributes {
         var new = old
         apply(contentType, to: &new.contentType)
@@ -86,25 +87,25 @@ public struct AttributePatch: Sendable, Equatable {
     }
 }
 
-/// What a store knows of an object in one of its states. Whoever holds it shares it.
+/// The metadata of one state of an object. Immutable, so references can be shared.
 public final class ObjectMetadata: Sendable, Equatable {
-    /// The whole name.
+    /// The full name within the bucket.
     public let name: String
-    /// New with each upload, never used again in its bucket.
+    /// Assigned on each upload. Never reused within the bucket.
     public let generation: Int64
-    /// 1 with each upload, one more with each patch.
+    /// 1 after an upload, increased by one with each patch.
     public let metageneration: Int64
     /// Bytes.
     public let size: UInt64
-    /// Milliseconds since 1970 of the upload.
+    /// Time of the upload, in milliseconds since 1970.
     public let created: Int64
-    /// Milliseconds since 1970 of the last change.
+    /// Time of the last change, in milliseconds since 1970.
     public let updated: Int64
-    /// 16 bytes; nil where the store does not know it.
+    /// 16 bytes; nil if the store does not know it.
     public let md5: [UInt8]?
-    /// nil where the store does not know it.
+    /// nil if the store does not know it.
     public let crc32c: UInt32?
-    /// Strong, without quotes; stands for the bytes.
+    /// A strong entity tag without quotes; identifies the bytes.
     public let etag: String
     public let attributes: ObjectAttributes
 
@@ -124,8 +125,8 @@ public final class ObjectMetadata: Sendable, Equatable {
         self.attributes = attributes
     }
 
-    /// The same bytes with the attributes that a patch leaves.
-    /// - Parameter now: Milliseconds since 1970. Time does not go back where the clock does.
+    /// Returns the metadata of the same bytes after a patch.
+    /// - Parameter now: Milliseconds since 1970. ``updated`` never decreases, even if the clock goes back.
     public func patched(_ patch: AttributePatch, now: Int64) -> ObjectMetadata {
         ObjectMetadata(
             name: name, generation: generation,

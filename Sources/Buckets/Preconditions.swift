@@ -1,10 +1,10 @@
-/// The conditions of RFC 9110, section 13, and those on generations, which must hold for a request to be performed.
+/// The conditions under which a request is performed: those of RFC 9110, section 13, and those on generations.
 public struct Preconditions: Sendable, Equatable {
-    /// Entity tags without quotes, or any.
+    /// The entity tags of a condition, without quotes, or `*`.
     public enum Tags: Sendable, Equatable {
-        /// `*`: whatever there is.
+        /// `*`: any existing object matches.
         case any
-        /// One of these.
+        /// Any of these tags matches.
         case tags([String])
 
         func matches(_ etag: String) -> Bool {
@@ -14,38 +14,38 @@ public struct Preconditions: Sendable, Equatable {
             }
         }
     }
-    /// Why a request is not performed.
+    /// The reason why a request is not performed.
     public enum Failure: Sendable, Equatable {
-        /// 412.
+        /// Respond with 412.
         case preconditionFailed
-        /// 304 for a read.
+        /// Respond with 304. For reads only.
         case notModified
     }
 
-    /// `If-Match` (strong comparison: weak tags are dropped when it is read).
+    /// `If-Match`, by strong comparison: weak tags are dropped during parsing.
     public var ifMatch: Tags?
-    /// `If-None-Match` (weak comparison).
+    /// `If-None-Match`, by weak comparison.
     public var ifNoneMatch: Tags?
-    /// Seconds since 1970.
+    /// `If-Modified-Since`, in seconds since 1970.
     public var ifModifiedSince: Int64?
-    /// Seconds since 1970.
+    /// `If-Unmodified-Since`, in seconds since 1970.
     public var ifUnmodifiedSince: Int64?
-    /// `X-Object-Generation-Match`; 0 means that there must be no object.
+    /// `X-Object-Generation-Match`; 0 requires that no object exists.
     public var generation: Int64?
     /// `X-Object-Metageneration-Match`.
     public var metageneration: Int64?
 
-    /// What a decision was made on, where it read that: ``Existing/absent``, or the object whose generation and
-    /// metageneration are asked for above. For services that compare by other means.
-    public var pin = Existing.unknown
+    /// The lookup that the authorization decision was based on, if there was one: ``CurrentObject/absent``, or the object
+    /// with the generation and metageneration above. For services that compare something else.
+    public var pin = CurrentObject.unknown
 
     public init() {}
 
-    /// Whether nothing is asked.
+    /// Whether there are no conditions.
     public var isEmpty: Bool { self == Preconditions() }
 
-    /// These, and that what is there is still the same.
-    public func pinned(to existing: Existing) -> Preconditions {
+    /// Returns these conditions plus the requirement that the object has not changed since the lookup.
+    public func pinned(to existing: CurrentObject) -> Preconditions {
         var pinned = self
         switch existing {
         case .unknown: return self
@@ -58,11 +58,11 @@ public struct Preconditions: Sendable, Equatable {
         return pinned
     }
 
-    /// Evaluates in the order of RFC 9110, section 13.2.2.
+    /// Evaluates the conditions in the order of RFC 9110, section 13.2.2.
     /// - Parameters:
-    ///   - object: What is there now, nil for nothing.
-    ///   - reading: GET or HEAD: a condition may end in ``Failure/notModified``.
-    /// - Returns: nil where the request may be performed.
+    ///   - object: The current object; nil if there is none.
+    ///   - reading: Whether the request is GET or HEAD, for which the result may be ``Failure/notModified``.
+    /// - Returns: nil if the request may be performed.
     public func evaluate(_ object: ObjectMetadata?, reading: Bool) -> Failure? {
         if let generation, generation != (object?.generation ?? 0) { return .preconditionFailed }
         if let metageneration, metageneration != (object?.metageneration ?? 0) {

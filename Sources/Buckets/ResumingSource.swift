@@ -2,36 +2,36 @@ import EventLoop
 import HTTPClient
 import OpenSSL
 
-/// Bytes of an object as its reader gets them: exactly so many, and where the whole object is read with its checksum, or
-/// an error. What completes damaged bytes is not handed out.
+/// The bytes of an object as a reader gets them: either exactly the expected number, with a matching checksum if the
+/// whole object is read, or an error. The last bytes are withheld if the checksum does not match.
 ///
-/// An answer that breaks off is gone on with by another one, from the first byte that is missing: after pauses, within the
-/// upstream's budget of retries, at most ``UpstreamSettings/attempts`` times without progress, and none is begun
-/// ``UpstreamSettings/progressTimeout`` after the last progress.
+/// If a response breaks off, another request continues at the first missing byte. Retries are paced and use the
+/// upstream's retry budget. There are at most ``UpstreamSettings/attempts`` attempts without progress, and none starts
+/// later than ``UpstreamSettings/progressTimeout`` after the last progress.
 ///
-/// Safety: confined to its loop; the task that asks for the rest runs there.
+/// Safety: confined to its loop; the task that reopens the body runs there too.
 final class ResumingSource: ByteSource, @unchecked Sendable {
-    /// Why the rest was not to be had.
+    /// The reason why the remaining bytes could not be requested.
     struct Fault: Error {
         let cause: BucketError
-        /// Whether another attempt may help.
+        /// Whether a later attempt may succeed.
         let isTemporary: Bool
     }
 
-    /// Asks once for bytes of the very object that the first ones are of.
+    /// Requests a range of the same object, in the same state, as the first response.
     typealias Reopening = (_ range: Range<UInt64>) async throws(Fault) -> any ByteSource
 
     private let upstream: Upstream
     private let reopen: Reopening
     private var body: (any ByteSource)?
-    /// What is still to come.
+    /// The bytes that are still missing.
     private var range: Range<UInt64>
     private let expected: UInt32?
     private var crc32c = CRC32C()
-    /// Answers in a row that came to nothing, and the bytes since then.
+    /// Consecutive failed responses, and the bytes received since the last failure.
     private var failures = 0
     private var progress: UInt64 = 0
-    /// Until when the next one is asked for.
+    /// The time after which no new attempt starts, in nanoseconds of the monotonic clock.
     private var deadline: UInt64 = 0
     private var failure: BucketError?
     private var opening: Task<Void, Never>?
@@ -39,9 +39,9 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
     private var isClosed = false
 
     /// - Parameters:
-    ///   - body: The answer with the bytes of `range`.
-    ///   - crc32c: What they must have; nil where that is not known.
-    ///   - reopen: Called on the loop.
+    ///   - body: The response body with the bytes of `range`.
+    ///   - crc32c: The expected checksum; nil if it is not known.
+    ///   - reopen: Sends the next request. Called on the loop.
     init(
         _ body: any ByteSource, _ range: Range<UInt64>, crc32c: UInt32?, _ upstream: Upstream,
         reopen: @escaping Reopening
@@ -53,7 +53,7 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
         expected = crc32c
     }
 
-    /// How many bytes are still to come: a range's own count is a signed number.
+    /// The number of missing bytes. `Range.count` is not used because it is a signed integer.
     private var missing: UInt64 { range.upperBound - range.lowerBound }
 
     func read(into buffer: inout MutableRawSpan) throws -> SourceRead {
@@ -63,7 +63,7 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
         do {
             read = try body.read(into: &buffer)
         } catch {
-            // Behind the last byte there is nothing to miss.
+            // All bytes have been received, so this error does not matter.
             if range.isEmpty { return .end }
             resume(after: (error as? ClientError).map { BucketError($0) } ?? error as? BucketError)
             return .wait
@@ -93,7 +93,7 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
         }
     }
 
-    // MARK: Going on
+    // MARK: Resuming
 
     private func resume(after cause: BucketError?) {
         body?.close()

@@ -1,8 +1,8 @@
 import EventLoop
 import Glibc
 
-/// Bytes on their way to a service that must know how many they are before the first is sent: a file without a name,
-/// which is gone when it is closed. Its calls block: they belong on a pool.
+/// A temporary file for bytes whose number must be known before the first one is sent to a service. The file has no
+/// name and is removed when it is closed. Calls block and must run on a pool.
 ///
 /// Safety: used by one job at a time.
 final class Spool: @unchecked Sendable {
@@ -12,12 +12,12 @@ final class Spool: @unchecked Sendable {
     private(set) var count: UInt64 = 0
 
     /// - Parameters:
-    ///   - directory: On a disk rather than in memory, where there is much to send.
-    ///   - pool: Where the file is closed in the end.
-    /// - Throws: ``BucketError`` where no file can be made there.
+    ///   - directory: The directory of the file. Use one on a disk rather than in memory if there is much to send.
+    ///   - pool: The pool on which the file is closed.
+    /// - Throws: ``BucketError`` if the file cannot be created.
     init(in directory: String, _ pool: BlockingPool) throws(BucketError) {
         self.pool = pool
-        // O_TMPFILE would do in one call, but not on every file system.
+        // O_TMPFILE needs only one call, but not every file system supports it.
         let path = "\(directory)/sluice-spool-\(UInt64.random(in: 0 ... .max))"
         descriptor = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else { throw BucketError("open", path, errno) }
@@ -26,18 +26,18 @@ final class Spool: @unchecked Sendable {
 
     deinit {
         let descriptor = descriptor
-        // Freeing its blocks can take a while.
+        // Closing frees the file's blocks, which can take a while.
         pool.submit { close(descriptor) }
     }
 
-    /// Adds bytes.
-    /// - Throws: ``BucketError``: `.insufficientStorage` where the disk is full.
+    /// Appends bytes.
+    /// - Throws: ``BucketError``, with `.insufficientStorage` if the disk is full.
     func append(_ bytes: UnsafeRawBufferPointer) throws(BucketError) {
         try DirectoryFiles.writeAll(descriptor, bytes, at: count, "spool")
         count += UInt64(bytes.count)
     }
 
-    /// At most `limit` bytes from `offset` on; fewer only at the end.
+    /// Returns at most `limit` bytes from `offset`; fewer only at the end.
     func read(at offset: UInt64, limit: Int) throws(BucketError) -> [UInt8] {
         let wanted = min(UInt64(limit), count - min(offset, count))
         var failure: Int32 = 0
@@ -58,7 +58,7 @@ final class Spool: @unchecked Sendable {
         return bytes
     }
 
-    /// Forgets all bytes, so that the file can be filled again.
+    /// Discards all bytes so that the file can be reused.
     func clear() {
         ftruncate(descriptor, 0)
         count = 0

@@ -1,22 +1,23 @@
 import HTTPClient
 import Wire
 
-/// A store that can say whether it would take a write, without making one.
+/// A store that can check whether writes are permitted, without writing an object.
 public protocol WriteProbing: BucketDriver {
-    /// Begins an upload and gives it up, or asks for the permissions.
-    /// - Returns: Why these credentials may not write, which is well where they need not; nil where they may.
-    /// - Throws: ``BucketError`` saying what is wrong.
+    /// Begins an upload and aborts it, or queries the permissions.
+    /// - Returns: The reason why the credentials do not permit writing, or nil if they do. A bucket that is only read
+    ///   does not need the permission.
+    /// - Throws: ``BucketError`` if the check itself fails, or if the credentials do not permit reading.
     func probeWriting() async throws(BucketError) -> String?
 }
 
-/// The object that is never made.
+/// The name of the probe's upload, which is never committed.
 private let probedName = "sluice-write-probe"
 
 extension GCSBucket: WriteProbing {
     public func probeWriting() async throws(BucketError) -> String? {
         let wanted = ["create", "get", "update", "delete", "list"].map { "storage.objects.\($0)" }
         let response = try await requests.call(ClientRequest("GET", requests.permissions(wanted)))
-        // Emulators may not know of permissions.
+        // Emulators may not support permission queries.
         if response.status == 200, let json = try? JSONReader.parse(response.body),
             json["kind"]?.text == "storage#testIamPermissionsResponse"
         {
@@ -44,7 +45,7 @@ extension S3Bucket: WriteProbing {
         do throws(BucketError) { try await multipart.create(HeaderFields()) } catch {
             multipart.abort()
             if multipart.isForbidden { return error.cause }
-            throw error
+            throw BucketError(error.code, "the bucket '\(settings.bucket)': \(error.cause)")
         }
         multipart.abort()
         return nil

@@ -20,9 +20,9 @@ typedef size_t (*sluice_data_callback)(char *, size_t, size_t, void *);
 static inline CURLcode sluice_easy_data(const void *f, CURL *h, CURLoption o, sluice_data_callback c) {
     return ((CURLcode (*)(CURL *, CURLoption, ...))f)(h, o, c);
 }
-typedef int (*sluice_seek_callback)(void *, curl_off_t, int);
-static inline CURLcode sluice_easy_seek(const void *f, CURL *h, sluice_seek_callback c) {
-    return ((CURLcode (*)(CURL *, CURLoption, ...))f)(h, CURLOPT_SEEKFUNCTION, c);
+typedef int (*sluice_prereq_callback)(void *, char *, char *, int, int);
+static inline CURLcode sluice_easy_prereq(const void *f, CURL *h, sluice_prereq_callback c) {
+    return ((CURLcode (*)(CURL *, CURLoption, ...))f)(h, CURLOPT_PREREQFUNCTION, c);
 }
 static inline CURLcode sluice_easy_get_long(const void *f, CURL *h, CURLINFO i, long *v) {
     return ((CURLcode (*)(CURL *, CURLINFO, ...))f)(h, i, v);

@@ -6,11 +6,13 @@
 #include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
+#include <openssl/md5.h>
 #include <openssl/param_build.h>
 #include <openssl/params.h>
 #include <openssl/pem.h>
 #include <openssl/rand.h>
 #include <openssl/rsa.h>
+#include <openssl/sha.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
@@ -158,4 +160,18 @@ static inline uint32_t sluice_crc32c(uint32_t crc, const unsigned char *p, size_
     return crc;
 }
 #endif
+// Digests whose state can be saved. Deprecated, but without a successor: an EVP_MD_CTX keeps its state to itself.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+#define SLUICE_DIGEST(name, TYPE, prefix)                                                          \
+    static inline void sluice_##name##_init(TYPE *c) { prefix##_Init(c); }                         \
+    static inline void sluice_##name##_update(TYPE *c, const void *bytes, size_t count) {          \
+        prefix##_Update(c, bytes, count);                                                          \
+    }                                                                                              \
+    static inline void sluice_##name##_final(unsigned char *out, TYPE *c) { prefix##_Final(out, c); }
+SLUICE_DIGEST(md5, MD5_CTX, MD5)
+SLUICE_DIGEST(sha256, SHA256_CTX, SHA256)
+SLUICE_DIGEST(sha512, SHA512_CTX, SHA512)
+#undef SLUICE_DIGEST
+#pragma GCC diagnostic pop
 #endif

@@ -2,56 +2,39 @@ import CLinux
 import Glibc
 
 /// A few threads for work that may block on a disk, so that no loop ever does.
-///
-/// Safety: the queue and its flags are touched only with `mutex` held.
-public final class BlockingPool: @unchecked Sendable {
-    private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
-    private let condition = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
-    /// nil where a job was taken: what a job holds must not be released with `mutex` held, or later than its end.
-    private var queue: [(@Sendable () -> Void)?] = []
-    private var head = 0
-    private var idle = 0
-    private var closed = false
-    private var threads: [pthread_t] = []
+public final class BlockingPool: Sendable {
+    private let queue = JobQueue()
+    private let threads: Lock<[pthread_t]>
 
     /// Starts `threads` threads (at least one).
     public init(threads count: Int) {
-        pthread_mutex_init(mutex, nil)
-        pthread_cond_init(condition, nil)
-        for _ in 0..<max(1, count) {
-            // Unsafe is right: `deinit` waits for the threads, and a checked reference would fail there.
-            threads.append(startThread { [unowned(unsafe) self] in work() })
+        // The threads hold the queue and not the pool: a job may release the pool.
+        threads = Lock((0..<max(1, count)).map { [queue] _ in startThread { queue.work() } })
+    }
+
+    deinit { shutdown() }
+
+    /// Ends the threads after all submitted jobs have run, and waits for it. Nothing may be submitted afterwards.
+    ///
+    /// On a thread of the pool, where a job releases the last reference, it does not wait for that thread: the thread
+    /// runs the remaining jobs when the current one has ended.
+    public func shutdown() {
+        queue.close()
+        let ending = threads.withLock { threads in
+            defer { threads = [] }
+            return threads
+        }
+        for thread in ending {
+            if pthread_equal(thread, pthread_self()) != 0 {
+                pthread_detach(thread)
+            } else {
+                pthread_join(thread, nil)
+            }
         }
     }
 
-    /// Waits for the work that was submitted, then ends the threads.
-    deinit {
-        shutdown()
-        pthread_cond_destroy(condition)
-        pthread_mutex_destroy(mutex)
-        condition.deallocate()
-        mutex.deallocate()
-    }
-
-    /// Finishes what was submitted and ends the threads; nothing may be submitted afterwards.
-    public func shutdown() {
-        pthread_mutex_lock(mutex)
-        closed = true
-        let ending = threads
-        threads = []
-        pthread_cond_broadcast(condition)
-        pthread_mutex_unlock(mutex)
-        for thread in ending { pthread_join(thread, nil) }
-    }
-
     /// Queues `job`; any thread may call it.
-    public func submit(_ job: @escaping @Sendable () -> Void) {
-        pthread_mutex_lock(mutex)
-        queue.append(job)
-        let wake = idle > 0
-        pthread_mutex_unlock(mutex)
-        if wake { pthread_cond_signal(condition) }
-    }
+    public func submit(_ job: @escaping @Sendable () -> Void) { queue.append(job) }
 
     /// Runs `body` on a pool thread and returns its result to the caller's executor.
     public func run<Result: Sendable, Failure: Error>(
@@ -61,7 +44,7 @@ public final class BlockingPool: @unchecked Sendable {
         let outcome: Swift.Result<Result, Failure> = await withCheckedContinuation { waiter in
             submit {
                 let outcome = Swift.Result { () throws(Failure) in try body() }
-                // Through the loop, where there is one: what the job wrote is then seen to come before what follows.
+                // Through the loop, if there is one: its lock orders the job's writes before what follows.
                 if let loop {
                     loop.execute { waiter.resume(returning: outcome) }
                 } else {
@@ -71,24 +54,66 @@ public final class BlockingPool: @unchecked Sendable {
         }
         return try outcome.get()
     }
+}
 
-    private func work() {
+/// Jobs in the order of their submission, for the threads of one pool.
+///
+/// Safety: the jobs and the flags are touched only with `mutex` held.
+private final class JobQueue: @unchecked Sendable {
+    private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
+    private let condition = UnsafeMutablePointer<pthread_cond_t>.allocate(capacity: 1)
+    /// nil for a job that was taken: its captures must be released when it ends, and without `mutex` held.
+    private var jobs: [(@Sendable () -> Void)?] = []
+    private var head = 0
+    private var idle = 0
+    private var isClosed = false
+
+    init() {
+        pthread_mutex_init(mutex, nil)
+        pthread_cond_init(condition, nil)
+    }
+
+    deinit {
+        pthread_cond_destroy(condition)
+        pthread_mutex_destroy(mutex)
+        condition.deallocate()
+        mutex.deallocate()
+    }
+
+    func append(_ job: @escaping @Sendable () -> Void) {
+        pthread_mutex_lock(mutex)
+        jobs.append(job)
+        let wake = idle > 0
+        pthread_mutex_unlock(mutex)
+        if wake { pthread_cond_signal(condition) }
+    }
+
+    /// Ends ``work()`` on all threads once no job is left.
+    func close() {
+        pthread_mutex_lock(mutex)
+        isClosed = true
+        pthread_cond_broadcast(condition)
+        pthread_mutex_unlock(mutex)
+    }
+
+    /// Runs jobs until ``close()``.
+    func work() {
         while true {
             pthread_mutex_lock(mutex)
-            while head == queue.count && !closed {
+            while head == jobs.count && !isClosed {
                 idle += 1
                 pthread_cond_wait(condition, mutex)
                 idle -= 1
             }
-            if head == queue.count {
+            if head == jobs.count {
                 pthread_mutex_unlock(mutex)
                 return
             }
-            let job = queue[head]
-            queue[head] = nil
+            let job = jobs[head]
+            jobs[head] = nil
             head += 1
-            if head == queue.count {
-                queue.removeAll(keepingCapacity: queue.capacity <= 1024)
+            if head == jobs.count {
+                jobs.removeAll(keepingCapacity: jobs.capacity <= 1024)
                 head = 0
             }
             pthread_mutex_unlock(mutex)
@@ -97,7 +122,7 @@ public final class BlockingPool: @unchecked Sendable {
     }
 }
 
-/// Starts a thread with a main thread's stack, 8 MiB of addresses, for what recurses deeply; all signals blocked.
+/// Starts a thread with all signals blocked. Its stack is as large as a main thread's, 8 MiB, for deep recursion.
 public func startThread(_ body: @escaping @Sendable () -> Void) -> pthread_t {
     final class Box {
         let body: @Sendable () -> Void

@@ -1,8 +1,20 @@
 import Glibc
 
-/// Seconds since 1970 by the system's clock.
-@Sendable public func systemSeconds() -> Int64 {
-    var time = timespec()
-    clock_gettime(CLOCK_REALTIME, &time)
-    return Int64(time.tv_sec)
+/// The system's clock. It can be set, so that it may go back; ``EventLoop/monotonicNow()`` measures durations.
+public enum SystemClock {
+    /// The time since 1970.
+    public static func time() -> timespec {
+        var time = timespec()
+        clock_gettime(CLOCK_REALTIME, &time)
+        return time
+    }
+
+    /// Whole seconds since 1970.
+    @Sendable public static func seconds() -> Int64 { Int64(time().tv_sec) }
+
+    /// Whole microseconds since 1970.
+    @Sendable public static func microseconds() -> Int64 {
+        let time = time()
+        return Int64(time.tv_sec) * 1_000_000 + Int64(time.tv_nsec) / 1000
+    }
 }

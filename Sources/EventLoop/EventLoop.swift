@@ -8,37 +8,41 @@ public struct Readiness: OptionSet, Sendable {
     public init(rawValue: UInt32) { self.rawValue = rawValue }
     /// Bytes, a connection or an end of stream can be read.
     public static let readable = Readiness(rawValue: 1)
-    /// The send buffer has room again.
+    /// The send buffer takes bytes again.
     public static let writable = Readiness(rawValue: 2)
-    /// The peer closed, or the descriptor failed: reading tells which.
+    /// The peer closed, or the descriptor failed. A read shows which.
     public static let hangup = Readiness(rawValue: 4)
 }
 
 /// Receives what happens to a registered descriptor, on the loop's thread.
 public protocol EventHandler: AnyObject {
-    /// Takes a change of readiness. Edge-triggered: it is told once, so read or write until the kernel has no more.
+    /// Takes a change of readiness. It is edge-triggered, so reported once: read or write until the kernel has no more.
     func ready(_ events: Readiness)
     /// Runs once at the end of a batch after ``EventLoop/markDirty(_:)``: the place to flush.
     func settle()
 }
 
-/// A descriptor's place in the loop: the number alone could already belong to a newer descriptor.
+/// Identifies a registered descriptor: its number alone could already belong to a newer descriptor.
 public struct Registration: Sendable, Equatable {
     let descriptor: Int32
     let generation: UInt32
 
-    /// Of no descriptor: a place holder until there is one.
+    /// A placeholder until a descriptor is registered.
     public static let none = Registration(descriptor: 0, generation: .max)
 }
 
 /// One thread that waits on epoll and runs what became ready.
 ///
 /// Responsibilities: descriptor readiness, timers, wake-up from other threads, and being the executor of the
-/// tasks pinned to it. One turn is: events and work from other threads, then ``settle()``, which runs ready tasks and
-/// the dirty handlers until nothing is left, then timers, and ``settle()`` again. Everything but ``execute(_:)``,
-/// ``enqueue(_:)`` and ``stop()`` may be called on the loop's own thread only.
+/// tasks pinned to it. One turn runs, in this order:
+/// 1. events, and work from other threads;
+/// 2. ``settle()``: ready tasks and dirty handlers, until none is left or the turn has lasted for ``turnBudget``;
+/// 3. timers, and ``settle()`` again;
+/// 4. tasks that called ``yield()``.
 ///
-/// Safety: mutable state is touched by the loop's thread alone, but for `inbox`, which has a lock, and the atomics.
+/// Only ``execute(_:)``, ``enqueue(_:)`` and ``stop()`` may be called on other threads. Debug builds check it.
+///
+/// Safety: only the loop's thread touches mutable state, except `inbox`, which has a lock, and the atomics.
 public final class EventLoop: TaskExecutor, @unchecked Sendable {
     private struct Slot {
         var generation: UInt32 = 0
@@ -51,20 +55,26 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
 
     /// Monotonic nanoseconds, read once a turn.
     public private(set) var now: UInt64 = EventLoop.monotonicNow()
+    /// Nanoseconds that a turn may spend on events, and again on the tasks that yielded. What is left waits for the next
+    /// turn.
+    public var turnBudget: UInt64 = 5_000_000
+    private var sliceStart: UInt64 = 0
+    private var isResuming = false
     private let epoll: Int32
     private let wakeDescriptor: Int32
-    // No access to these is held while a handler or a task runs: the checks of it would be paid with each event.
+    // No access to these is held while a handler or a task runs. Checking that would cost time with each event.
     @exclusivity(unchecked) private var slots: [Slot] = []
     @exclusivity(unchecked) private var timers = TimerHeap()
     @exclusivity(unchecked) private var readyJobs: [UnownedJob] = []
     @exclusivity(unchecked) private var dirty: [any EventHandler] = []
+    @exclusivity(unchecked) private var yielded: [UnsafeContinuation<Void, Never>] = []
     private let inbox = Lock(Inbox())
     private let wakePending = Atomic<Bool>(false)
     private let stopping = Atomic<Bool>(false)
     private let thread = Atomic<UInt>(0)
 
     /// Creates the epoll instance and its wake-up descriptor.
-    /// - Throws: ``SystemError`` where descriptors have run out.
+    /// - Throws: ``SystemError`` if descriptors have run out.
     public init() throws(SystemError) {
         epoll = try SystemError.check("epoll_create1") { epoll_create1(Int32(EPOLL_CLOEXEC)) }
         wakeDescriptor = try SystemError.check("eventfd") {
@@ -81,7 +91,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         close(wakeDescriptor)
     }
 
-    /// Monotonic nanoseconds as the kernel tells them now.
+    /// Monotonic nanoseconds, read from the kernel now.
     public static func monotonicNow() -> UInt64 {
         var time = timespec()
         clock_gettime(CLOCK_MONOTONIC, &time)
@@ -91,8 +101,16 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     /// Whether the caller runs on this loop's thread.
     public var isCurrent: Bool { thread.load(ordering: .relaxed) == UInt(pthread_self()) }
 
-    /// Stops the program where the caller is not on the loop's thread: state confined to it would be at risk.
-    public func assertCurrent() { precondition(isCurrent, "not on the loop's thread") }
+    /// Stops the program if the caller is not on the loop's thread, in release builds too.
+    public func preconditionCurrent() { precondition(isCurrent, "not on the loop's thread") }
+
+    /// Stops a debug build if another thread runs the loop. Whatever changes state that is confined to a loop begins with it;
+    /// release builds pay nothing. While no thread runs the loop, as before ``run()``, its owner may use it.
+    @inlinable
+    public func assertCurrent() { assert(isCurrent || !isRunning, "not on the loop's thread") }
+
+    /// Whether a thread runs the loop.
+    public var isRunning: Bool { thread.load(ordering: .relaxed) != 0 }
 
     /// The loop whose turn runs on the calling thread; nil on any other thread.
     public static var current: EventLoop? {
@@ -120,13 +138,15 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         while !stopping.load(ordering: .acquiring) {
             let count = epoll_wait(epoll, events, Int32(capacity), waitMilliseconds())
             now = EventLoop.monotonicNow()
+            sliceStart = now
             for index in 0..<max(0, Int(count)) { dispatch(events[index]) }
             takeInbox()
-            // Before the timers: after a long pause, of the thread or of the machine, what came meanwhile still counts.
+            // Before the timers: bytes that arrived during a long pause of the thread must count before a time-out does.
             settle()
             // Timers arm and disarm others, and themselves: the heap is not held while they run.
             while let due = timers.takeDue(now) { due() }
             settle()
+            resumeYielded()
         }
         thread.store(0, ordering: .relaxed)
     }
@@ -138,7 +158,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     }
 
     private func waitMilliseconds() -> Int32 {
-        if !readyJobs.isEmpty || !dirty.isEmpty { return 0 }
+        if !readyJobs.isEmpty || !dirty.isEmpty || !yielded.isEmpty { return 0 }
         guard let deadline = timers.nextDeadline else { return -1 }
         let current = EventLoop.monotonicNow()
         if deadline <= current { return 0 }
@@ -176,10 +196,11 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         for work in taken.work { work() }
     }
 
-    /// Runs ready tasks, then dirty handlers, until both are empty, for a bounded number of rounds.
+    /// Runs ready tasks, then dirty handlers, until both are empty, for a bounded number of rounds and a bounded time.
     private func settle() {
         var rounds = 0
-        while rounds < 32 && !(readyJobs.isEmpty && dirty.isEmpty) {
+        while rounds < 32 && !(readyJobs.isEmpty && dirty.isEmpty) && (rounds == 0 || !isTurnSpent)
+        {
             rounds += 1
             if !readyJobs.isEmpty {
                 var jobs: [UnownedJob] = []
@@ -194,8 +215,44 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         }
     }
 
-    /// Has `handler.settle()` called at the end of this batch. The caller keeps itself from being listed twice.
-    public func markDirty(_ handler: any EventHandler) { dirty.append(handler) }
+    // MARK: Slices
+
+    /// Whether the turn, or the slice of a task that yielded before, has used up its time. Work that can be divided then
+    /// calls ``yield()``.
+    public var isTurnSpent: Bool {
+        EventLoop.monotonicNow() &- sliceStart >= (isResuming ? turnBudget / 4 : turnBudget)
+    }
+
+    /// Suspends the calling task until a later turn, behind events, timers and tasks that yielded before it.
+    public func yield() async {
+        preconditionCurrent()
+        await withUnsafeContinuation { yielded.append($0) }
+    }
+
+    /// Resumes the tasks that yielded, in order, while there is time, and always at least one. Each gets a quarter of the
+    /// budget, so that short tasks do not wait long. Tasks that yield again wait behind the others for the next turn.
+    private func resumeYielded() {
+        if yielded.isEmpty { return }
+        let begin = EventLoop.monotonicNow()
+        isResuming = true
+        defer { isResuming = false }
+        var waiting: [UnsafeContinuation<Void, Never>] = []
+        swap(&waiting, &yielded)
+        var resumed = 0
+        repeat {
+            sliceStart = EventLoop.monotonicNow()
+            waiting[resumed].resume()
+            resumed += 1
+            settle()
+        } while resumed < waiting.count && EventLoop.monotonicNow() &- begin < turnBudget
+        yielded.insert(contentsOf: waiting[resumed...], at: 0)
+    }
+
+    /// Has `handler.settle()` called at the end of this batch. The caller must not list itself twice.
+    public func markDirty(_ handler: any EventHandler) {
+        assertCurrent()
+        dirty.append(handler)
+    }
 
     // MARK: Work from elsewhere
 
@@ -225,7 +282,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     // MARK: Descriptors
 
     /// Watches a descriptor, edge-triggered, for reading and writing. The loop keeps `handler` until ``deregister(_:)``.
-    /// - Throws: ``SystemError`` where epoll refuses the descriptor.
+    /// - Throws: ``SystemError`` if epoll refuses the descriptor.
     public func register(_ descriptor: Int32, _ handler: any EventHandler) throws(SystemError)
         -> Registration
     {
@@ -233,9 +290,9 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         return try register(descriptor, handler, events: all | EPOLLET.rawValue)
     }
 
-    /// Watches a descriptor, level-triggered: readiness is told in every turn in which it holds. For code that does not
-    /// read or write until the kernel has no more.
-    /// - Throws: ``SystemError`` where epoll refuses the descriptor.
+    /// Watches a descriptor, level-triggered: readiness is reported in every turn in which it holds. For code that does
+    /// not read or write until the kernel has no more.
+    /// - Throws: ``SystemError`` if epoll refuses the descriptor.
     public func registerLevel(
         _ descriptor: Int32, _ handler: any EventHandler, for interest: Readiness
     ) throws(SystemError) -> Registration {
@@ -244,6 +301,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
 
     /// Changes what a level-triggered descriptor is watched for.
     public func change(_ registration: Registration, to interest: Readiness) {
+        assertCurrent()
         guard slots[Int(registration.descriptor)].generation == registration.generation else {
             return
         }
@@ -267,6 +325,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     private func register(_ descriptor: Int32, _ handler: any EventHandler, events: UInt32)
         throws(SystemError) -> Registration
     {
+        assertCurrent()
         let index = Int(descriptor)
         while slots.count <= index { slots.append(Slot()) }
         slots[index].generation &+= 1
@@ -280,9 +339,10 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         return registration
     }
 
-    /// Forgets a descriptor. Events of this batch that are still to come for it are dropped, also where its
-    /// number has been given to a new descriptor meanwhile. Call it before closing the descriptor.
+    /// Forgets a descriptor. Its remaining events of this batch are dropped, even if its number already belongs to a new
+    /// descriptor. Call it before closing the descriptor.
     public func deregister(_ registration: Registration) {
+        assertCurrent()
         let index = Int(registration.descriptor)
         guard slots[index].generation == registration.generation else { return }
         slots[index].handler = nil
@@ -292,12 +352,16 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
 
     // MARK: Timers
 
-    /// Arms `timer` for `nanoseconds` from now, in place of what it was armed for. It fires in a later turn than this
-    /// one, also with 0.
+    /// Arms `timer` for `nanoseconds` from now, replacing its previous deadline. It never fires in the current turn, not
+    /// even with 0.
     public func arm(_ timer: LoopTimer, after nanoseconds: UInt64) {
+        assertCurrent()
         timers.set(timer, deadline: now &+ max(1, nanoseconds))
     }
 
-    /// Disarms `timer`; nothing happens where it is not armed.
-    public func disarm(_ timer: LoopTimer) { timers.remove(timer) }
+    /// Disarms `timer`; does nothing if it is not armed.
+    public func disarm(_ timer: LoopTimer) {
+        assertCurrent()
+        timers.remove(timer)
+    }
 }

@@ -1,5 +1,6 @@
 import CLinux
 import Glibc
+import Wire
 
 /// How many processors this process may use.
 public enum Processors {

@@ -1,5 +1,6 @@
 import CLinux
 import Glibc
+import Wire
 
 /// An IPv4 or IPv6 address with a port, as the kernel wants it.
 public struct SocketAddress: Sendable, CustomStringConvertible {
@@ -78,12 +79,49 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
         }
     }
 
+    /// What identifies the peer's site: the address itself, of IPv6 the network.
+    public var network: NetworkPrefix {
+        withUnsafePointer(to: storage) { pointer in
+            let raw = UnsafeRawPointer(pointer)
+            guard Int32(storage.ss_family) == AF_INET6 else {
+                let address = raw.assumingMemoryBound(to: sockaddr_in.self).pointee.sin_addr
+                return NetworkPrefix(ipv4: address.s_addr)
+            }
+            let address = raw.assumingMemoryBound(to: sockaddr_in6.self).pointee.sin6_addr
+            return withUnsafeBytes(of: address) { bytes in
+                let high = bytes.loadUnaligned(as: UInt64.self)
+                let low = bytes.loadUnaligned(fromByteOffset: 8, as: UInt64.self)
+                let isMapped = high == 0 && UInt64(bigEndian: low) >> 32 == 0xffff
+                return isMapped
+                    ? NetworkPrefix(ipv4: bytes.loadUnaligned(fromByteOffset: 12, as: UInt32.self))
+                    : NetworkPrefix(ipv6: high)
+            }
+        }
+    }
+
     public var description: String {
         Int32(storage.ss_family) == AF_INET6 ? "[\(host)]:\(port)" : "\(host):\(port)"
     }
 
     /// Whether the address is of the loopback network.
     public var isLoopback: Bool { host == "::1" || host.hasPrefix("127.") }
+}
+
+/// An IPv4 address, or the first 64 bits of an IPv6 address: a site has all addresses behind them (RFC 4291, section
+/// 2.5.1). An IPv4-mapped address counts as IPv4 (section 2.5.5.2).
+public struct NetworkPrefix: Hashable, Sendable {
+    private let bits: UInt64
+    private let isIPv4: Bool
+
+    init(ipv4 address: UInt32) {
+        bits = UInt64(address)
+        isIPv4 = true
+    }
+
+    init(ipv6 bits: UInt64) {
+        self.bits = bits
+        isIPv4 = false
+    }
 }
 
 /// Non-blocking TCP sockets as plain descriptors: what a loop needs of them.

@@ -1,5 +1,6 @@
 import CLinux
 import Glibc
+import Wire
 
 /// A system call's failure: which call, and its `errno`.
 public struct SystemError: Error, Equatable, CustomStringConvertible {

@@ -1,3 +1,6 @@
+import Glibc
+import Wire
+
 /// Where requests are sent to: scheme, host and port (RFC 6454, section 4).
 public struct Origin: Sendable, Hashable, CustomStringConvertible {
     /// How the connection is made.
@@ -54,7 +57,7 @@ public struct Origin: Sendable, Hashable, CustomStringConvertible {
             }
         }
         guard !host.isEmpty, isAllowed else { return nil }
-        self.init(scheme, host: String(host).lowercased(), port: port)
+        self.init(scheme, host: String(host).asciiLowercased(), port: port)
     }
 
     /// `host` or `host:port`, as in the `Host` field: the scheme's own port is left out.
@@ -79,7 +82,9 @@ public struct Origin: Sendable, Hashable, CustomStringConvertible {
 
     /// Whether the host is this machine by its address or as `localhost`. A name such as `127.example.com` is not.
     public var isLoopback: Bool {
-        let isAddress = host.utf8.allSatisfy { $0 == 0x2e || (0x30...0x39).contains($0) }
+        // inet_pton takes four decimal parts alone: what other resolvers make of "127.1" or "127.0.0.01" is not known.
+        var address = in_addr()
+        let isAddress = inet_pton(AF_INET, host, &address) == 1
         return host == "localhost" || host == "::1" || isAddress && host.hasPrefix("127.")
     }
 

@@ -10,7 +10,7 @@ final class Pause: @unchecked Sendable {
 
     init() {
         guard let loop = EventLoop.current else {
-            preconditionFailure("a request belongs on a loop")
+            preconditionFailure("a request begins on a loop")
         }
         self.loop = loop
     }

@@ -6,7 +6,7 @@ protocol Transport: AnyObject {
     var connections: (open: Int, idle: Int) { get }
     /// Called whenever these numbers have changed.
     var onConnections: (() -> Void)? { get set }
-    /// Closes the connections at rest; no request is begun afterwards.
+    /// Closes idle connections, on the loop; no request is begun afterwards. Called before the transport is released.
     func close()
 }
 

@@ -184,6 +184,10 @@ private final class Listener: EventHandler {
             context.statistics.hit(.connections)
             return Socket.close(socket)
         }
+        guard context.connections(of: peer.network) < context.limits.connectionsPerAddress else {
+            context.statistics.hit(.connectionsPerAddress)
+            return Socket.close(socket)
+        }
         var session: TLSSession?
         let version = configuration.credentials?.version ?? 0
         if let credentials = configuration.credentials {
@@ -196,7 +200,7 @@ private final class Listener: EventHandler {
             }
         }
         Connection(
-            context, descriptor: socket, peer: peer.description, tls: session,
+            context, descriptor: socket, peer: peer, tls: session,
             credentialsVersion: version, listener: configuration
         ).open()
     }

@@ -5,6 +5,9 @@
 public struct ServerLimits: Sendable, Equatable {
     /// Connections of a loop, over all its listeners. Over it: a new connection is closed at once.
     public var connections = 8192
+    /// Connections of a loop from one IPv4 address or one IPv6 network of 64 bits, over all listeners. Over it: a new
+    /// connection is closed at once.
+    public var connectionsPerAddress = 2048
     /// Bytes of a header block, names and values and 32 for each field (RFC 9113, section 6.5.2). Over it: 431.
     public var headerBytes = 32 * 1024
     /// Fields of a header block. Over it: 431.
@@ -31,6 +34,9 @@ public struct ServerLimits: Sendable, Equatable {
     public var queuedControlFrames = 256
     /// Requests that one connection may start in one turn of the loop; the rest waits for the next turn.
     public var requestsPerTurn = 64
+    /// Nanoseconds of one turn of the loop after which a connection starts no further request, and work that is done in
+    /// slices, such as the decisions of a list, waits for the next turn.
+    public var turnBudget: UInt64 = 5_000_000
     /// Bytes of DATA that may be on their way to us and unread, over all connections of one loop.
     public var receiveBudget = 2 * 1024 * 1024
     /// The receive window a stream begins with, bytes.
@@ -53,6 +59,11 @@ public struct ServerLimits: Sendable, Equatable {
     /// Nanoseconds for which a stream stays open when its answer was sent before the end of the request's body. Over
     /// it, or after ``maximumWindow`` bytes more: RST_STREAM with NO_ERROR.
     public var unwantedBodyTimeout: UInt64 = 1_000_000_000
+    /// Nanoseconds for which a connection stays after its last response to read and drop what the peer still sends. Over
+    /// it: the connection is closed, and the peer may see a reset before the response.
+    public var lingerTimeout: UInt64 = 30_000_000_000
+    /// Nanoseconds for which such a connection waits for the peer's next bytes. Over it: the connection is closed.
+    public var lingerInterval: UInt64 = 5_000_000_000
     /// Nanoseconds for open requests to end after a drain began. Over it: connections are closed.
     public var drainTimeout: UInt64 = 25_000_000_000
 

@@ -3,10 +3,23 @@ import Synchronization
 
 /// A limit that was hit; see ``ServerLimits``.
 public enum LimitKind: Int, CaseIterable, Sendable {
-    case connections, headerBytes, headerFields, targetBytes, concurrentStreams, resetsReceived
-    case resetsSent, continuations, controlFrames, emptyFrames, queuedControlFrames
+    case connections, connectionsPerAddress, headerBytes, headerFields, targetBytes
+    case concurrentStreams, resetsReceived, resetsSent, continuations, controlFrames
+    case emptyFrames, queuedControlFrames
     case unsentBytes, handshakeTimeout, headerTimeout, idleTimeout, bodyProgress, drainTimeout,
         descriptors
+}
+
+/// An object of the server whose live instances are counted; see ``ServerStatistics/live(_:)``.
+public enum LiveObject: String, CaseIterable, Sendable {
+    /// An accepted socket.
+    case connection
+    /// The HTTP/1.1 or HTTP/2 state of a connection.
+    case session
+    /// A request on its connection.
+    case stream
+    /// A request as its handler holds it.
+    case request
 }
 
 /// What the server counts. Any thread may read it.
@@ -16,6 +29,7 @@ public final class ServerStatistics: Sendable {
     private let streams = Atomic<Int>(0)
     private let protocolErrors = Atomic<Int>(0)
     private let tlsFailures = Atomic<Int>(0)
+    private let loops = Lock<[LiveCounts]>([])
     private let limits = Lock([Int](repeating: 0, count: LimitKind.allCases.count))
 
     public init() {}
@@ -33,6 +47,18 @@ public final class ServerStatistics: Sendable {
     /// How often a limit was hit since the start.
     public func hits(_ kind: LimitKind) -> Int { limits.withLock { $0[kind.rawValue] } }
 
+    /// How many objects of this kind are in memory. Without connections each count is 0: anything else is a leak.
+    public func live(_ object: LiveObject) -> Int {
+        loops.withLock { $0.reduce(0) { $0 + $1.change(object, by: 0) } }
+    }
+
+    /// The counts of one more loop.
+    func addLoop() -> LiveCounts {
+        let counts = LiveCounts()
+        loops.withLock { $0.append(counts) }
+        return counts
+    }
+
     func connectionOpened() {
         open.add(1, ordering: .relaxed)
         accepted.add(1, ordering: .relaxed)
@@ -43,4 +69,30 @@ public final class ServerStatistics: Sendable {
     func protocolError() { protocolErrors.add(1, ordering: .relaxed) }
     func handshakeFailed() { tlsFailures.add(1, ordering: .relaxed) }
     func hit(_ kind: LimitKind) { limits.withLock { $0[kind.rawValue] += 1 } }
+}
+
+/// The live objects of one loop: loops that share counters would wait for each other.
+final class LiveCounts: Sendable {
+    private let connections = Atomic<Int>(0)
+    private let sessions = Atomic<Int>(0)
+    private let streams = Atomic<Int>(0)
+    private let requests = Atomic<Int>(0)
+
+    func created(_ object: LiveObject) { change(object, by: 1) }
+
+    func destroyed(_ object: LiveObject) {
+        let left = change(object, by: -1)
+        assert(left >= 0, "\(object): more were destroyed than created")
+    }
+
+    /// Returns the new count.
+    @discardableResult
+    func change(_ object: LiveObject, by count: Int) -> Int {
+        switch object {
+        case .connection: connections.add(count, ordering: .relaxed).newValue
+        case .session: sessions.add(count, ordering: .relaxed).newValue
+        case .stream: streams.add(count, ordering: .relaxed).newValue
+        case .request: requests.add(count, ordering: .relaxed).newValue
+        }
+    }
 }

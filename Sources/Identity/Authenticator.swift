@@ -15,11 +15,12 @@ public final class Authenticator: Sendable {
     public let statistics = IdentityStatistics()
     public let issuers: [TokenIssuer]
     private let staticTokens: Lock<StaticTokenTable>
-    private let acceptsUnsigned: Bool
+    /// Whether this is the development mode, which takes callers at their word.
+    public let acceptsUnsigned: Bool
     private let now: @Sendable () -> Int64
-    private let fetchers: [KeyFetcher]
+    private let clients: [JWKSClient]
     private let times: RefreshTimes
-    private let keepers = Lock<[KeyKeeper]>([])
+    private let caches = Lock<[JWKSCache]>([])
     private let verified = VerifiedTokens()
 
     /// Fetches and reads nothing yet.
@@ -32,8 +33,8 @@ public final class Authenticator: Sendable {
     ///   - environment: Where the cluster's API server is.
     public convenience init(
         issuers: [TokenIssuer], staticTokens: [StaticToken], acceptsUnsigned: Bool,
-        pool: BlockingPool, now: @escaping @Sendable () -> Int64 = systemSeconds,
-        observer: (any UpstreamObserver)? = nil, environment: [String: String]
+        pool: BlockingPool, now: @escaping @Sendable () -> Int64 = SystemClock.seconds,
+        observer: (any UpstreamObserver)? = nil, environment: [BytewiseString: String]
     ) {
         self.init(
             issuers: issuers, staticTokens: staticTokens, acceptsUnsigned: acceptsUnsigned,
@@ -44,15 +45,16 @@ public final class Authenticator: Sendable {
     init(
         issuers: [TokenIssuer], staticTokens: [StaticToken], acceptsUnsigned: Bool,
         pool: BlockingPool, now: @escaping @Sendable () -> Int64,
-        observer: (any UpstreamObserver)?, environment: [String: String], times: RefreshTimes
+        observer: (any UpstreamObserver)?, environment: [BytewiseString: String],
+        times: RefreshTimes
     ) {
         self.issuers = issuers
         self.staticTokens = Lock(StaticTokenTable(staticTokens))
         self.acceptsUnsigned = acceptsUnsigned
         self.now = now
         self.times = times
-        fetchers = issuers.map {
-            KeyFetcher(issuer: $0, pool: pool, environment: environment, observer: observer)
+        clients = issuers.map {
+            JWKSClient(issuer: $0, pool: pool, environment: environment, observer: observer)
         }
     }
 
@@ -73,36 +75,50 @@ public final class Authenticator: Sendable {
     // MARK: Keys
 
     /// Begins to fetch keys, and keeps them fresh. Once.
-    /// - Parameter loop: Where they are fetched.
-    public func start(on loop: EventLoop) {
-        let new = fetchers.map { KeyKeeper($0, times, on: loop, statistics) }
-        keepers.withLock { $0 = new }
-        for keeper in new { keeper.start() }
+    /// - Parameters:
+    ///   - loop: Where they are fetched.
+    ///   - warn: Takes a sentence, which begins with an issuer's name, when a new key set is empty or too long.
+    public func start(on loop: EventLoop, warn: @escaping @Sendable (String) -> Void = { _ in }) {
+        let new = clients.map { JWKSCache($0, times, on: loop, statistics, warn: warn) }
+        caches.withLock { $0 = new }
+        for cache in new { cache.start() }
     }
 
     /// Ends what ``start(on:)`` began. The keys that are there stay in use.
     public func close() async {
-        for keeper in keepers.withLock({ $0 }) { await keeper.close() }
+        for cache in caches.withLock({ $0 }) { await cache.close() }
     }
 
     /// The issuers without keys, in words: while there are any, the process is not ready.
     public var pending: [String] {
-        let keepers = keepers.withLock { $0 }
-        if keepers.isEmpty { return issuers.map { "\($0.name): keys are not fetched yet" } }
-        return keepers.compactMap { keeper in
-            let health = keeper.health
+        let caches = caches.withLock { $0 }
+        if caches.isEmpty { return issuers.map { "\($0.name): keys are not fetched yet" } }
+        return caches.compactMap { cache in
+            let health = cache.health
             guard health.isPending else { return nil }
-            return "\(keeper.issuer.name): \(health.failure ?? "keys are not fetched yet")"
+            return "\(cache.issuer.name): \(health.failure ?? "keys are not fetched yet")"
         }
     }
 
     /// The issuers whose keys could not be fetched again, in words; the old ones stay in use.
     public var failures: [String] {
-        keepers.withLock { $0 }.compactMap { keeper in
-            let health = keeper.health
+        caches.withLock { $0 }.compactMap { cache in
+            let health = cache.health
             guard !health.isPending, let failure = health.failure else { return nil }
-            return "\(keeper.issuer.name): \(failure)"
+            return "\(cache.issuer.name): \(failure)"
         }
+    }
+
+    /// What is doubtful about the issuers' keys, in words: sets that are empty, or longer than what is used.
+    public var warnings: [String] {
+        caches.withLock { $0 }.compactMap { cache in
+            cache.known?.keys.warning.map { "\(cache.issuer.name): \($0)" }
+        }
+    }
+
+    /// How many keys of each issuer are in use; nil where none were fetched yet.
+    public var keyCounts: [(issuer: String, keys: Int?)] {
+        caches.withLock { $0 }.map { ($0.issuer.name, $0.known?.keys.keys.count) }
     }
 
     // MARK: Requests
@@ -184,21 +200,17 @@ public final class Authenticator: Sendable {
     /// - Parameter value: `SCHEME TOKEN` (RFC 6750, section 2.1).
     private func first(_ value: UnsafeBufferPointer<UInt8>, _ now: Int64) -> First {
         let space = value.firstIndex(of: 0x20) ?? value.count
-        let scheme = value[..<space]
+        let scheme = value.span.extracting(0..<space)
         guard
-            ["bearer", "firebase"].contains(where: { (known: StaticString) in
-                scheme.count == known.utf8CodeUnitCount
-                    && scheme.indices.allSatisfy {
-                        ASCII.lowercased(scheme[$0]) == known.utf8Start[$0]
-                    }
-            })
+            ASCII.isEqual(scheme, ignoringCase: "bearer")
+                || ASCII.isEqual(scheme, ignoringCase: "firebase")
         else {
             return .refused(
                 CredentialError(.unsupportedScheme, "the scheme is neither Bearer nor Firebase"))
         }
         var token = value[space...]
         while token.first == 0x20 { token.removeFirst() }
-        guard token.count <= WebToken.maximumBytes else {
+        guard token.count <= JSONWebToken.maximumBytes else {
             return .refused(CredentialError(.malformed, "it has more than 16 KiB"))
         }
         let bytes = UnsafeBufferPointer(rebasing: token)
@@ -215,36 +227,38 @@ public final class Authenticator: Sendable {
     private func verify(_ shown: Shown, _ now: Int64) async throws(CredentialError)
         -> VerifiedTokens.Entry
     {
-        guard shown.dots == 2 else { return try staticToken(shown) }
-        let token = try WebToken(shown.text)
-        let keepers = keepers.withLock { $0 }
-        let isUnsigned = token.header.algorithm == "none" && token.signature.isEmpty
-        if acceptsUnsigned, isUnsigned || !isKnown(token.claims.issuer, keepers) {
-            return try Judgement(token, now).developer()
-        }
-        guard let (keeper, known) = try find(token, keepers) else {
-            let name = token.claims.issuer.map { "issuer '\(ASCII.plainWords($0))'" }
-            throw CredentialError(
-                .unknownIssuer, "\(name ?? "a token without an issuer") is not configured")
-        }
-        let key = try await verifySignature(token, shown.text, keeper, known.keys)
-        return try Judgement(token, now).principal(keeper.issuer, key)
-    }
-
-    private func staticToken(_ shown: Shown) throws(CredentialError) -> VerifiedTokens.Entry {
-        let table = staticTokens.withLock { $0 }
-        guard let found = table.find(shown.text) else {
+        if let entry = staticToken(shown) { return entry }
+        guard shown.dots == 2 else {
             throw shown.dots == 4
                 ? CredentialError(.malformed, "it is encrypted (JWE)")
                 : CredentialError(.unknownToken, "it is not one of the static tokens")
         }
+        let token = try JSONWebToken(shown.text)
+        let caches = caches.withLock { $0 }
+        let isUnsigned = token.header.algorithm == "none" && token.signature.isEmpty
+        if acceptsUnsigned, isUnsigned || !isKnown(token.claims.issuer, caches) {
+            return try ClaimsValidator(token, now).developer()
+        }
+        guard let (cache, known) = try find(token, caches) else {
+            let name = token.claims.issuer.map { "issuer '\(ASCII.plainWords($0))'" }
+            throw CredentialError(
+                .unknownIssuer, "\(name ?? "a token without an issuer") is not configured")
+        }
+        let key = try await verifySignature(token, shown.text, cache, known.keys)
+        return try ClaimsValidator(token, now).principal(cache.issuer, key)
+    }
+
+    /// Looks for any token, one with two dots too: an operator may have chosen it.
+    private func staticToken(_ shown: Shown) -> VerifiedTokens.Entry? {
+        let table = staticTokens.withLock { $0 }
+        guard !table.tokens.isEmpty, let found = table.find(shown.text) else { return nil }
         return VerifiedTokens.Entry(
             principal: found, until: .max, key: nil, bytes: 0, table: table)
     }
 
-    private func isKnown(_ issuer: String?, _ keepers: [KeyKeeper]) -> Bool {
+    private func isKnown(_ issuer: String?, _ caches: [JWKSCache]) -> Bool {
         guard let issuer else { return false }
-        return keepers.contains {
+        return caches.contains {
             ($0.issuer.issuer ?? $0.known?.issuer).map { BytewiseString.areEqual($0, issuer) }
                 ?? false
         }
@@ -252,24 +266,24 @@ public final class Authenticator: Sendable {
 
     /// Who may have issued a token: of several with one `iss`, the one that it is for.
     /// - Throws: `unavailable` where that can't be told yet, or its keys are not there.
-    private func find(_ token: WebToken, _ keepers: [KeyKeeper]) throws(CredentialError) -> (
-        KeyKeeper, KeyKeeper.Known
+    private func find(_ token: JSONWebToken, _ caches: [JWKSCache]) throws(CredentialError) -> (
+        JWKSCache, JWKSCache.Known
     )? {
-        var chosen: KeyKeeper?
+        var chosen: JWKSCache?
         var isUndecided: String?
-        for keeper in keepers {
-            guard let name = keeper.issuer.issuer ?? keeper.known?.issuer else {
-                isUndecided = keeper.issuer.name
+        for cache in caches {
+            guard let name = cache.issuer.issuer ?? cache.known?.issuer else {
+                isUndecided = cache.issuer.name
                 continue
             }
             guard let issuer = token.claims.issuer, BytewiseString.areEqual(name, issuer) else {
                 continue
             }
-            if keeper.issuer.audiences.contains(where: token.claims.has(audience:)) {
-                chosen = keeper
+            if cache.issuer.audiences.contains(where: token.claims.has(audience:)) {
+                chosen = cache
                 break
             }
-            chosen = chosen ?? keeper
+            chosen = chosen ?? cache
         }
         guard let name = chosen?.issuer.name ?? isUndecided else { return nil }
         guard let chosen, let known = chosen.known else {
@@ -279,11 +293,11 @@ public final class Authenticator: Sendable {
     }
 
     private func verifySignature(
-        _ token: WebToken, _ text: [UInt8], _ keeper: KeyKeeper, _ keys: KeySet
+        _ token: JSONWebToken, _ text: [UInt8], _ cache: JWKSCache, _ keys: KeySet
     ) async throws(CredentialError) -> IssuerKey {
         guard let algorithm = SignatureAlgorithm(rawValue: token.header.algorithm) else {
             throw CredentialError(
-                .badSignature, "its algorithm is none that '\(keeper.issuer.name)' may sign with")
+                .badSignature, "its algorithm is none that '\(cache.issuer.name)' may sign with")
         }
         let keyID = token.header.keyID
         func signer(_ keys: KeySet) -> IssuerKey? {
@@ -293,18 +307,18 @@ public final class Authenticator: Sendable {
             }
         }
         if let key = signer(keys) { return key }
-        // A key of that name is there: then it is simply wrong. Otherwise its issuer may have a new one.
-        let isNamed = keyID.map(keys.hasKey) ?? false
-        if !isNamed, await keeper.refreshEarly(), let keys = keeper.known?.keys,
-            let key = signer(keys)
-        {
-            return key
+        // The issuer may have a new key, also under a name that is known.
+        var keys = keys
+        if await cache.refreshEarly() {
+            keys = cache.known?.keys ?? keys
+            if let key = signer(keys) { return key }
         }
+        let isNamed = keyID.map(keys.hasKey) ?? false
         let name = keyID.map { "key '\(ASCII.plainWords($0))'" } ?? "the key"
         throw CredentialError(
             .badSignature,
             keyID != nil && !isNamed
-                ? "'\(keeper.issuer.name)' has no \(name)"
-                : "\(name) of '\(keeper.issuer.name)' has not signed it so")
+                ? "'\(cache.issuer.name)' has no \(name)"
+                : "\(name) of '\(cache.issuer.name)' has not signed it so")
     }
 }

@@ -1,3 +1,5 @@
+import Wire
+
 /// Why a credential is refused.
 public struct CredentialError: Error, Sendable, Equatable, CustomStringConvertible {
     /// What the caller is told.

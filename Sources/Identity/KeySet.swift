@@ -30,31 +30,47 @@ final class IssuerKey: Sendable {
 
 /// The keys of one issuer. Only those that verify signatures of tokens: others are left out.
 struct KeySet: Sendable {
-    /// Keys of a set that are used at most; further ones are left out.
+    /// Keys of a set that are used at most; further ones are left out, which ``warning`` says.
     static let maximumKeys = 100
 
     let keys: [IssuerKey]
+    /// How many elements of the set stand behind the last key that is used.
+    private let ignored: Int
 
-    /// Reads a set (RFC 7517, section 5).
+    /// Reads a set (RFC 7517, section 5). A set without elements withdraws all keys of the one before.
     /// - Parameter known: The set before; keys that are in both stay the same objects.
-    /// - Throws: ``KeyFailure`` where there is not one key that can be used.
+    /// - Throws: ``KeyFailure`` where there is not one key that can be used, unless an empty set follows another.
     init(_ text: [UInt8], known: KeySet? = nil) throws(KeyFailure) {
         guard let json = try? JSONReader.parse(text), let elements = json["keys"]?.elements else {
             throw KeyFailure("it is not a JSON Web Key Set")
         }
         var keys: [IssuerKey] = []
-        for element in elements where keys.count < KeySet.maximumKeys {
+        var ignored = 0
+        for element in elements {
+            if keys.count == KeySet.maximumKeys {
+                ignored += 1
+                continue
+            }
             guard let (key, identity) = KeySet.read(element) else { continue }
             let before = known?.keys.first { BytewiseString.areEqual($0.identity, identity) }
             if let key = before ?? key() { keys.append(key) }
         }
-        guard !keys.isEmpty else {
+        guard !keys.isEmpty || (elements.isEmpty && known != nil) else {
             throw KeyFailure(
                 elements.isEmpty
                     ? "the key set is empty"
                     : "none of \(elements.count) keys is one to verify tokens with")
         }
         self.keys = keys
+        self.ignored = ignored
+    }
+
+    /// What the operator should know of the set; nil where there is nothing.
+    var warning: String? {
+        if keys.isEmpty { return "its key set is empty: no token of it is accepted" }
+        if ignored == 0 { return nil }
+        return
+            "its key set has more than \(KeySet.maximumKeys) keys: the last \(ignored) are not used"
     }
 
     /// The keys that may have signed: those of the `kid`; without one, the only key that fits the algorithm.

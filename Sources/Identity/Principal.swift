@@ -1,4 +1,5 @@
 import SecurityRules
+import Wire
 
 /// A caller whose identity was verified. Immutable, and shared by all requests that it makes.
 public final class Principal: Sendable {
@@ -49,7 +50,7 @@ public final class Principal: Sendable {
     ///   - uid: ``uidBytes`` long.
     ///   - claims: `request.auth.token`.
     public convenience init(
-        kind: Kind, uid: String, claims: [String: Value], source: String, group: String,
+        kind: Kind, uid: String, claims: [BytewiseString: Value], source: String, group: String,
         expires: Int64
     ) {
         self.init(

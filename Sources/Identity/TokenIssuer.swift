@@ -32,8 +32,11 @@ public struct TokenIssuer: Sendable, Equatable {
     public var issuer: String?
     /// `aud` has one of them; never empty.
     public var audiences: [String]
-    /// The claim that is the `uid`. (`email` is none where the token says that nobody has verified it.)
+    /// The claim that is the `uid`. `email` and `phone_number` are only where `email_verified` or `phone_number_verified`
+    /// is true.
     public var uidClaim = "sub"
+    /// What stands before the claim in the `uid`.
+    public var uidPrefix = ""
     /// The group of its principals.
     public var group: String
     public var profile = Profile.general

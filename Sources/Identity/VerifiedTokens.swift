@@ -2,7 +2,7 @@ import EventLoop
 import OpenSSL
 import Synchronization
 
-/// The tokens that were verified, by their fingerprints, until they expire. At most 10,000, and 128 MiB of them; those go
+/// The tokens that were verified, by their fingerprints, until they expire. At most 10,000, and 32 MiB of them; those go
 /// first that have not been shown for long.
 ///
 /// Each shard has two tables. Where the new one is full, it takes the old one's place, and what is found in the old one
@@ -15,7 +15,7 @@ final class VerifiedTokens: Sendable {
         let until: Int64
         /// The key that its signature was verified with; nil where there was none.
         let key: IssuerKey?
-        /// About how much room it takes.
+        /// About how much memory its claims take.
         let bytes: Int
         /// The static tokens that it was found among.
         var table: StaticTokenTable?
@@ -25,9 +25,14 @@ final class VerifiedTokens: Sendable {
         /// Bytes of the entries in ``new``.
         var bytes = 0
         var old: [Fingerprint: Entry] = [:]
+        /// Bytes of the entries in ``old``.
+        var oldBytes = 0
     }
     static let limit = 10_000
-    static let maximumBytes = 128 << 20
+    /// What all entries may take together, by ``Entry/bytes``.
+    static let maximumBytes = 32 << 20
+    /// What an entry takes beside its claims.
+    static let entryBytes = 512
     private static let shardCount = 16
     private static let tableLimit = limit / shardCount / 2
     private static let tableBytes = maximumBytes / shardCount / 2
@@ -59,13 +64,19 @@ final class VerifiedTokens: Sendable {
     }
 
     private static func insert(_ entry: Entry, _ fingerprint: Fingerprint, _ shard: inout Shard) {
-        if shard.new.count >= tableLimit || shard.bytes + entry.bytes > tableBytes {
+        let bytes = entry.bytes + entryBytes
+        if shard.new.count >= tableLimit || shard.bytes + bytes > tableBytes {
             swap(&shard.new, &shard.old)
+            shard.oldBytes = shard.bytes
             shard.new.removeAll(keepingCapacity: true)
             shard.bytes = 0
         }
-        if shard.new.updateValue(entry, forKey: fingerprint) == nil { shard.bytes += entry.bytes }
+        let replaced = shard.new.updateValue(entry, forKey: fingerprint)
+        shard.bytes += bytes - (replaced.map { $0.bytes + entryBytes } ?? 0)
     }
+
+    /// Bytes of what is remembered, what has expired included; at most ``maximumBytes``.
+    var bytes: Int { shards.reduce(0) { $0 + $1.withLock { $0.bytes + $0.oldBytes } } }
 
     /// How many are remembered, what has expired included.
     var count: Int {

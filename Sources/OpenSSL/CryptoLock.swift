@@ -1,8 +1,8 @@
 import COpenSSL
 
-/// A value that one thread at a time may use, by OpenSSL's own lock.
+/// A value protected by an OpenSSL lock, for one thread at a time.
 ///
-/// Safety: `value` is touched only with `lock` held.
+/// Safety: `value` is accessed only with `lock` held.
 final class CryptoLock<Value>: @unchecked Sendable {
     private let lock: UnsafeMutableRawPointer
     private var value: Value
@@ -15,7 +15,7 @@ final class CryptoLock<Value>: @unchecked Sendable {
 
     deinit { CRYPTO_THREAD_lock_free(lock) }
 
-    /// Waits for the lock and runs `body` with it.
+    /// Acquires the lock and runs `body`.
     func withLock<Result>(_ body: (inout Value) -> Result) -> Result {
         CRYPTO_THREAD_write_lock(lock)
         defer { CRYPTO_THREAD_unlock(lock) }

@@ -1,12 +1,12 @@
 import COpenSSL
 
-/// A message digest over bytes that arrive in pieces. It may move between threads, but is not for two at once.
+/// A message digest of bytes that arrive in pieces. It may be used from any thread, but only from one at a time.
 ///
-/// Contexts are kept and used again: making one costs more than hashing a small body.
+/// Contexts are reused, because making one costs more than hashing a small body.
 public final class Digest {
-    /// What is computed.
+    /// The digest algorithm.
     public enum Algorithm: Int, Sendable, CaseIterable {
-        /// RFC 1321, 16 bytes. For integrity that clients ask for, never for security.
+        /// RFC 1321, 16 bytes. For integrity checks that clients ask for, never for security.
         case md5
         /// FIPS 180-4, 32 bytes.
         case sha256
@@ -22,14 +22,14 @@ public final class Digest {
         }
     }
 
-    /// A pointer of OpenSSL.
+    /// A pointer to an OpenSSL object.
     ///
-    /// Safety: an algorithm is never changed once it was fetched; a context has one owner, or rests on the shelf.
+    /// Safety: an algorithm is never changed after it was fetched. A context has one owner, or is on the shelf.
     private struct Handle: @unchecked Sendable {
         let pointer: OpaquePointer
     }
 
-    /// Contexts at rest, at most ``limit`` of each algorithm.
+    /// Idle contexts, at most ``limit`` for each algorithm.
     private final class Shelf: Sendable {
         static let limit = 64
         let types: [Handle]
@@ -37,7 +37,7 @@ public final class Digest {
 
         init() {
             types = Algorithm.allCases.map { algorithm in
-                // "-fips": md5 is wanted as a checksum, also where the system's policy keeps to approved algorithms.
+                // "-fips" permits MD5 as a checksum even if the system's policy allows only approved algorithms.
                 let type =
                     EVP_MD_fetch(nil, algorithm.name, nil)
                     ?? EVP_MD_fetch(nil, algorithm.name, "-fips")
@@ -51,7 +51,7 @@ public final class Digest {
     private let algorithm: Algorithm
     private let context: OpaquePointer
 
-    /// Begins a digest of nothing.
+    /// Starts a new digest.
     public init(_ algorithm: Algorithm) {
         self.algorithm = algorithm
         let shelf = Digest.shelf
@@ -80,7 +80,7 @@ public final class Digest {
         }
     }
 
-    /// The digest of all bytes, in the order that hexadecimal text shows them. Nothing may be added afterwards.
+    /// The digest of all bytes, in the order of its hexadecimal text. No bytes may be added afterwards.
     public func finish() -> [UInt8] {
         let length = Int(EVP_MD_get_size(Digest.shelf.types[algorithm.rawValue].pointer))
         return [UInt8](unsafeUninitializedCapacity: length) { buffer, count in
@@ -91,12 +91,15 @@ public final class Digest {
     }
 }
 
-/// The Castagnoli CRC (RFC 3720, appendix B.4), by the processor's instruction where it has one.
+/// The Castagnoli CRC (RFC 3720, appendix B.4), computed with the processor's instruction if it has one.
 public struct CRC32C: Sendable, Equatable {
     private var state: UInt32 = 0xffff_ffff
 
-    /// Begins a checksum of nothing.
+    /// Starts a new checksum.
     public init() {}
+
+    /// Continues from the checksum of the bytes before.
+    public init(after value: UInt32) { state = ~value }
 
     /// The checksum of all bytes so far.
     public var value: UInt32 { ~state }
@@ -113,7 +116,7 @@ public struct CRC32C: Sendable, Equatable {
 
     private static let hasInstruction = sluice_crc32c_hardware() != 0
 
-    /// Eight tables: one for each byte of a word ("slicing by eight").
+    /// One table for each byte of an 8-byte word ("slicing by eight").
     private static let tables: [UInt32] = {
         var tables = [UInt32](repeating: 0, count: 8 * 256)
         for byte in 0..<256 {
@@ -128,7 +131,7 @@ public struct CRC32C: Sendable, Equatable {
         return tables
     }()
 
-    /// The checksum as a processor without the instruction computes it.
+    /// The checksum as computed without the processor's instruction, for tests.
     package static func valueByTable(_ bytes: RawSpan) -> UInt32 {
         ~bytes.withUnsafeBytes { byTable(0xffff_ffff, $0) }
     }

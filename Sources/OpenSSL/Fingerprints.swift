@@ -1,36 +1,36 @@
 import COpenSSL
 
-/// What a secret is looked up by, in place of the secret itself. It tells nothing outside of the process.
+/// A key for lookups of a secret, instead of the secret itself. It is meaningless outside of the process.
 public struct Fingerprint: Hashable, Sendable {
     fileprivate var first: UInt64 = 0
     fileprivate var second: UInt64 = 0
 
-    /// A number from it, for the choice among a few places.
+    /// A number for choosing one of a few buckets of a table.
     public var place: Int { Int(truncatingIfNeeded: second & 0xffff) }
 
     public func hash(into hasher: inout Hasher) { hasher.combine(first) }
 }
 
-/// Makes fingerprints by GMAC (NIST SP 800-38D) with a key drawn at `init` and one nonce.
+/// Makes fingerprints with GMAC (NIST SP 800-38D), a random key that is made at `init`, and a constant nonce.
 ///
-/// Nobody outside learns a fingerprint, or can make two messages with the same one: whatever is chosen without knowing
-/// the key, two messages of at most 16 KiB meet with a chance of 2^-117. That is all that a table of known messages
-/// needs, and takes a tenth of the time of SHA-256 where the processor has no instructions for that.
+/// Fingerprints are never revealed, so an attacker can't find collisions: without the key, two chosen messages of at
+/// most 16 KiB collide with a probability of 2^-117. A lookup table needs no more than that. GMAC takes a tenth of the
+/// time of SHA-256 on processors without SHA instructions.
 public final class Fingerprints: Sendable {
-    /// Contexts that rest, at most.
+    /// The maximum number of idle contexts that are kept.
     private static let shelfLimit = 64
     private let key: [UInt8]
     private let cipher: Handle
     private let idle = CryptoLock<[Handle]>([])
 
-    /// A pointer of OpenSSL.
+    /// A pointer to an OpenSSL object.
     ///
-    /// Safety: the cipher is never changed once it was fetched; a context has one owner, or rests on the shelf.
+    /// Safety: the cipher is never changed after it was fetched. A context has one owner, or is in `idle`.
     private struct Handle: @unchecked Sendable {
         let pointer: OpaquePointer
     }
 
-    /// Draws a key.
+    /// Makes a random key.
     public init() {
         var key = [UInt8](repeating: 0, count: 16)
         guard RAND_priv_bytes(&key, 16) == 1,
@@ -53,7 +53,7 @@ public final class Fingerprints: Sendable {
         var length: Int32 = 0
         var result = Fingerprint()
         let isMade = withUnsafeMutableBytes(of: &nonce) { nonce in
-            // The same nonce each time: what it would protect is never shown.
+            // A constant nonce is safe here, because the tags are never revealed.
             EVP_EncryptInit_ex2(
                 context, nil, nil, nonce.baseAddress!.assumingMemoryBound(to: UInt8.self), nil) == 1
                 && message.withUnsafeBytes {
@@ -85,7 +85,7 @@ public final class Fingerprints: Sendable {
     }
 }
 
-/// Whether two secrets are the same, in a time that tells nothing of where they differ.
+/// Whether two secrets are equal. The time does not depend on where they differ.
 public func areEqualInConstantTime(_ left: [UInt8], _ right: [UInt8]) -> Bool {
     left.count == right.count && CRYPTO_memcmp(left, right, left.count) == 0
 }

@@ -1,4 +1,4 @@
-/// A keyed hash (RFC 2104) of SHA-256.
+/// HMAC (RFC 2104) with SHA-256.
 public enum HMAC {
     private static let blockBytes = 64
 

@@ -1,28 +1,29 @@
 import COpenSSL
+import Wire
 
-/// What a client's certificate, once verified, says of it (RFC 5280).
+/// The fields of a verified client certificate (RFC 5280).
 ///
-/// Names with a byte outside of visible ASCII are left out: what looks like one name must not be another.
+/// Names with a byte outside of visible ASCII are left out, so that no name can be mistaken for another.
 public struct PeerCertificate: Sendable, Equatable {
-    /// As RFC 2253 writes it: `CN=worker,O=Example`; empty where that has more than 4095 bytes.
+    /// The subject in the format of RFC 2253: `CN=worker,O=Example`. Empty if that is longer than 4095 bytes.
     public var subject: String
     public var issuer: String
     /// Big-endian.
     public var serial: [UInt8]
-    /// Of the subject alternative name.
+    /// From the subject alternative name.
     public var uris: [String] = []
     public var dnsNames: [String] = []
     /// Whether a URI was left out.
     public var hasHiddenURI = false
-    /// Whether it may issue certificates itself.
+    /// Whether the certificate may issue certificates itself.
     public var isAuthority: Bool
-    /// SHA-256 of the whole certificate.
+    /// The SHA-256 of the whole certificate.
     public var fingerprint: [UInt8]
-    /// Seconds since 1970 after which it, or an authority that vouches for it, is not valid any more.
+    /// The end of validity, in seconds since 1970: the earliest of the certificate and the authorities in its chain.
     public var notAfter: Int64
 
-    /// - Parameter chain: From the certificate to the authority that is trusted.
-    /// - Throws: ``TLSError`` where it has no end that can be read, or memory has run out.
+    /// - Parameter chain: The certificates from this one to the trusted authority.
+    /// - Throws: ``TLSError`` if an end of validity can't be read, or if memory has run out.
     init(_ certificate: OpaquePointer, chain: OpaquePointer?) throws(TLSError) {
         guard let subject = PeerCertificate.text(X509_get_subject_name(certificate)),
             let issuer = PeerCertificate.text(X509_get_issuer_name(certificate)),
@@ -71,11 +72,11 @@ public struct PeerCertificate: Sendable, Equatable {
     private static func text(_ name: OpaquePointer?) -> String? {
         guard let name, let output = BIO_new(BIO_s_mem()) else { return nil }
         defer { BIO_free(output) }
-        // Control characters and what is not ASCII come out escaped.
+        // OpenSSL escapes control characters and non-ASCII characters.
         guard sluice_X509_NAME_print(output, name) >= 0 else { return nil }
         var bytes = [UInt8](repeating: 0, count: 4096)
         let count = BIO_read(output, &bytes, Int32(bytes.count))
-        // A longer one is nobody's name.
+        // A longer subject is not used as a name.
         guard count < bytes.count else { return "" }
         return String(decoding: bytes[..<Int(max(0, count))], as: UTF8.self)
     }

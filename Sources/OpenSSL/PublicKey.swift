@@ -1,16 +1,17 @@
 import COpenSSL
 
-/// How a message is signed, by the names of RFC 7518 (section 3.1) and RFC 8037. Nothing symmetric, and never `none`.
+/// A signature algorithm, named as in RFC 7518 (section 3.1) and RFC 8037. Symmetric algorithms and `none` are
+/// excluded.
 public enum SignatureAlgorithm: String, Sendable, CaseIterable {
     /// RSASSA-PKCS1-v1_5.
     case rs256 = "RS256"
     case rs384 = "RS384"
     case rs512 = "RS512"
-    /// RSASSA-PSS, its salt as long as its digest.
+    /// RSASSA-PSS with a salt as long as the digest.
     case ps256 = "PS256"
     case ps384 = "PS384"
     case ps512 = "PS512"
-    /// ECDSA; each digest with the one curve of its strength.
+    /// ECDSA. Each digest is used only with the curve of the same strength.
     case es256 = "ES256"
     case es384 = "ES384"
     case es512 = "ES512"
@@ -31,9 +32,9 @@ public enum SignatureAlgorithm: String, Sendable, CaseIterable {
     fileprivate var isPSS: Bool { [.ps256, .ps384, .ps512].contains(self) }
 }
 
-/// A digest that signatures are made of, fetched once.
+/// A digest algorithm for signatures, fetched once.
 ///
-/// Safety: an `EVP_MD` is never changed once it was fetched.
+/// Safety: an `EVP_MD` is never changed after it was fetched.
 private final class MessageDigest: @unchecked Sendable {
     static let sha256 = MessageDigest("SHA2-256")
     static let sha384 = MessageDigest("SHA2-384")
@@ -48,19 +49,19 @@ private final class MessageDigest: @unchecked Sendable {
     }
 }
 
-/// A public key that signatures are verified with: RSA, ECDSA on one of NIST's curves, or Ed25519.
+/// A public key for the verification of signatures: RSA, ECDSA on a NIST curve, or Ed25519.
 ///
-/// What OpenSSL needs for a verification is kept and used again: to make it ready costs as much as the verification.
+/// Contexts for verification are reused, because preparing one costs as much as a verification.
 ///
-/// Safety: an `EVP_PKEY` is not changed after `init`; a context has one owner, or rests on the shelf.
+/// Safety: an `EVP_PKEY` is not changed after `init`. A context has one owner, or is in `idle`.
 public final class PublicKey: @unchecked Sendable {
-    /// NIST's curves, by the names of RFC 7518 (section 6.2.1.1).
+    /// The NIST curves, named as in RFC 7518 (section 6.2.1.1).
     public enum Curve: String, Sendable {
         case p256 = "P-256"
         case p384 = "P-384"
         case p521 = "P-521"
 
-        /// Bytes of a coordinate, and of each half of a signature.
+        /// The size in bytes of a coordinate, and of each half of a signature.
         public var bytes: Int {
             switch self {
             case .p256: 32
@@ -78,19 +79,21 @@ public final class PublicKey: @unchecked Sendable {
         }
     }
 
-    /// Bits that the modulus of an RSA key may have.
+    /// The accepted sizes of an RSA modulus, in bits.
     public static let modulusBits = 2048...8192
-    /// Bytes of an RSA key's exponent at most: 8. A longer one makes each verification slow.
+    /// The maximum size of an RSA exponent in bytes. A longer one makes each verification slow.
     private static let exponentBytes = 8
-    /// Contexts that rest, at most, for each algorithm.
+    /// The maximum number of idle contexts for each algorithm.
     private static let shelfLimit = 16
 
-    /// What the key can verify; the first is the most usual.
+    /// The algorithms that the key can verify, the most common one first.
     public let algorithms: [SignatureAlgorithm]
     private let key: OpaquePointer
     private let curve: Curve?
     private let idle: CryptoLock<[[Context]]>
 
+    /// A context for verification.
+    ///
     /// Safety: it has one owner at a time.
     private struct Context: @unchecked Sendable {
         let pointer: OpaquePointer
@@ -99,7 +102,7 @@ public final class PublicKey: @unchecked Sendable {
     private init?(
         _ key: OpaquePointer?, _ algorithms: [SignatureAlgorithm], _ curve: Curve? = nil
     ) {
-        // What has failed must not be found by whoever looks at this thread's errors next.
+        // Clear the thread's error queue, so that later code does not find this failure there.
         guard let key else {
             ERR_clear_error()
             return nil
@@ -115,10 +118,10 @@ public final class PublicKey: @unchecked Sendable {
         EVP_PKEY_free(key)
     }
 
-    // MARK: Making
+    // MARK: Initialization
 
-    /// An RSA key; both numbers begin with their highest byte.
-    /// - Returns: nil unless the modulus has ``modulusBits`` and the exponent is odd, over 1 and of at most 64 bits.
+    /// Creates an RSA key. Both numbers are big-endian.
+    /// - Returns: nil unless the modulus has ``modulusBits`` and the exponent is odd, above 1 and of at most 64 bits.
     public convenience init?(rsaModulus modulus: [UInt8], exponent: [UInt8]) {
         let modulus = modulus.drop { $0 == 0 }
         let exponent = exponent.drop { $0 == 0 }
@@ -132,8 +135,8 @@ public final class PublicKey: @unchecked Sendable {
         self.init(key, [.rs256, .rs384, .rs512, .ps256, .ps384, .ps512])
     }
 
-    /// A point of a curve; each coordinate has exactly ``Curve/bytes``.
-    /// - Returns: nil where it is not on the curve.
+    /// Creates an ECDSA key from a point. Each coordinate has exactly ``Curve/bytes``.
+    /// - Returns: nil if the point is not on the curve.
     public convenience init?(_ curve: Curve, x: [UInt8], y: [UInt8]) {
         guard x.count == curve.bytes, y.count == curve.bytes else { return nil }
         let point = [4] + x + y
@@ -141,26 +144,26 @@ public final class PublicKey: @unchecked Sendable {
         self.init(key, [curve.algorithm], curve)
     }
 
-    /// An Ed25519 key of 32 bytes (RFC 8032, section 5.1.5).
-    /// - Returns: nil too where its order is small: what such a key verifies, anybody can sign.
+    /// Creates an Ed25519 key from 32 bytes (RFC 8032, section 5.1.5).
+    /// - Returns: nil if the bytes are no key, or if its order is small: anybody can make signatures for such a key.
     public convenience init?(ed25519 bytes: [UInt8]) {
         guard bytes.count == 32, !PublicKey.isOfSmallOrder(bytes) else { return nil }
         self.init(
             EVP_PKEY_new_raw_public_key_ex(nil, "ED25519", nil, bytes, bytes.count), [.eddsa])
     }
 
-    /// Whether the order of a point of Ed25519 divides 8, or its y is not below the field's prime p.
+    /// Whether the order of an Ed25519 point divides 8, or its y is not less than the field's prime p.
     private static func isOfSmallOrder(_ point: [UInt8]) -> Bool {
         var y = point
         y[31] &= 0x7f
         let middle = y[1..<31]
-        // Of order 1, 2 and 4: y is 1, p - 1 or 0.
+        // Points of order 1, 2 and 4 have a y of 1, p - 1 and 0.
         if y[0] <= 1, y[31] == 0, middle.allSatisfy({ $0 == 0 }) { return true }
         if y[0] >= 0xec, y[31] == 0x7f, middle.allSatisfy({ $0 == 0xff }) { return true }
         return orderEight.contains(y)
     }
 
-    /// The y of the points of Ed25519 whose order is 8.
+    /// The y coordinates of the Ed25519 points of order 8.
     private static let orderEight: [[UInt8]] = [
         [
             0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef,
@@ -174,15 +177,15 @@ public final class PublicKey: @unchecked Sendable {
         ],
     ]
 
-    // MARK: Verifying
+    // MARK: Verification
 
-    /// Whether the key's owner has signed `message`. False too where the key has no use for the algorithm.
-    /// - Parameter signature: As in a JWS; of ECDSA the two numbers one after the other (RFC 7518, section 3.4).
+    /// Whether `signature` is valid for `message`. False also if the key does not support the algorithm.
+    /// - Parameter signature: In the format of a JWS; for ECDSA the two numbers concatenated (RFC 7518, section 3.4).
     public func verifies(
         _ message: RawSpan, _ signature: [UInt8], _ algorithm: SignatureAlgorithm
     ) -> Bool {
         guard algorithms.contains(algorithm) else { return false }
-        // A failure must not be found by whoever looks at this thread's errors next, as TLS does.
+        // Clear the thread's error queue, so that TLS code does not find this failure there.
         defer { ERR_clear_error() }
         guard let digest = algorithm.digest else { return verifiesEd25519(message, signature) }
         let encoded: [UInt8]
@@ -245,7 +248,7 @@ public final class PublicKey: @unchecked Sendable {
         if !isKept { EVP_PKEY_CTX_free(context.pointer) }
     }
 
-    /// Two whole numbers in DER, as OpenSSL wants a signature of ECDSA (RFC 3279, section 2.2.3).
+    /// Encodes two integers in DER, the format of ECDSA signatures in OpenSSL (RFC 3279, section 2.2.3).
     private static func sequence(_ r: ArraySlice<UInt8>, _ s: ArraySlice<UInt8>) -> [UInt8] {
         var content: [UInt8] = []
         for number in [r, s] {

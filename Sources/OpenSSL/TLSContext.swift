@@ -1,7 +1,8 @@
 import COpenSSL
 import Synchronization
+import Wire
 
-/// A failure of OpenSSL, with the reasons it queued.
+/// A failure of OpenSSL, with the reasons in its error queue.
 public struct TLSError: Error, Equatable, CustomStringConvertible {
     public let description: String
 
@@ -15,14 +16,14 @@ public struct TLSError: Error, Equatable, CustomStringConvertible {
     }
 }
 
-/// Whose certificates clients may show.
+/// How client certificates are verified.
 public struct ClientVerification: Sendable, Equatable {
-    /// A PEM file of the authorities that issue them.
+    /// A PEM file with the authorities.
     public var authorities: String
-    /// Whether a client without a certificate is refused; otherwise it may show none, but none that is wrong.
+    /// Whether a client without a certificate is rejected. An invalid certificate is always rejected.
     public var isRequired: Bool
-    /// A PEM file of revocation lists, one of every authority of a chain: where one is missing or out of date, the
-    /// certificates that it would cover are refused. nil: nothing is revoked.
+    /// A PEM file with one revocation list for every authority of a chain. If a list is missing or expired, the
+    /// certificates that it would cover are rejected. nil: nothing is revoked.
     public var revocations: String?
 
     public init(authorities: String, isRequired: Bool, revocations: String? = nil) {
@@ -38,8 +39,8 @@ public struct ClientVerification: Sendable, Equatable {
 public final class TLSContext: @unchecked Sendable {
     let pointer: OpaquePointer
 
-    /// Reads a PEM certificate chain, its key, and what clients' certificates are verified with.
-    /// - Throws: ``TLSError`` naming the file that can't be read or does not fit.
+    /// Reads a PEM certificate chain, its key, and the files for the verification of client certificates.
+    /// - Throws: ``TLSError`` with the file that can't be read or used.
     public convenience init(
         certificateFile: String, keyFile: String, clients: ClientVerification? = nil
     ) throws(TLSError) {
@@ -56,7 +57,8 @@ public final class TLSContext: @unchecked Sendable {
         if let clients { try verify(clients) }
     }
 
-    /// Asks clients for their certificates. No session is resumed then: each connection is verified by what holds now.
+    /// Asks clients for certificates. Disables session resumption, so that each connection is verified with the current
+    /// settings.
     private func verify(_ clients: ClientVerification) throws(TLSError) {
         guard SSL_CTX_load_verify_file(pointer, clients.authorities) == 1,
             let names = SSL_load_client_CA_file(clients.authorities)
@@ -76,8 +78,8 @@ public final class TLSContext: @unchecked Sendable {
         SSL_CTX_set_options(pointer, sluice_SSL_OP_NO_TICKET())
     }
 
-    /// Makes a key and a certificate for `localhost`, valid for 30 days and kept in memory only: for trying things out.
-    /// - Throws: ``TLSError`` where OpenSSL can't make them.
+    /// Makes a key and a certificate for `localhost` for tests, valid for 30 days and kept in memory only.
+    /// - Throws: ``TLSError`` if OpenSSL fails.
     public static func selfSigned(clients: ClientVerification? = nil) throws(TLSError) -> TLSContext
     {
         let context = try TLSContext()
@@ -123,9 +125,9 @@ public final class TLSContext: @unchecked Sendable {
         SSL_CTX_set_cipher_list(pointer, "ECDHE+AESGCM:ECDHE+CHACHA20")
         _ = sluice_SSL_CTX_set_session_cache_off(pointer)
         SSL_CTX_set_num_tickets(pointer, 1)
-        // Two records and what each adds to its 16 KiB: half as many reads of a body, which are short of bytes anyhow.
+        // The size of two records of 16 KiB with their overhead. This halves the reads for a body.
         SSL_CTX_set_default_read_buffer_len(pointer, 33 * 1024)
-        // A key with a passphrase is refused: nobody is there to type it.
+        // A key with a passphrase is rejected, since nobody can type the passphrase.
         SSL_CTX_set_default_passwd_cb(pointer) { _, _, _, _ in 0 }
         SSL_CTX_set_alpn_select_cb(pointer, selectProtocol, nil)
     }
@@ -133,7 +135,7 @@ public final class TLSContext: @unchecked Sendable {
     deinit { SSL_CTX_free(pointer) }
 }
 
-/// Chooses `h2`, then `http/1.1`; a client that offers neither is refused (RFC 7301, section 3.2).
+/// Selects `h2`, otherwise `http/1.1`. A client that offers neither is rejected (RFC 7301, section 3.2).
 private func selectProtocol(
     _ session: OpaquePointer?, _ out: UnsafeMutablePointer<UnsafePointer<UInt8>?>?,
     _ outLength: UnsafeMutablePointer<UInt8>?, _ offered: UnsafePointer<UInt8>?, _ length: UInt32,
@@ -158,14 +160,14 @@ private func selectProtocol(
     return SSL_TLSEXT_ERR_ALERT_FATAL
 }
 
-/// The context that new connections get; replaced whole when certificates change.
+/// The context for new connections. It is replaced as a whole when certificates change.
 public final class TLSCredentials: Sendable {
     private let context: CryptoLock<TLSContext>
     private let replacements = Atomic<Int>(0)
 
     public init(_ context: TLSContext) { self.context = CryptoLock(context) }
 
-    /// The context for the next connection. Connections that exist keep theirs.
+    /// The context for the next connection. Open connections keep their own.
     public var current: TLSContext {
         get { context.withLock { $0 } }
         set {
@@ -174,6 +176,6 @@ public final class TLSCredentials: Sendable {
         }
     }
 
-    /// Another one once ``current`` is another. Whoever keeps both reads this one first.
+    /// Increases after each change of ``current``. A reader that stores both must read the version first.
     public var version: Int { replacements.load(ordering: .acquiring) }
 }

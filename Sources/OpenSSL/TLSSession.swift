@@ -1,7 +1,7 @@
 import COpenSSL
 
-/// Where the sessions of one loop leave the bytes that go to their sockets: drained after each call, so that an
-/// idle session needs no buffer of its own. Confined to one loop.
+/// The output buffer that all sessions of one loop share. It is drained after each call, so an idle session needs no
+/// buffer of its own. Confined to one loop.
 public final class TLSOutput {
     fileprivate let bio: OpaquePointer
     private var bytes: [UInt8] = []
@@ -13,17 +13,21 @@ public final class TLSOutput {
         BIO_set_data(bio, Unmanaged.passUnretained(self).toOpaque())
     }
 
-    deinit { BIO_free(bio) }
+    /// Sessions that still exist keep the BIO, so its pointer to this object must be cleared.
+    deinit {
+        BIO_set_data(bio, nil)
+        BIO_free(bio)
+    }
 
-    /// Hands over what has gathered, then forgets it.
+    /// Passes the collected bytes to `body`, then removes them.
     public func drain(_ body: (RawSpan) -> Void) {
         guard !bytes.isEmpty else { return }
         body(bytes.span.bytes)
         bytes.removeAll(keepingCapacity: bytes.capacity <= 256 * 1024)
     }
 
-    /// Bytes that may gather in one call: more than any flight of a handshake or buffer of data comes to. A peer that
-    /// makes a session answer again and again within one read is ended by it.
+    /// The maximum number of bytes from one call, above any handshake flight or data buffer. It ends sessions whose
+    /// peer makes them respond again and again within one read.
     private static let maximum = 1 << 20
 
     fileprivate func append(_ more: UnsafeRawBufferPointer) -> Bool {
@@ -33,9 +37,10 @@ public final class TLSOutput {
     }
 }
 
-/// A BIO that appends to its ``TLSOutput``. (OpenSSL's memory BIO overwrites its whole buffer at each reset.)
+/// The method of a BIO that appends to its ``TLSOutput``. OpenSSL's memory BIO is not used, because it overwrites its
+/// whole buffer at each reset.
 ///
-/// Safety: the method table is made once and not changed afterwards.
+/// Safety: the method table is made once and never changed.
 nonisolated(unsafe) private let outputMethod: OpaquePointer? = {
     let method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "TLSOutput")
     BIO_meth_set_write(method) { bio, data, length in
@@ -48,25 +53,25 @@ nonisolated(unsafe) private let outputMethod: OpaquePointer? = {
     return method
 }()
 
-/// What a step of a session came to.
+/// The result of a call to a session.
 public enum TLSStep: Equatable, Sendable {
-    /// So many bytes; 0 for a handshake that is complete.
+    /// The number of bytes; 0 for a complete handshake.
     case done(Int)
-    /// Again when the socket has bytes.
+    /// Call again when the socket is readable.
     case wantsRead
-    /// The peer closed in order.
+    /// The peer closed the session properly, with close_notify.
     case closed
-    /// The session is broken; an alert may wait in the output.
+    /// The session failed. The output may contain an alert.
     case failed
 }
 
-/// The server's side of one TLS connection. Reads from the socket, writes to a ``TLSOutput`` that the caller drains
+/// The server side of a TLS connection. It reads from the socket and writes to a ``TLSOutput``, which the caller drains
 /// after every call. Confined to one loop.
 public final class TLSSession {
     private let pointer: OpaquePointer
 
-    /// Begins a session on a connected, non-blocking socket, which stays the caller's.
-    /// - Throws: ``TLSError`` where memory has run out.
+    /// Begins a session on a connected, non-blocking socket. The caller keeps ownership of the socket.
+    /// - Throws: ``TLSError`` if memory has run out.
     public init(_ context: TLSContext, descriptor: Int32, output: TLSOutput) throws(TLSError) {
         guard let new = SSL_new(context.pointer) else { throw TLSError("SSL_new") }
         pointer = new
@@ -82,7 +87,7 @@ public final class TLSSession {
 
     deinit { SSL_free(pointer) }
 
-    /// Takes the handshake as far as the bytes on the socket allow.
+    /// Continues the handshake with the bytes on the socket.
     public func handshake() -> TLSStep {
         ERR_clear_error()
         let result = SSL_do_handshake(pointer)
@@ -97,8 +102,9 @@ public final class TLSSession {
         return length == 2 && name?[0] == UInt8(ascii: "h") && name?[1] == UInt8(ascii: "2")
     }
 
-    /// The certificate that the client showed and that was verified; nil where it showed none.
-    /// - Throws: ``TLSError`` where it can't be read: then nobody may take the client for one that showed none.
+    /// The client's verified certificate; nil if it sent none.
+    /// - Throws: ``TLSError`` if the certificate can't be read. Such a client must not be treated as one without a
+    ///   certificate.
     public func peerCertificate() throws(TLSError) -> PeerCertificate? {
         guard let certificate = SSL_get0_peer_certificate(pointer) else { return nil }
         guard SSL_get_verify_result(pointer) == Int(X509_V_OK) else {
@@ -107,8 +113,8 @@ public final class TLSSession {
         return try PeerCertificate(certificate, chain: SSL_get0_verified_chain(pointer))
     }
 
-    /// Whether `context` accepts the certificate that the client has shown to the context before it. Another connection
-    /// would be verified the same way: by the authorities, the revocation lists and the time of now.
+    /// Whether `context` accepts the certificate that the client sent when another context was current. The certificate
+    /// is verified as in a new connection: with the current authorities, revocation lists and time.
     public func isPeerAccepted(by context: TLSContext) -> Bool {
         guard let certificate = SSL_get0_peer_certificate(pointer),
             let verification = X509_STORE_CTX_new()
@@ -127,7 +133,7 @@ public final class TLSSession {
         return X509_verify_cert(verification) == 1
     }
 
-    /// Why a handshake that has just failed did so, where it was for the client's certificate.
+    /// Why the client's certificate made the last handshake fail; nil if the failure has another cause.
     public var peerRefusal: String? {
         let result = SSL_get_verify_result(pointer)
         if result != Int(X509_V_OK) {
@@ -136,7 +142,7 @@ public final class TLSSession {
         return sluice_is_certificate_missing() == 1 ? "the client has shown none" : nil
     }
 
-    /// Decrypts into `buffer`, from its start.
+    /// Decrypts into the start of `buffer`.
     public func read(into buffer: inout MutableRawSpan) -> TLSStep {
         ERR_clear_error()
         let result = buffer.withUnsafeMutableBytes {
@@ -160,7 +166,7 @@ public final class TLSSession {
         }
     }
 
-    /// Leaves a close_notify in the output.
+    /// Writes a close_notify to the output.
     public func shutdown() {
         ERR_clear_error()
         if SSL_in_init(pointer) == 0 { SSL_shutdown(pointer) }

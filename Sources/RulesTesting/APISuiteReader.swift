@@ -1,9 +1,10 @@
 import SecurityRules
+import Wire
 import YAML
 
-/// Reads the body of a request to the hosted service's `projects.test`, or its `testSuite` alone.
+/// Reads the body of a request to `projects.test` of the Firebase Rules API, or only its `testSuite`.
 ///
-/// `resource`, `request.resource` and `request.auth` are exactly what the case says; where one is not given, it is null.
+/// `resource`, `request.resource` and `request.auth` have exactly the given values; one that is not given is null.
 struct APISuiteReader {
     private static let caseKeys = [
         "expectation", "request", "resource", "functionMocks", "pathEncoding",
@@ -96,7 +97,7 @@ struct APISuiteReader {
 
     private mutating func request(_ node: Node, isPlain: Bool, _ notes: inout [String]) -> Request?
     {
-        var members: [String: Node] = [:]
+        var members: [BytewiseString: Node] = [:]
         for (key, value) in reader.entries(node, "request") { members[key.string] = value }
         guard let methodNode = members["method"], let pathNode = members["path"] else {
             reader.fail("request needs 'method' and 'path'", node.mark)
@@ -109,7 +110,7 @@ struct APISuiteReader {
         else { return nil }
         let path = isPlain ? text : Self.percentDecoded(text)
         if path == nil {
-            notes.append("The path is taken as it is: its percent escapes are broken.")
+            notes.append("The path is used undecoded: its percent-encoding is invalid.")
         }
         var caller: Caller?
         if let auth = members["auth"], !auth.isNull {
@@ -122,14 +123,14 @@ struct APISuiteReader {
         if let params = members["params"], !params.isNull {
             request.setParameters(reader.map(params, isTyped: false))
         }
-        let known: Set = ["auth", "method", "path", "params", "resource", "time"]
+        let known: Set<BytewiseString> = ["auth", "method", "path", "params", "resource", "time"]
         notes += members.keys.filter { !known.contains($0) }.sorted().map {
             "Requests to storage have no '\($0)': it is ignored."
         }
         return request
     }
 
-    /// An object with exactly these properties.
+    /// Reads an object with exactly the given properties.
     private mutating func object(_ node: Node) -> ObjectFacts? {
         if node.isNull { return nil }
         var facts = ObjectFacts()
@@ -149,7 +150,7 @@ struct APISuiteReader {
         return facts
     }
 
-    /// Undoes percent escapes; nil where one is broken. A `%2F` is a slash, as it is in the gateway's URLs.
+    /// Decodes percent-encoding; nil if it is invalid. `%2F` becomes a slash, as in the gateway's URLs.
     private static func percentDecoded(_ text: String) -> String? {
         var bytes: [UInt8] = []
         var rest = Array(text.utf8)[...]

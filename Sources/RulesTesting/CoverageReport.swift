@@ -1,60 +1,72 @@
 import SecurityRules
+import Wire
 
-/// Which values the expressions of one file of rules took, for people.
+/// A readable report of the values that the expressions of one rules file had.
 package struct CoverageReport: Sendable {
     private static let maximumValues = 6
     private static let maximumLength = 80
 
     private var coverage: Coverage
     private let fileName: String
-    private let source: [Unicode.Scalar]
 
-    /// A report on rules of which nothing was evaluated yet.
-    package init(_ rules: Ruleset, source: String) {
+    /// Creates a report on rules of which nothing has been evaluated yet.
+    package init(_ rules: Ruleset) {
         coverage = Coverage(of: rules)
         fileName = rules.fileName
-        self.source = Array(source.unicodeScalars)
     }
 
-    /// Adds what a case evaluated.
+    /// Adds the evaluation of a case.
     package mutating func add(_ result: TestResult) { coverage.add(result.explanation) }
 
-    /// A line for each expression: its place, its text, and its values with how often each was taken.
+    /// An allow statement or an expression.
+    private struct Row {
+        var start: SourcePosition
+        var source: String
+        var values: [(value: String, count: Int)]
+
+        var count: Int { values.reduce(0) { $0 + $1.count } }
+    }
+
+    private var rows: [Row] {
+        let statements = coverage.statements.map { ($0.head, $0.values) }
+        let rows = statements + coverage.expressions.map { ($0.range, $0.values) }
+        return rows.map { range, values in
+            Row(start: range.lowerBound, source: coverage.line(range), values: values)
+        }.enumerated().sorted {
+            ($0.element.start.offset, $0.offset) < ($1.element.start.offset, $1.offset)
+        }.map(\.element)
+    }
+
+    /// The totals, then one line for each allow statement and each expression: its location, its text, and its values
+    /// with their counts.
     ///
-    /// `request` alone is left out; of many values, and of long ones, only the beginning is shown.
+    /// The expression `request` is left out. Long lists of values and long values are cut.
     package var text: String {
-        let (all, evaluated) = coverage.totals
-        var text = "\(fileName): \(evaluated) of \(all) expressions evaluated\n"
-        for expression in coverage.expressions {
-            let source = source(of: expression)
-            if expression.count > 0, source == "request" { continue }
-            let start = expression.range.lowerBound
-            text += "\(start.line):\(start.column)  \(Self.cut(source))  → "
-            text += values(of: expression, most: Self.maximumValues).joined(separator: ", ") + "\n"
+        var text = "\(VisibleText.escaped(fileName)): \(coverage.summary)\n"
+        for row in rows where row.count == 0 || row.source != "request" {
+            let values = values(of: row, most: Self.maximumValues).joined(separator: ", ")
+            text += "\(row.start.line):\(row.start.column)  "
+            text += VisibleText.escaped("\(Self.cut(row.source))  → \(values)") + "\n"
         }
         return text
     }
 
-    /// One page of HTML that needs nothing else: the source in colours, and a table of all expressions with their values.
+    /// A self-contained HTML page: the source in colours, and a table of all allow statements and expressions with
+    /// their values.
     package var page: String {
-        let rows = coverage.expressions.map { expression in
-            let start = expression.range.lowerBound
-            let isTruth = expression.values.allSatisfy { ["true", "false"].contains($0.value) }
-            let kind =
-                expression.count == 0
-                ? "never" : isTruth && expression.values.count == 1 ? "always" : ""
-            let values = values(of: expression, most: .max).map { "<li>\(Self.escaped($0))</li>" }
-            return "<tr class=\"\(kind)\"><td>\(start.line):\(start.column)</td>"
-                + "<td><code>\(Self.escaped(source(of: expression)))</code></td>"
-                + "<td>\(expression.count)</td><td><ul>\(values.joined())</ul></td></tr>"
+        let rows = rows.map { row in
+            let isTruth = row.values.allSatisfy { ["true", "false"].contains($0.value) }
+            let kind = row.count == 0 ? "never" : isTruth && row.values.count == 1 ? "always" : ""
+            let values = values(of: row, most: .max).map { "<li>\(Coverage.escaped($0))</li>" }
+            let line = row.start.line
+            return
+                "<tr class=\"\(kind)\"><td><a href=\"#L\(line)\">\(line):\(row.start.column)</a></td>"
+                + "<td><code>\(Coverage.escaped(row.source))</code></td>"
+                + "<td>\(row.count)</td><td><ul>\(values.joined())</ul></td></tr>"
         }
         let table = """
-            <style>
-            table { border-collapse: collapse } ul { margin: 0; padding: 0; list-style: none }
-            td, th { text-align: left; vertical-align: top; padding: .2em .8em; border-top: 1px solid #ccc }
-            </style>
-            <h2>Expressions</h2>
-            <table><thead><tr><th>Place</th><th>Expression</th><th>Evaluated</th><th>Values</th></tr></thead>
+            <h2>Statements and expressions</h2>
+            <table class="values"><thead><tr><th>Place</th><th>Source</th><th>Evaluated</th><th>Values</th></tr></thead>
             <tbody>
             \(rows.joined(separator: "\n"))
             </tbody></table>
@@ -63,29 +75,17 @@ package struct CoverageReport: Sendable {
         return coverage.html.replacing("</body>", with: table)
     }
 
-    /// The values with how often each was taken: all of them, or so many and cut.
-    private func values(of expression: Coverage.Expression, most: Int) -> [String] {
-        if expression.count == 0 { return ["never evaluated"] }
-        let shown = expression.values.prefix(most).map { value, count in
+    /// The values with their counts: all of them, or the first `most`, each cut to the maximum length.
+    private func values(of row: Row, most: Int) -> [String] {
+        if row.count == 0 { return ["never evaluated"] }
+        let shown = row.values.prefix(most).map { value, count in
             "\(most == .max ? value : Self.cut(value)) ×\(count)"
         }
-        let rest = expression.values.count - shown.count
+        let rest = row.values.count - shown.count
         return rest > 0 ? shown + ["and \(rest) more"] : shown
-    }
-
-    private func source(of expression: Coverage.Expression) -> String {
-        var text = String.UnicodeScalarView()
-        text.append(
-            contentsOf: source[
-                expression.range.lowerBound.offset..<expression.range.upperBound.offset])
-        return String(text).split { $0.isWhitespace }.joined(separator: " ")
     }
 
     private static func cut(_ text: String) -> String {
         text.count <= maximumLength ? text : text.prefix(maximumLength - 1) + "…"
-    }
-
-    private static func escaped(_ text: String) -> String {
-        text.replacing("&", with: "&amp;").replacing("<", with: "&lt;").replacing(">", with: "&gt;")
     }
 }

@@ -1,9 +1,10 @@
 import SecurityRules
+import Wire
 
-/// An explanation for people: the decision, the blocks and rules that were asked, and below each its expressions with
-/// their values.
+/// A readable explanation: the decision, the blocks and rules that were evaluated, and below each rule its expressions
+/// with their values.
 package struct ExplanationText {
-    /// The text, lines with their ends.
+    /// The text. Every line ends with a line feed.
     package private(set) var text = ""
     private let colour: Bool
 
@@ -16,7 +17,7 @@ package struct ExplanationText {
         case strong = "1"
     }
 
-    /// Writes it, with the colours of a terminal or without.
+    /// Writes an explanation, optionally in the colours of a terminal.
     package init(_ explanation: Explanation, fileName: String, colour: Bool = false) {
         self.colour = colour
         let explanation = explanation.withoutLiterals
@@ -41,19 +42,20 @@ package struct ExplanationText {
                 switch denial.reason {
                 case .noMatch: "no match block with a rule for this method matches the path"
                 case .notAllowed: "no rule that matches came to true"
+                case .timeLimit: "the decision took longer than \(Ruleset.maximumDecisionTime)"
                 case .listNeedsVersion2, .invalidPath: denial.message
                 }
             text += "\(paint("denied", .bad)): \(reason)\n"
         case .needs(let needs):
             let names = needs.names.joined(separator: ", ")
-            text += "\(paint("undecided", .open)): it depends on \(names)\n"
+            text += "\(paint("undecided", .open)): it depends on \(VisibleText.escaped(names))\n"
         }
     }
 
     private mutating func rule(_ rule: Explanation.Rule, _ fileName: String) {
         let start = rule.range.lowerBound
         let outcome = outcome(rule.outcome, isBelow: rule.condition != nil)
-        text += "  allow \(rule.methods)\(outcome)  "
+        text += "  allow \(VisibleText.escaped(rule.methods))\(outcome)  "
         text += paint("\(fileName):\(start.line):\(start.column)", .faint) + "\n"
         if let condition = rule.condition { step(condition, depth: 2) }
     }
@@ -61,12 +63,13 @@ package struct ExplanationText {
     private mutating func step(_ step: Explanation.Step, depth: Int) {
         if depth > 2, step.outcome == .value(step.text) { return }
         let isBelow = step.parts.contains { $0.outcome == step.outcome }
-        text += String(repeating: "  ", count: depth) + step.text
+        text += String(repeating: "  ", count: depth) + VisibleText.escaped(step.text)
         text += outcome(step.outcome, isBelow: isBelow) + "\n"
         for part in step.parts { self.step(part, depth: depth + 1) }
     }
 
-    /// An outcome; of an error or unknown that stands `isBelow` too, only the word.
+    /// Formats an outcome. If `isBelow`, a part has the same outcome, so an error or an unknown value is shown as one
+    /// word.
     private func outcome(_ outcome: Explanation.Outcome, isBelow: Bool) -> String {
         let style: Style =
             switch outcome {
@@ -84,28 +87,32 @@ package struct ExplanationText {
         return " → " + paint(text, style)
     }
 
+    /// The text in a style. Control characters in it are escaped.
     private func paint(_ text: String, _ style: Style) -> String {
-        colour ? "\u{1B}[\(style.rawValue)m\(text)\u{1B}[0m" : text
+        let text = VisibleText.escaped(text)
+        return colour ? "\u{1B}[\(style.rawValue)m\(text)\u{1B}[0m" : text
     }
 }
 
 extension Needs {
-    /// What is missing, as the rules write it.
+    /// The missing values, as they are written in rules.
     var names: [String] {
-        (existing ? ["resource"] : []) + incoming.map { "request.resource.\($0.key)" }.sorted()
-            + documents
+        (existing ? ["resource"] : []) + (time ? ["request.time"] : [])
+            + incoming.map { "request.resource.\($0.key)" }.sorted()
+            + documents.map(\.description)
     }
 }
 
 extension TestResult {
-    /// The result for people: one line, and below a failure what is wrong and why it was decided so.
+    /// The result as text: one line, and for a failure also the difference and the explanation of the decision.
     package func text(_ rules: Ruleset, colour: Bool) -> String {
         let word = passed ? "ok  " : "FAIL"
         let painted = colour ? "\u{1B}[\(passed ? "32" : "31")m\(word)\u{1B}[0m" : word
-        var text = "\(painted) \(testCase.name)\n"
+        var text = "\(painted) \(VisibleText.escaped(testCase.name))\n"
         guard let failure else { return text }
-        text += "     \(testCase.place): \(failure)\n"
-        for message in messages { text += "     \(message)\n" }
+        for line in ["\(testCase.place): \(failure)"] + messages {
+            text += "     \(VisibleText.escaped(line))\n"
+        }
         let why = ExplanationText(explanation, fileName: rules.fileName, colour: colour).text
         for line in why.split(separator: "\n") { text += "     \(line)\n" }
         return text

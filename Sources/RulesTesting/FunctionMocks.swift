@@ -1,10 +1,11 @@
 import SecurityRules
+import Wire
 import YAML
 
 extension APISuiteReader {
     private static let functions = ["firestore.get", "firestore.exists"]
 
-    /// The documents that mocks of `firestore.get` and `firestore.exists` describe.
+    /// Reads the mocks of `firestore.get` and `firestore.exists`.
     mutating func mocks(_ node: Node, _ notes: inout [String]) -> DocumentMocks {
         var mocks = DocumentMocks()
         guard let nodes = node.sequence else {
@@ -30,12 +31,12 @@ extension APISuiteReader {
         return mocks
     }
 
-    /// The document that a mock is for.
+    /// The document that a mock applies to.
     private enum Target {
         case any
-        case document(String)
+        case document(DocumentPath)
 
-        var exact: String? { if case .document(let path) = self { path } else { nil } }
+        var exact: DocumentPath? { if case .document(let path) = self { path } else { nil } }
     }
 
     private mutating func target(_ args: Node?, _ mock: Node) -> Target? {
@@ -48,10 +49,15 @@ extension APISuiteReader {
             return nil
         }
         guard let exact = arg["exactValue"] else { return .any }
-        return reader.string(exact, "exactValue").map { .document(DocumentMocks.whole($0)) }
+        guard let text = reader.string(exact, "exactValue") else { return nil }
+        guard let path = DocumentMocks.whole(text) else {
+            reader.fail(DocumentMocks.fault(of: text), exact.mark)
+            return nil
+        }
+        return .document(path)
     }
 
-    /// What a mock's result says of the document.
+    /// Converts a mock's result to the result of a lookup.
     private mutating func lookup(_ result: Node?, _ mock: Node) -> Lookup? {
         guard let result,
             let members = reader.members(result, "a result", known: ["value", "undefined"]),

@@ -1,8 +1,8 @@
 import YAML
 
-/// Reads a JSON text (RFC 8259) into the nodes that YAML is read into, so that both are understood by the same code.
+/// Parses JSON (RFC 8259) into YAML nodes, so that the same code reads both formats.
 ///
-/// libyaml would do for most JSON, but not for surrogate pairs. Strings are scalars that are not plain.
+/// libyaml can parse most JSON, but no surrogate pairs in escapes. Strings become scalars that are not plain.
 struct JSONReader {
     private static let maximumDepth = 128
     private let text: [Unicode.Scalar]
@@ -97,7 +97,7 @@ struct JSONReader {
         return nodes
     }
 
-    /// A number, or one of the three words.
+    /// Parses a number, `true`, `false` or `null`.
     private mutating func word() throws(YAMLError) -> String {
         let start = mark
         var word = ""

@@ -1,18 +1,19 @@
 import SecurityRules
+import Wire
 import YAML
 
-/// What is wrong in a file of test cases, or in an argument: all of it in one go.
+/// All errors in a test suite or in an argument.
 package struct SuiteError: Error, CustomStringConvertible {
-    /// One sentence each, with its place.
+    /// One sentence for each error, with its location.
     package var findings: [String]
 
-    /// A finding a line, as `file:line:column: error: sentence`.
+    /// One line for each error: `file:line:column: error: sentence`.
     package var description: String { findings.joined(separator: "\n") }
 }
 
-/// Makes values of nodes, and notes what is wrong with them.
+/// Converts nodes to values and collects errors.
 struct NodeReader {
-    /// More findings than these say no more.
+    /// The maximum number of errors that are collected.
     private static let maximumFindings = 50
 
     let fileName: String
@@ -23,16 +24,17 @@ struct NodeReader {
     mutating func fail(_ message: String, _ mark: Mark?) {
         guard findings.count < Self.maximumFindings else { return }
         let place = mark.map { ":\($0.line):\($0.column)" } ?? ""
-        findings.append("\(fileName)\(place): error: \(message)")
+        findings.append(VisibleText.escaped("\(fileName)\(place): error: \(message)"))
     }
 
-    /// The members of a mapping by key; one that is not `known` is a finding.
-    mutating func members(_ node: Node, _ what: String, known: [String]) -> [String: Node]? {
+    /// The members of a mapping by key. A key that is not `known` is an error.
+    mutating func members(_ node: Node, _ what: String, known: [String]) -> [BytewiseString: Node]?
+    {
         guard let pairs = node.mapping else {
             fail("\(what) must be a mapping", node.mark)
             return nil
         }
-        var members: [String: Node] = [:]
+        var members: [BytewiseString: Node] = [:]
         for (key, value) in pairs {
             guard let scalar = key.scalar else {
                 fail("a key of \(what) must be a text", key.mark)
@@ -70,7 +72,7 @@ struct NodeReader {
         return scalar.string
     }
 
-    /// One word of several.
+    /// Reads one of several words.
     mutating func word(_ node: Node, _ what: String, of words: [String]) -> String? {
         guard let word = node.scalar?.string, words.contains(word) else {
             let near = node.scalar.flatMap { Ruleset.suggestion(for: $0.string, among: words) }
@@ -83,9 +85,10 @@ struct NodeReader {
 
     // MARK: Values of the language
 
-    /// The value that a node stands for. Whole numbers are integers, others floats, as claims and documents are read.
+    /// Converts a node to a value. Whole numbers become integers and other numbers floats, as in claims and documents.
     ///
-    /// `isTyped` also makes timestamps of RFC 3339 without quotes, and values of mappings such as `{doubleValue: 1}`.
+    /// With `isTyped`, RFC 3339 times without quotes become timestamps, and mappings such as `{doubleValue: 1}` become
+    /// values of that type.
     mutating func value(_ node: Node, isTyped: Bool) -> Value {
         switch node {
         case .scalar(let scalar):
@@ -102,8 +105,8 @@ struct NodeReader {
     }
 
     /// The members of a mapping as values.
-    mutating func map(_ node: Node, isTyped: Bool) -> [String: Value] {
-        var map: [String: Value] = [:]
+    mutating func map(_ node: Node, isTyped: Bool) -> [BytewiseString: Value] {
+        var map: [BytewiseString: Value] = [:]
         for (key, value) in entries(node, "this") {
             map[key.string] = self.value(value, isTyped: isTyped)
         }
@@ -127,7 +130,7 @@ struct NodeReader {
 
     private static let numberBytes = Set("0123456789+-.eE".utf8)
 
-    /// What JSON has no notation for, by the names that documents have on the wire.
+    /// Values that JSON has no notation for, with the type names of the Firestore protocol.
     private mutating func typed(_ key: String, _ node: Node) -> Value? {
         switch key {
         case "doubleValue":
@@ -150,7 +153,7 @@ struct NodeReader {
         }
     }
 
-    /// A moment: RFC 3339, seconds since 1970, or both parts as `{seconds, nanos}`.
+    /// Reads a time: RFC 3339, seconds since 1970, or `{seconds, nanos}`.
     mutating func time(_ node: Node, _ what: String) -> Timestamp? {
         let found: Timestamp?
         if let scalar = node.scalar {
@@ -175,13 +178,13 @@ struct NodeReader {
 }
 
 extension Node {
-    /// Whether it stands for null.
+    /// Whether the node is null.
     var isNull: Bool {
         guard let scalar else { return false }
         return scalar.isPlain && ["", "~", "null", "Null", "NULL"].contains(scalar.string)
     }
 
-    /// Reads a text as JSON where it is an object or array, and as YAML otherwise.
+    /// Reads a text as JSON if it is an object or array, otherwise as YAML.
     static func read(_ text: String, fileName: String) throws(SuiteError) -> Node {
         do throws(YAMLError) {
             let isJSON = fileName.hasSuffix(".json")

@@ -1,9 +1,10 @@
 import SecurityRules
+import Wire
 import YAML
 
 extension NodeReader {
-    /// An object as the gateway would show it to the rules: what is not given of the optional properties is null, and the
-    /// custom metadata an empty map. Types are checked.
+    /// Reads an object as the gateway would pass it to the rules. Optional properties that are not given are null.
+    /// Types are checked.
     mutating func object(
         _ node: Node, _ what: String, _ path: ObjectPath, isIncoming: Bool
     ) -> ObjectFacts {
@@ -12,11 +13,12 @@ extension NodeReader {
         return facts
     }
 
-    /// The new object of an update that changes nothing: the old one, without what only a stored object has.
+    /// The new object of an update without changes: the old object, without the properties that only stored objects
+    /// have.
     func unchanged(_ old: Node?, _ path: ObjectPath) -> ObjectFacts {
         var facts = ObjectFacts(name: path.object, bucket: path.bucket)
         guard let old, old.mapping != nil else { return facts }
-        // What is wrong with the old object is found where it is read as such.
+        // Errors in the old object are reported where it is read as `resource`, so ignore them here.
         var quiet = self
         let incoming = old.mapping?.filter { key, _ in
             ObjectField.allCases.contains { $0.isIncoming && $0.key == key.scalar?.string }
@@ -26,7 +28,7 @@ extension NodeReader {
         return facts
     }
 
-    /// Sets the properties that are given.
+    /// Sets the given properties.
     mutating func set(
         _ node: Node, _ what: String, in facts: inout ObjectFacts, isIncoming: Bool
     ) {
@@ -38,9 +40,10 @@ extension NodeReader {
         }
     }
 
-    /// A property, with the type that it has in the gateway.
+    /// Reads a property with the type that it has in the gateway.
     private mutating func property(_ field: ObjectField, _ node: Node) -> Value {
         switch field {
+        case _ where field.isNullable && node.isNull: return .null
         case .generation, .metageneration, .size:
             guard let number = node.scalar.flatMap({ Int64($0.string) }), number >= 0 else {
                 fail("\(field.key) must be a whole number", node.mark)
@@ -49,19 +52,18 @@ extension NodeReader {
             return .int(number)
         case .timeCreated, .updated: return time(node, field.key).map(Value.timestamp) ?? .null
         case .metadata:
-            var map: [String: Value] = [:]
+            var map: [BytewiseString: Value] = [:]
             for (key, value) in entries(node, "metadata") {
                 map[key.string] = string(value, "metadata").map(Value.string)
             }
             return .map(map)
-        case .contentDisposition, .contentEncoding, .contentLanguage, .contentType:
-            return node.isNull ? .null : string(node, field.key).map(Value.string) ?? .null
-        case .name, .bucket, .md5Hash, .crc32c, .etag:
+        case .name, .bucket, .md5Hash, .crc32c, .etag, .contentDisposition, .contentEncoding,
+            .contentLanguage, .contentType, .cacheControl, .storageClass:
             return string(node, field.key).map(Value.string) ?? .null
         }
     }
 
-    /// A caller by its user's id alone, or with claims.
+    /// Reads a caller: a user ID, or a mapping with claims.
     mutating func caller(_ node: Node) -> Caller? {
         if node.isNull { return nil }
         if let scalar = node.scalar { return Caller(uid: scalar.string) }
@@ -74,7 +76,7 @@ extension NodeReader {
         return string(uid, "uid").map { Caller(uid: $0, token: token) }
     }
 
-    /// A document: its fields, `absent`, or `failed`.
+    /// Reads a document: a mapping of its fields, `absent`, or `failed`.
     mutating func document(_ node: Node) -> Lookup {
         if node.mapping != nil { return .present(map(node, isTyped: true)) }
         switch node.scalar?.string {
@@ -83,6 +85,16 @@ extension NodeReader {
         default:
             fail("a document is a mapping of its fields, 'absent' or 'failed'", node.mark)
             return .failed
+        }
+    }
+}
+
+extension ObjectField {
+    /// Whether the property can be null.
+    fileprivate var isNullable: Bool {
+        switch self {
+        case .name, .bucket, .size, .timeCreated, .updated, .md5Hash, .crc32c: false
+        default: true
         }
     }
 }

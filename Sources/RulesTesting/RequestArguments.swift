@@ -1,19 +1,21 @@
 import SecurityRules
+import Wire
 import YAML
 
-/// A request as it is given on a command line: texts, in JSON or YAML where they are not words.
+/// A request from the command line. Values that are not single words are JSON or YAML.
 ///
-/// What is not given of `resource` and `request.resource` is unknown, so that a decision says what it depends on.
+/// Parts of `resource` and `request.resource` that are not given are unknown, so the decision reports what it depends
+/// on.
 package struct RequestArguments {
     /// The method's name.
     package var method: String
     /// `/b/BUCKET/o/NAME`.
     package var path: String
-    /// A user's id, or `{uid, token}`; nil for no caller.
+    /// A user ID, or `{uid, token}`; nil for an anonymous caller.
     package var auth: String?
-    /// The object that is there; `null` for none.
+    /// The stored object; `null` for none.
     package var resource: String?
-    /// The object that is written.
+    /// The new object.
     package var incoming: String?
     /// RFC 3339.
     package var time: String?
@@ -22,14 +24,14 @@ package struct RequestArguments {
     /// `PATH=FIELDS`, `PATH=absent` or `PATH=failed`.
     package var documents: [String] = []
 
-    /// Creates a request without what may be left out.
+    /// Creates a request without the optional parts.
     package init(method: String, path: String) {
         self.method = method
         self.path = path
     }
 
-    /// The request.
-    /// - Throws: ``SuiteError`` naming each flag whose value can't be used.
+    /// Makes the request.
+    /// - Throws: ``SuiteError`` with each flag whose value is invalid.
     package func request(now: Timestamp) throws(SuiteError) -> Request {
         guard let method = Method(name: method) else {
             let names = Method.allCases.map(\.name)
@@ -57,14 +59,19 @@ package struct RequestArguments {
         request.incoming = newObject(method, path, &findings)
         request.setParameters(pairs(parameters, "--param", &findings).mapValues(Value.string))
         for (path, text) in pairs(documents, "--document", &findings) {
+            let path = path.text
             let lookup = read(text, "--document \(path)", &findings) { $0.document($1) }
-            if let lookup { request.setDocument(DocumentMocks.whole(path), lookup) }
+            guard let whole = DocumentMocks.whole(path) else {
+                findings.append("--document: error: \(DocumentMocks.fault(of: path))")
+                continue
+            }
+            if let lookup { request.setDocument(whole, lookup) }
         }
         guard findings.isEmpty else { throw SuiteError(findings: findings) }
         return request
     }
 
-    /// What is made of the text of a flag; nil where there is none, or it can't be used.
+    /// Parses the text of a flag; nil if there is none, or if it is invalid.
     private func read<Made>(
         _ text: String?, _ flag: String, _ findings: inout [String],
         _ body: (inout NodeReader, Node) -> Made?
@@ -81,8 +88,8 @@ package struct RequestArguments {
         }
     }
 
-    /// What is known of the new object. Of one that is uploaded, nobody knows what only its body tells, unless that is
-    /// given; one that is updated has what it had, as far as that is known.
+    /// The known properties of the new object. Properties that an upload's body determines are unknown unless given. An
+    /// updated object keeps the known properties of the stored object.
     private func newObject(
         _ method: Method, _ path: ObjectPath, _ findings: inout [String]
     ) -> ObjectFacts? {
@@ -94,7 +101,7 @@ package struct RequestArguments {
         }
         var facts = ObjectFacts(name: path.object, bucket: path.bucket)
         if method == .update, let resource {
-            // What is wrong with it is found where it is read as the old object.
+            // Errors in `resource` are reported where it is read as the old object, so ignore them here.
             var ignored: [String] = []
             facts =
                 read(resource, "--resource", &ignored) { $0.unchanged($1, path) } ?? facts
@@ -105,6 +112,8 @@ package struct RequestArguments {
             for field in fields where field != .name && field != .bucket {
                 facts.set(field, .unknown)
             }
+            facts.set(.storageClass, .known(.null))
+            if method == .create { facts.setNotStored() }
         }
         return read(incoming, "--new", &findings) { reader, node in
             var facts = facts
@@ -115,11 +124,11 @@ package struct RequestArguments {
 
     private func pairs(
         _ texts: [String], _ flag: String, _ findings: inout [String]
-    ) -> [String: String] {
-        var pairs: [String: String] = [:]
+    ) -> [BytewiseString: String] {
+        var pairs: [BytewiseString: String] = [:]
         for text in texts {
             guard let equals = text.firstIndex(of: "=") else {
-                findings.append("\(flag): error: wants KEY=VALUE, and got '\(text)'")
+                findings.append("\(flag): error: must be KEY=VALUE, not '\(text)'")
                 continue
             }
             pairs[String(text[..<equals])] = String(text[text.index(after: equals)...])

@@ -1,7 +1,7 @@
 import SecurityRules
 
 extension TestResult {
-    /// The result in the form of the hosted service's `TestResult`, with what names the case.
+    /// The result as a `TestResult` of the Firebase Rules API, with additional members that identify the case.
     package func json(_ rules: Ruleset, coverage: Bool) -> JSON {
         var members: [(String, JSON)] = [
             ("state", .string(passed ? "SUCCESS" : "FAILURE")),
@@ -48,17 +48,17 @@ extension TestResult {
 }
 
 extension Explanation {
-    /// The conditions that were asked, with what they came to.
+    /// The evaluated conditions with their outcomes.
     fileprivate func visited(_ fileName: String) -> [JSON] {
         blocks.flatMap(\.rules).compactMap(\.condition).map { condition in
             .object([
-                ("sourcePosition", condition.range.json(fileName)),
+                ("sourcePosition", JSON(fileName, condition.range)),
                 ("value", condition.outcome.json),
             ])
         }
     }
 
-    /// The whole of it, for programs.
+    /// The whole explanation as JSON.
     package func json(_ fileName: String) -> JSON {
         var members: [(String, JSON)] = []
         switch decision {
@@ -79,7 +79,7 @@ extension Explanation {
 extension Explanation.Block {
     fileprivate func json(_ fileName: String) -> JSON {
         .object([
-            ("path", .string(path)), ("sourcePosition", range.json(fileName)),
+            ("path", .string(path)), ("sourcePosition", JSON(fileName, range)),
             ("captures", .object(captures.map { ($0.name, .string($0.value)) })),
             (
                 "rules",
@@ -88,7 +88,7 @@ extension Explanation.Block {
                         .object(
                             [
                                 ("methods", .string(rule.methods)),
-                                ("sourcePosition", rule.range.json(fileName)),
+                                ("sourcePosition", JSON(fileName, rule.range)),
                                 ("outcome", rule.outcome.json),
                             ] + (rule.condition.map { [("condition", $0.json(fileName))] } ?? []))
                     })
@@ -100,7 +100,7 @@ extension Explanation.Block {
 extension Explanation.Step {
     fileprivate func json(_ fileName: String) -> JSON {
         .object([
-            ("text", .string(text)), ("sourcePosition", range.json(fileName)),
+            ("text", .string(text)), ("sourcePosition", JSON(fileName, range)),
             ("outcome", outcome.json), ("parts", .array(parts.map { $0.json(fileName) })),
         ])
     }
@@ -127,23 +127,13 @@ extension SourcePosition {
     }
 }
 
-extension Range<SourcePosition> {
-    fileprivate func json(_ fileName: String) -> JSON {
-        .object([
-            ("fileName", .string(fileName)), ("line", .int(lowerBound.line)),
-            ("column", .int(lowerBound.column)), ("currentOffset", .int(lowerBound.offset)),
-            ("endOffset", .int(Swift.max(lowerBound.offset, upperBound.offset - 1))),
-        ])
-    }
-}
-
 extension JSON {
-    /// A value as the language writes it: truth and null as themselves, all others as that text.
+    /// A value of the rules language: Booleans and null as JSON, all others as strings in the language's notation.
     static func ofLanguage(_ text: String) -> JSON {
         ["true", "false", "null"].contains(text) ? .raw(text) : .string(text)
     }
 
-    /// Expressions with their values, each in the innermost one that it is part of.
+    /// Expressions with their values, each nested in the innermost expression that contains it.
     fileprivate static func nested(_ expressions: [Coverage.Expression], _ fileName: String) -> JSON
     {
         var rest = expressions[...]
@@ -168,7 +158,7 @@ extension JSON {
             }
             found.append(
                 .object([
-                    ("sourcePosition", next.range.json(fileName)), ("values", .array(values)),
+                    ("sourcePosition", JSON(fileName, next.range)), ("values", .array(values)),
                     (
                         "children",
                         .array(children(within: next.range.upperBound.offset, &rest, fileName))

@@ -1,7 +1,8 @@
 import SecurityRules
+import Wire
 import YAML
 
-/// Reads the readable kind of suite; `docs/writing-rules.md` describes it.
+/// Reads a suite in Sluice's own format, which `docs/writing-rules.md` describes.
 struct SuiteReader {
     private static let suiteKeys = ["bucket", "time", "documents", "cases"]
     private static let caseKeys = [
@@ -71,16 +72,16 @@ struct SuiteReader {
         node.mark.map { "\(fileName):\($0.line):\($0.column)" } ?? fileName
     }
 
-    /// Parameters of a query: strings, whatever they look like.
-    private mutating func parameters(_ node: Node) -> [String: Value] {
-        var parameters: [String: Value] = [:]
+    /// Query parameters. All values are strings, even if they look like numbers.
+    private mutating func parameters(_ node: Node) -> [BytewiseString: Value] {
+        var parameters: [BytewiseString: Value] = [:]
         for (key, value) in reader.entries(node, "params") {
             parameters[key.string] = reader.string(value, "a parameter").map(Value.string)
         }
         return parameters
     }
 
-    private mutating func method(_ members: [String: Node], _ node: Node) -> Method? {
+    private mutating func method(_ members: [BytewiseString: Node], _ node: Node) -> Method? {
         guard let method = members["method"] else {
             reader.fail("a case needs 'method'", node.mark)
             return nil
@@ -90,7 +91,7 @@ struct SuiteReader {
     }
 
     private mutating func path(
-        _ members: [String: Node], _ method: Method, _ node: Node
+        _ members: [BytewiseString: Node], _ method: Method, _ node: Node
     ) -> ObjectPath? {
         if let whole = members["path"] {
             for key in ["bucket", "object"] where members[key] != nil {
@@ -124,9 +125,9 @@ struct SuiteReader {
         return .object(reader.object(node, "resource", path, isIncoming: false))
     }
 
-    /// What is written; for update, what changes is laid over the object that is there.
+    /// The new object. For update, the given properties override those of the stored object.
     private mutating func incoming(
-        _ method: Method, _ path: ObjectPath, _ members: [String: Node]
+        _ method: Method, _ path: ObjectPath, _ members: [BytewiseString: Node]
     ) -> ObjectFacts? {
         let node = members["request.resource"].flatMap { $0.isNull ? nil : $0 }
         guard method == .create || method == .update else {
@@ -140,11 +141,15 @@ struct SuiteReader {
         return facts
     }
 
-    /// Documents of the case over those of the suite.
+    /// The documents of a case, added to those of the suite.
     private mutating func documents(_ node: Node) -> DocumentMocks {
         var mocks = documents
         for (key, value) in reader.entries(node, "documents") {
-            mocks.set(key.string, reader.document(value))
+            guard let path = DocumentMocks.whole(key.string) else {
+                reader.fail(DocumentMocks.fault(of: key.string), key.mark)
+                continue
+            }
+            mocks.set(path, reader.document(value))
         }
         return mocks
     }

@@ -1,50 +1,51 @@
 import SecurityRules
+import Wire
 import YAML
 
-/// A request with the decision that it should get.
+/// A request and its expected decision.
 package struct TestCase: Sendable {
-    /// How much a result says of expressions, as in the hosted service's API.
+    /// How much of the expressions a result reports, as in the Firebase Rules API.
     enum ReportLevel: String, CaseIterable {
         case none = "NONE"
         case full = "FULL"
         case visited = "VISITED"
     }
 
-    /// What people call it; its place where it has no name.
+    /// The case's name; if it has none, its number.
     package var name: String
-    /// Its place in the suite, from 0.
+    /// Its index in the suite, from 0.
     package var index: Int
-    /// The file it comes from, and where it begins there.
+    /// The source location: file, line and column.
     package var place: String
     var request: Request
     var documents: DocumentMocks
     var expectsAllow: Bool
     var because: Reason?
     var reportLevel = ReportLevel.none
-    /// What else there is to say of it.
+    /// Further messages about the case.
     var notes: [String] = []
 
-    /// What an explanation must show.
+    /// What the explanation must contain.
     enum Reason: Sendable {
-        /// This text is somewhere in it.
+        /// This text, anywhere.
         case text(String)
-        /// A rule that stands on this line was asked; for an allowed request, it is the one that allows.
+        /// A rule on this line that was evaluated; for an allowed request, the one that allows it.
         case line(Int)
     }
 }
 
-/// The cases of one file.
+/// The test cases of one file.
 package struct TestSuite: Sendable {
-    /// The file.
+    /// The file's name.
     package var fileName: String
     /// In the order of the file.
     package var cases: [TestCase]
-    /// The rules that the file carries, with their name, as a request to the hosted service's API does.
+    /// The rules in the file and their name, as in a request to the Firebase Rules API.
     package var source: (text: String, fileName: String)?
 
-    /// Reads a suite: the readable kind in YAML, or the hosted service's `testSuite`, in JSON or YAML.
+    /// Reads a suite: Sluice's own format in YAML, or a `testSuite` of the Firebase Rules API in JSON or YAML.
     ///
-    /// Cases that give no time have `now`.
+    /// Cases without a time get `now`.
     package static func read(
         _ text: String, fileName: String, now: Timestamp
     ) throws(SuiteError) -> TestSuite {
@@ -59,35 +60,34 @@ package struct TestSuite: Sendable {
     }
 }
 
-/// What look-ups of documents find, for each of the two functions that look.
+/// The results of document lookups, for each of the two lookup functions.
 struct DocumentMocks: Sendable {
-    /// A function that looks for a document.
+    /// A function that looks up a document.
     enum Function: String, CaseIterable {
         case get = "firestore.get"
         case exists = "firestore.exists"
     }
 
     private struct Key: Hashable {
-        /// The whole path; nil for all that are not named.
-        var path: String?
+        /// The full path; nil for all documents without a mock of their own.
+        var path: DocumentPath?
         var function: Function
     }
 
     private var lookups: [Key: Lookup] = [:]
 
-    /// Says what one function finds, for a document or for all others.
-    mutating func set(_ path: String?, _ function: Function, _ lookup: Lookup) {
-        lookups[Key(path: path.map(Self.whole), function: function)] = lookup
+    /// Sets the result of one function, for one document or for all others.
+    mutating func set(_ path: DocumentPath?, _ function: Function, _ lookup: Lookup) {
+        lookups[Key(path: path, function: function)] = lookup
     }
 
-    /// Says what is known of a document.
-    mutating func set(_ path: String, _ lookup: Lookup) {
+    /// Sets the result of both functions for a document.
+    mutating func set(_ path: DocumentPath, _ lookup: Lookup) {
         for function in Function.allCases { set(path, function, lookup) }
     }
 
-    /// What is known of a document by its whole path, where these functions look for it: nil where it is not said for one
-    /// of them.
-    func lookup(_ path: String, by functions: Set<Function>) -> Lookup? {
+    /// The result of these functions for a document; nil if one of them has no result for it.
+    func lookup(_ path: DocumentPath, by functions: Set<Function>) -> Lookup? {
         var found: [Lookup] = []
         for function in Function.allCases where functions.contains(function) {
             guard
@@ -96,15 +96,21 @@ struct DocumentMocks: Sendable {
             else { return nil }
             found.append(lookup)
         }
-        // Both functions see one document. What get finds comes first.
+        // A request has one state for each document. The result of get takes precedence.
         return found.contains(.failed) ? .failed : found.first
     }
 
-    /// The whole path of a document that may be given from the collection on.
-    static func whole(_ path: String) -> String {
-        let segments = path.split(separator: "/").joined(separator: "/")
-        return path.hasPrefix("/databases/") || segments.hasPrefix("databases/")
-            ? "/" + segments : "/databases/(default)/documents/" + segments
+    /// The full path of a document. The text may begin with the collection. nil if a segment is empty, `.` or `..`.
+    static func whole(_ text: String) -> DocumentPath? {
+        guard let path = DocumentPath(text), let first = path.segments.first else { return nil }
+        if first == Array("databases".utf8) { return path }
+        let isRooted = text.utf8.first == UInt8(ascii: "/")
+        return DocumentPath("/databases/(default)/documents" + (isRooted ? "" : "/") + text)
+    }
+
+    /// The error for a text that ``whole(_:)`` does not accept.
+    static func fault(of text: String) -> String {
+        "'\(text)' is not the path of a document: a segment can't be empty, '.' or '..'"
     }
 }
 
@@ -113,7 +119,7 @@ struct ObjectPath {
     var bucket: String
     var object: String
 
-    /// Nil for any other path. For list, one slash at the end counts for nothing.
+    /// nil for any other path. For list, one slash at the end is ignored.
     init?(_ path: String, for method: Method) {
         var rest = path[...]
         if rest.first == "/" { rest.removeFirst() }

@@ -1,35 +1,37 @@
 import SecurityRules
+import Wire
 
-/// What came of a case.
+/// The result of a test case.
 package struct TestResult: Sendable {
     /// The case.
     package let testCase: TestCase
-    /// The decision, by what the gateway calls as well.
+    /// The decision, from the same function that the gateway uses.
     package let decision: Decision
-    /// Why it was decided as it was.
+    /// The explanation of the decision.
     package let explanation: Explanation
-    /// Messages about the run and the errors of evaluation, in order.
+    /// Messages about the run, then the evaluation errors.
     package let messages: [String]
-    /// What is wrong; nil where the case passed.
+    /// Why the case failed; nil if it passed.
     package let failure: String?
 
-    /// Whether the case came out as it should.
+    /// Whether the case passed.
     package var passed: Bool { failure == nil }
 }
 
 extension TestCase {
-    /// Decides the request as the gateway would, its documents being those of the case.
+    /// Evaluates the request as the gateway would, with the documents of the case.
     package func run(_ rules: Ruleset) -> TestResult {
         var request = request
         var messages = notes
         var explanation = rules.explain(request).withoutLiterals
-        var known: Set<String> = []
-        // Also what the decision does not depend on is looked up, so that it is seen.
+        var known: Set<DocumentPath> = []
+        // Look up all documents, even those that do not change the decision, so that the explanation shows them.
         while true {
             let waiting = explanation.missingDocuments.filter { !known.contains($0.key) }
             if waiting.isEmpty { break }
             known.formUnion(waiting.keys)
-            for (path, functions) in waiting.sorted(by: { $0.key < $1.key }) {
+            for (path, functions) in waiting.sorted(by: { $0.key.description < $1.key.description })
+            {
                 let lookup = documents.lookup(path, by: functions)
                 if lookup == nil {
                     messages.append(
@@ -64,30 +66,26 @@ extension TestCase {
 }
 
 extension Explanation {
-    /// Whether the rule that allows, or for a denied request one that was asked, stands on a line.
+    /// Whether the rule that allows the request is on a line; for a denied request, whether an evaluated rule is.
     func concerns(line: Int) -> Bool {
         let rules = blocks.flatMap(\.rules)
         let deciding = decision.isAllowed ? rules.suffix(1) : rules[...]
         return deciding.contains {
-            // The end of a range is the place behind it.
+            // The upper bound is the position after the last character.
             ($0.range.lowerBound.line...$0.range.upperBound.line).contains(line)
         }
     }
 
-    /// The errors that conditions came to, each with the innermost expression that has it.
+    /// The evaluation errors of conditions, and the positions at which they are reported.
     var errors: [(message: String, position: SourcePosition)] {
         blocks.flatMap(\.rules).compactMap { rule in
             guard let condition = rule.condition, case .error(let message) = condition.outcome
             else { return nil }
-            var step = condition
-            while let part = step.parts.first(where: { $0.outcome == .error(message) }) {
-                step = part
-            }
-            return (message, step.range.lowerBound)
+            return (message, condition.errorPosition ?? condition.range.lowerBound)
         }
     }
 
-    /// All expressions that were evaluated.
+    /// All evaluated expressions.
     var steps: [Step] {
         var found: [Step] = []
         var waiting = blocks.reversed().flatMap { $0.rules.reversed().compactMap(\.condition) }
@@ -98,9 +96,9 @@ extension Explanation {
         return found
     }
 
-    /// The documents that were asked for and are not known, with the functions that asked.
-    var missingDocuments: [String: Set<DocumentMocks.Function>] {
-        var missing: [String: Set<DocumentMocks.Function>] = [:]
+    /// The documents that were looked up but are unknown, with the functions that looked them up.
+    var missingDocuments: [DocumentPath: Set<DocumentMocks.Function>] {
+        var missing: [DocumentPath: Set<DocumentMocks.Function>] = [:]
         for step in steps {
             guard case .unknown(let needs) = step.outcome else { continue }
             for path in needs.documents {
@@ -110,7 +108,7 @@ extension Explanation {
         return missing.mapValues { $0.isEmpty ? Set(DocumentMocks.Function.allCases) : $0 }
     }
 
-    /// The same without the literals, which tell nothing: the values are as they are written.
+    /// A copy without literals, whose values are evident from the source.
     var withoutLiterals: Explanation {
         var copy = self
         for block in copy.blocks.indices {
@@ -123,16 +121,17 @@ extension Explanation {
         return copy
     }
 
-    /// The look-ups of documents.
+    /// The document lookups.
     var functionCalls: [(function: DocumentMocks.Function, argument: String)] {
         steps.compactMap(\.functionCall)
     }
 }
 
 extension Explanation.Step {
-    /// The look-up that it is, if it is one.
+    /// The document lookup; nil if the expression is none.
     var functionCall: (function: DocumentMocks.Function, argument: String)? {
-        // The argument of a call begins behind the name; the first part of another expression does not.
+        // The argument of a call begins after the function's name. The first part of any other expression begins at its
+        // start.
         let name = text.filter { !$0.isWhitespace }
         guard let part = parts.first, parts.count == 1,
             part.range.lowerBound > range.lowerBound,
@@ -151,7 +150,7 @@ extension Explanation.Step {
         return copy
     }
 
-    /// Whether it is a number, a string or bytes, or a truth value or null.
+    /// Whether the expression is a literal: a number, string, bytes, Boolean or null.
     private var isLiteral: Bool {
         guard parts.isEmpty, let first = text.unicodeScalars.first else { return false }
         return ["true", "false", "null"].contains(text)
@@ -159,7 +158,7 @@ extension Explanation.Step {
             || text.hasPrefix("b'") || text.hasPrefix("b\"")
     }
 
-    /// Whether a part is a segment that stands in this path as it is.
+    /// Whether a part is a constant segment of this path.
     private func isSegment(_ part: Explanation.Step) -> Bool {
         part.kind == .literal && kind == .other && text.hasPrefix("/")
     }

@@ -71,18 +71,31 @@ package enum ASCII {
         return bytes
     }
 
-    /// A number of decimal digits alone; what is too big becomes the biggest.
-    package static func saturatingDecimal(_ bytes: ArraySlice<UInt8>) -> UInt64? {
-        guard !bytes.isEmpty else { return nil }
-        var value: UInt64 = 0
-        var overflowed = false
-        for byte in bytes {
-            guard isDigit(byte) else { return nil }
-            let (product, over) = value.multipliedReportingOverflow(by: 10)
-            let (sum, more) = product.addingReportingOverflow(UInt64(byte - 0x30))
-            overflowed = overflowed || over || more
-            value = sum
+    /// Whether `text` is `lower`, which is in lower case, but for the case of its ASCII letters. Other letters are not
+    /// folded: Unicode folds the Kelvin sign to `k`, and two programs in a row could read such a field differently.
+    package static func isEqual(_ text: Span<UInt8>, ignoringCase lower: StaticString) -> Bool {
+        guard text.count == lower.utf8CodeUnitCount else { return false }
+        for index in text.indices where lowercased(text[index]) != lower.utf8Start[index] {
+            return false
         }
-        return overflowed ? .max : value
+        return true
+    }
+
+    /// Whether `text` begins with `prefix`, letter case included.
+    package static func hasPrefix(_ text: Span<UInt8>, _ prefix: StaticString) -> Bool {
+        guard text.count >= prefix.utf8CodeUnitCount else { return false }
+        for index in 0..<prefix.utf8CodeUnitCount where text[index] != prefix.utf8Start[index] {
+            return false
+        }
+        return true
+    }
+
+    /// The index of the first `character` at or after `start`.
+    package static func firstIndex(
+        of character: Unicode.Scalar, in text: Span<UInt8>, from start: Int
+    ) -> Int? {
+        let wanted = UInt8(ascii: character)
+        for index in start..<text.count where text[index] == wanted { return index }
+        return nil
     }
 }

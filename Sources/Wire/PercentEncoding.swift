@@ -28,6 +28,21 @@ package enum PercentEncoding {
     /// One segment of a path, or one name or value of a query: everything but unreserved characters is encoded.
     package static func encodeSegment(_ text: String) -> String { encode(text, keeping: "~") }
 
+    /// The same of bytes, which need not be UTF-8.
+    package static func encodeSegment(_ bytes: [UInt8]) -> String {
+        let digits = Array("0123456789ABCDEF".utf8)
+        var encoded: [UInt8] = []
+        encoded.reserveCapacity(bytes.count)
+        for byte in bytes {
+            if ASCII.isUnreserved(byte) {
+                encoded.append(byte)
+            } else {
+                encoded += [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]]
+            }
+        }
+        return String(decoding: encoded, as: UTF8.self)
+    }
+
     private static func encode(_ text: String, keeping kept: Unicode.Scalar) -> String {
         let kept = UInt8(ascii: kept)
         // Most texts have nothing to encode: they are given back as they are.

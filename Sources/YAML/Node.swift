@@ -1,6 +1,7 @@
 import CYAML
+import Wire
 
-/// A place in a text, both counted from 1; columns in characters.
+/// A position in a text. Lines and columns count from 1; columns count characters.
 public struct Mark: Sendable, Equatable {
     public var line: Int
     public var column: Int
@@ -11,11 +12,11 @@ public struct Mark: Sendable, Equatable {
     }
 }
 
-/// Why a text is not YAML, or not YAML as it is read here.
+/// Why a text is not YAML, or uses YAML that this reader does not support.
 public struct YAMLError: Error, Sendable, Equatable {
-    /// Without a full stop.
+    /// A message without a full stop.
     public var message: String
-    /// Where, if the reader knows.
+    /// The position, if it is known.
     public var mark: Mark?
 
     public init(message: String, mark: Mark? = nil) {
@@ -24,12 +25,12 @@ public struct YAMLError: Error, Sendable, Equatable {
     }
 }
 
-/// A YAML document as it is written: scalars are text, whatever type they stand for.
+/// A node of a YAML document. Scalars are text, without a type.
 public indirect enum Node: Sendable {
-    /// A text, and whether it is quoted or a block.
+    /// A scalar, and whether it is plain.
     public struct Scalar: Sendable {
         public var string: String
-        /// Whether it is written without quotes, and so may be a number, a truth value or null.
+        /// Whether it is written without quotes, so that it may stand for a number, a Boolean or null.
         public var isPlain: Bool
         public var mark: Mark?
 
@@ -39,25 +40,25 @@ public indirect enum Node: Sendable {
             self.mark = mark
         }
     }
-    /// A text, a number, or nothing.
+    /// Text, a number, a Boolean or null.
     case scalar(Scalar)
     /// A list.
     case sequence([Node], Mark)
-    /// In the order of the text. No two keys are the same text.
+    /// In source order. Scalar keys are unique.
     case mapping([(key: Node, value: Node)], Mark)
 
-    /// What it is as a scalar, if it is one.
+    /// The scalar, if the node is one.
     public var scalar: Scalar? { if case .scalar(let scalar) = self { scalar } else { nil } }
 
-    /// Its elements, if it is a sequence.
+    /// The elements, if the node is a sequence.
     public var sequence: [Node]? { if case .sequence(let nodes, _) = self { nodes } else { nil } }
 
-    /// Its pairs, if it is a mapping.
+    /// The pairs, if the node is a mapping.
     public var mapping: [(key: Node, value: Node)]? {
         if case .mapping(let pairs, _) = self { pairs } else { nil }
     }
 
-    /// Where it begins.
+    /// The start of the node.
     public var mark: Mark? {
         switch self {
         case .scalar(let scalar): scalar.mark
@@ -65,8 +66,8 @@ public indirect enum Node: Sendable {
         }
     }
 
-    /// Reads a text of one document; nil where it has none.
-    /// - Throws: ``YAMLError``, also for a second document and for a key that a mapping has twice.
+    /// Parses a text with one document; nil if it has none.
+    /// - Throws: ``YAMLError``, also for a second document and for a duplicate key in a mapping.
     public static func load(_ text: String) throws(YAMLError) -> Node? {
         try Array(text.utf8).withUnsafeBufferPointer { bytes throws(YAMLError) in
             try Parser(bytes).document()
@@ -74,28 +75,31 @@ public indirect enum Node: Sendable {
     }
 }
 
-/// libyaml's events made into nodes.
+/// Builds nodes from libyaml's events.
 private final class Parser {
-    /// Nodes that a text may have, aliases counted as often as they stand: they are resolved by reference, but who walks
-    /// the nodes would walk all of them.
+    /// The maximum number of nodes. The nodes of an anchor count again for each alias: aliases take no memory, but code
+    /// that walks the tree visits them each time.
     private static let maximumNodes = 1_000_000
-    /// How deeply values may be nested: each level takes stack.
+    /// The maximum nesting depth, since each level uses stack.
     private static let maximumDepth = 128
-    private var parser = yaml_parser_t()
+    /// Allocated at a fixed address, because libyaml keeps a pointer to it.
+    private let parser = UnsafeMutablePointer<yaml_parser_t>.allocate(capacity: 1)
     private var event = yaml_event_t()
-    private var anchors: [String: (node: Node, count: Int)] = [:]
+    private var anchors: [BytewiseString: (node: Node, count: Int)] = [:]
     private var count = 0
     private var depth = 0
 
+    /// - Parameter bytes: Must stay valid while the parser is used.
     init(_ bytes: UnsafeBufferPointer<UInt8>) {
-        precondition(yaml_parser_initialize(&parser) == 1, "libyaml: out of memory")
-        yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING)
-        yaml_parser_set_input_string(&parser, bytes.baseAddress, bytes.count)
+        precondition(yaml_parser_initialize(parser) == 1, "libyaml: out of memory")
+        yaml_parser_set_encoding(parser, YAML_UTF8_ENCODING)
+        yaml_parser_set_input_string(parser, bytes.baseAddress, bytes.count)
     }
 
     deinit {
         yaml_event_delete(&event)
-        yaml_parser_delete(&parser)
+        yaml_parser_delete(parser)
+        parser.deallocate()
     }
 
     func document() throws(YAMLError) -> Node? {
@@ -115,7 +119,7 @@ private final class Parser {
         return root
     }
 
-    /// The node that begins with the event at hand; the event is its last one afterwards.
+    /// Parses the node that begins with the current event. Afterwards, the current event is the node's last one.
     private func node() throws(YAMLError) -> Node {
         count += 1
         depth += 1
@@ -199,7 +203,8 @@ private final class Parser {
 
     private func next() throws(YAMLError) {
         yaml_event_delete(&event)
-        guard yaml_parser_parse(&parser, &event) == 0 else { return }
+        guard yaml_parser_parse(parser, &event) == 0 else { return }
+        let parser = parser.pointee
         let problem = parser.problem.map { String(cString: $0) } ?? "out of memory"
         if parser.error == YAML_READER_ERROR { throw failure("", problem, nil) }
         let context = parser.context.map { String(cString: $0) + ": " } ?? ""

@@ -3,21 +3,21 @@ import EventLoop
 import Glibc
 import OpenSSL
 
-/// What every ``BucketDriver`` must do, as cases that any driver's tests can run, one by one:
+/// The requirements of every ``BucketDriver``, as cases that the tests of each driver run one by one:
 ///
 ///     @Test(arguments: BucketConformance.cases(for: capabilities))
 ///     func conforms(_ check: BucketConformance.Case) async throws {
 ///         try await check.run { try DirectoryBucket(path: temporaryPath, pool: pool) }
 ///     }
 public struct BucketConformance {
-    /// Gives an empty bucket; the case closes it.
+    /// Creates an empty bucket. The case closes it.
     public typealias MakeDriver = @Sendable () async throws -> any BucketDriver
 
     /// One requirement.
     public struct Case: Sendable, CustomStringConvertible {
-        /// Says what must hold.
+        /// States the requirement.
         public let name: String
-        /// Whether a store with these capabilities promises it.
+        /// Whether the requirement applies to a store with these capabilities.
         let applies: @Sendable (Capabilities) -> Bool
         let body: @Sendable (any BucketDriver) async throws -> Void
 
@@ -32,8 +32,8 @@ public struct BucketConformance {
 
         public var description: String { name }
 
-        /// Runs the case on a loop of its own.
-        /// - Throws: ``ConformanceFailure`` where the driver does not conform, or the driver's own error.
+        /// Runs the case on its own loop.
+        /// - Throws: ``ConformanceFailure`` if the driver does not conform, or the driver's own error.
         public func run(_ makeDriver: @escaping MakeDriver) async throws {
             let body = body
             try await onLoop {
@@ -57,18 +57,18 @@ public struct BucketConformance {
         all.filter { $0.applies(capabilities) }
     }
 
-    /// The names of the cases that such a store is not asked: print them, so that nobody believes they passed.
+    /// The names of the cases that do not apply to such a store. Print them, so that nobody assumes that they passed.
     public static func leftOut(for capabilities: Capabilities) -> [String] {
         all.filter { !$0.applies(capabilities) }.map(\.name)
     }
 }
 
-/// A requirement that a driver does not meet.
+/// A requirement that a driver does not fulfil.
 public struct ConformanceFailure: Error, CustomStringConvertible {
     public let description: String
 }
 
-/// Runs `body` on a new loop as its task's executor, as the server does.
+/// Runs `body` with a new loop as its task's executor, as the server does.
 public func onLoop<Result: Sendable>(
     _ body: @escaping @Sendable () async throws -> Result
 ) async throws -> Result {
@@ -97,7 +97,7 @@ func expect(
     if !condition { throw ConformanceFailure(description: "\(file):\(line): not so: \(what)") }
 }
 
-/// - Throws: ``ConformanceFailure`` unless `body` throws a ``BucketError`` of that code.
+/// - Throws: ``ConformanceFailure`` unless `body` throws a ``BucketError`` with this code.
 func expectError<Value>(
     _ code: BucketError.Code, line: Int = #line, file: StaticString = #fileID,
     _ body: () async throws -> Value
@@ -110,9 +110,9 @@ func expectError<Value>(
     throw ConformanceFailure(description: "\(file):\(line): no error, should be \(code)")
 }
 
-/// Bytes that differ from seed to seed and have no short period.
+/// Pseudo-random bytes, determined by the seed.
 public func pattern(_ count: Int, seed: UInt64) -> [UInt8] {
-    // The one array of nothing would be written to, and the thread sanitizer sees it.
+    // An empty array has shared storage, and the thread sanitizer would report a write to it.
     if count == 0 { return [] }
     var state = seed &* 0x9e37_79b9_7f4a_7c15 | 1
     return [UInt8](unsafeUninitializedCapacity: count) { buffer, initialized in
@@ -125,7 +125,7 @@ public func pattern(_ count: Int, seed: UInt64) -> [UInt8] {
 }
 
 extension BucketDriver {
-    /// Begins an upload and gives it all bytes, in pieces of `step`.
+    /// Begins an upload and writes all bytes, in pieces of `step`.
     public func filledUpload(
         _ name: String, _ bytes: [UInt8], _ attributes: ObjectAttributes = ObjectAttributes(),
         _ preconditions: Preconditions = Preconditions(), step: Int = 24_576,
@@ -149,7 +149,7 @@ extension BucketDriver {
         return upload
     }
 
-    /// Uploads and commits.
+    /// Uploads and commits an object.
     @discardableResult
     public func put(
         _ name: String, _ bytes: [UInt8], _ attributes: ObjectAttributes = ObjectAttributes(),
@@ -161,13 +161,13 @@ extension BucketDriver {
         return try await upload.commit(preconditions)
     }
 
-    /// The bytes of the current object, or of a range of it.
+    /// Reads the current object, or a range of it.
     public func get(_ name: String, _ range: Range<UInt64>? = nil) async throws -> [UInt8] {
         let reader = try await self.open(name, ReadPlan())
         return try await readAll(reader, range ?? 0..<reader.metadata.size)
     }
 
-    /// All entries of a list, page by page, each page at most `limit` long.
+    /// All entries of a list. Each page has at most `limit` entries.
     func listAll(prefix: String, delimited: Bool, limit: Int) async throws -> ListPage {
         var all = ListPage()
         var after: String?
@@ -185,7 +185,7 @@ extension BucketDriver {
     }
 }
 
-/// Reads a range to its end, in buffers of an odd size.
+/// Reads a range to its end, with a buffer of an odd size.
 public func readAll(_ reader: any ObjectReader, _ range: Range<UInt64>) async throws -> [UInt8] {
     let source = try await reader.bytes(range)
     defer { source.close() }
@@ -203,7 +203,7 @@ public func readAll(_ reader: any ObjectReader, _ range: Range<UInt64>) async th
     }
 }
 
-/// The digest of whole bytes.
+/// The digest of an array of bytes.
 public func digest(_ algorithm: Digest.Algorithm, _ bytes: [UInt8]) -> [UInt8] {
     let digest = Digest(algorithm)
     digest.update(bytes.span.bytes)

@@ -126,7 +126,7 @@ extension BucketConformance {
                     ListQuery(prefix: "", delimited: delimited, limit: 7), after: after)
                 seen += page.items
                 after = page.end
-                // One name before, one after, and one right where the page ended.
+                // One name before the listed ones, one after, and one right after the end of the page.
                 for name in ["r\(round)", "t\(round)", (page.end ?? "s") + "+"] {
                     try await driver.put(name, [])
                 }

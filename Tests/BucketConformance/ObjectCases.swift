@@ -4,7 +4,7 @@ import OpenSSL
 import Wire
 
 extension BucketConformance {
-    /// Sizes around every boundary that a driver might have.
+    /// Sizes around all boundaries that a driver may have.
     static let sizes = [
         0, 1, 1023, 1024, 4095, 4096, 4097, 16_383, 16_384, 16_385, 65_535, 65_536, 65_537, 131_071,
         131_072, 131_073, 300_000, 5_000_001,

@@ -7,6 +7,27 @@ extension BucketConformance {
         Case("a create-only upload fails where there is an object", createOnly),
         Case("conditions on a generation or tag decide an upload", uploads),
         Case("a condition that fails changes nothing", failing),
+        Case(
+            "an upload that is still open after a failed condition can be committed",
+            if: \.reopensSmallUploads, again),
+        Case(
+            "an upload of 100 KiB stays open after a failed condition", if: \.reopensSmallUploads
+        ) { driver in
+            for size in [0, 500, 20_000, 100_000] {
+                let upload = try await overtaken(driver, "small/\(size)", pattern(size, seed: 5))
+                try expect(upload.isOpen, "an upload of \(size) bytes is open")
+                upload.abort()
+            }
+        },
+        Case("a large upload stays open after a failed condition", if: \.reopensLargeUploads) {
+            driver in
+            for declared in [true, false] {
+                let upload = try await overtaken(
+                    driver, "large/\(declared)", pattern(1_000_000, seed: 6), declared: declared)
+                try expect(upload.isOpen, "it is open")
+                upload.abort()
+            }
+        },
         Case("conditions decide a patch and a deletion", changes),
         Case("on a missing object a patch and a deletion are not found, whatever the condition") {
             driver in
@@ -156,6 +177,42 @@ extension BucketConformance {
             }
             try expectEqual(try await driver.stat(name), before, "metadata")
             try expect(try await driver.get(name) == pattern(old, seed: 3), "the bytes stay")
+        }
+    }
+
+    /// Begins an upload whose commit fails, because another object was stored under the name.
+    private static func overtaken(
+        _ driver: any BucketDriver, _ name: String, _ bytes: [UInt8], declared: Bool = true
+    ) async throws -> any Upload {
+        let attributes = ObjectAttributes(contentType: "a/b")
+        let upload = try await driver.filledUpload(
+            name, bytes, attributes, generation(0), declared: declared)
+        let facts = try await upload.finish()
+        try expect(upload.isOpen, "an upload that is not committed is open")
+        try expectEqual(facts.size, UInt64(bytes.count), "the size")
+        try await driver.put(name, [1])
+        try await expectError(.preconditionFailed) { try await upload.commit(generation(0)) }
+        return upload
+    }
+
+    @Sendable private static func again(_ driver: any BucketDriver) async throws {
+        for size in [0, 500, 20_000, 100_000, 1_000_000] {
+            let (name, bytes) = ("again/\(size)", pattern(size, seed: UInt64(size)))
+            let upload = try await overtaken(driver, name, bytes)
+            try expectEqual(try await driver.get(name), [1], "the bytes of the other")
+            guard upload.isOpen else { continue }
+            // Test a second failure too.
+            try await driver.put(name, [2])
+            try await expectError(.preconditionFailed) { try await upload.commit(generation(0)) }
+            try expect(upload.isOpen, "it is open after the second failure")
+            let other = try await driver.stat(name)
+            let result = try await upload.commit(generation(other.generation))
+            try expect(!upload.isOpen, "it has ended")
+            try expect(result.replaced, "it has replaced the other")
+            try expectEqual(result.metadata.attributes.contentType, "a/b", "the type")
+            try expect(try await driver.get(name) == bytes, "the bytes are the upload's")
+            upload.abort()
+            try expect(try await driver.get(name) == bytes, "abort after the end does nothing")
         }
     }
 

@@ -3,7 +3,8 @@ import Buckets
 import EventLoop
 import Glibc
 
-/// Writes, patches and deletes without end until it is killed: `BucketStorm DIRECTORY SEED`.
+/// Writes, patches and deletes without end until it is killed: `BucketStorm DIRECTORY SEED`; or uploads in sessions:
+/// `BucketStorm DIRECTORY SEED sessions`.
 ///
 /// Each line on standard output says what is about to be tried or was acknowledged, so that whoever killed it knows what
 /// must be there. Each lane has names of its own: what it was told is the truth about them.
@@ -18,12 +19,17 @@ struct BucketStorm {
         let seed = UInt64(CommandLine.arguments[2]) ?? 0
         let pool = BlockingPool(threads: 2)
         let bucket = try DirectoryBucket(path: path, pool: pool, readers: 1)
+        let inSessions = CommandLine.arguments.dropFirst(3).first == "sessions"
         say("ready")
         try await onLoop {
             try await withThrowingTaskGroup(of: Void.self) { group in
                 for lane in 0..<lanes {
                     group.addTask(executorPreference: EventLoop.current) {
-                        try await rage(bucket, lane, seed)
+                        if inSessions {
+                            try await upload(bucket, lane, seed)
+                        } else {
+                            try await rage(bucket, lane, seed)
+                        }
                     }
                 }
                 try await group.waitForAll()
@@ -60,6 +66,44 @@ struct BucketStorm {
                 let upload = try await bucket.filledUpload(name, pattern(size, seed: 1))
                 if random.next(below: 2) == 0 { _ = try await upload.finish() }
                 upload.abort()
+            }
+        }
+    }
+
+    static let sessionSizes = [0, 1, 4000, 5000, 100_000, 1_000_000]
+
+    /// Sessions one after the other, each of a name of its own: appended to in pieces, then committed, cancelled or left.
+    static func upload(_ bucket: DirectoryBucket, _ lane: Int, _ seed: UInt64) async throws {
+        var random = Random(state: seed &* 1_000_003 &+ UInt64(lane))
+        for number in 0... {
+            let name = "\(seed)/\(lane)/\(number)"
+            let size = sessionSizes[random.next(below: sessionSizes.count)]
+            let content = random.next(below: 1_000_000)
+            let bytes = pattern(size, seed: UInt64(content))
+            let session = try await bucket.begin(name)
+            let id = session.id.text
+            say("begun \(id) \(name) \(size) \(content)")
+            var offset = 0
+            for _ in 0..<random.next(below: 6) {
+                let end = offset + random.next(below: size - offset + 1)
+                let append = try await session.append(
+                    AppendPlan(at: UInt64(offset), isAllOrNothing: random.next(below: 4) == 0))
+                try await append.fill(Array(bytes[offset..<end]))
+                offset = Int(try await append.end())
+                say("durable \(id) \(offset)")
+            }
+            switch random.next(below: 5) {
+            case 0: break
+            case 1:
+                say("cancel \(id)")
+                try await session.cancel()
+                say("cancelled \(id)")
+            default:
+                offset = try await session.append(Array(bytes[offset...]), at: offset)
+                say("durable \(id) \(offset)")
+                say("commit \(id)")
+                let generation = try await session.commitAll().metadata.generation
+                say("committed \(id) \(generation)")
             }
         }
     }

@@ -5,14 +5,14 @@ import Testing
 
 @testable import Buckets
 
-/// What the killed process had been told, and what it was waiting for.
+/// The acknowledged and the pending operations of the killed process.
 private struct Ledger {
     struct Object: Equatable {
         var size: Int
         var seed: UInt64
         var contentType: String
     }
-    /// nil: acknowledged to be absent.
+    /// nil: the object is acknowledged to be absent.
     var acknowledged: [String: Object?] = [:]
     var pending: [String: Object?] = [:]
     var count = 0
@@ -40,7 +40,7 @@ private struct Ledger {
 }
 
 /// A child process whose standard output is read line by line.
-private final class Child {
+final class Child {
     private let identifier: pid_t
     private let output: Int32
     private var rest = ""
@@ -65,7 +65,7 @@ private final class Child {
         _ = fcntl(output, F_SETFD, FD_CLOEXEC)
     }
 
-    /// The next whole lines; nil at the end of the output.
+    /// The next complete lines; nil at the end of the output.
     func lines() -> [Substring]? {
         var buffer = [UInt8](repeating: 0, count: 65_536)
         let count = read(output, &buffer, buffer.count)
@@ -77,7 +77,7 @@ private final class Child {
         return whole
     }
 
-    /// Kills the process and waits for its end; its status is returned.
+    /// Kills the process, waits for it and returns its status.
     func kill() -> Int32 {
         Glibc.kill(identifier, SIGKILL)
         var status: Int32 = 0
@@ -90,7 +90,7 @@ private final class Child {
 
 @Suite("Killed at any moment", .timeLimit(.minutes(10)))
 struct CrashTests {
-    /// The helper stands beside the test executable.
+    /// The helper program is next to the test executable.
     static func storm() throws -> String {
         var buffer = [CChar](repeating: 0, count: 4096)
         let count = readlink("/proc/self/exe", &buffer, buffer.count - 1)
@@ -110,7 +110,7 @@ struct CrashTests {
         var present = 0
         for round in 0..<60 {
             let child = try Child([storm, path, String(round)])
-            // From the first moments, when files are made and leftovers collected, to long storms.
+            // From the first moments, when files are created and leftovers removed, to long storms.
             var remaining = round % 3 == 0 ? round / 3 : round * 7 % 200
             var isReady = false
             while remaining > 0 || !isReady, let lines = child.lines() {
@@ -124,13 +124,13 @@ struct CrashTests {
             while let lines = child.lines() { for line in lines { ledger.read(line) } }
             present = try await verify(path, &ledger)
         }
-        // The storm was one, and left something to verify.
+        // There was a storm, and it left objects to verify.
         #expect(ledger.count > 1000)
         #expect(present > 20)
     }
 
-    /// Opens the bucket and compares all of it with what was acknowledged.
-    /// - Returns: How many objects there are.
+    /// Opens the bucket and compares all objects with the acknowledged ones.
+    /// - Returns: The number of objects.
     private func verify(_ path: String, _ ledger: inout Ledger) async throws -> Int {
         let known = ledger
         let found = try await onLoop { () -> [String: Ledger.Object] in
@@ -172,7 +172,7 @@ struct CrashTests {
     }
 }
 
-/// Checks that the files of a closed bucket are exactly those that its index names.
+/// Checks that the files of a closed bucket are exactly those in its index.
 func expectNoLeftovers(_ path: String, sourceLocation: SourceLocation = #_sourceLocation) throws {
     let connection = try SQLiteConnection(path + "/index.sqlite", cacheKiB: 512)
     let statement = try SQLiteStatement(

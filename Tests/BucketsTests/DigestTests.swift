@@ -60,7 +60,7 @@ struct DigestTests {
         #expect(digest(.md5, []) == Digest(.md5).finish())
     }
 
-    /// Vectors of RFC 3720, appendix B.4 (there least significant byte first).
+    /// Vectors of RFC 3720, appendix B.4, where the least significant byte comes first.
     static let vectors: [([UInt8], UInt32)] = [
         ([], 0), (Array("123456789".utf8), 0xe306_9283),
         ([UInt8](repeating: 0, count: 32), 0x8a91_36aa),
@@ -86,7 +86,7 @@ struct DigestTests {
 
     @Test("The table and the instruction agree, in any pieces and at any alignment")
     func crc32cPieces() {
-        // Long enough for both lengths of lanes, several times, with rests.
+        // Covers both lane lengths several times, with remainders.
         let bytes = pattern(9000, seed: 8)
         for (start, end, cut) in [
             (0, 9000, 2500), (1, 8999, 3), (3, 100, 50), (7, 8, 7), (5, 5, 5), (2, 3461, 3074),

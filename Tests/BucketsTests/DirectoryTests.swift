@@ -17,7 +17,7 @@ struct DirectoryTests {
         return lstat(path + name, &status) == 0 ? status.st_mode & 0o777 : 0
     }
 
-    /// Runs `body` with the bucket on a loop, and closes it.
+    /// Runs `body` on a loop with the bucket, and closes it.
     private func withBucket<Result: Sendable>(
         _ body: @escaping @Sendable (DirectoryBucket) async throws -> Result
     ) async throws -> Result {
@@ -121,11 +121,11 @@ struct DirectoryTests {
             #expect(descriptor >= 0)
             close(descriptor)
         }
-        // Never named by a transaction: in this shard and, after many failures, in a later one.
+        // Not in any transaction: in this shard and, as after many failures, in a later one.
         for name in ["/blobs/0/4", "/blobs/0/77", "/staging/12", "/staging/probe"] { make(name) }
         mkdir(path + "/blobs/3", 0o700)
         make("/blobs/3/12288")
-        // Given up by a transaction, and killed before it was removed.
+        // In the garbage table, as if the process was killed before the removal.
         try SQLiteConnection(path + "/index.sqlite", cacheKiB: 512).execute(
             "DELETE FROM objects WHERE name = 'n1'; INSERT INTO garbage VALUES (2)")
         try await withBucket { bucket in
@@ -162,7 +162,7 @@ struct DirectoryTests {
                     _ = try await bucket.filledUpload("x", pattern(size, seed: 2))
                 }
             }
-            // While it runs, not only at the next start.
+            // Files are removed while the bucket runs, not only at the next start.
             await eventually { files(of: path).blobs.count == 2 && files(of: path).staged == [] }
         }
         try expectNoLeftovers(path)
@@ -182,7 +182,7 @@ struct DirectoryTests {
         try expectNoLeftovers(path)
     }
 
-    /// Has the next blob of a closed bucket be number `next`.
+    /// Makes `next` the id of the closed bucket's next blob.
     private func skipBlobs(to next: Int64) throws {
         try SQLiteConnection(path + "/index.sqlite", cacheKiB: 512)
             .execute("UPDATE state SET next_blob = \(next)")
@@ -323,7 +323,7 @@ struct DirectoryTests {
             let bucket = try DirectoryBucket(path: path, pool: pool, readers: 1)
             let bytes = pattern(1 << 20, seed: 3)
             let upload = try await bucket.beginUpload("n", UploadPlan())
-            // The pool's only thread waits: nothing can be written.
+            // The pool's only thread is blocked, so nothing can be written.
             let taken = try gate.withLock { _ in
                 pool.submit { gate.withLock { _ in } }
                 let taken = try upload.write(bytes.span.bytes)
@@ -365,7 +365,7 @@ struct DirectoryTests {
         #expect(declared.withBytes { $0[0] == 1 && $0.dropFirst().elementsEqual(taken) })
     }
 
-    /// Open descriptors of files below a directory, removed ones too.
+    /// The open descriptors of files below a directory, including removed files.
     private static func openFiles(below path: String) -> [String] {
         entries("/proc/self/fd").compactMap { descriptor in
             var buffer = [UInt8](repeating: 0, count: 4096)
@@ -427,7 +427,7 @@ struct DirectoryTests {
 
 @Suite("The cost of a list", .timeLimit(.minutes(5)))
 struct ListCostTests {
-    /// Fills the index of a closed bucket with rows, `count` of them in one folder and as many in folders of their own.
+    /// Fills the index of a closed bucket with rows: `count / 2` in one folder, and as many in folders of two.
     private func fill(_ path: String, _ count: Int) throws {
         let connection = try SQLiteConnection(path + "/index.sqlite", cacheKiB: 65_536)
         for name in ["printf('flat/%07d', n)", "printf('deep/%07d/', n / 2) || (n % 2)"] {
@@ -446,7 +446,7 @@ struct ListCostTests {
     func pageCost() async throws {
         var costs: [[Int]] = []
         for count in [10_000, 1_000_000] {
-            // In memory where there is room: a hundred megabytes to a disk would hold up every other test's syncs.
+            // In memory if possible: writing a hundred megabytes to a disk would delay every other test's syncs.
             let directory = TemporaryDirectory(
                 below: access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp")
             let path = directory.path

@@ -35,7 +35,7 @@ struct FaultTests {
         }
     }
 
-    /// Takes all room that is left, byte by byte in the end.
+    /// Uses up all free space, down to the last byte.
     private func fill(_ disk: SmallDisk) -> String {
         let path = disk.path + "/filler"
         let descriptor = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)
@@ -74,7 +74,8 @@ struct FaultTests {
                     #expect(bytes == pattern(size, seed: 1))
                 }
                 await expectCode(.objectNotFound) { try await bucket.stat("new") }
-                #expect(files(of: path).staged == [])
+                // The pool removes them, when it comes to it.
+                await eventually { files(of: path).staged == [] }
                 #expect(unlink(filler) == 0)
                 try await bucket.put("after/\(round)", pattern(100_000, seed: 3))
                 try await bucket.checkHealth()
@@ -111,7 +112,7 @@ struct FaultTests {
         try expectNoLeftovers(path)
     }
 
-    /// Puts many objects at once; returns how many there was room for.
+    /// Stores many objects concurrently. Returns the number that fitted.
     private static func storeAll(_ bucket: DirectoryBucket, _ count: Int) async throws -> Int {
         try await withThrowingTaskGroup(of: Int.self) { group in
             for index in 0..<count {
@@ -176,7 +177,7 @@ struct FaultTests {
         try await withBucket(path) { bucket in
             try await bucket.put("n", pattern(10_000, seed: 1))
             for name in ["index.sqlite", "blobs", "staging"] {
-                // A kernel without this flag on tmpfs (before 6.6) can't be asked.
+                // Kernels before 6.6 do not support this flag on tmpfs.
                 guard run("chattr", "+i", path + "/" + name) == 0 else { return }
                 for size in [10, 10_000] {
                     await expectCode(.unavailable) {
@@ -218,10 +219,10 @@ struct FaultTests {
                     _ = try await upload.finish()
                     return try await upload.commit(Preconditions())
                 }
-                // What was open stays readable.
+                // An open object stays readable.
                 let bytes = try await readAll(reader, 0..<100_000)
                 #expect(bytes == pattern(100_000, seed: 1))
-                // Nothing was made in its place.
+                // No new directory was created.
                 #expect(access(path, F_OK) != 0)
                 #expect(rename(away, path) == 0)
                 try await bucket.checkHealth()

@@ -8,7 +8,7 @@ import Testing
 
 @Suite("Reads beside writes", .timeLimit(.minutes(2)))
 struct ReadAfterWriteTests {
-    /// What one writer was told last, and whether it goes on.
+    /// The last acknowledged generation of a writer, and whether it has ended.
     private final class Acknowledged: Sendable {
         let generation = Atomic<Int64>(0)
         let isOver = Atomic<Bool>(false)
@@ -27,7 +27,7 @@ struct ReadAfterWriteTests {
             known.generation.store(first.generation, ordering: .sequentiallyConsistent)
         }
         try await withThrowingTaskGroup(of: Void.self) { group in
-            // On threads of their own, so that several readers of the index keep the object.
+            // On separate threads, so that several readers of the index cache the object.
             for _ in 0..<3 {
                 group.addTask {
                     try await onLoop {

@@ -4,7 +4,7 @@ import Glibc
 import TestSupport
 import Testing
 
-/// The blobs' ids on disk, and what is staged.
+/// The ids of the blobs on disk, and the names of the staged files.
 func files(of bucket: String) -> (blobs: [String], staged: [String]) {
     let shards = entries(bucket + "/blobs")
     return (
@@ -12,7 +12,7 @@ func files(of bucket: String) -> (blobs: [String], staged: [String]) {
     )
 }
 
-/// A pool for all tests of the process.
+/// The pool that all tests of the process share.
 let sharedPool = BlockingPool(threads: 4)
 
 func openBucket(_ path: String) throws -> DirectoryBucket {
@@ -20,7 +20,7 @@ func openBucket(_ path: String) throws -> DirectoryBucket {
 }
 
 /// Runs a program found on the path and waits for it.
-/// - Returns: Its status as waitpid(2) tells it, or -1.
+/// - Returns: Its status as reported by waitpid(2), or -1.
 @discardableResult
 func run(_ arguments: String...) -> Int32 {
     var list = arguments.map { strdup($0) } + [nil]
@@ -37,12 +37,12 @@ func run(_ arguments: String...) -> Int32 {
     return waitpid(identifier, &status, 0) == identifier ? status : -1
 }
 
-/// A small file system in memory, unmounted when the value goes.
+/// A small file system in memory, unmounted with this value.
 final class SmallDisk: Sendable {
     private let directory = TemporaryDirectory()
     var path: String { directory.path }
 
-    /// nil where the tests may not mount.
+    /// nil if the tests may not mount.
     init?(size: String = "8m") {
         guard run("mount", "-t", "tmpfs", "-o", "size=\(size),mode=0700", "tmpfs", path) == 0 else {
             return nil

@@ -4,16 +4,16 @@ import HTTPClient
 import TestSupport
 import Testing
 
-/// A real object server that runs for a test, and ends with it.
+/// A real object server that runs as long as its test.
 ///
-/// `SLUICE_UPSTREAMS` names the virtual environment with the servers of `Tests/System/requirements.txt`; without it
-/// nothing of this runs.
+/// `SLUICE_UPSTREAMS` names the virtual environment with the servers of `Tests/System/requirements.txt`. Without it,
+/// these tests are skipped.
 final class UpstreamProcess: Sendable {
     static let environment: String? = getenv("SLUICE_UPSTREAMS").map { String(cString: $0) }
 
     let origin: Origin
     private let identifier: pid_t
-    /// Those that run: who is kept until the end of the tests is never let go of.
+    /// The running processes. Values that live until the end of the tests are never deinitialized.
     private static let running = Lock<Set<pid_t>>([])
     private static let endsThemAtExit: Void = {
         atexit {
@@ -21,8 +21,8 @@ final class UpstreamProcess: Sendable {
         }
     }()
 
-    /// Starts a program of the virtual environment and waits until it answers.
-    /// - Parameter arguments: Given a free port; the first is the program, relative to the environment.
+    /// Starts a program of the virtual environment and waits until it responds.
+    /// - Parameter arguments: Called with a free port. The first argument is the program, relative to the environment.
     init(_ arguments: (UInt16) -> [String]) async throws {
         let port = freePorts(1)[0]
         origin = Origin(.http, host: "127.0.0.1", port: port)
@@ -52,7 +52,7 @@ final class UpstreamProcess: Sendable {
         waitpid(identifier, &status, 0)
     }
 
-    /// Whether somebody accepts connections there.
+    /// Whether the port accepts connections.
     var listens: Bool { UpstreamProcess.listens(origin.port) }
 
     private static func withSocket<Result>(

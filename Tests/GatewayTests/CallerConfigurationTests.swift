@@ -1,13 +1,15 @@
 import Foundation
 import Identity
 import Testing
+import Wire
 
 @testable import Gateway
 
 /// Keys that say who callers are: right ones here, wrong ones below.
 @Suite struct CallerConfigurationTests {
     private func load(
-        _ yaml: String, environment: [String: String] = [:], flags: [Configuration.Override] = []
+        _ yaml: String, environment: [BytewiseString: String] = [:],
+        flags: [Configuration.Override] = []
     ) throws -> Configuration {
         let file = try ConfigurationFile(yaml + ConfigurationFile.minimal)
         try Data("{}".utf8).write(to: URL(fileURLWithPath: file.directory + "/keys.json"))
@@ -19,7 +21,7 @@ import Testing
         let configuration = try load(
             """
             issuers:
-              ci: { jwks: { issuer: ci, audiences: [sluice, other], keys: keys.json }, uid: client_id }
+              ci: { jwks: { issuer: ci, audiences: [sluice, other], keys: keys.json }, uid: client_id, uidPrefix: "ci:" }
               cluster: { kubernetes: { audience: sluice }, group: pods }
               far: { kubernetes: { audience: sluice, issuer: "https://api", keys: "https://api/openid/v1/jwks" } }
               sso: { oidc: { issuer: "https://accounts.example", audiences: [sluice] } }
@@ -30,6 +32,7 @@ import Testing
         #expect(issuers.map(\.name) == ["ci", "cluster", "far", "sso", "users"])
         #expect(issuers.map(\.group) == ["ci", "pods", "far", "sso", "users"])
         #expect(issuers[0].audiences == ["sluice", "other"] && issuers[0].uidClaim == "client_id")
+        #expect(issuers.map(\.uidPrefix) == ["ci:", "", "", "", ""])
         guard case .file(let path) = issuers[0].keys else {
             Issue.record("no file")
             return
@@ -103,6 +106,18 @@ import Testing
         #expect(clients.isRequired && clients.uid == "dns" && clients.group == "mesh")
         #expect(clients.authorities == clients.revoked)
         #expect(configuration.groups == ["mesh", "links", "development"])
+    }
+
+    /// Limits of the groups that callers can belong to, by whatever makes them belong to it.
+    @Test(arguments: [
+        "listen: { https: { address: \"127.0.0.1:8443\", certificate: self-signed, clients: { authorities: keys.json } } }\ncallers: { certificates: { requests: 1 } }",
+        "links: { keys: keys.json }\ncallers: { links: { requests: 1 } }",
+        "tokens: { links: { sha256: \"\(same)\" } }\ncallers: { links: { requests: 1 } }",
+        "issuers: { a: { firebase: { project: p }, group: certificates } }\ncallers: { certificates: { requests: 1 } }",
+        "callers: { anonymous: { requests: 1 }, default: { requests: 1 }, development: { requests: 1 } }",
+    ])
+    func groupsThatCallersCanBelongTo(_ yaml: String) throws {
+        #expect(try load(yaml + "\n").callers.isEmpty == false)
     }
 
     @Test func variablesAndFlagsReachEveryEntry() throws {
@@ -224,6 +239,18 @@ extension ConfigurationErrorTests {
             "2:12: error: no caller is of group 'clster'; did you mean 'cluster'?"
         ),
         (
+            "callers: { certificates: { requests: 1 } }",
+            "1:12: error: no caller is of group 'certificates': 'listen.https.clients.authorities' is not set"
+        ),
+        (
+            "listen: { https: { clients: { group: mesh } } }\ncallers: { mesh: { requests: 1 } }",
+            "2:12: error: no caller is of group 'mesh': 'listen.https.clients.authorities' is not set"
+        ),
+        (
+            "callers: { links: { requests: 1 } }",
+            "1:12: error: no caller is of group 'links': 'links.keys' is not set"
+        ),
+        (
             "callers: { ci: { requests: -1 } }",
             "1:28: error: 'requests': expected a whole number from 0 to 1000000, found '-1'"
         ),
@@ -241,11 +268,11 @@ extension ConfigurationErrorTests {
         ),
         (
             "listen: { https: { clients: { required: true } } }",
-            "1:41: error: 'listen.https.clients.required' is of no use without 'listen.https.clients.authorities'"
+            "1:41: error: 'listen.https.clients.required' requires 'listen.https.clients.authorities'"
         ),
         (
             "listen: { https: { clients: { authorities: sluice.yaml } } }",
-            "1:44: error: 'listen.https.clients.authorities' is of no use without 'listen.https.address'"
+            "1:44: error: 'listen.https.clients.authorities' requires 'listen.https.address'"
         ),
         (
             "listen: { https: { clients: { uid: san } } }",

@@ -166,14 +166,35 @@ private final class Clock: Sendable {
     @Test func manyCallersAreForgotten() throws {
         let limits = limits(group(requests: 1, transfers: 1))
         let kept = try begin(limits, "alice")
-        for number in 0..<100_001 { try begin(limits, "n\(number)").end() }
+        for number in 1..<CallerLimits.maximumCallers { try begin(limits, "n\(number)").end() }
+        #expect(limits.count == CallerLimits.maximumCallers)
         clock.advance(2_000_000_000)
         try begin(limits, "late").end()
+        #expect(limits.count == 2)
         #expect(throws: CallerLimits.Refusal(limit: .transfers, retryAfter: 1)) {
             try begin(limits, "alice")
         }
         kept.end()
         try begin(limits, "alice").end()
+    }
+}
+
+/// More active callers than are counted.
+extension CallerLimitsTests {
+    @Test func activeCallersBeyondTheBoundShareALimit() throws {
+        let limits = limits(group(requests: 2), group("other", requests: 1))
+        for number in 0..<CallerLimits.maximumCallers { try begin(limits, "n\(number)").end() }
+        for number in 0..<2 { try begin(limits, "late\(number)").end() }
+        #expect(throws: CallerLimits.Refusal(limit: .requests, retryAfter: 1)) {
+            try begin(limits, "late2")
+        }
+        // Those who are counted already keep their own limit, and another group has one of its own.
+        try begin(limits, "n0").end()
+        try begin(limits, "late", of: "other").end()
+        #expect(limits.count == CallerLimits.maximumCallers + 2)
+        clock.advance(2_000_000_000)
+        for number in 0..<3 { try begin(limits, "late\(number)").end() }
+        #expect(limits.count == 3)
     }
 }
 

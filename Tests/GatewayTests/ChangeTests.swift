@@ -1,6 +1,9 @@
 import Buckets
+import EventLoop
 import HTTPServer
 import Testing
+
+import struct SecurityRules.DocumentPath
 
 @testable import Gateway
 
@@ -101,5 +104,56 @@ import Testing
         #expect(client.records.last.operation == .delete)
         let again = await client.send("DELETE", "/b/photos/o/a")
         #expect(again.status == 404)
+    }
+}
+
+@Suite struct ProgressTests {
+    /// Asks again and again for the document that it was given.
+    private struct Stubborn: Policy {
+        func decide(_ question: AuthorizationRequest) -> Decision {
+            .needsDocuments([DocumentPath("/databases/(default)/documents/a/b")!])
+        }
+        func largestUpload(_ question: AuthorizationRequest) -> UInt64? { nil }
+        func trial(_ question: AuthorizationRequest) -> Decision? { nil }
+    }
+
+    @Test func aPolicyWithoutProgressIsADenial() async {
+        let client = Client(MemoryBucket(), policy: Stubborn())
+        #expect(await client.send("GET", "/b/photos/o/a").status == 403)
+        #expect(client.records.last.cause?.contains("ask again") == true)
+    }
+}
+
+@Suite("After a commit") struct ChangeObserverTests {
+    private final class Log: ChangeObserver {
+        private let texts = Lock<[String]>([])
+        var all: [String] { texts.withLock { $0 } }
+        func changed(_ change: ObjectChange, in bucket: String) {
+            let text =
+                switch change {
+                case .stored(let object): "stored \(object.name) \(object.size)"
+                case .patched(let object): "patched \(object.name) \(object.metageneration)"
+                case .deleted(let name): "deleted \(name)"
+                }
+            texts.withLock { $0.append("\(bucket): \(text)") }
+        }
+    }
+
+    @Test func everyChangeIsObservedAndNoFailure() async {
+        let log = Log()
+        let bucket = Bucket(
+            name: BucketName("photos")!, driver: MemoryBucket(), policy: OpenPolicy(),
+            changeObservers: [log])
+        let client = Client([bucket])
+        for (method, body) in [
+            ("PUT", "xyz"), ("PATCH", #"{"contentType":"a/b"}"#), ("PATCH", "{"), ("DELETE", ""),
+            ("DELETE", ""),
+        ] {
+            _ = await client.send(
+                method, "/b/photos/o/a", body: body.isEmpty ? nil : Array(body.utf8))
+        }
+        _ = await client.send("PUT", "/b/photos/o/a", [("if-match", "\"x\"")], text: "x")
+        #expect(
+            log.all == ["photos: stored a 3", "photos: patched a 2", "photos: deleted a"])
     }
 }

@@ -12,14 +12,20 @@ struct Client {
     let gateway: Gateway
     let records = Records()
 
-    init(_ buckets: [GatewayBucket], cors: CORSPolicy? = nil) {
+    /// - Parameter dialects: Those that are served, instead of the gateway's.
+    init(
+        _ buckets: [Bucket], cors: CORSPolicy? = nil, callers: Callers = .unknown,
+        dialects: ((Callers) -> [any Dialect])? = nil
+    ) {
         gateway = Gateway(
-            buckets: buckets, cors: cors, observer: records, wallClock: { 1_767_225_600 })
+            buckets: buckets, cors: cors, callers: callers,
+            dialects: (dialects ?? Gateway.dialects)(callers),
+            observers: [records], wallClock: { 1_767_225_600 })
     }
 
     /// The bucket `photos`.
-    static func bucket(_ driver: MemoryBucket, policy: any Policy = OpenPolicy()) -> GatewayBucket {
-        GatewayBucket(name: BucketName("photos")!, driver: driver, policy: policy)
+    static func bucket(_ driver: MemoryBucket, policy: any Policy = OpenPolicy()) -> Bucket {
+        Bucket(name: BucketName("photos")!, driver: driver, policy: policy)
     }
 
     init(_ driver: MemoryBucket, policy: any Policy = OpenPolicy(), cors: CORSPolicy? = nil) {
@@ -56,6 +62,8 @@ struct Client {
     /// What goes wrong with a request.
     enum Trouble: Sendable {
         case none
+        /// The client was gone before anything was done.
+        case gone
         /// The body ends with this.
         case body(BodyError)
         /// The client goes away while the answer is sent.
@@ -108,6 +116,7 @@ private final class FakeStream: ExchangeStream {
     init(_ body: [UInt8], _ trouble: Client.Trouble) {
         self.body = body
         self.trouble = trouble
+        if case .gone = trouble { isGone = true }
     }
 
     func sendContinue() { reply.wasContinued = true }

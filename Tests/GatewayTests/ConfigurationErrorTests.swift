@@ -1,5 +1,6 @@
 import Foundation
 import Testing
+import Wire
 
 @testable import Gateway
 
@@ -7,7 +8,7 @@ import Testing
 /// `DIR` for its directory.
 @Suite struct ConfigurationErrorTests {
     func findings(
-        _ yaml: String, environment: [String: String] = [:],
+        _ yaml: String, environment: [BytewiseString: String] = [:],
         flags: [Configuration.Override] = []
     ) throws -> [String] {
         let file = try ConfigurationFile(yaml)
@@ -125,11 +126,11 @@ import Testing
         ),
         (
             "listen: { https: { key: k.pem } }",
-            "1:25: error: 'listen.https.key' is of no use without 'listen.https.address'"
+            "1:25: error: 'listen.https.key' requires 'listen.https.address'"
         ),
         (
             "listen: { https: { address: 127.0.0.1:8443, certificate: self-signed, key: k.pem } }",
-            "1:76: error: 'listen.https.key' is of no use with a self-signed certificate"
+            "1:76: error: 'listen.https.key' can't be combined with a self-signed certificate"
         ),
         (
             "cors: { origins: https://a.example }",
@@ -275,7 +276,7 @@ import Testing
     func aVariablesFault(_ variable: String, _ value: String, _ expected: String) throws {
         let yaml =
             "rules: none\nbuckets: { a-b: { directory: { path: p } }, a.b: { directory: { path: q } } }\n"
-        #expect(try findings(yaml, environment: [variable: value]) == [expected])
+        #expect(try findings(yaml, environment: [BytewiseString(variable): value]) == [expected])
     }
 
     @Test(arguments: [

@@ -1,5 +1,6 @@
 import Foundation
 import Testing
+import Wire
 import Yams
 
 @testable import Gateway
@@ -40,7 +41,9 @@ import Yams
         try yaml.write(to: file, atomically: true, encoding: .utf8)
         defer { try? FileManager.default.removeItem(at: file) }
         let environment = try #require(try sidecar()["env"] as? [[String: String]])
-        let pairs = try environment.map { (try #require($0["name"]), try #require($0["value"])) }
+        let pairs = try environment.map {
+            (BytewiseString(try #require($0["name"])), try #require($0["value"]))
+        }
         return try Configuration.load(
             file: file.path, environment: Dictionary(uniqueKeysWithValues: pairs))
     }
@@ -133,7 +136,7 @@ import Yams
         )
         let image = try text("deploy/Dockerfile")
         #expect(image.contains("deploy/sluice.yaml /out/etc/sluice/sluice.yaml"))
-        var environment: [String: String] = [:]
+        var environment: [BytewiseString: String] = [:]
         for match in image.matches(of: /(SLUICE_[A-Z_]+)=(\S+)/) {
             environment[String(match.1)] = String(match.2)
         }

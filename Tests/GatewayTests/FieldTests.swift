@@ -133,7 +133,7 @@ private let object = ObjectMetadata(
         ([("if-range", "\"e7\"")], .whole),
     ])
     func ifRange(pairs: [(String, String)], expected: ByteRange.Selection) {
-        #expect(selectRange(fields(pairs), of: object) == expected)
+        #expect(RangeRequest(fields(pairs)).select(from: object) == expected)
     }
 }
 

@@ -32,7 +32,7 @@ struct FirestoreTests {
         }
         let policy = RulesPolicy(try load(statement), shadow: try shadow.map(load))
         return Client([
-            GatewayBucket(
+            Bucket(
                 name: BucketName("photos")!, driver: driver, policy: policy, firestore: firestore)
         ])
     }
@@ -105,5 +105,64 @@ struct FirestoreTests {
         #expect(await client.send("GET", "/b/photos/o/a").status == 200)
         #expect(client.records.last.trial == .undetermined)
         #expect(service.log.isEmpty)
+    }
+
+    /// A slash in what a rule interpolates stays in its segment: it leads to no other document.
+    @Test(arguments: [
+        ("lobby/guests/mallory", "lobby%2Fguests%2Fmallory"), ("a%2Fb", "a%252Fb"),
+        ("a?b=c&d#e", "a%3Fb%3Dc%26d%23e"), ("..;", "..%3B"), ("...", "..."),
+    ])
+    func anInterpolatedValueIsOneSegment(team: String, encoded: String) async throws {
+        let service = FakeService { _ in .json("{}", 404) }
+        let client = try client(
+            "allow get: if firestore.exists(/databases/(default)/documents/teams"
+                + "/$(request.params.team)/members/alice);", service)
+        let query = PercentEncoding.encodeSegment(team)
+        let reply = await client.send("GET", "/b/photos/o/a?team=\(query)")
+        #expect(reply.status == 403)
+        #expect(
+            service.log.map(\.target) == [
+                "/v1/projects/p/databases/%28default%29/documents/teams/\(encoded)/members/alice"
+            ])
+    }
+
+    @Test(arguments: ["", ".", "..", "../users/alice", "a//b", "/a", "a/./b"])
+    func aSegmentThatIsNoNameIsAnError(name: String) async throws {
+        // A value of one segment; and a path that is made from text, which has as many as the text says.
+        let fails = "/databases/(default)/documents/users/$(request.params.name)"
+        let made = "path('/databases/(default)/documents/users/' + request.params.name + '/x/y')"
+        for path in [fails, made] where path == made || !name.contains("/") {
+            let service = FakeService { _ in .json("{}") }
+            let client = try client(
+                "allow get: if firestore.exists(\(path)) || !firestore.exists(\(path));", service)
+            let query = PercentEncoding.encodeSegment(name)
+            #expect(await client.send("GET", "/b/photos/o/a?name=\(query)").status == 403)
+            #expect(service.log.isEmpty)
+        }
+    }
+
+    /// Names that look alike, and are canonically equivalent, are two documents.
+    @Test(arguments: [("a\u{212A}b", "aKb"), ("e\u{301}", "\u{E9}"), ("\u{2126}", "\u{3A9}")])
+    func equivalentNamesAreLookedUpOnceEach(one: String, other: String) async throws {
+        let service = FakeService { request in
+            .json("{}", request.target.hasSuffix(PercentEncoding.encodeSegment(one)) ? 200 : 404)
+        }
+        let users = "/databases/(default)/documents/users"
+        let client = try client(
+            "allow get: if firestore.exists(\(users)/$(request.params.one))"
+                + " && !firestore.exists(\(users)/$(request.params.other));", service)
+        let query = [one, other].map(PercentEncoding.encodeSegment)
+        let reply = await client.send(
+            "GET", "/b/photos/o/a?one=\(query[0])&other=\(query[1])")
+        #expect(reply.status == 200)
+        #expect(service.log.count == 2)
+    }
+
+    @Test func nothingIsLookedUpForAClientThatIsGone() async throws {
+        let service = FakeService { _ in .json("{}") }
+        let client = try client(
+            "allow get: if firestore.exists(/databases/(default)/documents/a/b);", service)
+        _ = await client.send("GET", "/b/photos/o/a", [], .gone)
+        #expect(service.log.isEmpty && client.records.last.status == 499)
     }
 }

@@ -153,6 +153,8 @@ func record(
 }
 
 @Suite struct RedactionTests {
+    /// As long as one of HS256.
+    static let signature = String(repeating: "a", count: 37) + "S3CRET"
     static let secrets = [
         "GET /x?token=S3CRET&a=1", "Authorization: Bearer S3CRET", "authorization=S3CRET, S3CRET",
         "cookie: a=S3CRET; b=S3CRET", "Set-Cookie: id=S3CRET; Path=/",
@@ -166,6 +168,13 @@ func record(
         "Firebase S3CRETS3CRET", "/o/a?link-method=GET&link-signature=S3CRET",
         "/b/sluice_S3CRETaaaaaaaaaabbbbbbbbbbccccccccccddddddd/o/a",
         "xsluice_aaaaaaaaaabbbbbbbbbb-ccccccccccdddddddS3CRET~",
+        "/o/eyJhbGciOiJSUzI1%2ES3CRET%2ES3CRET", "/o/%65yJhbGciOiJSUzI1%252ES3CRET%252ES3CRET/b",
+        "/o/x%253Ftoken%253DS3CRET", "/o/to%256ben=S3CRET", "/o/Bearer%2520S3CRETS3CRET",
+        "/o/%\(String(repeating: "25", count: 12))41S3CRET",
+        // A header that begins with white space, and one whose first member is not a text.
+        "/o/ewogImFsZyI6IlJTMjU2In0.S3CRET.\(RedactionTests.signature)",
+        "/o/IHsiYWxnIjoiUlMyNTYifQ%2ES3CRET%2E\(RedactionTests.signature)",
+        "/o/Bearer%09S3CRETS3CRET",
     ]
 
     @Test(arguments: secrets) func noFormatLetsASecretOut(_ text: String) {
@@ -190,7 +199,9 @@ func record(
         "sluice.yaml:3:5: unknown key", "/b/photos/o/a=b.png", "http://127.0.0.1:8080/b",
         "status=200", "the token was refused", "time: 12:30", "eyJ", "Bearer of news", "100%3D",
         "unreachable: credentials: http://127.0.0.1:1 answers 500",
-        "sluice_issuer_key_refresh_failures_total", "/o/cats+and+dogs_2", "a%20b",
+        "sluice_issuer_key_refresh_failures_total", "/o/cats+and+dogs_2", "a%20b", "100%253D%",
+        "/o/a%2525%C3%A9%zz", "main-bundle.0123456789abcdef0123456789abcdef0123456789abcdef.js",
+        "my-service-name.my-name-space.svc.cluster.local:443",
     ])
     func whatIsNoSecretStays(_ text: String) {
         let redacted = LogRedaction.redacted(text.utf8.span)

@@ -24,6 +24,8 @@ final class MemoryBucket: BucketDriver, @unchecked Sendable {
         var calls: [String] = []
         /// Readers and sources that are open.
         var open = 0
+        /// Whether a failed precondition ends an upload.
+        var losesUploads = false
     }
     private let state = Lock(State())
     private let promised: Capabilities
@@ -207,6 +209,7 @@ private final class MemoryUpload: Upload {
     var bytes: [UInt8] = []
     private let bucket: MemoryBucket
     private let algorithms: Set<DigestAlgorithm>
+    private(set) var isOpen = true
 
     init(
         _ bucket: MemoryBucket, _ name: String, _ attributes: ObjectAttributes,
@@ -238,10 +241,20 @@ private final class MemoryUpload: Upload {
     }
 
     func commit(_ preconditions: Preconditions) async throws(BucketError) -> CommitResult {
-        try bucket.commit(self, preconditions)
+        do throws(BucketError) {
+            let result = try bucket.commit(self, preconditions)
+            isOpen = false
+            return result
+        } catch {
+            isOpen = error.code == .preconditionFailed && !bucket.with { $0.losesUploads }
+            throw error
+        }
     }
 
-    func abort() { bucket.aborted(name) }
+    func abort() {
+        isOpen = false
+        bucket.aborted(name)
+    }
 }
 
 private final class MemoryReader: ObjectReader, ByteSource {

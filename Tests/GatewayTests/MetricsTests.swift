@@ -178,7 +178,7 @@ struct Exposition {
 
     @Test func serverAndProcessAreShownAtScrapeTime() throws {
         let registry = PrometheusRegistry()
-        registry.addServer(ServerStatistics())
+        registry.addServer(ServerStatistics(), operators: ServerStatistics())
         registry.addProcess(BuildInfo(version: "1.2.3"))
         let sink = LogSink(descriptor: 2, format: .json, capacity: 0)
         sink.append("lost")
@@ -189,6 +189,12 @@ struct Exposition {
             #expect(read.samples["sluice_limit_hits_total{limit=\"\(kind)\"}"] == 0)
         }
         #expect(read.samples["sluice_connections_open"] == 0)
+        for object in LiveObject.allCases {
+            for listener in ["public", "operator"] {
+                let labels = "listener=\"\(listener)\",object=\"\(object.rawValue)\""
+                #expect(read.samples["sluice_live_objects{\(labels)}"] == 0)
+            }
+        }
         #expect(read.samples["sluice_log_lines_dropped_total"] == 1)
         let swift = BuildInfo(version: "").swift
         #expect(read.samples["sluice_build_info{version=\"1.2.3\",swift=\"\(swift)\"}"] == 1)
@@ -197,7 +203,7 @@ struct Exposition {
         #expect(try #require(read.samples["process_max_fds"]) >= 3)
         #expect(try #require(read.samples["process_cpu_seconds_total"]) > 0)
         let started = try #require(read.samples["process_start_time_seconds"])
-        #expect(abs(started - Double(systemSeconds())) < 3600)
+        #expect(abs(started - Double(SystemClock.seconds())) < 3600)
         for (name, kind) in read.kinds { #expect(name.hasSuffix("_total") == (kind == "counter")) }
     }
 }

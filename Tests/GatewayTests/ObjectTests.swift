@@ -117,7 +117,7 @@ private let forest = "/b/photos/o/images/forest.jpg"
     }
 
     @Test func limitsTheSize() async {
-        let bucket = GatewayBucket(
+        let bucket = Bucket(
             name: BucketName("photos")!, driver: driver, policy: OpenPolicy(),
             maximumObjectSize: 10)
         let client = Client([bucket])

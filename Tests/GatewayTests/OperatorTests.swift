@@ -124,46 +124,47 @@ private final class Clock: Sendable {
 @Suite struct OperatorTests {
     private let store = Store()
 
-    private func endpoints(on loop: EventLoop? = nil) -> (Operator, Health) {
+    private func endpoints(on loop: EventLoop? = nil) -> (OperatorEndpoints, Health) {
         let health = Health(freshness: 0, executor: loop)
         health.add("bucket photos") { [store] in try await store.check() }
         let registry = PrometheusRegistry()
         registry.addProcess(BuildInfo(version: "1.2.3"))
         return (
-            Operator(health: health, registry: registry, build: BuildInfo(version: "1.2.3")), health
+            OperatorEndpoints(
+                health: health, registry: registry, build: BuildInfo(version: "1.2.3")), health
         )
     }
 
-    private func text(_ answer: Operator.Answer) -> String {
+    private func text(_ answer: OperatorEndpoints.Response) -> String {
         String(decoding: answer.body, as: UTF8.self)
     }
 
     @Test func readinessFollowsTheChecks() async {
         let (endpoints, health) = endpoints()
-        #expect(await endpoints.answer("GET", "/readyz", "r1") == .text(200, "ok\n"))
-        let verbose = await endpoints.answer("GET", "/readyz?a=b&verbose", "r1")
+        #expect(await endpoints.respond("GET", "/readyz", "r1") == .text(200, "ok\n"))
+        let verbose = await endpoints.respond("GET", "/readyz?a=b&verbose", "r1")
         #expect(text(verbose) == "[+] \"bucket photos\" ok\n[+] not draining\nready\n")
         store.breakDown(true)
-        #expect(await endpoints.answer("GET", "/readyz", "r1") == .text(503, "not ready\n"))
-        let broken = await endpoints.answer("GET", "/readyz?verbose", "r1")
+        #expect(await endpoints.respond("GET", "/readyz", "r1") == .text(503, "not ready\n"))
+        let broken = await endpoints.respond("GET", "/readyz?verbose", "r1")
         #expect(broken.status == 503)
         #expect(
             text(broken) == "[-] \"bucket photos\" failed: \"token=<redacted>\\nforged ok\"\n"
                 + "[+] not draining\nnot ready\n")
-        #expect(await endpoints.answer("GET", "/livez", "r1").status == 200)
+        #expect(await endpoints.respond("GET", "/livez", "r1").status == 200)
         store.breakDown(false)
         health.beginDraining()
-        #expect(await endpoints.answer("GET", "/readyz", "r1").status == 503)
-        #expect(await endpoints.answer("GET", "/healthz", "r1") == .text(200, "ok\n"))
+        #expect(await endpoints.respond("GET", "/readyz", "r1").status == 503)
+        #expect(await endpoints.respond("GET", "/healthz", "r1") == .text(200, "ok\n"))
     }
 
     @Test func otherMethodsAndPathsAreRefused() async throws {
         let (endpoints, _) = endpoints()
-        let posted = await endpoints.answer("POST", "/metrics", "r1")
+        let posted = await endpoints.respond("POST", "/metrics", "r1")
         #expect(posted.status == 405 && posted.allow == "GET, HEAD")
         #expect(posted.contentType == "application/problem+json")
         for path in ["/", "/metrics/", "/b/photos/o/a", "*", "/livezz", ""] {
-            let answer = await endpoints.answer("GET", path, "r1")
+            let answer = await endpoints.respond("GET", path, "r1")
             #expect(answer.status == 404)
             let problem = try object(text(answer))
             #expect(problem["code"] as? String == "not-found")
@@ -174,9 +175,9 @@ private final class Clock: Sendable {
 
     @Test func versionIsJSONAndMetricsAreText() async throws {
         let (endpoints, _) = endpoints()
-        let version = await endpoints.answer("GET", "/version", "r1")
+        let version = await endpoints.respond("GET", "/version", "r1")
         #expect(try object(text(version))["version"] as? String == "1.2.3")
-        let metrics = await endpoints.answer("GET", "/metrics", "r1")
+        let metrics = await endpoints.respond("GET", "/metrics", "r1")
         #expect(metrics.contentType == "text/plain; version=0.0.4; charset=utf-8")
         #expect(try Exposition(metrics.body).kinds["sluice_build_info"] == "gauge")
     }

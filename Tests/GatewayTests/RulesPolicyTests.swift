@@ -1,13 +1,15 @@
 import Buckets
+import EventLoop
 import SecurityRules
 import Testing
 
 @testable import Gateway
 
 /// Rules of version 2 with these statements for every object of every bucket.
-private func policy(_ statements: String, shadow: String? = nil, version: Int = 2) throws
-    -> RulesPolicy
-{
+private func policy(
+    _ statements: String, shadow: String? = nil, version: Int = 2,
+    decisionClock: @escaping Ruleset.Clock = Ruleset.monotonicClock
+) throws -> RulesPolicy {
     func load(_ statements: String) throws -> Ruleset {
         try Ruleset.load(
             source: """
@@ -20,7 +22,9 @@ private func policy(_ statements: String, shadow: String? = nil, version: Int = 
                 """)
     }
     let time = try #require(Timestamp(rfc3339: "2026-01-01T00:00:00Z"))
-    return RulesPolicy(try load(statements), shadow: try shadow.map(load)) { time }
+    return RulesPolicy(
+        try load(statements), shadow: try shadow.map(load), decisionClock: decisionClock
+    ) { time }
 }
 
 @Suite struct RulesPolicyTests {
@@ -46,6 +50,51 @@ private func policy(_ statements: String, shadow: String? = nil, version: Int = 
         #expect(reply.status == status)
         #expect(client.records.last.decision == (status == 403 ? .denied : .allowed))
         #expect(client.records.last.decisionNanoseconds > 0)
+    }
+
+    @Test(arguments: [
+        ("allow create: if request.resource.generation == null;", "PUT", 200),
+        ("allow create: if request.resource.metageneration == null;", "PUT", 200),
+        ("allow create: if request.resource.etag == null;", "PUT", 200),
+        ("allow create: if request.resource.storageClass == null;", "PUT", 200),
+        ("allow create: if request.resource.cacheControl == null;", "PUT", 200),
+        ("allow create: if request.resource.metadata == null;", "PUT", 200),
+        ("allow create: if !('updated' in request.resource);", "PUT", 200),
+        ("allow get: if resource.metadata == null && resource.cacheControl == null;", "GET", 200),
+        ("allow get: if resource.storageClass == null;", "GET", 200),
+        ("allow update: if request.resource.generation == resource.generation;", "PATCH", 200),
+        ("allow update: if request.resource.etag == resource.etag;", "PATCH", 200),
+        (
+            "allow update: if request.resource.metageneration == resource.metageneration;", "PATCH",
+            200
+        ),
+        ("allow update: if request.resource.cacheControl == 'no-store';", "PATCH", 200),
+        ("allow update: if request.resource.metadata == null;", "PATCH", 200),
+        ("allow update: if request.resource.storageClass == null;", "PATCH", 200),
+    ])
+    func properties(statements: String, method: String, status: Int) async throws {
+        driver.seed(name, [1])
+        let client = Client(driver, policy: try policy(statements))
+        let reply = await client.send(
+            method, target, text: method == "PATCH" ? #"{"cacheControl":"no-store"}"# : "x")
+        #expect(reply.status == status, "\(statements)")
+    }
+
+    @Test func aDecisionThatTakesTooLongIsADenial() async throws {
+        let work = (0..<90).map { "request.method != '\($0)'" }.joined(separator: " && ")
+        let time = Lock(UInt64(0))
+        let slow = try policy("allow get: if \(work);") {
+            time.withLock {
+                $0 += 60_000_000
+                return $0
+            }
+        }
+        driver.seed(name, [1])
+        let client = Client(driver, policy: slow)
+        #expect(await client.send("GET", target).status == 403)
+        #expect(client.records.last.isDecisionTimedOut)
+        #expect(client.records.last.cause?.contains("took longer than") == true)
+        #expect(!driver.calls.contains("open \(name)"))
     }
 
     @Test func theStoreIsAskedOnlyForWhatTheRulesRead() async throws {
@@ -136,6 +185,65 @@ private func policy(_ statements: String, shadow: String? = nil, version: Int = 
         #expect(driver.bytes(of: name) == Array("123".utf8))
     }
 
+    /// A constant limit of the rules ends a body of unknown length where it is reached.
+    @Test(arguments: [
+        "request.resource.size <= 10", "10 >= request.resource.size && resource == null",
+        "request.resource.size < 4 + 7 && request.resource.contentType == 'a/b'",
+    ])
+    func aBodyEndsAtTheLimitOfTheRules(condition: String) async throws {
+        let client = Client(driver, policy: try policy("allow create: if \(condition);"))
+        for (count, status) in [(1000, 403), (11, 403), (10, 201)] {
+            let reply = await client.send(
+                "PUT", target, [("content-type", "a/b")], body: Array(repeating: 1, count: count),
+                declared: .some(nil))
+            #expect(reply.status == status)
+            #expect(client.records.last.bytesIn <= 10)
+        }
+    }
+
+    @Test func statementsThatCanNeverAllowAreFound() throws {
+        let rules = try Ruleset.load(
+            source: """
+                rules_version = '2';
+                service firebase.storage { match /b/photos/o/{name=**} {
+                  allow create: if request.resource.size < 5;
+                  allow create: if resource == null;
+                  allow update: if request.resource.contentType == 'a/b';
+                  allow update: if request.auth != null;
+                  allow delete: if resource.size < 5 || request.auth.uid == 'a';
+                  allow delete: if resource.size < 5;
+                  allow write: if false && resource.size < 5;
+                } }
+                """)
+        func lines(_ bucket: String, _ capabilities: Capabilities) -> [Int] {
+            rules.impossibleStatements(bucket: bucket, capabilities).map(\.position.line)
+        }
+        #expect(lines("photos", .all) == [])
+        #expect(lines("photos", .weak) == [4, 5, 8])
+        #expect(lines("other", .weak) == [])
+        // What S3 does: an update is pinned to bytes, which is enough for what it leaves behind.
+        #expect(lines("photos", S3Bucket.mostCapabilities(decidesConditions: true)) == [])
+        let text = rules.impossibleStatements(bucket: "photos", .weak)[2].description
+        #expect(text.hasPrefix("storage.rules:8:"))
+        #expect(text.contains("can never allow a delete in bucket 'photos'"))
+    }
+
+    @Test func uploadsWithoutALimitAreFound() throws {
+        let rules = try Ruleset.load(
+            source: """
+                rules_version = '2';
+                service firebase.storage { match /b/photos/o/{name=**} {
+                  allow create: if request.resource.size < 5;
+                  allow create: if request.auth != null;
+                  allow write: if request.resource.contentType == 'a/b';
+                } }
+                """)
+        var bucket = Configuration.Bucket(name: "photos")
+        #expect(rules.unboundedUploads(bucket).map(\.position.line) == [5])
+        bucket.maximumObjectSize = 1 << 20
+        #expect(rules.unboundedUploads(bucket).isEmpty)
+    }
+
     @Test func whatWasReadOfTheObjectIsPinned() async throws {
         let client = Client(driver, policy: try policy("allow create: if resource == null;"))
         let name = name
@@ -145,12 +253,20 @@ private func policy(_ statements: String, shadow: String? = nil, version: Int = 
         #expect(driver.bytes(of: name) == [7])
         #expect(await client.send("PUT", target, text: "x").status == 403)
 
-        // Where the rules still allow, the client may try again.
+        // Where the rules still allow, it is committed again, without the body.
         let owner = Client(driver, policy: try policy("allow create: if resource.size < 5;"))
         driver.with { $0.beforeChange = { $0.seed(name, [8]) } }
+        #expect(await owner.send("PUT", target, text: "y").status == 200)
+        #expect(driver.bytes(of: name) == Array("y".utf8))
+        // Where the store has lost the bytes by then, the client may try again.
+        driver.with {
+            $0.losesUploads = true
+            $0.beforeChange = { $0.seed(name, [8]) }
+        }
         let overtaken = await owner.send("PUT", target, text: "y")
         #expect(overtaken.status == 503 && overtaken.fields["retry-after"] == "1")
         #expect(driver.bytes(of: name) == [8])
+        driver.with { $0.losesUploads = false }
         #expect(await owner.send("PUT", target, text: "y").status == 200)
         // A condition of the client's own keeps its answer.
         let conditional = await owner.send(

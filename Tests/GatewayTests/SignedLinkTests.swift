@@ -1,3 +1,4 @@
+import Buckets
 import OpenSSL
 import Testing
 import Wire
@@ -13,12 +14,13 @@ import Wire
 
     private func verified(
         _ target: String, method: String = "GET", bucket: String = "photos", name: String = "a",
-        now: Int64 = now, keys: LinkKeys? = nil
+        now: Int64 = now, keys: LinkKeys? = nil, maximumLifetime: Int64 = 7 * 86_400
     ) throws -> (link: SignedLink, key: String) {
         let query = target.split(separator: "?", maxSplits: 1)[1]
         return try SignedLink.verified(
-            method: method, bucket: bucket, name: name, query: bytes(String(query)),
-            keys ?? self.keys, now: now)
+            method: method, bucket: bucket, name: name,
+            query: QueryParameters(bytes(String(query))),
+            keys ?? self.keys, maximumLifetime: maximumLifetime, now: now)
     }
 
     private func code(_ body: () throws -> (link: SignedLink, key: String)) -> Problem.Code? {
@@ -33,44 +35,135 @@ import Wire
     /// Computed by hand: anybody who has a key can make links.
     @Test func theSignatureIsWhatTheDocumentationSays() throws {
         let link = SignedLink(
-            .put, bucket: "photos", name: "ü/1", expires: 7, size: 12, contentType: "a/b")
-        let message = "13:sluice link 1" + "3:PUT" + "6:photos" + "4:ü/1" + "1:7" + "2:12" + "3:a/b"
+            .put, bucket: "photos", name: "ü/1", issued: 5, expires: 7, size: 12, contentType: "a/b"
+        )
+        let message =
+            "13:sluice link 2" + "3:PUT" + "6:photos" + "4:ü/1" + "1:5" + "1:7" + "2:12" + "3:a/b"
+            + "0:" + "5:false"
         let expected = HMAC.sha256(
             key: [UInt8](repeating: 1, count: 32), Array(message.utf8).span.bytes)
         #expect(
             link.target(keys)
-                == "/b/photos/o/%C3%BC/1?link-method=PUT&link-expires=7&link-size=12&link-type=a%2Fb&link-key=new&link-signature="
+                == "/b/photos/o/%C3%BC/1?link-method=PUT&link-issued=5&link-expires=7&link-size=12&link-type=a%2Fb&link-key=new&link-signature="
                 + Base64.encodeForURL(expected))
     }
 
     @Test func aLinkComesBackAsItWasMade() throws {
         for link in [
-            SignedLink(.get, bucket: "photos", name: "a", expires: Self.now + 1),
-            SignedLink(
-                .put, bucket: "photos", name: "a", expires: .max, size: 0,
-                contentType: "text/plain; charset=\"utf 8\"&+%"),
-            SignedLink(.delete, bucket: "photos", name: "a", expires: Self.now + 1, size: .max),
+            link(.get), link(.put, size: 0, contentType: "text/plain; charset=\"utf 8\"&+%"),
+            link(.delete, size: .max), link(.put, pin: .absent),
+            link(.get, pin: .version(.max, 1)), link(.put, pin: .version(7, 3), isDeadline: true),
         ] {
             let found = try verified(link.target(keys), method: link.method.rawValue)
             #expect(found.link == link && found.key == "new")
         }
     }
 
+    /// A link for the object `a`.
+    private func link(
+        _ method: SignedLink.Method, issued: Int64 = now, expires: Int64 = now + 1,
+        size: UInt64? = nil, contentType: String? = nil, pin: SignedLink.Pin? = nil,
+        isDeadline: Bool = false
+    ) -> SignedLink {
+        var link = SignedLink(
+            method, bucket: "photos", name: "a", issued: issued, expires: expires, size: size,
+            contentType: contentType)
+        link.pin = pin
+        link.isDeadline = isDeadline
+        return link
+    }
+
+    /// Whoever has signed it, and whenever: the limit is that of the gateway that is asked.
+    @Test func noLinkIsValidForLongerThanTheMaximum() {
+        func found(_ issued: Int64, _ expires: Int64, maximum: Int64 = 3600) -> Problem.Code? {
+            let target = link(.get, issued: issued, expires: expires).target(keys)
+            return code { try verified(target, maximumLifetime: maximum) }
+        }
+        let now = Self.now
+        #expect(found(now, now + 3600) == nil)
+        #expect(found(now, now + 3601) == .invalidLink)
+        #expect(found(now - 3599, now + 1) == nil)
+        #expect(found(now - 3600, now + 1) == .invalidLink)
+        #expect(found(now - 3600, now) == .linkExpired)
+        #expect(found(now, now + 3600, maximum: 3599) == .invalidLink)
+        // It can't be dated ahead either; clocks may differ by a minute.
+        #expect(found(now + 60, now + 3660) == nil)
+        #expect(found(now + 61, now + 3600) == .invalidLink)
+        for (issued, expires) in [(Int64.min, .max), (-1, .max), (.max, .max), (.min, now + 1)] {
+            #expect(found(issued, expires, maximum: .max) == .invalidLink)
+        }
+    }
+
+    /// Links of the form that had no `link-issued` were signed for another message.
+    @Test func linksOfTheFirstFormAreRejected() {
+        let message = "13:sluice link 1" + "3:GET" + "6:photos" + "1:a" + "10:\(Self.now + 1)0:0:"
+        let signature = HMAC.sha256(
+            key: [UInt8](repeating: 1, count: 32), Array(message.utf8).span.bytes)
+        let query =
+            "/b/photos/o/a?link-method=GET&link-expires=\(Self.now + 1)&link-key=new&link-signature="
+            + Base64.encodeForURL(signature)
+        #expect(code { try verified(query) } == .invalidLink)
+        #expect(code { try verified(query + "&link-issued=\(Self.now)") } == .invalidLink)
+    }
+
+    @Test(arguments: [
+        "link-object=", "link-object=None", "link-object=1", "link-object=1.2.3", "link-object=1.",
+        "link-object=.1", "link-object=01.1", "link-object=1.+1", "link-object=a.b",
+        "link-object=1.2", "link-object=none", "link-deadline=", "link-deadline=false",
+        "link-deadline=true", "link-deadline=1",
+    ])
+    func whatIsAddedToALinkIsRefused(_ parameter: String) {
+        let target = link(.get).target(keys) + "&" + parameter
+        #expect(code { try verified(target) } == .invalidLink)
+    }
+
+    @Test func aPinnedLinkIsForOneVersion() {
+        let object = ObjectMetadata(
+            name: "a", generation: 7, metageneration: 3, size: 1, created: 0, updated: 0, md5: nil,
+            crc32c: nil, etag: "e", attributes: ObjectAttributes())
+        func isAllowed(_ pin: SignedLink.Pin?, _ existing: CurrentObject) -> Bool? {
+            switch link(.put, pin: pin).decide(existing, now: Self.now) {
+            case .allow: true
+            case .deny: false
+            default: nil
+            }
+        }
+        for existing in [CurrentObject.unknown, .absent, .object(object)] {
+            #expect(isAllowed(nil, existing) == true)
+        }
+        for pin in [SignedLink.Pin.absent, .version(7, 3)] {
+            #expect(isAllowed(pin, .unknown) == nil)
+        }
+        #expect(isAllowed(.absent, .absent) == true)
+        #expect(isAllowed(.absent, .object(object)) == false)
+        #expect(isAllowed(.version(7, 3), .object(object)) == true)
+        for pin in [SignedLink.Pin.version(7, 2), .version(8, 3)] {
+            #expect(isAllowed(pin, .object(object)) == false)
+            #expect(isAllowed(pin, .absent) == false)
+        }
+        let deadline = link(.put, isDeadline: true)
+        #expect(deadline.decide(.unknown, now: Self.now) == .allow)
+        #expect(deadline.decide(.unknown, now: Self.now + 1) != .allow)
+        #expect(link(.put).decide(.unknown, now: Self.now + 1) == .allow)
+    }
+
     @Test func itIsOverAtItsMoment() {
-        let target = SignedLink(.get, bucket: "photos", name: "a", expires: Self.now).target(keys)
+        let target = link(.get, issued: Self.now - 9, expires: Self.now).target(keys)
         #expect(code { try verified(target, now: Self.now - 1) } == nil)
         #expect(code { try verified(target, now: Self.now) } == .linkExpired)
         #expect(code { try verified(target, name: "b", now: Self.now) } == .invalidLink)
-        #expect(code { try verified(target, method: "HEAD", now: 0) } == nil)
+        #expect(code { try verified(target, method: "HEAD", now: Self.now - 1) } == nil)
         for method in ["PUT", "get", "", "OPTIONS"] {
-            #expect(code { try verified(target, method: method, now: 0) } == .invalidLink)
+            #expect(
+                code { try verified(target, method: method, now: Self.now - 1) } == .invalidLink)
         }
     }
 
     /// Parts that would be the same text side by side are not the same link.
     @Test func partsDoNotRunIntoEachOther() {
-        let target = SignedLink(.put, bucket: "photos", name: "a1", expires: Self.now + 23, size: 4)
-            .target(keys)
+        let target = SignedLink(
+            .put, bucket: "photos", name: "a1", issued: Self.now, expires: Self.now + 23, size: 4
+        ).target(keys)
         #expect(code { try verified(target, method: "PUT", name: "a1") } == nil)
         #expect(
             code { try verified(target, method: "PUT", bucket: "photosa", name: "1") }
@@ -80,8 +173,8 @@ import Wire
 
     /// Any byte of a query changed is another link, or none: only other ways to write the same bytes hold.
     @Test func noByteCanBeChanged() throws {
-        let target = SignedLink(
-            .put, bucket: "photos", name: "a", expires: Self.now + 1, size: 12, contentType: "a/b"
+        let target = link(
+            .put, size: 12, contentType: "a/b", pin: .version(12, 3), isDeadline: true
         ).target(keys)
         let start = target.utf8.count - target.split(separator: "?")[1].utf8.count
         var generator = Seeded(5)
@@ -95,6 +188,8 @@ import Wire
                 if let found {
                     #expect(found.link.size == 12 && found.link.contentType == "a/b", "\(text)")
                     #expect(found.link.expires == Self.now + 1, "\(text)")
+                    #expect(found.link.pin == .version(12, 3), "\(text)")
+                    #expect(found.link.issued == Self.now && found.link.isDeadline, "\(text)")
                 } else {
                     refused += 1
                 }
@@ -106,22 +201,23 @@ import Wire
     @Test func whateverAQueryIsItIsRefusedOrRight() {
         var generator = Seeded(6)
         let seeds = [
-            SignedLink(.get, bucket: "photos", name: "a", expires: Self.now + 1).target(keys),
+            link(.get).target(keys), link(.get, pin: .version(1, 1), isDeadline: true).target(keys),
             "/?link-signature=&link-key=new&link-expires=-9223372036854775808&link-method=GET",
-            "/?link-size=18446744073709551616&link-type=%&link-type=&&=&link-",
+            "/?link-size=18446744073709551616&link-type=%&link-type=&&=&link-object=9.9&link-issued=",
         ]
         for _ in 0..<20_000 {
             var query = generator.mutation(of: seeds)[...]
             if let mark = query.firstIndex(of: UInt8(ascii: "?")) { query = query[(mark + 1)...] }
             let found = try? SignedLink.verified(
-                method: "GET", bucket: "photos", name: "a", query: query, keys, now: Self.now)
+                method: "GET", bucket: "photos", name: "a", query: QueryParameters(query), keys,
+                maximumLifetime: 3600, now: Self.now)
             if let found { #expect(found.link.expires == Self.now + 1) }
         }
     }
 
     @Test func olderKeysVerifyAndGoneOnesDoNot() throws {
         let old = try LinkKeys(text: "old \(Base64.encodeForURL([UInt8](repeating: 2, count: 32)))")
-        let link = SignedLink(.get, bucket: "photos", name: "a", expires: Self.now + 1)
+        let link = self.link(.get)
         #expect(try verified(link.target(old)).key == "old")
         #expect(code { try verified(link.target(keys), keys: old) } == .invalidLink)
     }
@@ -151,18 +247,18 @@ import Wire
     }
 
     @Test func aLinkIsForAnObjectAlone() throws {
-        let link = try SignedLink(.get, path: "/b/photos/o/a%20b/%C3%BC", expires: 1)
+        let link = try SignedLink(.get, path: "/b/photos/o/a%20b/%C3%BC", issued: 0, expires: 1)
         #expect(link.bucket == "photos" && link.name == "a b/ü")
         for path in [
             "/b/photos/o", "/b/photos/o/", "/b/photos/o/a?x", "/a", "", "/b/photos/o/%0a",
             "/b/photos/o/%",
         ] {
             #expect(throws: LinkKeys.Malformed.self, "\(path)") {
-                try SignedLink(.get, path: path, expires: 1)
+                try SignedLink(.get, path: path, issued: 0, expires: 1)
             }
         }
         #expect(throws: LinkKeys.Malformed(description: "the type is empty")) {
-            try SignedLink(.put, path: "/b/photos/o/a", expires: 1, contentType: "")
+            try SignedLink(.put, path: "/b/photos/o/a", issued: 0, expires: 1, contentType: "")
         }
     }
 }

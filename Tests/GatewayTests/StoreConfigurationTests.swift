@@ -1,11 +1,12 @@
 import Testing
+import Wire
 
 @testable import Gateway
 
 /// Keys that say where a bucket's objects are, right and wrong.
 @Suite struct StoreConfigurationTests {
     private func load(
-        _ yaml: String, environment: [String: String] = [:]
+        _ yaml: String, environment: [BytewiseString: String] = [:]
     ) throws -> Configuration {
         let file = try ConfigurationFile("rules: none\n" + yaml)
         return try Configuration.load(
@@ -135,7 +136,7 @@ import Testing
         ),
         (
             "gcs: { bucket: b, endpoint: \"http://127.0.0.1:1\" }",
-            "2:50: error: 'buckets.photos.gcs.endpoint' is in clear text, which takes 'credentials: anonymous': whoever sees a token may use it"
+            "2:50: error: 'buckets.photos.gcs.endpoint' without TLS requires 'credentials: anonymous': anybody who sees a token can use it"
         ),
         (
             "s3: { bucket: b, accessKeyId: k }",
@@ -143,19 +144,19 @@ import Testing
         ),
         (
             "s3: { bucket: b, accessKeyId: k, secretAccessKey: s, credentials: anonymous }",
-            "2:52: error: 'buckets.photos.s3.accessKeyId' is of no use with 'buckets.photos.s3.credentials'"
+            "2:52: error: 'buckets.photos.s3.accessKeyId' can't be combined with 'buckets.photos.s3.credentials'"
         ),
         (
             "s3: { bucket: b, profile: p, credentials: anonymous }",
-            "2:48: error: 'buckets.photos.s3.profile' is of no use without a file of profiles"
+            "2:48: error: 'buckets.photos.s3.profile' requires a file of profiles"
         ),
         (
             "directory: { path: p }, tls: { clientKey: k }",
-            "2:64: error: 'buckets.photos.tls.clientKey' is of no use for a directory"
+            "2:64: error: 'buckets.photos.tls.clientKey' does not apply to a directory"
         ),
         (
             "s3: { bucket: b, endpoint: \"http://minio\" }, tls: { certificateAuthorities: ca }",
-            "2:98: error: 'buckets.photos.tls.certificateAuthorities' is of no use with an endpoint in clear text"
+            "2:98: error: 'buckets.photos.tls.certificateAuthorities' does not apply to an endpoint without TLS"
         ),
         (
             "s3: { bucket: b }, tls: { clientKey: /etc/passwd }",
@@ -169,11 +170,11 @@ import Testing
     @Test(arguments: [
         (
             "firestore: { endpoint: \"https://firestore\" }",
-            "2:24: error: 'firestore.endpoint' is of no use without 'firestore.project'"
+            "2:24: error: 'firestore.endpoint' requires 'firestore.project'"
         ),
         (
             "firestore: { project: p, endpoint: \"http://firestore\" }",
-            "2:36: error: 'firestore.endpoint' is in clear text, which takes 'credentials: anonymous': whoever sees a token may use it"
+            "2:36: error: 'firestore.endpoint' without TLS requires 'credentials: anonymous': anybody who sees a token can use it"
         ),
         (
             "upstream: { retryDelay: 10s }",

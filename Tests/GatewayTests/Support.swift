@@ -1,3 +1,5 @@
+import Wire
+
 @testable import Gateway
 
 /// A text's bytes as the parsers take them.

@@ -8,20 +8,22 @@ import Testing
 
 /// Decides by a closure and remembers what it was asked.
 private final class Judge: Policy {
-    private let rule: @Sendable (Operation, Proposal) -> Decision
-    private let log = Lock<[(Operation, Proposal)]>([])
+    private let rule: @Sendable (Operation, ProposedObject) -> Decision
+    private let log = Lock<[(Operation, ProposedObject)]>([])
 
-    init(_ rule: @escaping @Sendable (Operation, Proposal) -> Decision) { self.rule = rule }
+    init(_ rule: @escaping @Sendable (Operation, ProposedObject) -> Decision) { self.rule = rule }
 
-    var asked: [(Operation, Proposal)] { log.withLock { $0 } }
+    var asked: [(Operation, ProposedObject)] { log.withLock { $0 } }
     var names: [String] { asked.map(\.0.name) }
 
-    func decide(_ question: Question) -> Decision {
+    func decide(_ question: AuthorizationRequest) -> Decision {
         log.withLock { $0.append((question.operation, question.proposal)) }
         return rule(question.operation, question.proposal)
     }
 
-    func trial(_ question: Question) -> Decision? { nil }
+    func largestUpload(_ question: AuthorizationRequest) -> UInt64? { nil }
+
+    func trial(_ question: AuthorizationRequest) -> Decision? { nil }
 }
 
 @Suite struct RoutingTests {
@@ -103,7 +105,7 @@ private final class Judge: Policy {
         driver.seed("ok/a")
         driver.seed("ok/no")
         driver.seed("other")
-        let bucket = GatewayBucket(
+        let bucket = Bucket(
             name: BucketName("photos")!, driver: driver, policy: OpenPolicy(), pathRules: rules)
         let client = Client([bucket])
         for (name, status) in [("ok/a", 200), ("ok/no", 400), ("other", 400)] {
@@ -266,7 +268,7 @@ private final class Judge: Policy {
 
     @Test func aTokenOfAnotherListIsRefused() async {
         for number in 0..<3 { driver.seed("p/n\(number)") }
-        let other = GatewayBucket(
+        let other = Bucket(
             name: BucketName("other")!, driver: driver, policy: OpenPolicy())
         let client = Client([Client.bucket(driver), other])
         let first = await client.send("GET", "/b/photos/o/p/?maxResults=1")
@@ -308,7 +310,7 @@ private final class Judge: Policy {
         let rules = try PathRules(
             allowed: ["*", "tmp/**", "x/**", "deep/**"], denied: ["tmp/**", "**/tmp/*"],
             maximumDepth: 3)
-        let bucket = GatewayBucket(
+        let bucket = Bucket(
             name: BucketName("photos")!, driver: driver, policy: OpenPolicy(), pathRules: rules)
         let client = Client([bucket])
         let root = await client.send("GET", "/b/photos/o/")
@@ -331,7 +333,7 @@ private final class Judge: Policy {
         for number in 0..<20 { driver.seed("hidden\(number)") }
         for name in ["a", "hidden/x", "i", "line\nbreak/x"] { driver.seed(name) }
         let rules = try PathRules(allowed: [], denied: ["hidden*", "hidden/**"])
-        let bucket = GatewayBucket(
+        let bucket = Bucket(
             name: BucketName("photos")!, driver: driver, policy: OpenPolicy(), pathRules: rules)
         let client = Client([bucket])
         let first = await client.send("GET", target)
@@ -339,9 +341,8 @@ private final class Judge: Policy {
         let token = try #require(first.json["nextPageToken"] as? String)
         let second = await client.send("GET", target + "&pageToken=" + token)
         #expect(second.names == ["i"] && second.prefixes == [])
-        let next = try #require(second.json["nextPageToken"] as? String)
-        let last = await client.send("GET", target + "&pageToken=" + next)
-        #expect(last.text == #"{"prefixes":[],"items":[]}"#)
+        // What follows can't be shown, and is known: the page was filled from one of many names.
+        #expect(second.json["nextPageToken"] == nil)
     }
 
     @Test func namesThatCanNotBeOpenedAreNotShown() async {

@@ -194,6 +194,44 @@ struct FaultTests {
         await other.close()
     }
 
+    @Test(
+        "A write that the upstream has executed before it closed the connection is not sent again",
+        arguments: Way.allCases, ["PUT", "PATCH", "POST", "DELETE", "GET"])
+    func executedAndClosed(way: Way, method: String) async throws {
+        let writes = Lock<[String]>([])
+        let server = ScriptedServer(way) { peer, number in
+            while let request = peer.request() {
+                // It executes the first such request, and closes without a byte.
+                if request.target == "/change" {
+                    writes.withLock { $0.append(request.method) }
+                    if number == 0 { return }
+                }
+                peer.answer(200, "done")
+            }
+        }
+        let upstream = server.upstream()
+        #expect(await upstream.ask().text == "done")
+        // As far as its caller knows it may be repeated; that is for `Upstream` to decide, and not done in one attempt.
+        let methods: [String: StaticString] = [
+            "PUT": "PUT", "POST": "POST", "PATCH": "PATCH", "DELETE": "DELETE", "GET": "GET",
+        ]
+        let outcome = await upstream.ask(
+            try #require(methods[method]), "/change",
+            body: method.hasPrefix("P") && method != "POST" ? [1, 2] : nil, isRepeatable: true)
+        if method == "GET" {
+            #expect(outcome.text == "done")
+            #expect(writes.withLock { $0 } == ["GET", "GET"])
+        } else if case .failure(let error) = outcome {
+            #expect(error.code == .connectionLost && error.mayHaveReached)
+            #expect(writes.withLock { $0 } == [method])
+        } else {
+            Issue.record("the request was sent twice: \(outcome)")
+        }
+        // The client itself goes on.
+        #expect(await upstream.ask().text == "done")
+        await upstream.close()
+    }
+
     // MARK: Early answers
 
     @Test(

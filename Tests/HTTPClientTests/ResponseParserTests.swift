@@ -86,6 +86,12 @@ struct ResponseParserTests {
         #expect(throws: HTTP1SyntaxError.self) { try parse(text) }
     }
 
+    @Test("An alert of TLS is called one")
+    func alert() {
+        let error = #expect(throws: HTTP1SyntaxError.self) { try parse("\u{15}\u{3}\u{1}") }
+        #expect(error?.reason.contains("speaks TLS") == true)
+    }
+
     @Test("A head that comes byte by byte, or in two pieces, is the same head")
     func pieces() throws {
         let text =

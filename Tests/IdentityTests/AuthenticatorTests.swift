@@ -78,6 +78,23 @@ import Wire
         #expect(cache.find(name(1), now: 0) == nil && cache.find(name(49_999), now: 0) != nil)
     }
 
+    /// 14,000 tokens of 14 KB: as many as fit in 32 MiB stay, in both tables of each shard.
+    @Test func theCacheOfLargeTokensTakesLittleMemory() {
+        let cache = VerifiedTokens()
+        let principal = Principal(
+            kind: .token, uid: "a", claims: [:], source: "", group: "", expires: .max)
+        let entry = VerifiedTokens.Entry(
+            principal: principal, until: .max, key: nil, bytes: 14_000)
+        for number in 0..<14_000 {
+            let name = cache.fingerprint(of: Array("token \(number)".utf8).span.bytes)
+            cache.insert(entry, name)
+            cache.insert(entry, name)
+        }
+        #expect(cache.count * 14_000 <= 32 << 20 && cache.bytes <= 32 << 20)
+        #expect(cache.bytes == cache.count * (14_000 + VerifiedTokens.entryBytes))
+        #expect(cache.bytes > 16 << 20)
+    }
+
     @Test func theCacheIsBoundedInBytesToo() {
         let cache = VerifiedTokens()
         let principal = Principal(
@@ -117,6 +134,24 @@ import Wire
         #expect(try await harness.refusal(sha256) == .unknownToken)
     }
 
+    /// A static token may look like a JSON Web Token, or even be one.
+    @Test func staticTokensMayHaveDots() async throws {
+        let texts = ["a.b.c", "...", "a.b", "a.b.c.d.e", token(.rsa)]
+        let harness = Harness(
+            [],
+            staticTokens: texts.enumerated().map { index, text in
+                let hash = StaticTokens.hash(Array(text.utf8).span.bytes)
+                return StaticToken(name: "t\(index)", sha256: hash)
+            })
+        for (index, text) in texts.enumerated() {
+            #expect(try await harness.ask("Bearer " + text)?.uid == "t\(index)")
+        }
+        #expect(try await harness.refusal("a.b.d") == .malformed)
+        #expect(try await harness.refusal("a.b.c.d.f") == .malformed)
+        #expect(try await harness.refusal("a.c") == .unknownToken)
+        #expect(try await harness.refusal(token(.p256)) == .unknownIssuer)
+    }
+
     @Test func firebaseHasRulesOfItsOwn() async throws {
         var issuer = TokenIssuer.firebase(name: "users", project: "demo")
         let directory = TemporaryDirectory()
@@ -146,11 +181,35 @@ import Wire
         let harness = await Harness(keys: keySet(TestKey.rsa.jwk())) { $0.uidClaim = "email" }
             .ready()
         let email = ("email", Optional("\"a@example.com\""))
-        #expect(
-            try await harness.ask("Bearer " + token(.rsa, claims(email)))?.uid == "a@example.com")
-        let unverified = claims(email, ("email_verified", "false"))
-        #expect(try await harness.refusal(token(.rsa, unverified)) == .malformed)
+        let verified = claims(email, ("email_verified", "true"))
+        #expect(try await harness.ask("Bearer " + token(.rsa, verified))?.uid == "a@example.com")
+        // Fails closed: only the issuer's word that it has verified the address counts.
+        for word in [nil, "false", "null", "1", "\"true\"", "[true]", "{}"] {
+            let unverified = claims(email, ("email_verified", word))
+            #expect(try await harness.refusal(token(.rsa, unverified)) == .malformed)
+        }
         #expect(try await harness.refusal(token(.rsa)) == .malformed)
+        let phones = await Harness(keys: keySet(TestKey.rsa.jwk())) { $0.uidClaim = "phone_number" }
+            .ready()
+        let phone = ("phone_number", Optional("\"+1 555\""))
+        #expect(try await phones.refusal(token(.rsa, claims(phone))) == .malformed)
+        let proven = token(.rsa, claims(phone, ("phone_number_verified", "true")))
+        #expect(try await phones.ask("Bearer " + proven)?.uid == "+1 555")
+    }
+
+    /// So that no user of one issuer can have the uid of another's, or of a static token.
+    @Test func aPrefixStandsBeforeTheUid() async throws {
+        let harness = await Harness(keys: keySet(TestKey.rsa.jwk())) { $0.uidPrefix = "sso:" }
+            .ready()
+        let principal = try #require(try await harness.ask("Bearer " + token(.rsa)))
+        #expect(principal.uid == "sso:alice" && principal.claims["sub"] == "alice")
+        #expect(principal.claims["iss"] == .string(issuerName))
+        let longest = String(repeating: "a", count: 2044)
+        let long = token(.rsa, claims(("sub", "\"\(longest)\"")))
+        #expect(try await harness.ask("Bearer " + long)?.uid == "sso:" + longest)
+        let longer = token(.rsa, claims(("sub", "\"\(longest)a\"")))
+        #expect(try await harness.refusal(longer) == .malformed)
+        #expect(try await harness.refusal(token(.rsa, claims(("sub", "\"\"")))) == .malformed)
     }
 
     @Test func ofTwoIssuersWithOneNameItIsTheOneOfTheAudience() async throws {

@@ -193,7 +193,7 @@ import Wire
 
     static let structures = [
         Forgery("16 KiB and a byte", .malformed) {
-            String(repeating: "a", count: WebToken.maximumBytes + 1)
+            String(repeating: "a", count: JSONWebToken.maximumBytes + 1)
         },
         Forgery("a token of more than 16 KiB", .malformed) {
             token(rsa, claims(("x", "\"\(String(repeating: "a", count: 16 * 1024))\"")))

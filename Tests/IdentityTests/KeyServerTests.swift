@@ -53,7 +53,6 @@ private final class KeyServer: Sendable {
         Trouble(testDescription: "garbage", words: "not a JSON Web Key Set") { _ in
             .json("<html>")
         },
-        Trouble(testDescription: "empty set", words: "is empty") { _ in .json(keySet()) },
         Trouble(testDescription: "no usable key", words: "none of 1 keys") { _ in
             .json(keySet(TestKey.weakRSA.jwk()))
         },
@@ -91,7 +90,13 @@ private final class KeyServer: Sendable {
         await close(harness)
     }
 
-    @Test(arguments: troubles) func withoutKeysNobodyIsAtFault(_ trouble: Trouble) async throws {
+    static let empty = Trouble(testDescription: "empty set", words: "is empty") { _ in
+        .json(keySet())
+    }
+
+    @Test(arguments: troubles + [empty]) func withoutKeysNobodyIsAtFault(_ trouble: Trouble)
+        async throws
+    {
         let server = KeyServer("")
         server.behave(trouble.handler)
         let harness = Harness([server.issuer()], times: quickly)
@@ -111,7 +116,7 @@ private final class KeyServer: Sendable {
     @Test func aSlowServerHoldsNobodyUp() async throws {
         let server = KeyServer(keySet(TestKey.p256.jwk()))
         var times = quickly
-        times.patience = 20_000_000
+        times.waitLimit = 20_000_000
         let harness = await Harness([server.issuer()], times: times).ready()
         let gate = Lock(true)
         server.behave { _ in
@@ -148,17 +153,79 @@ private final class KeyServer: Sendable {
         await close(harness)
     }
 
-    @Test func onlyAnUnknownKeyCausesARefresh() async throws {
+    @Test func signaturesThatNoKeyHasMadeCauseOneRefresh() async throws {
         let server = KeyServer(keySet(TestKey.p256.jwk(), Self.second.jwk()))
         let harness = await Harness([server.issuer()]).ready()
         // A key of that name is there, and has not signed it.
         let forged = Self.third.token(header: header(.p256), claims: claims())
         #expect(try await harness.refusal(forged) == .badSignature)
-        #expect(server.requests == 1)
+        #expect(server.requests == 2)
         // Which of two keys should it be?
         let nameless = TestKey.p256.token(header: #"{"alg": "ES256"}"#, claims: claims())
         #expect(try await harness.refusal(nameless) == .badSignature)
+        #expect(try await harness.refusal(forged) == .badSignature)
         #expect(server.requests == 2)
+        await close(harness)
+    }
+
+    @Test func aKeyIsReplacedUnderItsName() async throws {
+        let server = KeyServer(keySet(TestKey.p256.jwk()))
+        let harness = await Harness([server.issuer()]).ready()
+        let old = new(.p256)
+        #expect(try await harness.refusal(old) == nil)
+        server.publish(keySet(Self.second.jwk(keyID: TestKey.p256.keyID)))
+        let replaced = Self.second.token(header: header(.p256), claims: claims())
+        #expect(try await harness.refusal(replaced) == nil)
+        #expect(server.requests == 2)
+        #expect(try await harness.refusal(old) == .badSignature)
+        #expect(try await harness.refusal(new(.p256)) == .badSignature)
+        #expect(server.requests == 2)
+        await close(harness)
+    }
+
+    @Test func anEmptySetWithdrawsAllKeys() async throws {
+        let server = KeyServer(keySet(TestKey.p256.jwk()))
+        let warnings = Lock<[String]>([])
+        let harness = await Harness([server.issuer()], times: quickly) { warning in
+            warnings.withLock { $0.append(warning) }
+        }.ready()
+        let known = new(.p256)
+        #expect(try await harness.refusal(known) == nil)
+        server.publish(keySet())
+        try await eventually { try await harness.refusal(known) == .badSignature }
+        #expect(try await harness.refusal(new(.p256)) == .badSignature)
+        let authenticator = harness.authenticator
+        #expect(authenticator.pending.isEmpty && authenticator.failures.isEmpty)
+        #expect(authenticator.keyCounts.map(\.keys) == [0])
+        let warning = "example: its key set is empty: no token of it is accepted"
+        #expect(authenticator.warnings == [warning])
+        let refreshes = authenticator.statistics.keyRefreshes
+        await eventually { authenticator.statistics.keyRefreshes > refreshes + 2 }
+        #expect(warnings.withLock { $0 } == [warning])
+        server.publish(keySet(TestKey.p256.jwk()))
+        try await eventually { try await harness.refusal(known) == nil }
+        #expect(authenticator.warnings.isEmpty)
+        await close(harness)
+    }
+
+    @Test func aSetMayHaveTooManyKeys() async throws {
+        let others = (0..<150).map { Self.third.jwk(keyID: "other \($0)") }
+        let keys = others.prefix(99) + [TestKey.p256.jwk()] + others.suffix(51)
+        let server = KeyServer("{\"keys\": [\(keys.joined(separator: ", "))]}")
+        let warnings = Lock<[String]>([])
+        let harness = await Harness([server.issuer()], times: quickly) { warning in
+            warnings.withLock { $0.append(warning) }
+        }.ready()
+        #expect(try await harness.refusal(new(.p256)) == nil)
+        let unused = Self.third.token(
+            header: header(.p256).replacing(TestKey.p256.keyID, with: "other 149"),
+            claims: claims())
+        #expect(try await harness.refusal(unused) == .badSignature)
+        #expect(harness.authenticator.keyCounts.map(\.keys) == [100])
+        #expect(
+            warnings.withLock { $0 } == [
+                "example: its key set has more than 100 keys: the last 51 are not used"
+            ])
         await close(harness)
     }
 

@@ -56,7 +56,7 @@ func write(_ text: String, to path: String) {
 /// Times that no test waits for.
 let quickly = RefreshTimes(
     ages: 20_000_000...20_000_000, usualAge: 20_000_000, pauses: 1_000_000...5_000_000,
-    earlyInterval: 0, patience: 5_000_000_000, look: 5_000_000)
+    earlyInterval: 0, waitLimit: 5_000_000_000, look: 5_000_000)
 
 /// An authenticator whose keys come from where a test says, on the tests' loop.
 final class Harness: Sendable {
@@ -66,13 +66,14 @@ final class Harness: Sendable {
 
     init(
         _ issuers: [TokenIssuer], staticTokens: [StaticToken] = [], acceptsUnsigned: Bool = false,
-        environment: [String: String] = [:], times: RefreshTimes = RefreshTimes()
+        environment: [BytewiseString: String] = [:], times: RefreshTimes = RefreshTimes(),
+        warn: @escaping @Sendable (String) -> Void = { _ in }
     ) {
         authenticator = Authenticator(
             issuers: issuers, staticTokens: staticTokens, acceptsUnsigned: acceptsUnsigned,
             pool: sharedPool, now: { [clock] in clock.now }, observer: nil,
             environment: environment, times: times)
-        authenticator.start(on: TestLoop.loop)
+        authenticator.start(on: TestLoop.loop, warn: warn)
     }
 
     /// One issuer with the keys of a file.
@@ -119,15 +120,16 @@ final class Harness: Sendable {
 
 extension Principal {
     /// `request.auth.token` as it was given to the rules.
-    var claims: [String: Value] {
+    var claims: [BytewiseString: Value] {
         guard case .map(let auth) = caller.value, case .map(let claims)? = auth["token"] else {
             return [:]
         }
         return Principal.map(claims)
     }
 
-    private static func map(_ entries: [MapEntry]) -> [String: Value] {
-        Dictionary(uniqueKeysWithValues: entries.map { ($0.key.string, value($0.value)) })
+    private static func map(_ entries: [MapEntry]) -> [BytewiseString: Value] {
+        Dictionary(
+            uniqueKeysWithValues: entries.map { (BytewiseString($0.key.string), value($0.value)) })
     }
 
     private static func value(_ datum: Datum) -> Value {

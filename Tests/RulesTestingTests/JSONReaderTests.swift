@@ -1,3 +1,4 @@
+import SecurityRules
 import Testing
 import YAML
 

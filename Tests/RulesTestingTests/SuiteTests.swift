@@ -81,7 +81,8 @@ import YAML
 
     @Test(arguments: [
         ("resource.name == 'y' && resource.bucket == 'x'", true, false),
-        ("resource.contentType == null && resource.metadata.size() == 0", true, false),
+        ("resource.contentType == null && resource.metadata == null", true, false),
+        ("resource.cacheControl == null && resource.storageClass == null", true, false),
         ("resource.timeCreated == request.time", true, true),
         ("resource.generation is int && resource.size == 5", true, true),
         ("resource.md5Hash == null", false, false),

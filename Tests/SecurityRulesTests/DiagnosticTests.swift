@@ -2,7 +2,7 @@ import Testing
 
 @testable import SecurityRules
 
-/// What is said of wrong or doubtful source.
+/// Errors and warnings about source.
 @Suite struct DiagnosticTests {
     private func diagnostics(_ source: String) -> [String] {
         let found: [Diagnostic]
@@ -15,7 +15,7 @@ import Testing
         }
     }
 
-    /// The errors in the body of a match block that begins at line 2, column 1.
+    /// The errors in the body of a match block. The body begins at line 2, column 1.
     private func errors(_ body: String) -> [String] {
         diagnostics("rules_version='2';service firebase.storage{match /a{\n\(body)\n}}")
             .filter { $0.hasPrefix("E") }
@@ -133,7 +133,7 @@ import Testing
                   allow read;
                   allow write: if true;
                   allow create: if reqest.auth != null && exists(/a/b) && math.isInfinite(1.0);
-                  allow get: if resource.data.x == request.resource.generation && request.user == 1;
+                  allow get: if resource.data.x == request.resource.timeCreated && request.user == 1;
                   allow list: if 'a'.startsWith('b') && f();
                 }
               }
@@ -148,8 +148,8 @@ import Testing
                 "W 7:24 Invalid variable name: reqest.", "W 7:47 Invalid function name: exists.",
                 "W 7:68 Invalid function name: math.isInfinite.",
                 "W 8:30 Invalid property name: resource.data.",
-                "W 8:57 Invalid property name: request.resource.generation.",
-                "W 8:79 Invalid property name: request.user.",
+                "W 8:57 Invalid property name: request.resource.timeCreated.",
+                "W 8:80 Invalid property name: request.user.",
                 "W 9:26 Invalid function name: startsWith.", "W 9:45 Invalid function name: f.",
             ], "\(found.joined(separator: "\n"))")
     }

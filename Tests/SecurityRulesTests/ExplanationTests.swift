@@ -2,7 +2,7 @@ import Testing
 
 @testable import SecurityRules
 
-/// What explanations and coverage say.
+/// The contents of explanations and coverage.
 @Suite struct ExplanationTests {
     private static let source = """
         rules_version = '2';
@@ -96,7 +96,7 @@ import Testing
         #expect(texts(.other).contains("request.auth.uid"))
     }
 
-    /// What is counted is what is listed: literals are neither.
+    /// Listed and counted expressions are the same; literals are in neither.
     @Test func coverageListsWhatItCounts() throws {
         let rules = try rules(
             "!(1 == 2.0) && ({'a': 1}.a == 1) && /a/$(bucket) != /a/b && [1, bucket][0] == -1")
@@ -105,6 +105,53 @@ import Testing
         coverage.add(rules.explain(request()))
         #expect(coverage.expressions.map(\.range) == listed)
         #expect(coverage.totals.evaluated == listed.count)
+    }
+
+    /// Constant and missing conditions are not expressions. They are counted as statements.
+    @Test func coverageCountsStatements() throws {
+        let source = """
+            rules_version = '2';
+            service firebase.storage {
+              match /b/{bucket}/o/{name} {
+                allow get: if name == 'a'
+                    || name == 'b';
+                allow list;
+                allow create: if true;
+                allow delete: if false;
+              }
+            }
+            """
+        let rules = try Ruleset.load(source: source, fileName: "f.rules")
+        var coverage = Coverage(of: rules)
+        #expect(coverage.statementTotals == (all: 4, several: 0, constant: 0, never: 4))
+        for object in ["a", "b", "c"] { coverage.add(rules.explain(request(.get, object: object))) }
+        coverage.add(rules.explain(request(.create, object: "a")))
+        coverage.add(rules.explain(request(.create, object: "b")))
+        coverage.add(rules.explain(request(.list, object: "a")))
+        #expect(coverage.statementTotals == (all: 4, several: 1, constant: 2, never: 1))
+        let text = coverage.text
+        #expect(
+            text.hasPrefix(
+                "f.rules: 5 of 5 expressions evaluated. 4 allow statements: 1 with several outcomes, "
+                    + "2 with one only, 1 never asked.\n"))
+        #expect(text.contains("4:5  allow get  → true ×2, false ×1\n"))
+        #expect(text.contains("6:5  allow list  → true ×1\n"))
+        #expect(text.contains("7:5  allow create  → true ×2\n"))
+        #expect(text.contains("8:5  allow delete  → never evaluated\n"))
+        let html = coverage.html
+        #expect(
+            html.contains("<span class=\"always\" title=\"true ×2\">allow create</span>: if true;"))
+        #expect(html.contains("<tr><th>never asked</th><td>1</td></tr>"))
+        let lines = html.matches(
+            of: /<div class="line" id="L(\d+)"><a href="#L\d+">(\d+)<\/a><code>(.*)<\/code><\/div>/)
+        #expect(lines.map { String($0.1) } == (1...10).map { "\($0)" })
+        #expect(lines.map { String($0.2) } == (1...10).map { "\($0)" })
+        for line in lines {
+            let opened = line.3.matches(of: /<span/).count
+            #expect(opened == line.3.matches(of: /<\/span>/).count)
+        }
+        let plain = lines.map { $0.3.replacing(/<[^>]*>/, with: "") }
+        #expect(plain.joined(separator: "\n") == source)
     }
 
     @Test func covers() throws {
@@ -117,7 +164,7 @@ import Testing
         #expect(coverage.text.contains("6:22  owns(uid)  → false ×1, true ×1\n"))
         #expect(coverage.text.contains("8:24  request.resource.size < 10  → false ×1\n"))
         let html = coverage.html
-        #expect(html.contains("title=\"false ×1\ntrue ×1\""))
+        #expect(html.contains("title=\"false ×1&#10;true ×1\""))
         #expect(html.components("<span").count == html.components("</span>").count)
         let plain = html.replacing(/<span[^>]*>|<\/span>/, with: "")
         #expect(

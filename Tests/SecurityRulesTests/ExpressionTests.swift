@@ -2,10 +2,10 @@ import Testing
 
 @testable import SecurityRules
 
-/// What expressions come to, one by one: `expression → value`.
+/// The values of expressions, one per line: `expression → value`.
 @Suite struct ExpressionTests {
-    /// Evaluates the left of each line and compares it with the right; an error is compared by its last sentence's
-    /// beginning.
+    /// Evaluates the left side of each line and compares it with the right side. An error is compared by the beginning
+    /// of its last sentence.
     private func check(
         _ table: String, functions: String = "", _ request: Request = request(),
         _ location: SourceLocation = #_sourceLocation
@@ -282,7 +282,7 @@ extension StringProtocol {
         return parts + [String(rest)]
     }
 
-    /// Without the lines that begin so: what is a syntax error is tested with the diagnostics.
+    /// Removes lines with this prefix. Syntax errors are tested in `DiagnosticTests`.
     func replacingLine(_ prefix: String) -> String {
         split(separator: "\n").filter { !$0.hasPrefix(prefix + " ") }.joined(separator: "\n")
     }

@@ -2,9 +2,9 @@ import Testing
 
 @testable import SecurityRules
 
-/// What the hosted service's compiler takes and refuses, as observed.
+/// The source that the hosted service's compiler accepts and rejects, as observed.
 @Suite struct HostedCompilerTests {
-    /// The errors and warnings of a ruleset, each behind its place.
+    /// The errors and warnings of a ruleset, each with its position.
     private func issues(_ source: String) -> [String] {
         let found: [Diagnostic]
         do {
@@ -16,7 +16,7 @@ import Testing
         }
     }
 
-    /// The issues of a block's body that begins at line 2, column 1; none are about open rules.
+    /// The issues of a block's body, which begins at line 2, column 1. Warnings about open rules are left out.
     private func issues(inBlock body: String) -> [String] {
         issues("rules_version='2';service firebase.storage{match /a{\n\(body)\n}}").filter {
             !$0.contains("Anyone in the world")
@@ -131,7 +131,7 @@ import Testing
     }
 
     @Test func unterminated() {
-        for literal in ["'a", "\"a", "b'a", "B'a"] {
+        for literal in ["'a", "\"a", "b'a", "B'a", "'a\r' == 'a'", "b'a\rb' == b'a'", "'a\\\r'"] {
             #expect(
                 issues(inBlock: "allow get: if \(literal)").contains("E 2:15 Unterminated string."))
         }
@@ -203,7 +203,7 @@ import Testing
         #expect(try Ruleset.format(source: formatted) == formatted)
     }
 
-    // MARK: Texts
+    // MARK: Messages
 
     @Test(arguments: [
         ("allow get: if ;", ["E 2:15 Missing conditional expression after 'if'."]),

@@ -2,7 +2,7 @@ import Testing
 
 @testable import SecurityRules
 
-/// Where the hosted service was asked, its answers, one row for each.
+/// Results of the hosted service, as observed, one per row.
 @Suite struct HostedVerdictTests {
     private func check(
         _ table: String, functions: String = "", _ location: SourceLocation = #_sourceLocation
@@ -20,7 +20,7 @@ import Testing
 
     // MARK: The limit of expressions
 
-    /// How many expressions a condition counts for.
+    /// The number of expressions that a condition counts for.
     private func cost(_ condition: String, functions: String = "") throws -> Int {
         let ruleset = try rules(condition, functions: functions)
         let request = request()
@@ -47,14 +47,14 @@ import Testing
         ("{'a': 1}", 3), ("/a/b/c", 4), ("/a/$(bucket)", 3), ("math.abs(1)", 2),
         ("'a'.matches('a.*')", 3), ("bucket.matches('a' + '.*')", 5), ("'a'.size()", 2),
         ("[1][0]", 4), ("1 in [1, 2]", 5), ("none()", 2), ("one(1)", 3),
-        // The call, its argument, two bindings with their values, the result.
+        // The call, its argument, two bindings with their values, and the result.
         ("bound(1)", 1 + 1 + 2 + 4 + 1),
     ])
     func costs(_ condition: String, _ expected: Int) throws {
         #expect(try cost(condition, functions: Self.functions) == expected, "\(condition)")
     }
 
-    /// So many terms, nested as little as possible.
+    /// A balanced tree of `count` terms, nested as little as possible.
     private func balanced(_ term: String, _ sign: String, _ count: Int) -> String {
         if count == 1 { return term }
         let half = count / 2
@@ -78,7 +78,7 @@ import Testing
         #expect(outcome(terms(144)).contains("maximum of 1000 expressions"))
     }
 
-    /// Where the limit is reached no later rule allows, not even one without a condition.
+    /// After the limit is exceeded, no later rule allows, not even one without a condition.
     @Test(arguments: ["allow create: if true;", "allow create;"])
     func limitEndsTheRequest(_ rule: String) throws {
         let heavy = balanced("false", "||", 400)
@@ -94,11 +94,11 @@ import Testing
         }
         let denied = Decision.denied(Denial(reason: .notAllowed, readsCaller: false))
         let ruleset = try load(heavy)
-        #expect(ruleset.decide(request()) == denied)
+        #expect(ruleset.decide(request(), clock: { 1 }) == denied)
         let explanation = ruleset.explain(request())
         #expect(explanation.decision == denied)
         #expect(explanation.blocks.map(\.rules.count) == [1])
-        // While it depends on something unknown whether it is reached, nothing is decided.
+        // While it depends on an unknown input whether the limit is exceeded, there is no decision.
         let dependent = try load("resource == null && (\(heavy))")
         var early = request()
         early.existing = .unknown
@@ -131,6 +131,74 @@ import Testing
                 function absorbs(a) { return a == 0 || true; }
                 function passes(a) { let b = a; return ignores(b); }
                 """)
+    }
+
+    // MARK: Errors
+
+    /// The messages of errors and their positions. A condition begins at column 27.
+    @Test(arguments: [
+        (
+            "1 < 'a'", 29,
+            "Unsupported operation error. Received: int < string. Expected: int < int."
+        ),
+        (
+            "1 + 'a' == 2", 29,
+            "Unsupported operation error. Received: int + string. Expected: int + int."
+        ),
+        ("1 / 0 == 2", 29, "Divide by zero error."),
+        (
+            "true && 1", 32,
+            "Unsupported operation error. Received: bool && int. Expected: bool && bool."
+        ),
+        (
+            "1 ? true : false", 29,
+            "Unsupported operation error. Received: int ? any : any. Expected: bool ? any : any."
+        ),
+        ("!1", 27, "Unsupported operation error. Received: !int. Expected: !bool."),
+        (
+            "int('x') == 1", 27,
+            "Type conversion error. Argument: [x], From type: [string], To type: [int]."
+        ),
+        (
+            "1 == int('x')", 32,
+            "Type conversion error. Argument: [x], From type: [string], To type: [int]."
+        ),
+        (
+            "math.sqrt() == 1", 32,
+            "Incorrect number of arguments. Received: 0. Expected: math.sqrt(float)."
+        ),
+        (
+            "math.sqrt('a') == 1", 32,
+            "Unsupported operation error. Received: math.sqrt(string). Expected: math.sqrt(int|float)."
+        ),
+        (
+            "'abc'.matches(1)", 33,
+            "Unsupported operation error. Received: string.matches(int). Expected: string.matches(string)."
+        ),
+        ("'abc'.nothing()", 27, "Function not found error: Name: [nothing]."),
+        ("nothing()", 27, "Function not found error: Name: [nothing]."),
+        ("[1, 2, 3, 4][3:1] == []", 27, "Illegal range error. From index: [3] , To index: [1]."),
+        ("'abcd'[3:1] == ''", 27, "Illegal range error. From index: [3] , To index: [1]."),
+        (
+            "[1]['length'] == 1", 27,
+            "Unsupported operation error. Received: list[string]. Expected: list[int]."
+        ),
+        ("resource.nothing == 1", 27, "Property nothing is undefined on object."),
+    ])
+    func errors(_ condition: String, _ column: Int, _ text: String) {
+        #expect(outcome(condition) == "Error: storage.rules line [5], column [\(column)]. \(text)")
+    }
+
+    /// An invalid pattern loads, except in `matches`.
+    @Test(arguments: ["replace('(', 'x') == 'a'", "split('(') == []"])
+    func invalidPatterns(_ call: String) throws {
+        #expect(
+            try rules("'abc'.\(call)").diagnostics.map(\.message).contains {
+                $0.hasPrefix("Invalid regular expression pattern: missing )")
+            })
+        #expect(
+            outcome("'abc'.\(call)").hasSuffix("Invalid regular expression pattern. Pattern: (."))
+        #expect(outcome("'abc'.matches('(')").hasPrefix("load: Invalid regular expression"))
     }
 
     // MARK: Values
@@ -178,6 +246,11 @@ import Testing
             {'x': math.sqrt(-1)}.diff({'x': math.sqrt(-1)}).changedKeys().size() == 0 → true
             {'x': math.sqrt(-1)}.diff({'x': 1}).changedKeys().size() → 1
             math.sqrt(-1) == math.sqrt(-1) → false
+            [math.sqrt(-1)] == [math.sqrt(-1)] → false
+            {'x': math.sqrt(-1)} == {'x': math.sqrt(-1)} → false
+            [[math.sqrt(-1)]] == [[math.sqrt(-1)]] → false
+            math.sqrt(-1) in [math.sqrt(-1)] → false
+            [math.sqrt(-1)] in [[math.sqrt(-1)]] → false
             math.sqrt(-1) → NaN
             -math.sqrt(-1) → NaN
             """)
@@ -193,7 +266,7 @@ import Testing
             'abc'[0:3] → 'abc'
             'abc'[2:3] → 'c'
             'abc'[0:4] → error Index out of bound error. Index: [3] , size: [3].
-            'abc'[2:1] → error Index out of bound error. Index: [0] , size: [3].
+            'abc'[2:1] → error Illegal range error. From index: [2] , To index: [1].
             ''[0:0] → error Index out of bound error. Index: [0] , size: [0].
             ''[0:] → error Index out of bound error. Index: [0] , size: [0].
             'abc'[3:] → error Index out of bound error. Index: [3] , size: [3].
@@ -226,11 +299,11 @@ import Testing
             math.round(-2.5) → -2
             math.abs(-9223372036854775808) → -9223372036854775808
             math.abs(-5) → 5
-            int('x') → error Type conversion error.
-            float('x') → error Type conversion error.
-            math.abs() → error Incorrect number of arguments supplied to function: math.abs.
-            f() → error Incorrect number of arguments supplied to function: f.
-            'a'.matches() → error Incorrect number of arguments supplied to function: matches.
+            int('x') → error Type conversion error. Argument: [x], From type: [string], To type: [int].
+            float('x') → error Type conversion error. Argument: [x], From type: [string], To type: [float].
+            math.abs() → error Incorrect number of arguments. Received: 0. Expected: math.abs(float).
+            f() → error Incorrect number of arguments. Received: 0. Expected: f(any).
+            'a'.matches() → error Incorrect number of arguments. Received: 0. Expected: string.matches(string).
             """, functions: "function f(a) { return f2(a); } function f2(a) { return a; }")
     }
 
@@ -285,18 +358,18 @@ import Testing
             float('.5') → 0.5
             float('1e3f') → 1000.0
             float('1e999') == 1.0 / 0 → true
-            float('inf') → error Type conversion error.
-            float('nan') → error Type conversion error.
-            float('') → error Type conversion error.
-            float(' ') → error Type conversion error.
-            float('.') → error Type conversion error.
-            float('1e') → error Type conversion error.
-            float('0x1') → error Type conversion error.
-            float('1.5x') → error Type conversion error.
-            float('1.5fd') → error Type conversion error.
-            float('NaNf') → error Type conversion error.
-            float('1 2') → error Type conversion error.
-            float('--1') → error Type conversion error.
+            float('inf') → error Type conversion error. Argument: [inf], From type: [string], To type: [float].
+            float('nan') → error Type conversion error. Argument: [nan], From type: [string], To type: [float].
+            float('') → error Type conversion error. Argument: [], From type: [string], To type: [float].
+            float(' ') → error Type conversion error. Argument: [ ], From type: [string], To type: [float].
+            float('.') → error Type conversion error. Argument: [.], From type: [string], To type: [float].
+            float('1e') → error Type conversion error. Argument: [1e], From type: [string], To type: [float].
+            float('0x1') → error Type conversion error. Argument: [0x1], From type: [string], To type: [float].
+            float('1.5x') → error Type conversion error. Argument: [1.5x], From type: [string], To type: [float].
+            float('1.5fd') → error Type conversion error. Argument: [1.5fd], From type: [string], To type: [float].
+            float('NaNf') → error Type conversion error. Argument: [NaNf], From type: [string], To type: [float].
+            float('1 2') → error Type conversion error. Argument: [1 2], From type: [string], To type: [float].
+            float('--1') → error Type conversion error. Argument: [--1], From type: [string], To type: [float].
             """)
     }
 

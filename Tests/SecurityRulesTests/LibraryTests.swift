@@ -2,7 +2,7 @@ import Testing
 
 @testable import SecurityRules
 
-/// What methods and functions come to.
+/// The results of methods and functions.
 @Suite struct LibraryTests {
     private func check(_ table: String, _ location: SourceLocation = #_sourceLocation) {
         for line in table.split(separator: "\n") {
@@ -44,13 +44,18 @@ import Testing
             'a'.matches(1) → error Unsupported operation error. Received: string.matches(int). Expected: string.matches(string).
             'a'.matches(null) → error Null value error.
             'a'.contains('a') → error Function not found error: Name: [contains].
-            'a'.size(1) → error Incorrect number of arguments supplied to function: size.
+            'a'.size(1) → error Incorrect number of arguments. Received: 1. Expected: string.size().
             'a/b/c'.split('/') → ['a', 'b', 'c']
             'a1b22c'.split('[0-9]+') → ['a', 'b', 'c']
             '/a'.split('/') → ['', 'a']
             'a//'.split('/') → ['a']
             'abc'.split('') → ['a', 'b', 'c']
             ''.split('/') → ['']
+            'a'.split('a') → []
+            'aa'.split('a') → []
+            'ba'.split('a') → ['b']
+            'b'.split('a') → ['b']
+            ''.split('') → ['']
             'a'.split('/') → ['a']
             'banana'.replace('a', 'o') → 'bonono'
             'banana'.replace('ana', 'ee') → 'beena'
@@ -111,7 +116,7 @@ import Testing
             {'a': 1}.get(['a', 'b'], 7) → 7
             {'a': 1}.get([], 7) → 7
             {'a': 1}.get(['a', 1], 7) → 7
-            {'a': 1}.get('a') → error Incorrect number of arguments supplied to function: get.
+            {'a': 1}.get('a') → error Incorrect number of arguments. Received: 1. Expected: map.get(list, any).
             {'a': 1}.get(1, 2) → error Received: map.get(int, int). Expected: map.get(string|list, any).
             {'a': 1}.hasAll(['a']) → error Function not found error: Name: [hasAll].
             {'a': 1}.keys().union([].toSet()) → error Function not found error: Name: [union].
@@ -230,12 +235,12 @@ import Testing
             int('2') → 2
             int(2.7) → 2
             int(-2.7) → -2
-            int('x') → error Type conversion error.
+            int('x') → error Type conversion error. Argument: [x], From type: [string], To type: [int].
             int(true) → error Received: int(bool). Expected: int(string|int|float).
             int(1e) → load
             float(2) → 2.0
             float('2.5') → 2.5
-            float('nan') → error Type conversion error.
+            float('nan') → error Type conversion error. Argument: [nan], From type: [string], To type: [float].
             string(true) → 'true'
             string(2.0) → '2.0'
             string(1) → '1'
@@ -277,6 +282,12 @@ import Testing
             firestore.exists(\(at)/broken) → error Service call error.
             firestore.exists(/databases/other/documents/users/alice) → error Only the database (default) can be read.
             firestore.exists(/users/alice) → error A document's path is
+            firestore.exists(\(at)/$('')) → error can't be empty, '.' or '..'
+            firestore.exists(\(at)/$('.')) → error can't be empty, '.' or '..'
+            firestore.exists(\(at)/$('..')) → error can't be empty, '.' or '..'
+            firestore.exists(path('\(at)//alice/x')) → error can't be empty, '.' or '..'
+            firestore.exists(path('\(at)/{uid}').bind({'uid': '..'})) → error can't be empty, '.' or '..'
+            firestore.get(path('\(at)/{uid}').bind({'uid': 'alice'})).data.age → 7
             firestore.exists('\(at)/alice') → error Received: firestore.exists(string). Expected: firestore.exists(path).
             firestore.exists(\(at)/alice) && firestore.get(\(at)/$('ali' + 'ce')).data.age == 7 && !firestore.exists(\(at)/bob) → true
             firestore.exists(\(at)/alice) && !firestore.exists(\(at)/bob) && firestore.exists(\(at)/carol) → error At most 2 different documents
@@ -284,7 +295,7 @@ import Testing
             """)
     }
 
-    /// Every entry of the table is there in the evaluator, and nothing beside the table.
+    /// The evaluator implements exactly the entries of the table.
     @Test func tableIsComplete() throws {
         let samples: [TypeName: String] = [
             .string: "'a'", .list: "['a']", .map: "{'a': 1}", .set: "['a'].toSet()", .bytes: "b'a'",

@@ -2,11 +2,11 @@ import Testing
 
 @testable import SecurityRules
 
-/// Whatever a ruleset tries, evaluation ends at a limit.
+/// Evaluation ends at a limit, whatever a ruleset does.
 @Suite struct LimitTests {
     private static let exhausted = "maximum of 1000 expressions"
 
-    /// Functions that each call the one before twice.
+    /// Functions that each call the previous one twice.
     private func bomb(_ depth: Int, _ leaf: String) -> String {
         (1...depth).map { level in
             let previous = level == 1 ? leaf : "f\(level - 1)()"
@@ -14,7 +14,7 @@ import Testing
         }.joined(separator: "\n")
     }
 
-    /// So many comparisons, none of which is true, in groups that are not too deep to load.
+    /// `count` comparisons that are all false, in groups that are shallow enough to load.
     private func comparisons(_ count: Int) -> String {
         stride(from: 0, to: count, by: 50).map { start in
             let group = (start..<start + 50).map { "request.auth.uid == 'a\($0)'" }

@@ -2,9 +2,9 @@ import Testing
 
 @testable import SecurityRules
 
-/// Which blocks match which paths, and what their captures are.
+/// Which blocks match which paths, and the values of their captures.
 @Suite struct MatchingTests {
-    /// The blocks, with captures, that match an object, in version 2 unless said otherwise.
+    /// The captures of each block that matches an object.
     private func matches(_ body: String, _ object: String, version: Int = 2) throws -> [String] {
         let source = """
             rules_version = '\(version)';
@@ -126,7 +126,7 @@ import Testing
         #expect(rules.decide(Request(.get, bucket: "B", object: "x", time: noon)) == .allowed)
     }
 
-    /// The index finds what trying every block finds, in the same order.
+    /// The index finds the same blocks as trying every block, in the same order.
     @Test func indexAgreesWithTryingAll() {
         var random = Generator(state: 7)
         let alphabet: [Text] = ["a", "b", "c"]
@@ -182,7 +182,7 @@ import Testing
     }
 }
 
-/// Numbers that are the same each time.
+/// A deterministic random number generator.
 struct Generator {
     var state: UInt64
 

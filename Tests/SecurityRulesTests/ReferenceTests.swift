@@ -3,7 +3,7 @@ import Testing
 
 @testable import SecurityRules
 
-/// The language reference and the table of functions say the same.
+/// The language reference agrees with the table of functions.
 @Suite struct ReferenceTests {
     @Test func agreesWithTheTable() throws {
         let file = URL(filePath: #filePath).deletingLastPathComponent().appending(

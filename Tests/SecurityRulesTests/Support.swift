@@ -3,7 +3,7 @@
 /// Noon of 1 May 2024.
 let noon = Timestamp(seconds: 1_714_564_800)!
 
-/// Rules of version 2 with one condition for every method of every object.
+/// A ruleset of version 2 with one condition for every method of every object.
 func rules(_ condition: String, functions: String = "") throws(RulesetError) -> Ruleset {
     try Ruleset.load(
         source: """
@@ -17,7 +17,7 @@ func rules(_ condition: String, functions: String = "") throws(RulesetError) -> 
             """)
 }
 
-/// An object with every property.
+/// An object with all properties.
 func everything(name: String = "dir/cat.png") -> ObjectFacts {
     var facts = ObjectFacts(name: name, bucket: "photos")
     facts.set(.generation, .known(17))
@@ -40,7 +40,7 @@ let alice = Caller(
         "roles": ["editor", "viewer"],
     ])
 
-/// Alice writes dir/cat.png over an object with every property.
+/// Alice writes dir/cat.png over an object with all properties.
 func request(_ method: Method = .create, object: String = "dir/cat.png") -> Request {
     var incoming = ObjectFacts(name: object, bucket: "photos")
     incoming.set(.size, .known(2048))
@@ -54,14 +54,19 @@ func request(_ method: Method = .create, object: String = "dir/cat.png") -> Requ
         existing: .object(everything(name: object)), incoming: writes ? incoming : nil)
     request.setParameters(["alt": "media"])
     request.setDocument(
-        "/databases/(default)/documents/users/alice", .present(["role": "admin", "age": 7]))
-    request.setDocument("/databases/(default)/documents/users/bob", .absent)
-    request.setDocument("/databases/(default)/documents/users/carol", .present(["role": "guest"]))
-    request.setDocument("/databases/(default)/documents/users/broken", .failed)
+        document("/databases/(default)/documents/users/alice"),
+        .present(["role": "admin", "age": 7]))
+    request.setDocument(document("/databases/(default)/documents/users/bob"), .absent)
+    request.setDocument(
+        document("/databases/(default)/documents/users/carol"), .present(["role": "guest"]))
+    request.setDocument(document("/databases/(default)/documents/users/broken"), .failed)
     return request
 }
 
-/// What a condition comes to: `true`, `false`, another value, or `error: …`.
+/// Parses a document path with slashes.
+func document(_ text: String) -> DocumentPath { DocumentPath(text)! }
+
+/// The result of a condition: `true`, `false`, another value, or `error: …`.
 func outcome(_ condition: String, functions: String = "", _ request: Request = request()) -> String
 {
     do {

@@ -2,11 +2,11 @@ import Testing
 
 @testable import SecurityRules
 
-/// Decisions while something is not known yet.
+/// Decisions with unknown inputs.
 @Suite struct UnknownTests {
     private static let users = "/databases/(default)/documents/users"
 
-    /// An upload whose size and hashes, old object and documents are unknown.
+    /// An upload with unknown size and hashes. The existing object and documents are unknown too.
     private var early: Request {
         var incoming = ObjectFacts(name: "dir/cat.png", bucket: "photos")
         incoming.set(.size, .unknown)
@@ -18,7 +18,7 @@ import Testing
             incoming: incoming)
     }
 
-    /// `allowed`, `denied`, or what is needed.
+    /// `allowed`, `denied`, or the inputs that are needed.
     private func decide(_ condition: String, functions: String = "", _ request: Request? = nil)
         throws -> String
     {
@@ -27,7 +27,7 @@ import Testing
         case .denied: "denied"
         case .needs(let needs):
             ((needs.existing ? ["resource"] : []) + needs.incoming.map(\.key).sorted()
-                + needs.documents)
+                + needs.documents.map(\.description))
                 .joined(separator: " ")
         }
     }
@@ -78,16 +78,16 @@ import Testing
         #expect(try decide("isImage(request.resource)", functions: functions) == "allowed")
         #expect(try decide("ignores(resource)", functions: functions) == "allowed")
         #expect(try decide("lets(resource)", functions: functions) == "allowed")
-        // An argument that is an error, or may turn out to be, matters only where it is used.
+        // An argument that is an error, or may become one, matters only if it is used.
         #expect(try decide("ignores(resource.size)", functions: functions) == "allowed")
         #expect(try decide("ignores(request.foo)", functions: functions) == "allowed")
     }
 
-    /// What might be looked up counts against the limit, but does not decide before it is known.
+    /// A possible lookup counts toward the limit, but decides nothing until it is known.
     @Test func documentLimit() throws {
         let (a, b, c) = ("\(Self.users)/a", "\(Self.users)/b", "\(Self.users)/c")
         var known = early
-        for path in [a, b, c] { known.setDocument(path, .present([:])) }
+        for path in [a, b, c] { known.setDocument(document(path), .present([:])) }
         let condition =
             "(resource == null && !firestore.exists(\(a))) || (firestore.exists(\(b)) && firestore.exists(\(c)))"
         #expect(try decide(condition, known) == "resource")

@@ -1,7 +1,8 @@
-"""Starts real servers for the system tests: the built program on loopback, each ended by its process id."""
+"""Starts real servers for the system tests: the built program on loopback. Each is ended by its process ID."""
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -24,11 +25,11 @@ BINARY = pathlib.Path(os.environ.get("SLUICE", ROOT / ".build" / "debug" / "slui
 def pytest_addoption(parser):
     parser.addoption(
         "--upstream", default=upstreams.DIRECTORY, choices=[upstreams.DIRECTORY, *upstreams.UPSTREAMS],
-        help="what is behind the shared server; of the tests, those run that ask it something")
+        help="the store behind the shared server; with an upstream, only the tests that use it are run")
 
 
 def pytest_collection_modifyitems(config, items):
-    """With an upstream behind the gateway only what depends on it is run, and what it can't do must fail."""
+    """With an upstream, runs only the tests that depend on it. Tests of features that it does not have must fail."""
     name = config.getoption("--upstream")
     if name == upstreams.DIRECTORY:
         return
@@ -49,20 +50,42 @@ def wait_until(condition, timeout=20, what="condition"):
         if value:
             return value
         time.sleep(0.01)
-    raise AssertionError(f"{what} did not come true within {timeout} s")
+    raise AssertionError(f"{what() if callable(what) else what} did not come true within {timeout} s")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def no_secret_in_any_log():
-    """At the end of a run: what its tests made and sent of secrets is in no line that any of its servers printed."""
+    """At the end of a run, checks that no server has logged a secret that a test made or sent."""
     yield
     found = [(str(log), *leak) for log in sorted(Server.logs) for leak in secret_words.leaks(log.read_text(errors="replace"))]
     assert not found, found[:20]
-    print(f"{len(secret_words.WORDS)} words of secrets are in none of {len(Server.logs)} logs")
+    print(f"none of {len(secret_words.WORDS)} secret words is in the {len(Server.logs)} logs")
+
+
+#: KiB by which a server's resident memory may grow during a test, because the allocator keeps freed memory.
+RESIDUE = 16 * 1024 * (8 if os.environ.get("SANITIZER") else 1)
+#: Test modules of attacks, faults and protocols, after which a server must have no objects or memory left.
+LEAVES_NOTHING = re.compile(r"test_(attacks|ends|faults|http1|http2|upstream_faults)")
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays(request):
+    """After each test of these modules, checks that no server has live objects and that its memory has not grown."""
+    if not LEAVES_NOTHING.match(request.node.path.name):
+        yield
+        return
+    # Set up `launch` first, so that its servers still run when this fixture ends.
+    request.getfixturevalue("launch")
+    before = {server: server.status("VmRSS") for server in Server.running()}
+    yield
+    for server in Server.running():
+        wait_until(lambda: not server.live(), what=lambda: f"the end of {server.live()}")
+        wait_until(lambda: server.status("VmRSS") - before.get(server, server.resident) < RESIDUE,
+                   what=lambda: f"less than {server.status('VmRSS')} KiB of memory, before {before.get(server)}")
 
 
 def new_token(name):
-    """Makes a static token: what the caller shows, and its line of the configuration."""
+    """Makes a static token; returns the token and its line of the configuration."""
     done = subprocess.run([str(BINARY), "token", "new", name], capture_output=True, text=True, check=True)
     first, entry = done.stderr.splitlines()
     assert first == "tokens:"
@@ -70,13 +93,20 @@ def new_token(name):
 
 
 class Server:
-    """One `sluice serve` with a bucket `photos` in `directory`, plus whatever `extra` YAML adds."""
+    """A `sluice serve` process with a bucket `photos` in `directory`. `extra` is YAML added to its configuration."""
 
-    #: Of all servers of the run.
+    #: The logs of all servers of the run.
     logs = set()
+    started = []
+
+    @classmethod
+    def running(cls):
+        """The servers that have not ended."""
+        cls.started = [server for server in cls.started if server.process.poll() is None]
+        return cls.started
 
     def __init__(self, directory, extra="", buckets=None, threads=1, tls=True, environment=None,
-                 ready=200, arguments=()):
+                 ready=200, arguments=(), rules="none"):
         self.directory = pathlib.Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.http, self.https, self.operator = free_port(), free_port(), free_port()
@@ -87,11 +117,11 @@ class Server:
         self.config.write_text(
             f"listen:\n  http: 127.0.0.1:{self.http}\n{https if tls else ''}"
             f"  operator: 127.0.0.1:{self.operator}\n"
-            f"threads: {threads}\nrules: none\nbuckets:\n{buckets}{extra}"
+            f"threads: {threads}\nrules: {rules}\nbuckets:\n{buckets}{extra}"
         )
         self.environment = environment or {}
         self.arguments = arguments
-        #: What /readyz answers as soon as the server has started.
+        #: The status of /readyz when the server has started.
         self.first = ready
         self.process = None
         self.start()
@@ -104,6 +134,10 @@ class Server:
             stdout=self.log, stderr=self.log, env={**os.environ, **self.environment},
         )
         wait_until(self.ready, what="the server")
+        #: Resident memory after the start, in KiB.
+        self.resident = self.status("VmRSS")
+        if self not in Server.started:
+            Server.started.append(self)
 
     def ready(self):
         if self.process.poll() is not None:
@@ -136,6 +170,18 @@ class Server:
         return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1])
                 for line in lines if line and not line.startswith("#")}
 
+    def live(self):
+        """Live connections, streams and upstream requests, without this request itself."""
+        found = {}
+        for name, value in self.metrics().items():
+            if name.startswith('sluice_live_objects{listener="operator"'):
+                value -= 1
+            elif not re.match(r"sluice_(live_objects|streams_live|connections_open|upstream_requests_(in_flight|queued))", name):
+                continue
+            if value:
+                found[name] = value
+        return found
+
     def status(self, field):
         """A field of /proc/PID/status in KiB."""
         for line in open(f"/proc/{self.process.pid}/status"):
@@ -149,7 +195,7 @@ class Server:
 
 @pytest.fixture(scope="session")
 def upstream(request, tmp_path_factory):
-    """What is behind the gateway; None where that is a directory."""
+    """The server behind the gateway; None for a directory."""
     name = request.config.getoption("--upstream")
     if name == upstreams.DIRECTORY:
         yield None
@@ -161,8 +207,8 @@ def upstream(request, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def store(upstream):
-    """The configuration of an empty store for a bucket: `store(directory, "photos")`. In an upstream the bucket's own
-    name may be taken by another server's, so it gets one that is not."""
+    """The configuration of an empty store for a bucket: `store(directory, "photos")`. An upstream's bucket gets a unique
+    name, because another server may already use the name."""
     def describe(directory, name):
         if upstream is None:
             return f"directory: {{ path: {directory}/{name} }}"
@@ -170,17 +216,17 @@ def store(upstream):
         upstream.make_bucket(describe.buckets[name])
         return upstream.store(bucket=describe.buckets[name])
 
-    #: The upstream's names of the latest.
+    #: The upstream's bucket name for the latest store of each bucket.
     describe.buckets = {}
     return describe
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory, store, upstream):
-    """A server that the tests of a run share."""
+    """The server that the tests of a run share."""
     directory = tmp_path_factory.mktemp("shared")
     running = Server(directory, buckets=f"  photos: {{ {store(directory, 'photos')} }}\n")
-    #: The upstream's name for it.
+    #: The upstream's name of the bucket.
     running.bucket = store.buckets.get("photos")
     yield running
     assert running.stop() == 0, running.output()
@@ -188,7 +234,7 @@ def server(tmp_path_factory, store, upstream):
 
 @pytest.fixture
 def launch(tmp_path):
-    """Starts servers of a test's own: `launch(extra="limits: …")`."""
+    """Starts servers for one test: `launch(extra="limits: …")`."""
     started = []
 
     def start(**options):
@@ -210,7 +256,7 @@ def curl(*arguments, check=True):
 
 
 class Target:
-    """Where the protocol tests connect to, and an object there that has a body."""
+    """The address for the protocol tests, and objects that exist there."""
 
     path = "/b/photos/o/conformance.txt"
     body = b"Quercus robur, thirty metres tall.\n"
@@ -226,7 +272,7 @@ class Target:
 
 @pytest.fixture(scope="session")
 def target(request, tmp_path_factory):
-    """The shared server, or the one that SLUICE_TARGET and SLUICE_TARGET_TLS (host:port) name."""
+    """The shared server, or the server at SLUICE_TARGET and SLUICE_TARGET_TLS (host:port)."""
     def parsed(text):
         host, port = text.rsplit(":", 1)
         return host, int(port)
@@ -262,19 +308,19 @@ def connect(request, target):
 
 @pytest.fixture
 def peer(connect):
-    """A raw HTTP/2 connection whose SETTINGS are exchanged."""
+    """A raw HTTP/2 connection after the exchange of SETTINGS."""
     return connect().handshake()
 
 
 @pytest.fixture(params=list(wire_client.TRANSPORTS))
 def wire(request, server):
-    """A client of the shared server, over each transport in turn."""
+    """A client of the shared server. The test runs with each transport."""
     return wire_client.Wire(server, request.param)
 
 
 @pytest.fixture
 def http1(server):
-    """A client of the shared server over HTTP/1.1, for what no transport can make different."""
+    """A client of the shared server over HTTP/1.1, for tests whose result does not depend on the transport."""
     return wire_client.Wire(server)
 
 

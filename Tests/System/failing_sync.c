@@ -1,5 +1,6 @@
-/* Preloaded: while the file that FAILING_SYNC names exists, syncs of files and directories whose path ends as it says
-   fail with EIO. */
+/* A preloaded library that makes syncs fail with EIO while the file named by FAILING_SYNC exists. It affects files and
+   directories whose path ends with that file's content. If FAILING_SYNC_HANGS is set, a sync creates the file with that
+   name and never returns. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -22,6 +23,9 @@ static int fails(int descriptor) {
 
 static int synced(const char *call, int descriptor) {
     if (fails(descriptor)) {
+        const char *mark = getenv("FAILING_SYNC_HANGS");
+        if (mark) fclose(fopen(mark, "we"));
+        while (mark) pause();
         errno = EIO;
         return -1;
     }

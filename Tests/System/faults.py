@@ -1,9 +1,9 @@
-"""A proxy before a real upstream that breaks what it is told to break, request by request.
+"""A proxy in front of a real upstream that injects faults into selected requests.
 
     proxy = FaultProxy(upstream.port)
     proxy.fault(Status(503, {"retry-after": "1"}), method="PUT", times=2)
 
-Requests that no fault takes go through as they are. `proxy.requests` has every request that came, in order.
+Requests without a fault are forwarded unchanged. `proxy.requests` has all received requests in order.
 """
 
 import contextlib
@@ -18,32 +18,32 @@ import time
 
 @dataclasses.dataclass
 class Request:
-    """A request as it came, and what became of it."""
+    """A received request and its result."""
 
     method: str
     target: str
     fields: dict
     began: float
-    #: Bytes of its body that came.
+    #: Bytes received of its body.
     received: int = 0
-    #: What the upstream answered; None where it was not asked or did not.
+    #: The status from the upstream; None if it got no request or sent no response.
     status: int | None = None
     fault: object = None
-    #: When the client cut the connection while a fault waited.
+    #: When the client closed the connection while a fault was waiting.
     abandoned: float | None = None
 
 
 class Cut(Exception):
-    """Ends the connection to the client: with a reset, or in order."""
+    """Ends the connection to the client: with a reset, or orderly."""
 
     def __init__(self, reset=True):
         self.reset = reset
 
 
 class Fault:
-    """What is done with one request. `before` comes before the request's body is read, `after` in place of the answer.
+    """A fault for one request. `before` runs before the request body is read, `after` forwards the response.
 
-    `before` may answer itself and return True.
+    `before` may send a response itself and return True.
     """
 
     def before(self, connection, request):
@@ -54,8 +54,8 @@ class Fault:
 
 
 class Status(Fault):
-    """An answer of our own; the upstream is not asked. With `early` the request's body is not read, and the connection
-    ends."""
+    """Sends a response from the proxy; the upstream gets no request. With `early` the request body is not read, and the
+    connection is closed."""
 
     def __init__(self, status, fields=None, body=b"", early=False):
         self.status, self.fields, self.body, self.early = status, fields or {}, body, early
@@ -72,7 +72,7 @@ class Status(Fault):
 
 
 class Reset(Fault):
-    """A cut connection after so many bytes of the request's body; None lets the upstream have the whole request."""
+    """Ends the connection after `after` bytes of the request body. With None the upstream gets the whole request."""
 
     def __init__(self, after=0, reset=True):
         self.bytes, self.reset = after, reset
@@ -88,7 +88,7 @@ class Reset(Fault):
 
 
 class Break(Fault):
-    """The answer with its head and so many bytes of its body, and then a cut connection."""
+    """Forwards the response head and `after` bytes of its body, then ends the connection."""
 
     def __init__(self, after, reset=True):
         self.bytes, self.reset = after, reset
@@ -99,8 +99,8 @@ class Break(Fault):
 
 
 class Stall(Fault):
-    """The answer up to so many bytes of its body (None: not even its head), and nothing more until the client goes or
-    `release` is called."""
+    """Forwards the response up to `after` bytes of its body (None: not even its head), then sends nothing until the
+    client disconnects or `release` is called."""
 
     def __init__(self, after=None):
         self.bytes, self.released = after, threading.Event()
@@ -116,7 +116,7 @@ class Stall(Fault):
 
 
 class StallRequest(Fault):
-    """Reads so many bytes of the request's body and no more, until the client goes."""
+    """Reads only `after` bytes of the request body, until the client disconnects."""
 
     def __init__(self, after=0):
         self.bytes, self.released = after, threading.Event()
@@ -128,7 +128,7 @@ class StallRequest(Fault):
 
 
 class Bytes(Fault):
-    """These bytes in place of an answer, `times` over (None: without an end), and then the end."""
+    """Sends `head` instead of a response, then `times` times `repeated` (None: endlessly), then closes the connection."""
 
     def __init__(self, head, repeated=b"", times=0):
         self.head, self.repeated, self.times = head, repeated, times
@@ -144,7 +144,7 @@ class Bytes(Fault):
 
 
 class Alter(Fault):
-    """The upstream's answer as `change(status, fields, body)` returns it."""
+    """Forwards the response as changed by `change(status, fields, body)`."""
 
     def __init__(self, change):
         self.change = change
@@ -162,7 +162,7 @@ class Alter(Fault):
 
 
 class Answer:
-    """The upstream's answer: its head is read, its body is still to come."""
+    """The upstream's response. Its head has been read, its body has not."""
 
     def __init__(self, file, method):
         self.file = file
@@ -178,11 +178,11 @@ class Answer:
         self.length = int(length) if length is not None else None
         if method == "HEAD" or self.status in (204, 304):
             self.length, self.chunked = 0, False
-        #: Whether only the connection's end ends the body.
+        #: Whether the body ends with the connection.
         self.unframed = self.length is None and not self.chunked
 
     def blocks(self):
-        """The body as it stands on the wire, and how many bytes of it are content."""
+        """Yields the body in its wire format, each block with its number of content bytes."""
         if self.chunked:
             while True:
                 line = self.file.readline()
@@ -224,7 +224,7 @@ def fields_of(lines):
 
 
 class Connection:
-    """One connection of the client, and the upstream's for the request at hand."""
+    """One client connection. Each of its requests gets an upstream connection of its own."""
 
     def __init__(self, proxy, client):
         self.proxy, self.client, self.file = proxy, client, client.makefile("rb")
@@ -255,7 +255,7 @@ class Connection:
                     return
 
     def body_of(self, request):
-        """The request's body as it stands on the wire."""
+        """Yields the request body in its wire format."""
         if "chunked" in request.fields.get("transfer-encoding", ""):
             while True:
                 line = self.file.readline()
@@ -291,7 +291,7 @@ class Connection:
         self.client.sendall(data)
 
     def pass_on(self, answer, limit=None):
-        """Sends the answer, of its body at most `limit` bytes."""
+        """Forwards the response with at most `limit` bytes of its body."""
         kept = [line for line in answer.head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
         self.send(b"\r\n".join(kept) + (b"\r\nConnection: close" if answer.unframed else b"") + b"\r\n\r\n")
         for block, content in answer.blocks():
@@ -307,7 +307,7 @@ class Connection:
         if reset:
             self.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         else:
-            # What still comes is read, so that the end is not turned into a reset.
+            # Read the remaining data, since closing a socket with unread data would send a reset.
             self.client.shutdown(socket.SHUT_WR)
             self.client.settimeout(0.2)
             with contextlib.suppress(OSError):
@@ -317,7 +317,7 @@ class Connection:
         self.client.close()
 
     def wait(self, request, released):
-        """Until the client cuts the connection, or `released`."""
+        """Waits until the client closes the connection, or until `released`."""
         while not released.is_set():
             flags = select.POLLRDHUP | select.POLLHUP | select.POLLERR
             poll = select.poll()
@@ -328,7 +328,7 @@ class Connection:
 
 
 class FaultProxy:
-    """Listens on a port of its own; `upstream` is the port of the real server."""
+    """Listens on its own port. `upstream` is the port of the real server."""
 
     def __init__(self, upstream):
         self.upstream = upstream
@@ -342,8 +342,8 @@ class FaultProxy:
         return f"http://127.0.0.1:{self.port}"
 
     def fault(self, fault, method=None, target="", times=1, skip=0):
-        """Lets `fault` take the next `times` requests with that method, or one of a tuple of them, and a target that
-        the pattern finds; None takes all. `skip` lets as many go before."""
+        """Applies `fault` to the next `times` requests (None: all) with that method, or one of a tuple of them, and a
+        target in which the pattern `target` is found. The first `skip` of them are forwarded."""
         methods = (method,) if isinstance(method, str) else method
         with self.lock:
             self.faults.append([fault, methods, re.compile(target), times, skip])
@@ -371,12 +371,12 @@ class FaultProxy:
         return None
 
     def sent(self, method=None, target=""):
-        """The requests that came, of a kind."""
+        """The received requests with that method and target."""
         return [request for request in list(self.requests)
                 if (method is None or request.method == method) and re.search(target, request.target)]
 
     def pause(self):
-        """Refuses connections from now on, and cuts those there are."""
+        """Refuses new connections, and closes the open ones."""
         with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()

@@ -1,9 +1,11 @@
-"""The ways and faults of Google's own test bench for clients, in the model: instructions by method, each for one request.
+"""The model with the behaviour and fault injection of Google's test bench for clients. An instruction applies to one
+request of a method:
 
     bench.instruct("storage.objects.insert", "return-503", "return-503-after-256K")
 
-A request takes the first instruction of its method that fits it. What clients must bear of the bench besides: errors beside
-their member, no members that are 0, keys of its own in custom metadata, answers without a length, and 200 with a range.
+A request uses the first instruction of its method, if it fits the request. The test bench also differs from the service
+in ways that clients must accept: errors outside of the `error` member, no members with the value 0, its own keys in
+custom metadata, responses without a length, and status 200 with a range.
 """
 
 import json
@@ -20,19 +22,19 @@ METHODS = {"GET": "get", "PATCH": "patch", "DELETE": "delete", "POST": "insert",
 
 
 class Bench(gcs_model.Model):
-    """A model whose requests do as they are instructed."""
+    """A model whose requests follow instructions."""
 
     def __init__(self):
         super().__init__()
         self.instructions = {}
-        #: Whether the next object is stored with other bytes than came.
+        #: Whether the first byte of each stored object is changed.
         self.damages = False
 
     def instruct(self, method, *instructions):
         self.instructions.setdefault(method, []).extend(instructions)
 
     def left(self):
-        """Instructions that no request has taken."""
+        """The instructions that no request has used."""
         return [one for pending in self.instructions.values() for one in pending]
 
     def commit(self, bucket, query, metadata, content, content_type=None):
@@ -40,7 +42,8 @@ class Bench(gcs_model.Model):
             content = (b"B" if content[:1] == b"A" else b"A") + content[1:]
         if query.get("uploadType") == "resumable":
             metadata = {key: value for key, value in metadata.items() if key not in ("md5Hash", "crc32c")}
-        custom = {**metadata.get("metadata", {}), "x_emulator_upload": query["uploadType"]}
+        custom = {**metadata.get("metadata", {}), "x_emulator_upload": query["uploadType"],
+                  "x_testbench_upload": query["uploadType"], "noted_by_the_server": "yes"}
         try:
             made = super().commit(bucket, query, {**metadata, "metadata": custom}, content, content_type)
         except Refused as refused:
@@ -87,7 +90,7 @@ class Handler(gcs_model.Handler):
         return status, part, {"content-range": f"bytes 0-{len(content) - 1}/{len(content)}", **fields}
 
     def before(self, taken, pending, query, content):
-        """Does what comes before the request is acted on; whether that was all."""
+        """Applies an instruction before the request is executed; returns whether the request is done."""
         if match := re.fullmatch(r"return-(\d+)", taken):
             pending.pop(0)
             self.answer(int(match[1]), {"code": int(match[1]), "message": {"error": {"message": "injected"}}})
@@ -116,7 +119,7 @@ class Handler(gcs_model.Handler):
         return False
 
     def after(self, taken, pending, query, status, content, fields):
-        """Answers, as far as the instruction lets it."""
+        """Sends the response, as far as the instruction permits."""
         is_media = query.get("alt") == "media"
         if taken == "return-corrupted-data" and is_media:
             pending.pop(0)
@@ -131,7 +134,7 @@ class Handler(gcs_model.Handler):
             limit = int(broken[2]) * 1024 if broken[2] else 4
             if len(content) >= limit:
                 pending.pop(0)
-                # The status is lost on the way.
+                # The status of an error is lost.
                 self.send_chunked(200, fields, content[:limit])
                 if broken[1]:
                     select.select([self.connection], [], [], int(broken[1]))

@@ -1,7 +1,7 @@
-"""A model of Google Cloud Storage's JSON API, as strict as the service where the emulators are not.
+"""A model of Google Cloud Storage's JSON API, as strict as the service in details that the emulators ignore.
 
-Preconditions on generations and metagenerations, chunks of 256 KiB, sessions that persist less than was sent, declared
-digests that are verified, patches that merge, tokens of pages. Every object that became visible is in `commits`.
+It has preconditions on generations and metagenerations, chunks of 256 KiB, sessions that persist less than was sent,
+verification of declared digests, merging patches and page tokens. `commits` has every object that became visible.
 """
 
 import base64
@@ -52,15 +52,15 @@ class Refused(Exception):
 
 
 class Model:
-    """Buckets, objects and sessions; every request holds the lock."""
+    """Buckets, objects and sessions. Every request holds the lock."""
 
     def __init__(self):
         self.lock = threading.RLock()
         self.objects, self.sessions, self.commits = {}, {}, []
         self.generation, self.buckets = 1_700_000_000_000_000, {"photos"}
-        #: Of each chunk at most so many bytes are kept, where it is not the last.
+        #: The maximum number of bytes that are kept of each chunk except the last; None for all.
         self.persisted = None
-        #: What testIamPermissions grants; None is all.
+        #: The permissions that testIamPermissions grants; None for all.
         self.granted = None
 
     def next_generation(self):
@@ -68,7 +68,7 @@ class Model:
         return self.generation
 
     def check(self, query, found):
-        """The preconditions of a query against an object or None."""
+        """Checks a query's preconditions against an object, or None for a missing one."""
         def given(name):
             return int(query[name]) if name in query else None
 
@@ -333,7 +333,7 @@ class ThreadingServer(http.server.ThreadingHTTPServer):
 
 
 def serve(model, port, handler=Handler):
-    """Serves the model on a loopback port; returns the server, whose `shutdown` ends it."""
+    """Serves the model on a loopback port; returns the server. Its `shutdown` ends it."""
     server = ThreadingServer(("127.0.0.1", port), handler)
     server.model = model
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()

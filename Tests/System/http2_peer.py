@@ -1,4 +1,4 @@
-"""A raw HTTP/2 client that sends whatever a test wants, right or wrong, and says what the server made of it."""
+"""A raw HTTP/2 client that sends valid and invalid frames, and checks the server's reaction."""
 
 import contextlib
 import socket
@@ -20,7 +20,7 @@ END_HEADERS, PADDED, PRIORITISED = 0x4, 0x8, 0x20
 HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = (
     range(1, 7))
 
-#: Seconds in which the server must have reacted; only a broken server ever makes a test wait so long.
+#: Seconds in which the server must react.
 PATIENCE = 10
 
 
@@ -48,7 +48,7 @@ class Response(typing.NamedTuple):
 
 
 def frame(type, flags=0, stream=0, payload=b"", length=None, reserved=0):
-    """A frame; `length` only where it shall lie."""
+    """A frame. `length` overrides the true payload length."""
     size = len(payload) if length is None else length
     return struct.pack(">I", size)[1:] + struct.pack(">BBI", type, flags, stream | reserved << 31) + payload
 
@@ -67,13 +67,13 @@ def integer(value, prefix, first=0):
 
 
 def literal(name, value, first=0x00):
-    """A literal field with a new name; `first` is 0x00 without indexing, 0x10 never indexed, 0x40 indexed."""
+    """A literal field with a new name. `first`: 0x00 without indexing, 0x10 never indexed, 0x40 with indexing."""
     name, value = (part.encode() if isinstance(part, str) else part for part in (name, value))
     return bytes([first]) + integer(len(name), 7) + name + integer(len(value), 7) + value
 
 
 def block(fields):
-    """A header block of literals, which depends on no table."""
+    """A header block of literals, which does not depend on the dynamic table."""
     return b"".join(literal(name, value) for name, value in fields)
 
 
@@ -86,7 +86,7 @@ def word(value):
 
 
 class Peer:
-    """One connection, with a client's certificate if any. After `handshake()` both sides' SETTINGS are exchanged and
+    """One connection, optionally with a client certificate. After `handshake()`, the SETTINGS of both sides are
     acknowledged."""
 
     def __init__(self, address, tls=False, certificate=None):
@@ -129,7 +129,7 @@ class Peer:
     # Sending
 
     def raw(self, data):
-        # What the server thinks of it is told by what it sends, also where it has closed already.
+        # The server may have closed the connection already. Tests check its reaction by the frames that it sent.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError, ssl.SSLError):
             self.socket.sendall(data)
 
@@ -147,7 +147,7 @@ class Peer:
     # Receiving
 
     def read(self):
-        """The next frame; None where the server has closed."""
+        """The next frame; None if the server has closed the connection."""
         def exactly(count):
             while len(self.buffer) < count:
                 try:
@@ -176,8 +176,8 @@ class Peer:
         return got
 
     def until(self, condition, goaway=False):
-        """Reads up to the first frame that `condition` accepts; GOAWAY is never what a test waited for here, but may
-        come without an error where it says so."""
+        """Reads up to the first frame that `condition` accepts. A GOAWAY before it fails the test, unless `goaway` is set
+        and its code is NO_ERROR."""
         while True:
             got = self.take()
             if condition(got):
@@ -190,7 +190,7 @@ class Peer:
         return got
 
     def response(self, stream=1, goaway=False):
-        """Reads the whole answer on `stream`, which with `goaway` may come beside one without an error."""
+        """Reads the whole response on `stream`. With `goaway`, a GOAWAY with NO_ERROR is permitted."""
         status, fields, body, interim, trailers = None, [], b"", [], []
         while True:
             got = self.until(lambda f: f.stream == stream and f.type in (DATA, HEADERS, RST_STREAM), goaway)
@@ -212,7 +212,7 @@ class Peer:
                 return Response(status, fields, body, interim, trailers)
 
     def alive(self):
-        """Proves by PING that the server has read everything and carries on; returns the frames that came before."""
+        """Checks with a PING that the server has read everything and still serves; returns the frames before the reply."""
         token = struct.pack(">Q", 0x51C0 + len(self.seen))
         start = len(self.seen)
         self.send(PING, payload=token)
@@ -220,12 +220,12 @@ class Peer:
         return self.seen[start:-1]
 
     def ignored(self):
-        """What was sent had no bad effect: the connection lives and no stream was reset."""
+        """Checks that the frames sent so far had no effect: the connection is open and no stream was reset."""
         before = self.alive()
         assert not [f for f in before if f.type == RST_STREAM], before
 
     def connection_error(self, *codes):
-        """RFC 9113, section 5.4.1: GOAWAY with one of these codes, then the end of the connection."""
+        """Expects a connection error (RFC 9113, section 5.4.1): GOAWAY with one of these codes, then the end."""
         while self.read() is not None:
             pass
         goaways = [f for f in self.seen if f.type == GOAWAY]
@@ -233,8 +233,8 @@ class Peer:
         assert goaways[-1].code in codes, f"GOAWAY {goaways[-1].code}, wanted {codes}"
 
     def stream_error(self, stream, *codes, answered=True):
-        """RFC 9113, section 5.4.2: RST_STREAM with one of these codes and the connection lives, or a connection
-        error of the same code. With `answered=False` no success may have come before."""
+        """Expects a stream error (RFC 9113, section 5.4.2): RST_STREAM with one of these codes on a connection that stays
+        open, or a connection error with one of them. With `answered=False`, no success response may come before it."""
         got = self.read()
         while got is not None and got.type != GOAWAY and not (got.type == RST_STREAM and got.stream == stream):
             if not answered and got.type == HEADERS and got.stream == stream:

@@ -1,4 +1,4 @@
-"""Who callers are in the tests: issuers of tokens with a real key server, and authorities of certificates."""
+"""Identities for the tests: token issuers with a real key server, and certificate authorities."""
 
 import base64
 import datetime
@@ -48,7 +48,7 @@ def key_set(*keys):
 
 
 def claims(issuer, **more):
-    """Claims that are fine for the audience `sluice`; None takes one away."""
+    """Valid claims for the audience `sluice`. A claim with the value None is left out."""
     now = int(time.time())
     all_claims = {"iss": issuer, "aud": "sluice", "sub": "alice", "iat": now, "exp": now + 600, **more}
     return {name: value for name, value in all_claims.items() if value is not None}
@@ -59,7 +59,7 @@ def encode(text):
 
 
 class KeyServer:
-    """Answers GET by `pages`, path to (status, body), and can be told to stall; its port stays when it goes down."""
+    """Serves `pages`, a map from path to (status, body). It can stall, and keeps its port when it is restarted."""
 
     def __init__(self, tls=None):
         self.port, self.tls = free_port(), tls
@@ -111,7 +111,7 @@ class KeyServer:
 
 
 class Certificate:
-    """A certificate with its key, as files; `chain` has the authorities between it and the root too."""
+    """A certificate and its key, as files. `chain` also has the intermediate authorities."""
 
     def __init__(self, directory, name, subject, issuer=None, is_authority=False, names=(), starts=-3600, ends=3600,
                  extensions=()):
@@ -137,7 +137,7 @@ class Certificate:
             builder = builder.add_extension(extension, critical=False)
         self.certificate = builder.sign(issuer.private if issuer else self.private, hashes.SHA256())
         above = issuer.above if issuer else b""
-        #: What a peer is shown of it and what is above it, without the root.
+        #: The chain that is sent to a peer: this certificate and the intermediate authorities, without the root.
         self.above = self.pem + above if issuer else b""
         self.chain = self.write("chain.pem", self.above or self.pem)
         key = self.private.private_bytes(
@@ -175,7 +175,7 @@ class Certificate:
 
     @property
     def options(self):
-        """For curl."""
+        """The options of curl for this certificate."""
         return ["--cert", self.chain, "--key", self.key]
 
 
@@ -192,6 +192,6 @@ def loopback_names():
 
 
 def access_lines(server):
-    """The lines of the access log of callers that are known."""
+    """The access log lines of identified callers."""
     found = [json.loads(line) for line in server.output().splitlines() if '"duration_ms"' in line]
     return [line for line in found if "principal" in line]

@@ -1,4 +1,4 @@
-"""Raw connections: bytes out, bytes in, and nothing that a client library would put right."""
+"""Raw connections, which send and receive exactly the given bytes, without the corrections of a client library."""
 
 import os
 import socket
@@ -7,7 +7,7 @@ import time
 
 
 def target(request):
-    """The host and port of SLUICE_TARGET, or of the run's shared server."""
+    """The host and port of SLUICE_TARGET, or of the shared server."""
     given = os.environ.get("SLUICE_TARGET")
     if given:
         host, port = given.rsplit(":", 1)
@@ -34,7 +34,7 @@ def encrypt(raw, protocols=("h2",)):
 
 
 def read_to_end(raw, timeout=10):
-    """All bytes until the server ends the connection, in order or by a reset."""
+    """Reads until the server ends the connection, orderly or with a reset."""
     raw.settimeout(timeout)
     taken = bytearray()
     end = time.monotonic() + timeout
@@ -55,7 +55,7 @@ class Response:
 
 
 def responses(taken, heads=()):
-    """Splits HTTP/1.1 responses; `heads` names the places of answers to HEAD."""
+    """Splits HTTP/1.1 responses. `heads` has the indices of responses to HEAD."""
     found = []
     while taken:
         head, separator, rest = taken.partition(b"\r\n\r\n")
@@ -80,7 +80,7 @@ def responses(taken, heads=()):
     return found
 
 
-# HTTP/2 (RFC 9113, section 6): frame types, flags and settings by their numbers.
+# HTTP/2 (RFC 9113, sections 6 and 7): frame types, flags and error codes.
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING = 0, 1, 2, 3, 4, 6
 GOAWAY, WINDOW_UPDATE, CONTINUATION = 7, 8, 9
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
@@ -98,7 +98,7 @@ def setting(number, value):
 
 
 def literal(name, value):
-    """A field that no table remembers (RFC 7541, section 6.2.2), written as it stands."""
+    """A field without indexing (RFC 7541, section 6.2.2) and without Huffman coding."""
     def text(data):
         count = len(data)
         if count < 127:
@@ -114,14 +114,14 @@ def literal(name, value):
 
 
 def block(method=b"GET", path=b"/b/photos/o/none", *fields, scheme=b"http", authority=b"a"):
-    """A header block; a pseudo-header that is None is left out."""
+    """A header block. A pseudo-header field that is None is left out."""
     pseudo = [(b":method", method), (b":scheme", scheme), (b":authority", authority), (b":path", path)]
     given = [pair for pair in pseudo if pair[1] is not None] + list(fields)
     return b"".join(literal(name, value) for name, value in given)
 
 
 class HTTP2:
-    """A connection that sends exactly what it is told, and reads frames when it is told to."""
+    """A connection that sends exactly the given bytes, and reads frames only on request."""
 
     def __init__(self, address, *settings, encrypted=False, receive_buffer=None):
         self.raw = connect(address, receive_buffer)
@@ -138,7 +138,7 @@ class HTTP2:
         self.raw.close()
 
     def send(self, data):
-        """Sends; false where the server has ended the connection."""
+        """Sends data; returns False if the server has ended the connection."""
         try:
             self.raw.sendall(data)
             return True
@@ -150,7 +150,7 @@ class HTTP2:
         return self.send(frame(HEADERS, flags, stream, block(method, path, *fields, **options)))
 
     def next(self, timeout=10):
-        """The next frame as (type, flags, stream, payload); None at the end."""
+        """The next frame as (type, flags, stream, payload); None at the end of the connection."""
         self.raw.settimeout(timeout)
         while len(self.taken) < 9 or len(self.taken) < 9 + int.from_bytes(self.taken[:3]):
             try:
@@ -166,7 +166,7 @@ class HTTP2:
         return head[3], head[4], int.from_bytes(head[5:9]) & 0x7FFFFFFF, head[9:]
 
     def until(self, *kinds, stream=None, acknowledgement=False):
-        """The next frame of these types, acknowledgements only where they are asked for; None at the end."""
+        """The next frame of these types; None at the end. Returns acknowledgements only if `acknowledgement` is set."""
         while found := self.next():
             if found[0] not in kinds or (stream is not None and found[2] != stream):
                 continue
@@ -176,13 +176,13 @@ class HTTP2:
         return None
 
     def acknowledge(self):
-        """Waits for the server's settings and acknowledges them."""
+        """Waits for the server's SETTINGS and acknowledges them."""
         assert self.until(SETTINGS)
         self.send(frame(SETTINGS, ACK, 0) + frame(PING, 0, 0, bytes(8)))
         assert self.until(PING, acknowledgement=True)
 
     def end(self):
-        """Reads to the end: the error code of the GOAWAY; None where none came."""
+        """Reads to the end of the connection; returns the error code of the GOAWAY, or None without one."""
         code = None
         while found := self.next():
             if found[0] == GOAWAY:

@@ -1,6 +1,7 @@
-"""Makes the requests, and the signatures that botocore gives them, that the Swift tests of the signer read.
+"""Makes requests with botocore's signatures, which the Swift tests of the signer read.
 
-`python Tests/System/s3_signatures.py > Tests/BucketsTests/Fixtures/signatures.jsonl`; test_s3_signatures.py compares.
+To write them: `python Tests/System/s3_signatures.py > Tests/BucketsTests/Fixtures/signatures.jsonl`.
+test_s3_signatures.py checks that the file is up to date.
 """
 
 import datetime

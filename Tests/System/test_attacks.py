@@ -4,6 +4,7 @@ served, nothing leaks, and the process grows by no more than GROWTH."""
 import contextlib
 import os
 import resource
+import select
 import socket
 import threading
 import time
@@ -163,6 +164,83 @@ def test_made_you_reset(victim, name):
         assert 99 <= n <= 200
         assert found is None or int.from_bytes(found[3][4:8]) == ENHANCE_YOUR_CALM
         peer.end()
+
+
+def reset(raw):
+    """Ends a connection by a TCP reset."""
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    raw.close()
+
+
+# More requests in one write than begin in one turn, and what comes behind them.
+BURSTS = {
+    "a TCP reset": lambda s: b"",
+    "resets until GOAWAY": lambda s: frame(RST_STREAM, 0, s, CANCEL.to_bytes(4)),
+    "window overflow": lambda s: frame(WINDOW_UPDATE, 0, s, (2**31 - 1).to_bytes(4)),
+    "body longer than its length": lambda s: frame(DATA, 0, s, b"two"),
+}
+
+
+@pytest.mark.parametrize("listener", ["http", "https", "operator"])
+@pytest.mark.parametrize("name", BURSTS)
+def test_more_requests_than_a_turn_begins(victim, name, listener):
+    """Requests that wait for their turn when their connection ends are gone with it, and so is the connection."""
+    for _ in range(100):
+        peer = HTTP2(("127.0.0.1", getattr(victim, listener)), encrypted=listener == "https")
+        count = 100 if name == "a TCP reset" else 150
+        peer.send(b"".join(put(2 * n + 1, (b"content-length", b"1")) + BURSTS[name](2 * n + 1) for n in range(count)))
+        if name != "a TCP reset":
+            peer.until(GOAWAY)
+        reset(peer.raw)
+    assert ask(victim).body == b"small"
+
+
+# Parts of an upload after which its client goes away.
+UPLOADS = {
+    "half a head": (b"PUT /b/photos/o/part HTTP/1.1\r\nHost: a\r\nContent-Le", None),
+    "a head that waits for 100": (b"PUT /b/photos/o/part HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n",
+                                  put(1, (b"content-length", b"9"), (b"expect", b"100-continue"), path=b"/b/photos/o/part")),
+    "a head": (b"PUT /b/photos/o/part HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n",
+               put(1, (b"content-length", b"9"), path=b"/b/photos/o/part")),
+    "half a body": (b"PUT /b/photos/o/part HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n" + bytes(60_000),
+                    put(1, path=b"/b/photos/o/part") + frame(DATA, 0, 1, bytes(16_000)) * 3),
+    "half a chunk": (b"PUT /b/photos/o/part HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n20\r\nhalf",
+                     put(1, path=b"/b/photos/o/part") + frame(DATA, 0, 1, bytes(100))[:60]),
+    "a whole body": (b"PUT /b/photos/o/whole HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n" + bytes(9),
+                     put(1, path=b"/b/photos/o/whole") + frame(DATA, END_STREAM, 1, bytes(9))),
+    "a body that is not wanted": (b"PUT /b/photos/o/a%2F%2Fb HTTP/1.1\r\nHost: a\r\nContent-Length: 900000\r\n\r\n" + bytes(70_000),
+                                  put(1, path=b"/b/photos/o/a%2F%2Fb") + frame(DATA, 0, 1, bytes(16_000)) * 3),
+    "a second upload behind the first": (
+        2 * (b"PUT /b/photos/o/whole HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n" + bytes(9)),
+        b"".join(put(s, path=b"/b/photos/o/whole") + frame(DATA, END_STREAM, s, bytes(9)) for s in (1, 3))),
+    "a pipeline of uploads and downloads": (
+        50 * (b"PUT /b/photos/o/whole HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n" + bytes(9)
+              + b"GET /b/photos/o/big HTTP/1.1\r\nHost: a\r\n\r\n"),
+        b"".join(put(s, path=b"/b/photos/o/whole") + frame(DATA, END_STREAM, s, bytes(9))
+                 + frame(HEADERS, END_HEADERS | END_STREAM, s + 2, block(b"GET", b"/b/photos/o/big")) for s in range(1, 160, 4))),
+}
+
+
+@pytest.mark.parametrize("how", ["FIN", "RST"])
+@pytest.mark.parametrize("protocol", ["HTTP/1.1", "HTTP/2"])
+@pytest.mark.parametrize("name", UPLOADS)
+def test_a_client_that_goes_away_while_it_uploads(victim, name, protocol, how):
+    one, two = UPLOADS[name]
+    if protocol == "HTTP/2" and two is None:
+        two = frame(HEADERS, END_HEADERS, 1, block(b"PUT", b"/b/photos/o/part"))[:30]
+    with attack(victim):
+        for _ in range(20):
+            if protocol == "HTTP/2":
+                peer = HTTP2(address(victim))
+                peer.send(two)
+                raw = peer.raw
+            else:
+                raw = connect(address(victim))
+                raw.sendall(one)
+            if how == "RST":
+                reset(raw)
+            raw.close()
+    assert ask(victim, path="/b/photos/o/part").status == 404
 
 
 @pytest.mark.parametrize("fields, path", [
@@ -528,6 +606,23 @@ def test_a_reader_that_does_not_read_by_tls(hasty):
             wait_until(lambda: is_cut(peer.raw), what="the cut")
 
 
+@pytest.mark.parametrize("kind", ["lingerTimeout", "lingerInterval"])
+def test_a_rejected_upload_that_never_ends(launch, kind):
+    """What follows a final response is read for a bounded time, and no longer than something comes."""
+    server = prepare(launch(extra=f"limits: {{ {kind}: 300ms }}\n"))
+    with attack(server), connect(address(server)) as raw:
+        raw.sendall(b"PUT /b/none/o/x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        taken = b""
+        while b"\r\n\r\n" not in taken:
+            taken += raw.recv(4096)
+        assert taken.startswith(b"HTTP/1.1 404")
+        if kind == "lingerTimeout":
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    raw.sendall(b"5\r\nhello\r\n")
+        wait_until(lambda: is_cut(raw), what="the cut")
+
+
 def is_cut(raw):
     """Whether the server has closed its socket, as the kernel's table tells: reading would help it to send."""
     try:
@@ -570,6 +665,27 @@ def test_pings_do_not_keep_a_connection(hasty):
 # Exhaustion
 
 
+def test_connections_of_one_address_over_the_limit(launch):
+    server = prepare(launch(extra="limits: { connectionsPerAddress: 5 }\n"))
+    get = b"GET /b/photos/o/small HTTP/1.1\r\nHost: a\r\n\r\n"
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(connect(address(server))) for _ in range(9)]
+        wait_until(lambda: hits(server, "connectionsPerAddress") == 4)
+        for raw in peers[:5]:
+            raw.sendall(get)
+            assert raw.recv(1000).startswith(b"HTTP/1.1 200")
+        for raw in peers[5:]:
+            assert read_to_end(raw) == b""
+        # Over any listener; and another address is not the first one's.
+        with connect(("127.0.0.1", server.https)) as raw:
+            assert read_to_end(raw) == b""
+        with socket.create_connection(address(server), 10, ("127.0.0.2", 0)) as raw:
+            raw.sendall(get)
+            assert raw.recv(1000).startswith(b"HTTP/1.1 200")
+    wait_until(lambda: server.metrics()["sluice_connections_open"] == 0)
+    assert ask(server).body == b"small"
+
+
 def test_connections_over_the_limit(launch):
     server = prepare(launch(extra="limits: { connections: 20 }\n"))
     before = hits(server, "connections")
@@ -607,6 +723,30 @@ def test_descriptors_run_out(launch):
 def cpu(server):
     fields = open(f"/proc/{server.process.pid}/stat").read().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_lists_of_deep_folders_leave_room_for_others(launch, tmp_path):
+    """Each list takes 2,000 decisions of the rules, and all begin in one turn of the only loop: they are sliced."""
+    rules = tmp_path / "deep.rules"
+    rules.write_text("rules_version = '2'; service firebase.storage { match /b/photos/o { match /{name=**} { allow read, write; } } }\n")
+    server = launch(extra="limits: { turnBudget: 1ms }\n", environment={"SLUICE_RULES": str(rules)})
+    for n in range(5):
+        assert ask(server, "PUT", "/b/photos/o/" + "%2F".join([str(n)] + ["a"] * 479), b"x").status == 201
+    assert ask(server, "PUT", "/b/photos/o/small", b"small").status == 201
+    assert ask(server, path="/b/photos/o").status == 200
+    lists, left, others = 10, 10, 0
+    with HTTP2(address(server), setting(4, 2**31 - 1)) as peer:
+        peer.acknowledge()
+        peer.send(frame(WINDOW_UPDATE, 0, 0, (2**30).to_bytes(4)))
+        peer.send(b"".join(frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, block(b"GET", b"/b/photos/o")) for n in range(lists)))
+        while left:
+            # One request of another client, then what has come of the lists meanwhile.
+            assert ask(server).body == b"small"
+            others += 1
+            while left and (peer.taken or select.select([peer.raw], [], [], 0)[0]):
+                found = peer.next()
+                left -= found[0] == DATA and bool(found[1] & END_STREAM)
+    assert others >= 2 * lists
 
 
 def test_uploads_that_stall_leave_room_for_others(launch):

@@ -1,5 +1,6 @@
 """Tokens: whose are believed, what the rules see of them, and what a wrong one is told."""
 
+import hashlib
 import json
 import os
 import re
@@ -12,7 +13,7 @@ import urllib.request
 
 import pytest
 
-from conftest import BINARY, ROOT, curl, new_token, wait_until
+from conftest import BINARY, curl, new_token, wait_until
 from identities import Certificate, Key, KeyServer, access_lines, claims, encode, key_set, loopback_names
 from test_rules import lines, rules, status
 from wire import Wire
@@ -363,17 +364,51 @@ def test_unsigned_tokens_are_for_loopback_alone(serve, launch, tmp_path):
     assert curl(plain.url("/b/photos/o/open/a"))
 
 
-def test_the_tour_of_the_readme(launch, tmp_path):
-    """The README's section on callers, line by line as it stands there, but for ports and the place of the data."""
-    section = (ROOT / "README.md").read_text().split("\n## Callers\n")[1].split("\n## ")[0]
-    start, tour = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
-    assert start.split()[-1] == "--unsigned-tokens"
-    server = launch(arguments=["--unsigned-tokens"], environment={"SLUICE_RULES": str(ROOT / "config" / "storage.rules")})
-    (tmp_path / "forest.jpg").write_bytes(b"a picture")
-    script = f'sluice() {{ "{BINARY}" "$@"; }}\n' + tour.replace(":8080", f":{server.http}").replace(
-        "curl ", "curl -sS -o /dev/null -w '%{http_code}\\n' ")
-    done = subprocess.run(["bash", "-euc", script], capture_output=True, text=True, cwd=tmp_path)
-    assert done.stdout.split() == ["201", "403", "401"], done
+@pytest.mark.parametrize("transport", ["http1", "h2c", "h2"])
+def test_the_development_mode_serves_loopback_hosts_alone(serve, transport):
+    """A page of another host, whose name resolves to this machine later, can't use it."""
+    token = subprocess.run([str(BINARY), "token", "unsigned", "--uid", "alice"], capture_output=True, text=True,
+                           check=True).stdout.strip()
+    server = serve(arguments=["--unsigned-tokens"])
+    wire = Wire(server, transport)
+    for host in ("localhost", "LOCALHOST:8080", f"127.0.0.1:{server.http}", "127.8.9.1", "[::1]", "[::1]:80"):
+        assert wire.get("users/alice/a", ("Host", host), bearer(token)).status == 404, host
+    strange = ("evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "10.0.0.1",
+               "0.0.0.0", "[::ffff:7f00:1]", "localhost:99999", "127.evil", "127.0.0.256", "127.1.2.3.4", "127.1",
+               "127.0.0.01")
+    for host in strange:
+        for method, body in (("GET", None), ("PUT", "x"), ("OPTIONS", None)):
+            answer = wire.call(method, "/b/photos/o/users/alice/a", [("Host", host), bearer(token)], body)
+            answer.is_problem("misdirected-request")
+        wire.get("open/a", ("Host", host)).is_problem("misdirected-request")
+    assert wire.get("users/alice/a", bearer(token)).status == 404
+    # The operator's endpoints too.
+    for host, expected in (("evil.example", 421), ("localhost", 200)):
+        for path in ("/metrics", "/livez"):
+            assert curl("-o", os.devnull, "-w", "%{http_code}", "-H", f"Host: {host}",
+                        f"http://127.0.0.1:{server.operator}{path}") == str(expected).encode()
+    # Without the flag any host is served.
+    plain = Wire(serve(), transport)
+    assert plain.get("open/a", ("Host", "evil.example")).status == 404
+
+
+def test_uids_of_issuers_can_have_a_prefix(serve, tmp_path):
+    key = Key("ES256")
+    (tmp_path / "keys.json").write_bytes(key_set(key))
+    token, entry = new_token("backup")
+    server = serve("issuers:\n" + jwks("one", "one", f"{tmp_path}/keys.json")
+                   + jwks("sso", "sso", f"{tmp_path}/keys.json", ', uidPrefix: "sso:"') + "tokens:\n" + entry + "\n")
+    assert ask(server, "users/backup/a", token).status == 404
+    assert ask(server, "users/backup/a", key.sign(claims("one", sub="backup"))).status == 404
+    ask(server, "users/backup/a", key.sign(claims("sso", sub="backup"))).is_problem("unauthorized")
+    assert ask(server, "users/sso:backup/a", key.sign(claims("sso", sub="backup"))).status == 404
+
+
+def test_a_static_token_may_have_two_dots(serve):
+    digest = hashlib.sha256(b"my.own.token").hexdigest()
+    server = serve(f'tokens: {{ backup: {{ sha256: "{digest}" }} }}\n')
+    assert ask(server, "users/backup/a", "my.own.token").status == 404
+    ask(server, "users/backup/a", "my.own.tokem").is_problem("token-malformed")
 
 
 def test_what_a_reload_can_and_cannot_change(serve, tmp_path):

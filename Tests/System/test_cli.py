@@ -93,10 +93,40 @@ def test_check_connects(config, tmp_path):
         0, f"{subject}list, read\n{subject}note: can't write: the credentials lack {lacking}\n", "")
     config.write_text(f"rules: none\nbuckets: {{ photos: {{ {upstream.store(bucket='missing')} }} }}\n")
     status, out, err = sluice("check", "--connect", config)
-    assert (status, out) == (1, "") and "the bucket does not exist" in err
+    assert (status, out) == (1, "") and "can't list or write: the Cloud Storage bucket 'missing' does not exist" in err
+    config.write_text(f"rules: none\nbuckets: {{ photos: {{ {upstream.store(upstream.endpoint.replace('http', 'https'))} }} }}\n")
+    status, out, err = sluice("check", "--connect", config)
+    assert (status, out) == (1, "") and "the port does not speak TLS" in err
+    config.write_text(f"rules: none\nbuckets: {{ photos: {{ {upstream.store()} }} }}\n")
     upstream.stop()
     status, out, err = sluice("check", "--connect", config)
     assert (status, out) == (1, "") and "Connection refused" in err
+
+
+@pytest.mark.parametrize("key", ["nothing", "-----BEGIN PRIVATE KEY-----\\nAAAA\\n-----END PRIVATE KEY-----\\n", "ec", "passphrase"])
+def test_a_service_account_key_that_can_not_be_used(config, tmp_path, key):
+    options = {"ec": ["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"],
+               "passphrase": ["genpkey", "-algorithm", "RSA", "-aes256", "-pass", "pass:hush"]}
+    if key in options:
+        key = subprocess.run(["openssl", *options[key]], capture_output=True, text=True, check=True).stdout.replace("\n", "\\n")
+    account = tmp_path / "account.json"
+    account.write_text(f'{{"type": "service_account", "client_email": "robot@example.com", "private_key": "{key}"}}')
+    config.write_text("rules: none\nbuckets: { photos: { gcs: { bucket: photos, "
+                      f"endpoint: \"https://127.0.0.1:9\", credentials: {account} }} }} }}\n")
+    status, out, err = sluice("check", "--connect", config)
+    assert (status, out) == (1, "") and f"{account}: the private key " in err and "an RSA key" in err, err
+
+
+def test_a_service_account_key_is_used(config, tmp_path):
+    """Up to the request for a token, which nobody answers."""
+    key = subprocess.run(["openssl", "genpkey", "-algorithm", "RSA"], capture_output=True, text=True, check=True).stdout
+    account = tmp_path / "account.json"
+    account.write_text(json.dumps({"type": "service_account", "client_email": "robot@example.com", "private_key": key,
+                                   "token_uri": f"http://127.0.0.1:{free_port()}/token"}))
+    config.write_text("rules: none\nbuckets: { photos: { gcs: { bucket: photos, "
+                      f"endpoint: \"https://127.0.0.1:9\", credentials: {account} }} }} }}\n")
+    status, out, err = sluice("check", "--connect", config)
+    assert (status, out) == (1, "") and "/token" not in err and "Connection refused" in err, err
 
 
 @pytest.mark.parametrize("place", ["missing", "file"])

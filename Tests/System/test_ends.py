@@ -6,7 +6,10 @@ import signal
 import pytest
 
 from conftest import wait_until
-from raw import GOAWAY, HEADERS, HTTP2, connect, encrypt, read_to_end, responses
+from raw import (
+    END_HEADERS, END_STREAM, GOAWAY, HEADERS, HTTP2, PING, PREFACE, SETTINGS, WINDOW_UPDATE, block, connect, encrypt,
+    frame, read_to_end, responses,
+)
 
 
 def access_lines(server):
@@ -14,10 +17,21 @@ def access_lines(server):
     return [line for line in lines if "request" in line]
 
 
+CONNECTION_ERRORS = {
+    "PING of 7 bytes": frame(PING, 0, 0, bytes(7)),
+    "SETTINGS of 5 bytes": frame(SETTINGS, 0, 0, bytes(5)),
+    "WINDOW_UPDATE of 0": frame(WINDOW_UPDATE, 0, 0, bytes(4)),
+    "PUSH_PROMISE": frame(5, END_HEADERS, 1, bytes(4)),
+    "broken header block": frame(HEADERS, END_HEADERS | END_STREAM, 129, b"\xff\xff\xff\xff\xff\xff"),
+    "even stream": frame(HEADERS, END_HEADERS | END_STREAM, 130, block()),
+    "flood of PING": frame(PING, 0, 0, bytes(8)) * 8000,
+}
 REFUSED = {
     "malformed": (b"GET /\r\n\r\n", 400, "-"),
     "long target": (b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 414, "-"),
     "large header": (b"GET /b HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 40_000 + b"\r\n\r\n", 431, "-"),
+    "unknown coding": (b"PUT /b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 501, "-"),
+    "unknown version": (b"GET /b HTTP/3.0\r\nHost: a\r\n\r\n", 505, "-"),
 }
 
 
@@ -33,9 +47,28 @@ def test_refused_request_has_an_access_line(launch, name):
     wait_until(lambda: access_lines(running), what="an access line")
     line = access_lines(running)[-1]
     assert line["status"] == status and line["path"] == path
+    # Malformed requests are no faults of ours, whatever their status.
+    assert line["level"] == "warning"
     assert line["request"] == problem["instance"] and line["code"] == problem["code"]
     assert line["cause"] == problem["detail"] and line["bytes_out"] == len(answer.body)
     assert running.metrics()['sluice_requests_total{operation="none",status="4xx"}'] == 1
+
+
+@pytest.mark.parametrize("name", CONNECTION_ERRORS)
+def test_requests_before_an_error_of_their_client_are_its_own(launch, name):
+    """What ends because its client broke the protocol is a 499, not a failure of ours."""
+    running = launch(extra="log: { format: json }\n")
+    with HTTP2(("127.0.0.1", running.http)) as peer:
+        requests = b"".join(
+            frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, block(b"GET", b"/b/photos/o/none")) for n in range(64))
+        peer.send(requests + CONNECTION_ERRORS[name])
+        assert peer.end() not in (None, 0)
+    wait_until(lambda: not running.live(), what="the end of all requests")
+    lines = access_lines(running)
+    assert {line["level"] for line in lines} <= {"warning"}
+    assert {line["status"] for line in lines} <= {404, 499}
+    assert all(line["cause"] == "the client went away" for line in lines if line["status"] == 499)
+    assert not [key for key, value in running.metrics().items() if 'status="5xx"' in key and value]
 
 
 def test_request_refused_in_http2_has_an_access_line(launch):
@@ -98,3 +131,26 @@ def test_tls_ends_with_close_notify(server):
         raw.sendall(b"GET /b/photos/o/none HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         while raw.recv(4096):
             pass
+
+
+@pytest.mark.parametrize("protocols", [["http/1.1"], []], ids=["http/1.1", "none"])
+def test_http2_over_tls_takes_alpn(server, protocols):
+    """RFC 9113, section 3.2: without h2 by ALPN the preface is a request of a version that is not supported."""
+    with encrypt(connect(("127.0.0.1", server.https)), protocols) as raw:
+        raw.sendall(PREFACE + frame(SETTINGS, 0, 0))
+        answer = responses(read_to_end(raw))[0]
+    assert answer.status == 505
+
+
+@pytest.mark.parametrize("transport", ["clear", "tls"])
+def test_response_to_a_rejected_upload_survives_its_body(server, transport):
+    """A client that first sends all of a large body, and only then reads, gets the response that did not wait for it."""
+    raw = connect(("127.0.0.1", server.http if transport == "clear" else server.https), timeout=60)
+    if transport == "tls":
+        raw = encrypt(raw, ["http/1.1"])
+    with raw:
+        raw.sendall(b"PUT /b/photos/o/a%%2F%%2Fb HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (20 << 20))
+        for _ in range(20):
+            raw.sendall(bytes(1 << 20))
+        answer = responses(read_to_end(raw))[0]
+    assert answer.status == 400 and json.loads(answer.body)["code"] == "invalid-name"

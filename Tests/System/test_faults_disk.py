@@ -14,6 +14,7 @@ import pytest
 
 import wire as wire_client
 from conftest import BINARY, Server, free_port, wait_until
+from raw import connect
 from test_faults import content, exchange, leftovers, request
 
 # Disks
@@ -269,6 +270,20 @@ def test_a_directory_of_blobs_that_can_not_be_synced(launch, failing_sync, where
     assert client.get("new").body == content("new", 300_000)
     assert server.stop() == 0
     assert leftovers(bucket) == []
+
+
+def test_a_sync_that_hangs_does_not_outlive_the_drain(launch, failing_sync, tmp_path):
+    environment, flag = failing_sync
+    hangs = tmp_path / "hangs"
+    server = launch(environment={**environment, "FAILING_SYNC_HANGS": str(hangs)},
+                    extra="limits: { drainTimeout: 1s }\nlog: { format: json }\n")
+    flag.write_text("-wal")
+    with connect(("127.0.0.1", server.http)) as peer:
+        peer.sendall(b"PUT /b/photos/o/a HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx")
+        wait_until(hangs.exists, what="the sync")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(40) == 3
+    assert "the drain did not end" in server.output()
 
 
 # Directories

@@ -1,6 +1,7 @@
 """Security Rules in a running server: bodies, races, reloads, trials, and what operators see."""
 
 import concurrent.futures
+import http.client
 import json
 import os
 import signal
@@ -45,6 +46,49 @@ def lines(server, logger="sluice.decisions"):
     return [line for line in found if line.get("logger") == logger]
 
 
+def test_a_body_ends_at_the_limit_of_the_rules(ruled):
+    """Not at its own end: nothing that the rules can't allow is staged."""
+    server = ruled("match /{name=**} { allow create: if request.resource.size <= 10; }")
+    with connect(("127.0.0.1", server.http)) as raw:
+        raw.sendall(b"PUT /b/photos/o/a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+                    b"a\r\n0123456789\r\n1\r\n0\r\n")
+        # The last chunk never comes.
+        assert responses(read_to_end(raw))[0].status == 403
+    def line():
+        found = [json.loads(text) for text in server.output().splitlines() if '"bytes_in"' in text]
+        return found[-1] if found else None
+    wait_until(line, what="the access line")
+    assert line()["bytes_in"] <= 10
+    assert server.metrics()['sluice_staged_bytes{bucket="photos"}'] == 0
+
+
+@pytest.mark.parametrize("size", [100, 20_000, 300_000])
+def test_allowed_uploads_of_one_name_all_succeed(ruled, size):
+    """Each is pinned to the object that its decision read, which the others change."""
+    server = ruled("match /{name=**} { allow create: if resource == null || resource.size < 1000000; allow update, "
+                   "delete: if resource.size > 0; }", threads=2)
+    workers, rounds = 24, 8
+
+    def put(worker):
+        found = []
+        peer = http.client.HTTPConnection("127.0.0.1", server.http, timeout=120)
+        for round in range(rounds):
+            if worker % 8 == 7 and round % 2:
+                peer.request("PATCH", "/b/photos/o/a", b'{"cacheControl": "no-cache"}')
+            else:
+                peer.request("PUT", "/b/photos/o/a", bytes([worker]) * size)
+            answer = peer.getresponse()
+            answer.read()
+            found.append(answer.status)
+        peer.close()
+        return found
+
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        statuses = [status for found in pool.map(put, range(workers)) for status in found]
+    assert set(statuses) <= {200, 201} and statuses.count(201) == 1
+    assert server.metrics()['sluice_staged_bytes{bucket="photos"}'] == 0
+
+
 SIZES = "match /{name=**} { allow read; allow create: if request.resource.size <= 1000 && request.resource.contentType == 'text/plain'; }"
 
 
@@ -76,11 +120,16 @@ def test_bodies_that_lie_or_break_off_leave_the_old_object(ruled):
         (head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk + b"0\r\n\r\n", [403]),
         (head + b"Content-Length: 1001\r\n\r\n" + b"x" * 1001, [403]),
         (head + b"Content-Length: 900\r\n\r\n" + b"x" * 100, []),
-        (head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk, []),
+        (head + b"Transfer-Encoding: chunked\r\n\r\n" + b"3e8\r\n" + b"x" * 1000 + b"\r\n", []),
+        # What the rules can't allow is denied where it begins.
+        (head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk, [403]),
         (head + b"Transfer-Encoding: chunked\r\n\r\n5\r\nxxxxxx\r\n", [400]),
     ]:
         with connect(("127.0.0.1", server.http)) as raw:
             raw.sendall(sent)
+            if codes:
+                # The response does not wait for the end, which could come first.
+                raw.recv(1, socket.MSG_PEEK)
             raw.shutdown(socket.SHUT_WR)
             assert [answer.status for answer in responses(read_to_end(raw))] == codes
         assert curl(url) == b"old"

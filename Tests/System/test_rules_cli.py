@@ -99,6 +99,30 @@ def test_check_goes_on_behind_a_file_that_can_not_be_read(rules):
     assert sluice("rules", "check", rules) == (2, "", f"{rules}: error: is not UTF-8\n")
 
 
+def test_terminals_are_sent_no_control_characters(tmp_path):
+    hidden = "\x1b[31m\u202e\x9b\n"
+    file = tmp_path / f"a{hidden}.rules"
+    file.write_text(BROKEN.replace("'x'", f"'{hidden[:-1]}'"))
+    missing = tmp_path / f"b{hidden}.rules"
+    for arguments in (("check", file, missing), ("fmt", file), ("fmt", "--check", file),
+                      ("test", "--suite", file), ("test", file, "--suite", file),
+                      ("explain", file, "--method", "get", "--path", f"/b/x/o/y{hidden}"),
+                      ("explain", file, "--method", hidden, "--path", "/b/x/o/y")):
+        status, out, err = sluice("rules", *arguments)
+        assert status and not set(hidden[:-1]) & (set(out + err) - set("[31m")), arguments
+    file.write_text(FINE.replace("  match", "match"))
+    status, out, err = sluice("rules", "fmt", "--check", file)
+    assert (status, out, err) == (1, f"{tmp_path}/a\\u001b[31m\\u202e\\u009b\\n.rules\n", "")
+
+
+def test_long_lines_are_cut(rules):
+    rules.write_text(FINE.replace("resource == null", "resource == null" + " && nobody" * 80))
+    status, out, err = sluice("rules", "check", rules)
+    assert status == 0 and err.count("warning: Invalid variable name: nobody.") == 80
+    assert max(map(len, err.splitlines())) < 400
+    assert all(line.endswith("^~~~~~") for line in err.splitlines() if "^" in line)
+
+
 def test_check_reads_standard_input():
     done = subprocess.run([str(BINARY), "rules", "check", "-"], input=BROKEN, text=True,
                           capture_output=True, timeout=60)
@@ -216,8 +240,8 @@ def test_json_with_coverage_nests_expressions(rules, suite):
      ":2:66: error: size must be a whole number"),
     ("cases:\n- { method: get, path: /b/x/o/y, expect: deny, request.resource: {} }",
      ":2:66: error: only create and update have a request.resource"),
-    ("cases:\n- { method: create, path: /b/x/o/y, expect: deny, request.resource: { etag: x } }",
-     ":2:71: error: request.resource has no 'etag'"),
+    ("cases:\n- { method: create, path: /b/x/o/y, expect: deny, request.resource: { updated: x } }",
+     ":2:71: error: request.resource has no 'updated'"),
     ("cases:\n- { method: list, path: /b/x/o/y, expect: deny, resource: {} }",
      ":2:59: error: for list, resource is always null"),
     ("cases:\n- { method: get, path: /b/x/o/y, expect: deny, time: noon }",
@@ -305,13 +329,15 @@ def test_coverage_as_text_and_page(rules, suite, tmp_path):
                             "--coverage", "--coverage-html", page)
     assert status == 0
     assert f"{rules}: 9 of " in out
+    assert "4 allow statements: 1 with several outcomes, 0 with one only, 3 never asked.\n" in out
+    assert "5:5  allow get  → false ×1, true ×1\n" in out
     assert "5:19  request.auth.uid == 'alice'  → false ×1, true ×1\n" in out
     assert "8:22  request.time > timestamp.date(2026, 1, 1)  → never evaluated\n" in out
     html = page.read_text()
     assert html.startswith("<!doctype html>") and html.rstrip().endswith("</html>")
     assert "<code>request.auth.uid == 'alice'</code></td><td>2</td><td><ul><li>false ×1</li>" in html
     assert "<li>'&lt;b&gt;' ×1" in html and "'<b" not in html
-    assert "never evaluated" in html
+    assert "never evaluated" in html and '<a href="#L5">5</a>' in html
     for outside in ("http:", "https:", "<script", "src=", "url("):
         assert outside not in html
     assert sluice("rules", "test", rules, "--suite", suite({"cases": cases}),
@@ -361,7 +387,7 @@ UPDATE = """rules_version = '2';
 service firebase.storage {
   match /b/{bucket}/o/{name} {
     allow update: if request.resource.contentType == resource.contentType
-      && request.resource.size == 5 && !('etag' in request.resource);
+      && request.resource.size == 5 && !('timeCreated' in request.resource);
   }
 }
 """
@@ -370,7 +396,7 @@ service firebase.storage {
 @pytest.mark.parametrize("arguments,status", [
     ([], 4),
     (["--new", '{"size": 4}'], 3),
-    (["--resource", '{"size": 5, "contentType": "a/b", "etag": "x"}'], 0),
+    (["--resource", '{"size": 5, "contentType": "a/b", "timeCreated": "2026-01-01T00:00:00Z"}'], 0),
     (["--resource", '{"size": 5, "contentType": "a/b"}', "--new", '{"contentType": "b/c"}'], 3),
     (["--resource", '{"size": 5, "contentType": "a/b"}', "--new", '{"metadata": {"a": "b"}}'], 0),
     (["--resource", "null"], 3),
@@ -383,7 +409,7 @@ def test_explain_of_an_update_lays_the_change_over_the_object(rules, arguments, 
 
 def test_a_case_of_an_update_lays_the_change_over_the_object(rules, suite):
     rules.write_text(UPDATE)
-    old = {"size": 5, "contentType": "a/b", "etag": "x"}
+    old = {"size": 5, "contentType": "a/b", "timeCreated": "2026-01-01T00:00:00Z"}
     file = suite({"cases": case(method="update", resource=old)["cases"] + case(
         method="update", resource=old, expect="deny",
         **{"request.resource": {"contentType": "b/c"}})["cases"]})
@@ -477,3 +503,44 @@ def test_fmt_reads_standard_input():
     done = subprocess.run([str(BINARY), "rules", "fmt", "-"], input=UGLY, text=True,
                           capture_output=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, FINE)
+
+
+# Rules and the buckets that they are for
+
+DOUBTFUL = """rules_version = '2';
+service firebase.storage {
+  match /b/photos/o/{name} {
+    allow create: if request.resource.contentType == 'a/b';
+    allow create: if request.resource.size < 10;
+    allow delete: if resource.size < 10;
+    allow update: if request.resource.contentType == 'a/b';
+    allow update: if resource.contentType == 'a/b';
+  }
+}
+"""
+S3 = "s3: { bucket: b, endpoint: http://127.0.0.1:1, accessKeyId: a, secretAccessKey: b, conditionalWrites: no }"
+
+
+def configured(tmp_path, rules, store, more=""):
+    rules.write_text(DOUBTFUL)
+    file = tmp_path / "sluice.yaml"
+    file.write_text(f"rules: {rules}\nlisten: {{ http: 127.0.0.1:0, operator: null }}\n"
+                    f"buckets: {{ photos: {{ {store}{more} }} }}\n")
+    return file
+
+
+def test_check_warns_of_rules_that_do_not_fit_their_bucket(tmp_path, rules):
+    directory = f"directory: {{ path: {tmp_path}/photos }}"
+    status, _, error = sluice("check", configured(tmp_path, rules, directory))
+    assert status == 0 and [line.split(": ")[0] for line in error.splitlines()] == [f"{rules}:4:5"]
+    assert "anonymous callers upload" in error
+    assert sluice("check", configured(tmp_path, rules, directory, ", maximumObjectSize: 1GiB"))[2] == ""
+    for verb in (["check"], ["rules", "check", "--config"]):
+        status, _, error = sluice(*verb, configured(tmp_path, rules, S3, ", maximumObjectSize: 1GiB"))
+        assert status == 0
+        assert [line.split(": ")[0] for line in error.splitlines()] == [f"{rules}:{line}:5" for line in (6, 7, 8)]
+        assert all("can never allow" in line for line in error.splitlines())
+    status, _, _ = sluice("rules", "check", "--warnings-as-errors", "--config",
+                          configured(tmp_path, rules, S3))
+    assert status == 1
+    assert sluice("rules", "check")[0] == 64

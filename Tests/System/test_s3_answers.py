@@ -270,7 +270,7 @@ def proxy(real):
 
 
 @pytest.mark.parametrize("status, code, fields, said", [
-    (403, "SignatureDoesNotMatch", {}, "refuses the credentials: SignatureDoesNotMatch"),
+    (403, "SignatureDoesNotMatch", {}, "the secret access key is wrong, or a proxy changes requests (SignatureDoesNotMatch"),
     (403, "InvalidAccessKeyId", {}, "refuses the credentials: InvalidAccessKeyId"),
     (403, "RequestTimeTooSkewed", {}, "clock is wrong"),
     (404, "NoSuchBucket", {}, "does not exist"),
@@ -287,6 +287,13 @@ def test_what_is_wrong_is_said(real, proxy, tmp_path, status, code, fields, said
     proxy.fault(Refused(status), times=None)
     ended, _, err = check(proxy, real, tmp_path)
     assert ended == 1 and said in err, err
+
+
+@pytest.mark.parametrize("status", [200, 403, 404])
+def test_a_web_server_that_is_no_s3_is_recognised(real, proxy, tmp_path, status):
+    proxy.fault(Status(status, {"content-type": "text/html"}, b"<!DOCTYPE html><title>It works!</title>"), times=None)
+    ended, _, err = check(proxy, real, tmp_path)
+    assert ended == 1 and "is the endpoint another web server?" in err, err
 
 
 def test_a_bucket_that_may_only_be_read_is_fine(real, proxy, tmp_path):

@@ -15,7 +15,8 @@ from conftest import wait_until
 from faults import Cut, Fault, FaultProxy, Status
 
 NUMBERS = itertools.count(1)
-BODY = hashlib.shake_256(b"body").digest(700_000)
+#: More than is kept in memory to be sent again.
+BODY = hashlib.shake_256(b"body").digest(1_300_000)
 LARGE = hashlib.shake_256(b"large").digest(9 << 20)
 SMALL = b"Quercus robur, thirty metres tall.\n"
 NEWER = b"stored by somebody else meanwhile"

@@ -1,7 +1,9 @@
 """Signed links: what they allow, to the byte, and that nothing else does."""
 
+import concurrent.futures
 import json
 import os
+import socket
 import subprocess
 import time
 import urllib.parse
@@ -119,7 +121,7 @@ def test_whatever_is_altered_is_refused(serve, keys):
     assert wire.call("GET", link).status == 200
     path, query = link.split("?")
     parameters = dict(urllib.parse.parse_qsl(query))
-    assert list(parameters) == ["link-method", "link-expires", "link-key", "link-signature"]
+    assert list(parameters) == ["link-method", "link-issued", "link-expires", "link-key", "link-signature"]
 
     def with_query(separator="&", **changes):
         changed = {**parameters, **{"link-" + name: value for name, value in changes.items()}}
@@ -132,6 +134,7 @@ def test_whatever_is_altered_is_refused(serve, keys):
         link.replace("/o/a", "/o/b"), link.replace("/o/a", "/o/a/"), link.replace("/b/photos", "/b/other"),
         with_query(expires=later), with_query(expires="-1"), with_query(expires="9" * 30), with_query(expires=""),
         with_query(expires="%2B" + parameters["link-expires"]), with_query(expires="0" + parameters["link-expires"]),
+        with_query(issued=later), with_query(issued=""), with_query(issued=None), with_query(object="none"), with_query(deadline="true"),
         with_query(method="PUT"), with_query(method="HEAD"), with_query(method="get"), with_query(method=None),
         with_query(key="k1"), with_query(key="none"), with_query(key=None),
         with_query(signature=flipped), with_query(signature=""), with_query(signature=parameters["link-signature"] + "="),
@@ -242,9 +245,10 @@ def test_the_rules_decide_who_gets_a_link(serve, keys):
     made = ask("small/a", "bob", method="PUT", size=10, contentType="text/plain").json["path"]
     refused(wire.call("PUT", made, [("Content-Type", "text/plain")], "x" * 11))
     assert wire.call("PUT", made, [("Content-Type", "text/plain")], "x" * 10).status == 201
-    # What they read of the object is asked when the link is made.
+    # What they read of the object is bound too: the link creates, and never replaces.
     once = ask("once/a", "bob", method="PUT")
     assert once.status == 200 and wire.call("PUT", once.json["path"], [], "1").status == 201
+    refused(wire.call("PUT", once.json["path"], [], "2"), "link-expired")
     ask("once/a", "bob", method="PUT").is_problem("unauthorized")
     # Who may do one thing may not have a link for another.
     for method in ("GET", "DELETE"):
@@ -259,6 +263,7 @@ def test_the_rules_decide_who_gets_a_link(serve, keys):
     wire.call("POST", "/b/photos/o/a?sign", [server.token("alice")], " " * 16_385).is_problem("payload-too-large")
     wire.call("POST", "/b/photos/o/?sign", [server.token("alice")]).is_problem("invalid-name")
     wire.call("POST", "/b/photos/o/a", [server.token("alice")]).is_problem("method-not-allowed")
+    assert "POST" in wire.call("OPTIONS", "/b/photos/o/a")["allow"].split(", ")
     # The lines of links say whose key it was, and nothing that would do for another request.
     output = server.output()
     assert '"principal":"link:k2"' in output and '"group":"links"' in output
@@ -266,7 +271,142 @@ def test_the_rules_decide_who_gets_a_link(serve, keys):
     asked = {(line["principal"], line.get("operation")) for line in access_lines(server) if line["method"] == "POST"}
     assert {("alice", "get"), ("alice", "create"), ("bob", "create"), ("bob", "delete")} <= asked
     assert "link-signature" not in output and made.rsplit("=", 1)[1] not in output
-    assert server.metrics()['sluice_caller_requests_total{group="links"}'] == 4
+    assert server.metrics()['sluice_caller_requests_total{group="links"}'] == 5
+
+
+#: Rules that read the object that is there.
+READING = rules(
+    "match /{name=**} { allow read, write: if request.auth.uid == 'alice'; }",
+    "match /once/{n} { allow create: if request.auth.uid == 'bob' && resource == null; }",
+    "match /own/{n} { allow read, write: if request.auth.uid == 'bob' && resource.metadata.owner == 'bob'; }",
+)
+
+
+@pytest.mark.parametrize("transport", ["http1", "h2c", "h2"])
+def test_a_link_is_for_the_object_that_the_rules_have_read(serve, keys, transport):
+    server = serve(READING)
+    wire = Wire(server, transport)
+    alice, bob = server.token("alice"), server.token("bob")
+
+    def ask(name, **body):
+        made = wire.call("POST", f"/b/photos/o/{name}?sign", [bob], json.dumps(body))
+        assert made.status == 200, made
+        return made.json["path"]
+
+    # Only creating: not once there is an object, and not when somebody was faster.
+    links = [ask("once/a", method="PUT") for _ in range(2)]
+    assert "&link-object=none&" in links[0]
+    assert wire.call("PUT", links[0], [], "bob's").status == 201
+    for link in links:
+        for condition in ([], ["If-Match: *"]):
+            refused(wire.call("PUT", link, condition, "replaced"), "link-expired")
+    assert wire.get("once/a", alice).body == b"bob's"
+    for size in (0, 100_000):
+        refused(wire.call("PUT", links[1], [], "x" * size), "link-expired")
+    assert wire.delete("once/a", alice).status == 204
+    assert wire.call("PUT", links[1], [], "again").status == 201
+    # The version that was read: of the bytes, and of the metadata.
+    owned = ("X-Object-Meta-Owner", "bob")
+    assert wire.put("own/a", b"1", alice, owned).status == 201
+    get, put, delete = (ask("own/a", method=method) for method in ("GET", "PUT", "DELETE"))
+    assert wire.call("GET", get).body == b"1" and wire.call("HEAD", get).status == 200
+    assert wire.patch("own/a", {"customMetadata": {"owner": "eve"}}, alice).status == 200
+    for method, link in (("GET", get), ("HEAD", get), ("PUT", put), ("DELETE", delete)):
+        assert wire.call(method, link, [], "2" if method == "PUT" else None).status == 403, method
+    refused(wire.call("GET", get), "link-expired")
+    assert wire.get("own/a", alice).body == b"1"
+    # The same metadata again is another version.
+    assert wire.put("own/a", b"2", alice, owned).status == 200
+    refused(wire.call("GET", get), "link-expired")
+    put, delete = ask("own/a", method="PUT"), ask("own/a", method="DELETE")
+    assert wire.call("PUT", put, [owned], "3").status == 200
+    refused(wire.call("PUT", put, [owned], "4"), "link-expired")
+    refused(wire.call("DELETE", delete), "link-expired")
+    assert wire.call("DELETE", ask("own/a", method="DELETE")).status == 204
+    refused(wire.call("PUT", put, [owned], "5"), "link-expired")
+    assert wire.get("own/a", alice).status == 404
+    # Nothing was read: nothing is bound.
+    open_link = wire.call("POST", "/b/photos/o/a?sign", [alice], '{"method": "PUT"}').json["path"]
+    assert "link-object" not in open_link
+    assert [wire.call("PUT", open_link, [], "x").status for _ in range(2)] == [201, 200]
+
+
+def test_many_uses_of_a_creating_link_create_once(serve, keys):
+    server = serve(READING)
+    links = [Wire(server).call("POST", "/b/photos/o/once/a?sign", [server.token("bob")], '{"method": "PUT"}').json["path"]
+             for _ in range(8)]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda link: Wire(server).call("PUT", link, [], "x" * 50_000), links))
+    assert sorted(answer.status for answer in answers) == [201] + [403] * 7
+
+
+def test_rules_that_read_the_time_bound_their_links(serve, keys):
+    deadline = int(time.time()) + 600
+    server = serve(rules(
+        f"match /until/{{n}} {{ allow read, write: if request.auth != null && request.time < timestamp.value({deadline}000); }}",
+        "match /hours/{n} { allow read, write: if request.auth != null && request.time.seconds() < 60; }",
+        "match /always/{n} { allow read, write: if request.auth != null && (request.time.year() < 3000 || true); }",
+        # Without a credential, which would end sooner.
+        f"match /open/{{n}} {{ allow read, write: if request.time < timestamp.value({deadline}000); }}"))
+    wire = Wire(server)
+
+    def ask(name, lifetime, method="GET"):
+        return wire.call("POST", f"/b/photos/o/{name}?sign", [server.token("alice")],
+                         json.dumps({"method": method, "expiresIn": lifetime}))
+
+    made = ask("until/a", 60, "PUT")
+    assert made.status == 200 and "&link-deadline=true&" in made.json["path"]
+    assert wire.call("PUT", made.json["path"], [], "1").status == 201
+    assert wire.call("GET", ask("until/a", 60).json["path"]).body == b"1"
+    for lifetime in (1, 60):
+        ask("hours/a", lifetime).is_problem("unauthorized")
+    made = ask("always/a", 3600, "PUT")
+    assert made.status == 200 and "link-deadline" not in made.json["path"]
+    late = wire.call("POST", "/b/photos/o/open/a?sign", [], '{"expiresIn": 900}')
+    assert "shorter expiresIn" in late.is_problem("unauthorized")
+    assert wire.call("POST", "/b/photos/o/open/a?sign", [], '{"expiresIn": 60}').status == 200
+
+
+def test_an_upload_by_a_link_ends_before_the_deadline(serve, keys):
+    """Where the rules read the time, an upload that is under way when the link expires is not stored."""
+    server = serve(rules(
+        "match /until/{n} { allow write: if request.time < timestamp.date(2999, 1, 1); }",
+        "match /any/{n} { allow write: if true; }"))
+    wire = Wire(server)
+    statuses = {}
+    for name in ("until", "any"):
+        path = wire.call("POST", f"/b/photos/o/{name}/a?sign", [], '{"method": "PUT", "expiresIn": 3}').json["path"]
+        end = int(urllib.parse.parse_qs(path)["link-expires"][0])
+        with socket.create_connection(("127.0.0.1", server.http), timeout=30) as connection:
+            connection.sendall(f"PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 6\r\nExpect: 100-continue\r\n\r\n"
+                               .encode())
+            assert connection.recv(100).startswith(b"HTTP/1.1 100")
+            connection.sendall(b"abc")
+            wait_until(lambda: time.time() >= end + 1, what="the end of the link")
+            connection.sendall(b"def")
+            statuses[name] = connection.recv(100).split(b" ")[1]
+    assert statuses == {"until": b"403", "any": b"201"}
+
+
+def test_a_link_expires_with_the_credential_that_it_was_asked_with(serve, keys):
+    server = serve()
+    wire = Wire(server)
+    token_ends = int(time.time()) + 600
+    made = wire.call("POST", "/b/photos/o/a?sign", [server.token("alice")], '{"expiresIn": 3600}')
+    end = int(urllib.parse.parse_qs(made.json["path"])["link-expires"][0])
+    assert token_ends <= end <= int(time.time()) + 600
+    assert made.json["expires"] == time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(end))
+
+
+def test_the_longest_lifetime_is_that_of_the_gateway(serve, keys):
+    """Who has the keys may sign for longer; here the link is not accepted."""
+    server = serve()
+    wire = Wire(server)
+    assert wire.put("a", b"1", server.token("alice")).status == 201
+    assert wire.call("GET", sign(keys, "/b/photos/o/a", "--expires", "1h")).status == 200
+    for lifetime in ("3601s", "100h"):
+        answer = wire.call("GET", sign(keys, "/b/photos/o/a", "--expires", lifetime))
+        assert "3600 s" in answer.is_problem("invalid-link")
 
 
 def test_only_post_asks_for_a_link(serve, keys):
@@ -310,7 +450,10 @@ def test_a_link_is_no_way_around_the_bucket(serve, keys):
 def test_without_keys_there_are_no_links(launch, keys):
     server = launch()
     refused(Wire(server).call("GET", sign(keys, "/b/photos/o/a")))
-    Wire(server).call("POST", "/b/photos/o/a?sign").is_problem("not-implemented")
+    answer = Wire(server).call("POST", "/b/photos/o/a?sign")
+    answer.is_problem("not-implemented")
+    assert "store" not in answer.json["title"]
+    assert "POST" not in Wire(server).call("OPTIONS", "/b/photos/o/a")["allow"]
 
 
 @pytest.mark.parametrize("arguments, code, message", [

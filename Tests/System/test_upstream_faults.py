@@ -223,7 +223,11 @@ def test_a_checksum_that_differs_is_not_reported_as_stored(broken, name):
         return status, fields, body
     broken.proxy.fault(Alter(change), method=("POST", "PUT"), times=NEVER)
     answer = upload(broken, name, BODY)
-    assert answer.status >= 500, answer
+    if broken.real.kind == "s3":
+        # Its entity tag need not be an md5: what is stored was read back.
+        assert answer.status == 201 and broken.real.content(name) == BODY, answer
+    else:
+        assert answer.status >= 500, answer
 
 
 def test_a_client_that_goes_away(broken, name):

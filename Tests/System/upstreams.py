@@ -1,9 +1,9 @@
-"""Real servers that stand for Google Cloud Storage and S3, on loopback, each ended by its process id.
+"""Real servers with the APIs of Google Cloud Storage and S3, on loopback. Each is ended by its process ID.
 
     python3 Tests/System/upstreams.py seaweedfs moto
 
-starts them, prints a line of JSON for each (name, kind, endpoint, bucket), and ends them when its input ends. They are
-installed from upstreams.txt, in .venv-upstreams or where SLUICE_UPSTREAMS says.
+starts servers, prints a line of JSON for each (name, kind, endpoint, bucket), and ends them when its standard input
+ends. They are installed from upstreams.txt, in .venv-upstreams or in the directory SLUICE_UPSTREAMS.
 """
 
 import html
@@ -24,7 +24,7 @@ import gcs_faults
 import gcs_model
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-#: Taken out of the environment: sluice refuses variables of its prefix that it does not know.
+#: Removed from the environment, because unknown SLUICE_ variables are errors for sluice.
 VENV = pathlib.Path(os.environ.pop("SLUICE_UPSTREAMS", ROOT / ".venv-upstreams"))
 
 
@@ -32,7 +32,7 @@ given_ports = set()
 
 
 def free_port():
-    """A port nobody listens on now, given once: below those that the kernel takes for clients."""
+    """A free port, returned only once. It is below the range that the kernel uses for clients."""
     while True:
         port = random.randrange(10_000, 32_000)
         if port in given_ports:
@@ -47,10 +47,10 @@ def free_port():
 
 
 class Upstream:
-    """One server with a bucket. Its port stays the same when it is stopped and started again."""
+    """A server with a bucket. It keeps its port when it is restarted."""
 
     name = kind = ""
-    #: Seconds it may take to answer for the first time.
+    #: Seconds until it must respond after its start.
     patience = 30
 
     def __init__(self, directory):
@@ -67,12 +67,12 @@ class Upstream:
         return f"http://127.0.0.1:{self.port}"
 
     def store(self, endpoint=None, bucket=None):
-        """The store as the configuration of a bucket of ours."""
+        """The store's configuration for a bucket of the gateway."""
         return (f"{self.kind}: {{ endpoint: \"{endpoint or self.endpoint}\", "
                 f"bucket: {bucket or self.bucket}, credentials: anonymous }}")
 
     def command(self):
-        """Program and arguments."""
+        """The command line of the server."""
         raise NotImplementedError
 
     def start(self):
@@ -97,7 +97,7 @@ class Upstream:
             return False
 
     def call(self, method, target, body=None, fields=None):
-        """A request of our own, past the gateway; returns status, fields and body."""
+        """Sends a request directly to the upstream; returns status, fields and body."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.request(method, target, body, fields or {})
@@ -124,14 +124,14 @@ class GCS(Upstream):
         assert status == 200, (status, body)
 
     def names(self, prefix=""):
-        """Every object that the upstream shows."""
+        """The names of all objects in the upstream."""
         query = urllib.parse.urlencode({"prefix": prefix})
         status, _, body = self.call("GET", f"/storage/v1/b/{self.bucket}/o?{query}")
         assert status == 200, (status, body)
         return [item["name"] for item in json.loads(body).get("items", [])]
 
     def put(self, bucket, name, content=b""):
-        """An object that came by other means than the gateway."""
+        """Stores an object directly in the upstream."""
         query = urllib.parse.urlencode({"uploadType": "media", "name": name})
         status, _, body = self.call("POST", f"/upload/storage/v1/b/{bucket}/o?{query}", content,
                                     {"content-type": "application/octet-stream"})
@@ -144,7 +144,7 @@ class GCS(Upstream):
 
 
 class GCSModel(GCS):
-    """As strict as the service; its state outlives a stop."""
+    """A model that is as strict as the service. Its state survives a stop."""
 
     name = "gcs-model"
 
@@ -159,7 +159,7 @@ class GCSModel(GCS):
 
 
 class GCSBench(GCSModel):
-    """The model with the ways of Google's test bench, and its faults."""
+    """The model with the behaviour and the fault injection of Google's test bench."""
 
     name = "gcs-bench"
 
@@ -197,21 +197,22 @@ class S3(Upstream):
         assert status in (200, 409), (status, body)
 
     def names(self, prefix=""):
-        """Every object that the upstream shows."""
+        """The names of all objects in the upstream."""
         query = urllib.parse.urlencode({"list-type": 2, "prefix": prefix})
         status, _, body = self.call("GET", f"/{self.bucket}?{query}")
         assert status == 200, (status, body)
         return [html.unescape(part.split("</Key>")[0]) for part in body.decode().split("<Key>")[1:]]
 
     def uploads(self, bucket=None, of=""):
-        """How many uploads of names that begin so were begun and neither completed nor aborted."""
+        """The number of open multipart uploads whose names have the prefix `of`."""
         query = urllib.parse.urlencode({"uploads": "", "prefix": of})
         status, _, body = self.call("GET", f"/{bucket or self.bucket}?{query}")
-        assert status == 200, (status, body)
+        # rclone returns NoSuchUpload for a bucket that never had a multipart upload.
+        assert status == 200 or status == 404 and b"NoSuchUpload" in body, (status, body)
         return body.count(b"<UploadId>")
 
     def put(self, bucket, name, content=b""):
-        """An object that came by other means than the gateway."""
+        """Stores an object directly in the upstream."""
         status, _, body = self.call("PUT", f"/{bucket}/{urllib.parse.quote(name)}", content)
         assert status == 200, (status, body)
 
@@ -228,12 +229,12 @@ class Moto(S3):
                 "-p", str(self.port)]
 
     def store(self, endpoint=None, bucket=None):
-        # It takes any key.
+        # It accepts any key.
         return super().store(endpoint, bucket).replace(
             "credentials: anonymous", "accessKeyId: AKIAEXAMPLE, secretAccessKey: hush-hush-secret")
 
     def call(self, method, target, body=None, fields=None):
-        # Without credentials it takes a request for one of another service.
+        # Without credentials, moto treats a request as one to another service.
         key = "AWS4-HMAC-SHA256 Credential=k/20260101/us-east-1/s3/aws4_request"
         return super().call(method, target, body, {"authorization": key, **(fields or {})})
 
@@ -254,11 +255,11 @@ class SeaweedFS(S3):
 
     def command(self):
         if not hasattr(self, "ports"):
-            # Each server listens with gRPC ten thousand ports above, unless it is told another.
+            # By default each gRPC port is 10,000 above the HTTP port.
             self.ports = {flag: str(free_port()) for flag in (
                 "master.port", "master.port.grpc", "volume.port", "volume.port.grpc",
                 "filer.port", "filer.port.grpc", "s3.port.grpc")}
-            # Services that nobody asks for would have the same ports in every one.
+            # Switch off unused services, whose default ports would conflict between servers.
             self.ports |= {"s3.port.iceberg": "0", "s3.port.lance": "0"}
             (self.directory / "data").mkdir()
         return [VENV / "bin" / "weed", "server", f"-dir={self.directory / 'data'}", "-s3",
@@ -269,7 +270,7 @@ class SeaweedFS(S3):
 
 UPSTREAMS = {kind.name: kind for kind in (
     GCSModel, FakeGCSServer, GCPStorageEmulator, SeaweedFS, Moto, Rclone)}
-#: A store of no upstream.
+#: The name of the store without an upstream.
 DIRECTORY = "directory"
 
 

@@ -1,4 +1,4 @@
-"""One request at a time by curl, over each transport that the contract speaks of, and what came back of it."""
+"""Sends single requests with curl, over each transport of the contract, and parses the responses."""
 
 import itertools
 import json
@@ -15,13 +15,13 @@ TRANSPORTS = {
 }
 NUMBERS = itertools.count(1)
 
-#: The status of each code that a problem can have.
+#: The status for each problem code.
 STATUS = {
     "invalid-name": 400, "invalid-argument": 400, "checksum-mismatch": 400, "unauthenticated": 401,
     "unauthorized": 403, "object-not-found": 404, "bucket-not-found": 404, "not-found": 404,
     "method-not-allowed": 405, "request-timeout": 408, "precondition-failed": 412,
     "payload-too-large": 413, "unsupported-media-type": 415, "range-not-satisfiable": 416,
-    "too-many-requests": 429, "internal": 500, "not-implemented": 501, "upstream-unavailable": 502,
+    "misdirected-request": 421, "too-many-requests": 429, "internal": 500, "not-implemented": 501, "upstream-unavailable": 502,
     "overloaded": 503, "keys-unavailable": 503, "upstream-timeout": 504, "insufficient-storage": 507,
     **dict.fromkeys(["token-malformed", "unsupported-scheme", "unknown-issuer", "wrong-audience", "token-expired",
                      "token-not-yet-valid", "bad-signature", "unknown-token", "certificate-expired",
@@ -31,7 +31,7 @@ STATUS = {
 
 
 class Answer:
-    """A final answer; its fields by lower-case name."""
+    """A final response. Field names are in lower case."""
 
     def __init__(self, heads, body):
         blocks = [block for block in heads.split(b"\r\n\r\n") if block]
@@ -47,7 +47,7 @@ class Answer:
         return [value for field, value in self.fields if field == name]
 
     def __getitem__(self, name):
-        """The only field of that name; None where there is none."""
+        """The value of the only field with that name; None if there is none."""
         values = self.all(name)
         assert len(values) <= 1, (name, values)
         return values[0] if values else None
@@ -57,7 +57,7 @@ class Answer:
         return json.loads(self.body)
 
     def is_problem(self, code):
-        """Checks all that every problem has; returns its detail."""
+        """Checks the members of a problem response; returns its detail."""
         assert self.status == STATUS[code], (self.status, self.body)
         assert self["content-type"] == "application/problem+json"
         problem = self.json
@@ -73,14 +73,14 @@ class Answer:
 
 
 class Wire:
-    """A client of one server over one transport."""
+    """A client for one server and one transport."""
 
     def __init__(self, server, transport="http1"):
         self.server, self.transport = server, transport
         self.scheme, *self.options = TRANSPORTS[transport]
 
     def call(self, method, path, fields=(), body=None, more=()):
-        """`fields` are pairs or whole lines; a field with an empty value is sent empty."""
+        """`fields` are pairs or whole lines. A field with an empty value is sent with an empty value."""
         secret_words.link(path)
         command = ["curl", "-sS", "--max-time", "30", "--path-as-is", "--globoff", *self.options]
         command += ["--head"] if method == "HEAD" else ["-X", method]
@@ -94,7 +94,7 @@ class Wire:
             place = pathlib.Path(directory)
             if body is not None:
                 (place / "body").write_bytes(body.encode() if isinstance(body, str) else body)
-                # Not -T: that adds a file's name to a URL that ends in a slash.
+                # Not -T, which appends the file's name to a URL that ends in a slash.
                 command += ["--data-binary", f"@{place / 'body'}"]
                 if not any(name.lower() == "content-type" for name in names):
                     command += ["-H", "Content-Type:"]
@@ -130,7 +130,7 @@ class Wire:
         return answer.json
 
     def stored(self, name, body=b"stored", *fields, bucket="photos"):
-        """Uploads; returns the object's metadata."""
+        """Uploads an object; returns its metadata."""
         answer = self.put(name, body, *fields, bucket=bucket)
         assert answer.status in (200, 201), answer
         return answer.json
@@ -140,5 +140,5 @@ class Wire:
 
 
 def unique():
-    """A folder that no other test uses."""
+    """The name of a folder that no other test uses."""
     return f"t{next(NUMBERS)}"

@@ -146,7 +146,7 @@ public final class FakeService: @unchecked Sendable {
                 if end == nil, !more() { return }
             }
             var request = Request()
-            let lines = String(decoding: input[..<end!], as: UTF8.self).split(separator: "\r\n")
+            let lines = String(decoding: input[..<end!], as: UTF8.self).split { $0 == "\r\n" }
             let words = lines[0].split(separator: " ")
             (request.method, request.target) = (String(words[0]), String(words[1]))
             for line in lines.dropFirst() {

@@ -1,6 +1,7 @@
 /// What is wrong in one file, each finding as `file:line: what`. CONTRIBUTING.md says the rules in words.
 enum Rules {
-    static let maximumFileLines = 700
+    static let maximumFileLines = 450
+    static let maximumTestFileLines = 700
     static let maximumFunctionLines = 70
 
     // MARK: Length

@@ -1,0 +1,55 @@
+import Wire
+
+/// The two files of AWS's tools, `config` and `credentials`, as far as keys stand in them.
+///
+/// Sections in brackets hold `key = value` lines; `#` and `;` begin comments where a line, or after a space its rest,
+/// begins with them. Lines that are indented belong to the key before and hold nothing that is read here.
+struct AWSConfigurationFile {
+    private var sections: [BytewiseString: [BytewiseString: String]] = [:]
+
+    init(_ text: String) {
+        var section: String?
+        for line in text.split(whereSeparator: \.isNewline) {
+            guard let first = line.utf8.first, !ASCII.isSpace(first) else { continue }
+            if first == UInt8(ascii: "#") || first == UInt8(ascii: ";") { continue }
+            if first == UInt8(ascii: "[") {
+                section = line.dropFirst().prefix { $0 != "]" }
+                    .split(whereSeparator: \.isWhitespace).joined(separator: " ")
+                if let section, sections[section] == nil { sections[section] = [:] }
+                continue
+            }
+            guard let section, let equals = line.firstIndex(of: "=") else { continue }
+            let key = AWSConfigurationFile.trimmed(line[..<equals]).asciiLowercased()
+            var value = line[line.index(after: equals)...]
+            for comment in [" #", " ;", "\t#", "\t;"] {
+                if let range = AWSConfigurationFile.range(of: comment, in: value) {
+                    value = value[..<range]
+                }
+            }
+            sections[section, default: [:]][key] = AWSConfigurationFile.trimmed(value)
+        }
+    }
+
+    /// A profile's keys: of the credentials file by its name, of the config file as `profile NAME`, but for `default`.
+    func profile(_ name: String, inConfiguration: Bool) -> [BytewiseString: String] {
+        section(name, inConfiguration) ?? [:]
+    }
+
+    /// Whether the file has the profile, be it without keys.
+    func hasProfile(_ name: String, inConfiguration: Bool) -> Bool {
+        section(name, inConfiguration) != nil
+    }
+
+    private func section(_ name: String, _ inConfiguration: Bool) -> [BytewiseString: String]? {
+        guard inConfiguration else { return sections[name] }
+        return sections["profile \(name)"] ?? (name == "default" ? sections[name] : nil)
+    }
+
+    private static func trimmed(_ text: Substring) -> String {
+        String(decoding: ASCII.trimmed(Array(text.utf8)[...]), as: UTF8.self)
+    }
+
+    private static func range(of text: String, in value: Substring) -> Substring.Index? {
+        value.indices.first { value[$0...].hasPrefix(text) }
+    }
+}

@@ -1,0 +1,243 @@
+import EventLoop
+import HTTPClient
+import Wire
+
+/// Fetches one access token. Files are read anew each time, so that keys and subject tokens can be rotated in place.
+struct GoogleTokenFetcher: Sendable {
+    /// Bytes of a credentials file, of a subject token and of an endpoint's answer: 64 KiB.
+    private static let maximumBytes = 64 * 1024
+
+    let source: GoogleCredentials.Source
+    let scope: String
+    let environment: [BytewiseString: String]
+    let pool: BlockingPool
+    let observer: (any UpstreamObserver)?
+
+    func fetch() async throws(ClientError) -> GoogleToken {
+        switch source {
+        case .file(let path): return try await fetch(file: path)
+        case .metadataServer: return try await fetchFromMetadataServer()
+        case .automatic:
+            if let path = environment["GOOGLE_APPLICATION_CREDENTIALS"], !path.isEmpty {
+                return try await fetch(file: path)
+            }
+            let directory =
+                environment["CLOUDSDK_CONFIG"]
+                ?? environment["HOME"].map { $0 + "/.config/gcloud" }
+            if let path = directory.map({ $0 + "/application_default_credentials.json" }),
+                let text = try? await read(path)
+            {
+                return try await fetch(GoogleAccount(text, file: path))
+            }
+            return try await fetchFromMetadataServer()
+        case .anonymous, .emulatorOwner:
+            throw ClientError(.unreachable, "these credentials need no token")
+        }
+    }
+
+    private func fetch(file path: String) async throws(ClientError) -> GoogleToken {
+        try await fetch(GoogleAccount(try await read(path), file: path))
+    }
+
+    private func fetch(_ account: GoogleAccount) async throws(ClientError) -> GoogleToken {
+        switch account {
+        case .service(let service):
+            let now = SystemClock.seconds()
+            return try await grant(
+                service.tokenEndpoint,
+                [
+                    ("grant_type", "urn:ietf:params:oauth:grant-type:jwt-bearer"),
+                    ("assertion", try service.assertion(scope: scope, now: now)),
+                ])
+        case .user(let user):
+            return try await grant(
+                user.tokenEndpoint,
+                [
+                    ("grant_type", "refresh_token"), ("client_id", user.clientId),
+                    ("client_secret", user.clientSecret), ("refresh_token", user.refreshToken),
+                ])
+        case .external(let external): return try await exchange(external)
+        }
+    }
+
+    // MARK: Metadata server
+
+    /// What a token is asked of, on a machine or in a pod of Google's.
+    private func fetchFromMetadataServer() async throws(ClientError) -> GoogleToken {
+        let host = environment["GCE_METADATA_HOST"].flatMap { $0.isEmpty ? nil : $0 }
+        guard let origin = Origin("http://" + (host ?? "metadata.google.internal")) else {
+            throw ClientError(.unreachable, "credentials: GCE_METADATA_HOST is not a host")
+        }
+        let path = "/computeMetadata/v1/instance/service-accounts/default/token"
+        var request = ClientRequest("GET", "\(path)?scopes=\(PercentEncoding.encodeSegment(scope))")
+        request.fields.append("metadata-flavor", "Google")
+        let response = try await call(request, GoogleEndpoint(origin, request.target), quick: true)
+        // Anything else that listens at this address is not to be believed.
+        guard response.fields["metadata-flavor"] == "Google" else {
+            throw ClientError(
+                .unreachable, "credentials: \(origin) is not a metadata server of Google's")
+        }
+        return try token(response, from: origin)
+    }
+
+    // MARK: Workload identity federation
+
+    /// RFC 8693: a token of another issuer for one of Google's, and that one for a service account's where it is wanted.
+    private func exchange(_ account: GoogleAccount.External) async throws(ClientError)
+        -> GoogleToken
+    {
+        let subject = try await subjectToken(account)
+        let form = [
+            ("grant_type", "urn:ietf:params:oauth:grant-type:token-exchange"),
+            ("requested_token_type", "urn:ietf:params:oauth:token-type:access_token"),
+            ("audience", account.audience), ("subject_token_type", account.subjectTokenType),
+            ("subject_token", subject),
+            (
+                "scope",
+                account.impersonation == nil
+                    ? scope : "https://www.googleapis.com/auth/cloud-platform"
+            ),
+        ]
+        let federated = try await grant(
+            account.tokenEndpoint, form, authorization: account.basicAuthorization)
+        guard let endpoint = account.impersonation else { return federated }
+        var json = JSONWriter(reserving: 256)
+        json.beginObject()
+        json.key("scope")
+        json.beginArray()
+        json.string(scope)
+        json.endArray()
+        json.member("lifetime", "\(account.impersonationSeconds)s")
+        json.endObject()
+        var request = ClientRequest(
+            "POST", endpoint.target, body: .bytes(json.bytes), isRepeatable: true)
+        request.fields.append("authorization", "Bearer \(federated.value)")
+        request.fields.append("content-type", "application/json")
+        let response = try await call(request, endpoint)
+        let answer = try parse(response, from: endpoint.origin)
+        guard let value = answer["accessToken"]?.text, isToken(value),
+            let expiry = answer["expireTime"]?.text.flatMap({ HTTPDate.parse(rfc3339: $0) })
+        else {
+            throw ClientError(.malformed, "credentials: \(endpoint.origin) gave no access token")
+        }
+        let seconds = max(1, min(expiry / 1000 - SystemClock.seconds(), 86_400))
+        return GoogleToken(value: value, lifetime: UInt64(seconds) * 1_000_000_000)
+    }
+
+    private func subjectToken(_ account: GoogleAccount.External) async throws(ClientError)
+        -> String
+    {
+        let bytes: [UInt8]
+        let place: String
+        switch account.subject {
+        case .file(let path):
+            bytes = try await read(path)
+            place = path
+        case .endpoint(let endpoint, let fields):
+            place = "\(endpoint.origin)"
+            var request = ClientRequest("GET", endpoint.target)
+            for (name, value) in fields { request.fields.append(name: name, value) }
+            bytes = try await call(request, endpoint).body
+        }
+        var text = String(decoding: bytes, as: UTF8.self)
+        if let field = account.subjectField {
+            guard let json = try? JSONReader.parse(bytes), let value = json[field]?.text else {
+                throw ClientError(
+                    .malformed, "credentials: \(place) has no member '\(field)' with a token")
+            }
+            text = value
+        }
+        while text.utf8.last == 0x0a || text.utf8.last == 0x0d { text.unicodeScalars.removeLast() }
+        guard !text.isEmpty else {
+            throw ClientError(.malformed, "credentials: the subject token in \(place) is empty")
+        }
+        return text
+    }
+
+    // MARK: Requests
+
+    /// Posts a form and reads the token of the answer (RFC 6749, section 5).
+    private func grant(
+        _ endpoint: GoogleEndpoint, _ form: [(String, String)], authorization: String? = nil
+    ) async throws(ClientError) -> GoogleToken {
+        let body = form.map { "\($0)=\(PercentEncoding.encodeSegment($1))" }.joined(separator: "&")
+        // The same grant again gives another token and changes nothing else.
+        var request = ClientRequest(
+            "POST", endpoint.target, body: .bytes(Array(body.utf8)), isRepeatable: true)
+        request.fields.append("content-type", "application/x-www-form-urlencoded")
+        if let authorization { request.fields.append("authorization", authorization) }
+        return try token(try await call(request, endpoint), from: endpoint.origin)
+    }
+
+    /// - Parameter quick: For what is on the same machine, or is nowhere.
+    private func call(_ request: ClientRequest, _ endpoint: GoogleEndpoint, quick: Bool = false)
+        async throws(ClientError) -> CollectedResponse
+    {
+        var settings = UpstreamSettings(name: "google credentials", origin: endpoint.origin)
+        settings.connectTimeout = quick ? 1_000_000_000 : 5_000_000_000
+        settings.firstByteTimeout = quick ? 5_000_000_000 : 15_000_000_000
+        settings.progressTimeout = 5_000_000_000
+        settings.attempts = 3
+        // A connection an hour is not worth keeping one.
+        let upstream = Upstream(settings, observer: observer)
+        let outcome: Result<CollectedResponse, ClientError>
+        do throws(ClientError) {
+            outcome = .success(try await upstream.call(request, limit: Self.maximumBytes))
+        } catch {
+            outcome = .failure(
+                ClientError(error.code, "credentials: \(endpoint.origin): \(error.cause)"))
+        }
+        await upstream.close()
+        let response = try outcome.get()
+        guard response.status == 200 else {
+            throw ClientError(
+                .unreachable,
+                "credentials: \(endpoint.origin) answers \(response.status)\(reason(response.body))"
+            )
+        }
+        return response
+    }
+
+    /// What an endpoint says of a refusal (RFC 6749, section 5.2, or Google's form of errors), in a few plain words.
+    private func reason(_ body: [UInt8]) -> String {
+        guard let json = try? JSONReader.parse(body) else { return "" }
+        let words = [
+            json["error"]?.text ?? json["error"]?["status"]?.text,
+            json["error_description"]?.text ?? json["error"]?["message"]?.text,
+        ].compactMap { $0 }
+        return words.isEmpty ? "" : ": " + ASCII.plainWords(words.joined(separator: ": "))
+    }
+
+    private func parse(_ response: CollectedResponse, from origin: Origin) throws(ClientError)
+        -> JSONValue
+    {
+        guard let json = try? JSONReader.parse(response.body) else {
+            throw ClientError(.malformed, "credentials: \(origin) does not answer with JSON")
+        }
+        return json
+    }
+
+    private func token(_ response: CollectedResponse, from origin: Origin) throws(ClientError)
+        -> GoogleToken
+    {
+        let json = try parse(response, from: origin)
+        guard let value = json["access_token"]?.text, isToken(value),
+            let seconds = json["expires_in"]?.integer, seconds > 0
+        else { throw ClientError(.malformed, "credentials: \(origin) gave no access token") }
+        return GoogleToken(value: value, lifetime: UInt64(min(seconds, 86_400)) * 1_000_000_000)
+    }
+
+    private func isToken(_ text: String) -> Bool {
+        !text.isEmpty && text.utf8.allSatisfy(ASCII.isVisible)
+    }
+
+    private func read(_ path: String) async throws(ClientError) -> [UInt8] {
+        do throws(SystemError) {
+            return try await pool.run { () throws(SystemError) in
+                try File.contents(of: path, limit: Self.maximumBytes)
+            }
+        } catch {
+            throw ClientError(.unreachable, "credentials: \(path): \(error)")
+        }
+    }
+}

@@ -1,0 +1,236 @@
+import EventLoop
+
+/// An append in progress: the loop fills one buffer while the pool writes and hashes another.
+///
+/// The session's row follows when it ends, and every ``checkpointStep`` bytes before: first the file is synced, then the
+/// row that names the offset and the digests' states. A process that is killed loses what came after the last row.
+///
+/// Safety: confined to its loop; jobs of the pool get the part and a full buffer.
+final class DirectoryAppend: @unchecked Sendable {
+    /// Bytes that a killed process can lose of a long append: 64 MiB.
+    static let checkpointStep: UInt64 = 64 << 20
+
+    private let session: DirectoryUploadSession
+    private let opening: DirectorySession
+    private let part: SessionPart
+    private let loop: EventLoop
+    private let pool: BlockingPool
+    private var row: SessionRow
+    private let isAllOrNothing: Bool
+    private let limit: UInt64
+    /// Bytes of the object with those that were taken here.
+    private var taken: UInt64
+    private var filling = UploadBuffer()
+    private var spare: UploadBuffer?
+    private var failure: SessionError?
+    private var resume: (() -> Void)?
+    private var stopped: (() -> Void)?
+    /// A job or a checkpoint runs.
+    private var isRunning = false
+    private var idle: CheckedContinuation<Void, Never>?
+    private var isStopped = false
+    private var isEnding = false
+    private var isEnded = false
+    private var enders: [CheckedContinuation<Void, Never>] = []
+
+    init(
+        _ session: DirectoryUploadSession, _ opening: DirectorySession, _ part: SessionPart,
+        _ loop: EventLoop, _ pool: BlockingPool, _ row: SessionRow, _ plan: AppendPlan
+    ) {
+        self.session = session
+        self.opening = opening
+        self.part = part
+        self.loop = loop
+        self.pool = pool
+        self.row = row
+        isAllOrNothing = plan.isAllOrNothing
+        limit = row.length ?? SessionPart.maximumLength
+        taken = row.offset
+    }
+
+    // MARK: Bytes
+
+    func write(_ bytes: RawSpan) throws -> Int {
+        if isStopped { throw SessionError.superseded }
+        if let failure { throw failure }
+        precondition(!isEnding, "write after the end")
+        if bytes.byteCount > 0, taken == limit { throw SessionError.lengthExceeded(limit: limit) }
+        let end = min(bytes.byteCount, Int(clamping: limit - taken))
+        var offset = 0
+        while offset < end {
+            if filling.count == UploadBuffer.limit {
+                if isRunning { break }
+                send(filling)
+                filling = spare ?? UploadBuffer()
+                spare = nil
+            }
+            offset += filling.append(bytes.extracting(offset..<end), expected: nil)
+        }
+        taken += UInt64(offset)
+        return offset
+    }
+
+    func whenWritable(_ resume: @escaping () -> Void) {
+        self.resume = resume
+        // What was taken short of the limit is short of it for good: the next write says so.
+        if !isRunning || isStopped || failure != nil { loop.execute { self.wake() } }
+    }
+
+    func whenStopped(_ body: @escaping () -> Void) { stopped = body }
+
+    private func wake() {
+        guard let resume else { return }
+        self.resume = nil
+        resume()
+    }
+
+    private func send(_ buffer: UploadBuffer) {
+        isRunning = true
+        let part = part
+        pool.submit { [self] in
+            let outcome = Result { () throws(BucketError) in try part.append(buffer) }
+            loop.execute { self.jobDone(buffer, outcome) }
+        }
+    }
+
+    private func jobDone(_ buffer: UploadBuffer, _ outcome: Result<Void, BucketError>) {
+        buffer.clear()
+        if !isEnding && spare == nil { spare = buffer }
+        if case .failure(let error) = outcome { failure = .store(error) }
+        if failure == nil && session.isExpired { failure = .notFound }
+        if failure == nil, !isAllOrNothing, !isEnding,
+            part.offset - row.offset >= DirectoryAppend.checkpointStep
+        {
+            Task(executorPreference: loop) { [self] in
+                await save()
+                jobsDone()
+            }
+        } else {
+            jobsDone()
+        }
+    }
+
+    private func jobsDone() {
+        isRunning = false
+        if let idle {
+            self.idle = nil
+            idle.resume()
+        } else {
+            wake()
+        }
+    }
+
+    /// Makes what was written durable, and only then says so in the row.
+    private func save() async {
+        if part.offset == row.offset { return }
+        let part = part
+        do throws(SessionError) {
+            do throws(BucketError) {
+                try await pool.run { () throws(BucketError) in try part.sync() }
+            } catch {
+                throw SessionError.store(error)
+            }
+            var next = row
+            next.offset = part.offset
+            next.digests = part.digests.saved
+            row = try await session.change(.save(next), opening)
+        } catch {
+            failure = error
+        }
+    }
+
+    // MARK: The end
+
+    /// Ends the append for its owner.
+    func end() async throws(SessionError) -> UInt64 {
+        if isStopped {
+            await settle(keeping: true)
+            throw .superseded
+        }
+        await settle(keeping: true)
+        if let failure { throw failure }
+        return row.offset
+    }
+
+    func discard() async { await settle(keeping: false) }
+
+    /// Ends the append for another call, from any loop. What is all or nothing is not all yet.
+    func stop(keeping: Bool) async {
+        await withCheckedContinuation { done in
+            Task(executorPreference: loop) { [self] in
+                await stopHere(keeping: keeping)
+                done.resume()
+            }
+        }
+    }
+
+    private func stopHere(keeping: Bool) async {
+        if !isEnding {
+            isStopped = true
+            let stopped = stopped
+            self.stopped = nil
+            await settle(keeping: keeping && !isAllOrNothing)
+            stopped?()
+            wake()
+        } else {
+            await settle(keeping: keeping)
+        }
+    }
+
+    /// Its owner has dropped it: any loop or thread may be the one.
+    func drop() {
+        let keeping = !isAllOrNothing
+        Task(executorPreference: loop) { [self] in await settle(keeping: keeping) }
+    }
+
+    /// Ends the append, once; every further call waits for that.
+    private func settle(keeping: Bool) async {
+        if isEnded { return }
+        if isEnding { return await withCheckedContinuation { enders.append($0) } }
+        isEnding = true
+        if isRunning { await withCheckedContinuation { idle = $0 } }
+        let (part, filling) = (part, filling)
+        var keeps = keeping
+        if keeps, failure == nil, filling.count > 0 {
+            do throws(BucketError) {
+                try await pool.run { () throws(BucketError) in try part.append(filling) }
+            } catch {
+                failure = .store(error)
+            }
+        }
+        if isAllOrNothing && failure != nil { keeps = false }
+        if keeps {
+            // A failure before must stay the one that is reported.
+            let first = failure
+            await save()
+            failure = first ?? failure
+        } else {
+            let offset = row.offset
+            await pool.run { part.truncate(to: offset) }
+        }
+        self.filling = UploadBuffer()
+        spare = nil
+        await part.close()
+        session.detach(self)
+        isEnded = true
+        for ender in enders { ender.resume() }
+        enders = []
+        resume = isStopped ? resume : nil
+        stopped = nil
+    }
+}
+
+/// What an append's owner holds: the append itself is held by its session until it has ended.
+final class DirectoryAppendHandle: SessionAppend {
+    private let append: DirectoryAppend
+
+    init(_ append: DirectoryAppend) { self.append = append }
+
+    deinit { append.drop() }
+
+    func write(_ bytes: RawSpan) throws -> Int { try append.write(bytes) }
+    func whenWritable(_ resume: @escaping () -> Void) { append.whenWritable(resume) }
+    func whenStopped(_ body: @escaping () -> Void) { append.whenStopped(body) }
+    func end() async throws(SessionError) -> UInt64 { try await append.end() }
+    func discard() async { await append.discard() }
+}

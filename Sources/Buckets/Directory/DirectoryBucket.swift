@@ -1,0 +1,173 @@
+import EventLoop
+import Glibc
+
+/// A bucket in a local directory: blobs in files, and a SQLite index. The embedded default.
+///
+/// An object becomes visible in one transaction, after its bytes are on stable storage. Whenever the process ends, each
+/// name has its old or its new object, and the bytes of an index entry always exist. Every name that is valid UTF-8
+/// works. A lock file ensures that only one process uses a directory at a time.
+///
+///     index.sqlite   names, metadata, generations, and contents of at most 4 KiB
+///     blobs/N/ID     contents of more than 4 KiB, and the bytes of upload sessions
+///     staging/ID     uploads under way of more than 32 KiB
+///     lock           held while the bucket is open
+public final class DirectoryBucket: BucketDriver {
+    public func capabilities() -> Capabilities {
+        var all = Capabilities.all
+        all.uploadSessions = true
+        return all
+    }
+
+    /// The free space in bytes that suffices for every upload, however long the log is: 64 MiB.
+    private static let ampleRoom: UInt64 = 64 << 20
+
+    let pool: BlockingPool
+    private let state: DirectoryState
+    private let committer: DirectoryCommitter
+    /// The committer's only thread. Owned by the bucket rather than by the committer, so that the committer cannot end
+    /// its own thread.
+    private let thread = BlockingPool(threads: 1)
+    let clock: @Sendable () -> Int64
+    /// The upload sessions that somebody uses now.
+    let sessions = DirectorySessions()
+
+    /// Opens the bucket, creates it if it does not exist, and removes the leftovers of an earlier process. Blocks for
+    /// some milliseconds, regardless of the number of objects.
+    /// - Parameters:
+    ///   - path: The directory. Missing parent directories are created for the owner only (mode 0700).
+    ///   - pool: The pool for hashing and file access that could block a loop. It must outlive the bucket.
+    ///   - readers: The number of concurrent lookups; one per loop is recommended.
+    ///   - clock: Microseconds since 1970.
+    /// - Throws: ``BucketError`` if the directory cannot be used, is in use, or is not a bucket.
+    public init(
+        path: String, pool: BlockingPool, readers: Int = Processors.available(),
+        clock: @escaping @Sendable () -> Int64 = SystemClock.microseconds
+    ) throws(BucketError) {
+        self.pool = pool
+        self.clock = clock
+        state = try DirectoryState(path, readers: readers)
+        committer = DirectoryCommitter(state, clock: clock)
+    }
+
+    /// Batches of writes so far: how well they share their syncs.
+    var batches: Int { committer.batches.load(ordering: .relaxed) }
+
+    /// The directory as it is opened now.
+    func session() async throws(BucketError) -> DirectorySession {
+        if let session = try state.current() { return session }
+        let state = state
+        // On the committer's thread, so that the old session's work has ended before leftovers are removed.
+        return try await thread.run { () throws(BucketError) in try state.reopen() }
+    }
+
+    public func stat(_ name: String) async throws(BucketError) -> ObjectMetadata {
+        let session = try await session()
+        do throws(SQLiteError) {
+            if let entry = try session.index.lookup(name, withContent: false) {
+                return entry.row.metadata
+            }
+        } catch { throw error.bucketError }
+        throw BucketError(.objectNotFound)
+    }
+
+    public func open(_ name: String, _ plan: ReadPlan) async throws(BucketError) -> any ObjectReader
+    {
+        // A blob that was just replaced can be removed between lookup and open. The next lookup finds the new one.
+        var missing: Int64 = 0
+        for _ in 0..<8 {
+            let session = try await session()
+            let found: IndexEntry?
+            do throws(SQLiteError) {
+                found = try session.index.lookup(name, withContent: true)
+            } catch { throw error.bucketError }
+            guard let found else { throw BucketError(.objectNotFound) }
+            let row = found.row
+            guard let blob = row.blob else {
+                return DirectoryReader(row.metadata, .memory(found.content ?? []), pool)
+            }
+            if let descriptor = try session.files.openBlob(blob) {
+                return DirectoryReader(row.metadata, .file(descriptor), pool)
+            }
+            missing = blob
+            do throws(BucketError) { try session.checkIdentity() } catch { state.lose(session) }
+        }
+        throw BucketError(.unavailable, "blob \(missing) of an object is missing")
+    }
+
+    public func beginUpload(_ name: String, _ plan: UploadPlan) async throws(BucketError)
+        -> any Upload
+    {
+        let session = try await session()
+        guard let loop = EventLoop.current else {
+            throw BucketError(.internal, "an upload belongs on a loop")
+        }
+        return DirectoryUpload(self, session, loop, name, plan)
+    }
+
+    public func patch(_ name: String, _ patch: AttributePatch, _ preconditions: Preconditions)
+        async throws(BucketError) -> ObjectMetadata
+    {
+        guard let metadata = try await change(name, .patch(patch), preconditions).metadata else {
+            throw BucketError(.internal, "a patch without an object")
+        }
+        return metadata
+    }
+
+    public func delete(_ name: String, _ preconditions: Preconditions) async throws(BucketError) {
+        _ = try await change(name, .delete, preconditions)
+    }
+
+    public func list(_ query: ListQuery, after: String?) async throws(BucketError) -> ListPage {
+        try await listMeasured(query, after: after).0
+    }
+
+    /// A page, and its cost in steps of SQLite's virtual machine.
+    package func listMeasured(_ query: ListQuery, after: String?) async throws(BucketError)
+        -> (ListPage, steps: Int)
+    {
+        let session = try await session()
+        do throws(SQLiteError) {
+            return try await pool.run { () throws(SQLiteError) in
+                try session.index.list(query, after: after)
+            }
+        } catch { throw error.bucketError }
+    }
+
+    public func checkHealth() async throws(BucketError) {
+        let session = try await session()
+        let free = try await pool.run { () throws(BucketError) in
+            try session.checkIdentity()
+            try session.files.probe()
+            return session.files.freeBytes()
+        }
+        // After a failure, or with little free space, only a successful write proves that the store works.
+        if committer.isFailing || free < DirectoryBucket.ampleRoom {
+            _ = try await change("", .probe, Preconditions())
+        }
+    }
+
+    public func close() async {
+        let (committer, state) = (committer, state)
+        await withCheckedContinuation { done in
+            thread.submit {
+                committer.drain()
+                state.close()
+                done.resume()
+            }
+        }
+    }
+
+    /// Passes a change to the committer and waits for its result.
+    func change(_ name: String, _ kind: DirectoryChange.Kind, _ preconditions: Preconditions)
+        async throws(BucketError) -> DirectoryChange.Outcome
+    {
+        let outcome = await withCheckedContinuation { waiter in
+            let change = DirectoryChange(name: name, kind: kind, preconditions: preconditions) {
+                waiter.resume(returning: $0)
+            }
+            let committer = committer
+            if committer.add(change) { thread.submit { committer.drain() } }
+        }
+        return try outcome.get()
+    }
+}

@@ -1,0 +1,120 @@
+/// A change queued for the committer.
+struct DirectoryChange: Sendable {
+    enum Kind: Sendable {
+        case put(UploadContent, ContentFacts, ObjectAttributes)
+        case patch(AttributePatch)
+        case delete
+        /// Writes without changing anything, to test whether an upload could be written.
+        case probe
+        /// Makes an upload session; its file's number is the committer's to choose.
+        indirect case beginSession(SessionRow)
+        /// Something else with upload sessions, of a directory that must still be this one.
+        indirect case session(SessionChange, DirectorySession?)
+
+        /// Whether the change is rejected on a nearly full disk.
+        var needsRoom: Bool {
+            switch self {
+            case .put, .probe, .beginSession: true
+            case .patch, .delete: false
+            case .session(let change, _): change.needsRoom
+            }
+        }
+
+        /// Whether files are removed before it is answered.
+        var freesSpace: Bool {
+            if case .session(let change, _) = self { change.freesSpace } else { false }
+        }
+
+        /// Removes the staged file of the change.
+        func discard() {
+            if case .put(let content, _, _) = self { content.discard() }
+        }
+    }
+    struct Outcome: Sendable {
+        /// The object after the change, or before its deletion; nil for a probe.
+        var metadata: ObjectMetadata?
+        var replaced = false
+        /// The upload sessions that were found, as the change left them.
+        var sessions: [SessionRow] = []
+        /// Where those were found.
+        var opening: DirectorySession?
+    }
+
+    let name: String
+    let kind: Kind
+    let preconditions: Preconditions
+    let answer: @Sendable (Result<Outcome, BucketError>) -> Void
+}
+
+/// Applies the changes of one batch to the rows of the index.
+struct DirectoryTransaction {
+    let session: DirectorySession
+    let writer: IndexWriter
+    let clock: @Sendable () -> Int64
+    /// Blobs that the transaction has added to the garbage table.
+    var released: [Int64] = []
+
+    typealias Result = Swift.Result<DirectoryChange.Outcome, BucketError>
+
+    mutating func release(_ blob: Int64) throws(SQLiteError) {
+        try writer.addGarbage(blob)
+        released.append(blob)
+    }
+
+    mutating func put(
+        _ change: DirectoryChange, _ facts: ContentFacts, _ attributes: ObjectAttributes,
+        blob: Int64?, content: UnsafeRawBufferPointer?
+    ) throws(SQLiteError) -> Result {
+        let old = try writer.lookup(change.name)
+        if change.preconditions.evaluate(old?.metadata, reading: false) != nil {
+            if let blob { try release(blob) }
+            return .failure(BucketError(.preconditionFailed))
+        }
+        let metadata = try replace(
+            old, change.name, facts, attributes, blob: blob, content: content)
+        return .success(.init(metadata: metadata, replaced: old != nil))
+    }
+
+    /// Writes a new object in place of `old`.
+    mutating func replace(
+        _ old: IndexRow?, _ name: String, _ facts: ContentFacts, _ attributes: ObjectAttributes,
+        blob: Int64?, content: UnsafeRawBufferPointer?
+    ) throws(SQLiteError) -> ObjectMetadata {
+        let now = clock()
+        let generation = max(now, writer.lastGeneration + 1)
+        writer.lastGeneration = generation
+        let metadata = ObjectMetadata(
+            name: name, generation: generation, metageneration: 1, size: facts.size,
+            created: now / 1000, updated: now / 1000, md5: facts.md5, crc32c: facts.crc32c,
+            etag: String(generation), attributes: attributes)
+        try writer.put(IndexRow(metadata: metadata, blob: blob), content: content, replacing: old)
+        if let blob = old?.blob { released.append(blob) }
+        return metadata
+    }
+
+    mutating func patch(_ change: DirectoryChange, _ patch: AttributePatch) throws(SQLiteError)
+        -> Result
+    {
+        guard var row = try writer.lookup(change.name) else {
+            return .failure(BucketError(.objectNotFound))
+        }
+        if change.preconditions.evaluate(row.metadata, reading: false) != nil {
+            return .failure(BucketError(.preconditionFailed))
+        }
+        row.metadata = row.metadata.patched(patch, now: clock() / 1000)
+        try writer.patch(row)
+        return .success(.init(metadata: row.metadata, replaced: true))
+    }
+
+    mutating func delete(_ change: DirectoryChange) throws(SQLiteError) -> Result {
+        guard let row = try writer.lookup(change.name) else {
+            return .failure(BucketError(.objectNotFound))
+        }
+        if change.preconditions.evaluate(row.metadata, reading: false) != nil {
+            return .failure(BucketError(.preconditionFailed))
+        }
+        try writer.delete(row)
+        if let blob = row.blob { released.append(blob) }
+        return .success(.init(metadata: row.metadata, replaced: true))
+    }
+}

@@ -1,0 +1,391 @@
+import EventLoop
+import Glibc
+import Synchronization
+
+/// Makes changes durable, many with one sync ("group commit"): while one batch waits for the disk, the next one is
+/// collected.
+///
+/// A batch writes its blobs and syncs them and their directory. One transaction then adds them to the index, and checks
+/// each change's preconditions. No change is confirmed before the transaction is on stable storage.
+///
+/// Safety: `pendingGarbage`, `unlinked` and everything ``drain()`` calls belong to the one thread that runs ``drain()``; the
+/// queue has a lock.
+final class DirectoryCommitter: @unchecked Sendable {
+    private struct Queue {
+        var changes: [DirectoryChange] = []
+        var isDraining = false
+    }
+    /// The location of a change's bytes, which the transaction refers to.
+    private enum Placement {
+        case none
+        case inline(UploadBuffer)
+        case blob(Int64)
+        case failed(BucketError)
+    }
+
+    private static let full = BucketError(
+        .insufficientStorage, "less than \(reserve >> 10) KiB are left beside what the index needs")
+    /// The maximum number of changes in one batch.
+    static let maximumBatch = 256
+    /// The maximum size of content that is stored in the index, which needs no file, and one sync for a whole batch.
+    static let maximumInline = 4096
+    /// The number of log pages that triggers a checkpoint: 16 MiB.
+    static let checkpointPages = 4096
+    /// The number of removed blobs whose rows are deleted from the garbage table together, after one sync of their
+    /// directories.
+    static let garbageBatch = 1024
+
+    /// The free space that uploads must leave on the disk, in addition to what the log needs for its checkpoint. With
+    /// no free space at all, not even a deletion could be written.
+    static let reserve: UInt64 = 1 << 20
+    private static let pageSize = 4096
+
+    private let state: DirectoryState
+    private let clock: @Sendable () -> Int64
+    private let queue = Lock(Queue())
+    /// The number of batches so far.
+    let batches = Atomic<Int>(0)
+    /// Whether the last write failed because of the store.
+    private let failing = Atomic<Bool>(false)
+    private var session: DirectorySession?
+    /// Blobs without a row, and the numbers of blobs that were not created. The next transaction adds them to the
+    /// garbage table, so that none is forgotten before its removal is durable.
+    private var pendingGarbage: [Int64] = []
+    /// Blobs that are removed but still have a row in the garbage table.
+    private var unlinked: [Int64] = []
+
+    init(_ state: DirectoryState, clock: @escaping @Sendable () -> Int64) {
+        self.state = state
+        self.clock = clock
+    }
+
+    /// Whether the last write failed because of the store rather than because of the request.
+    var isFailing: Bool { failing.load(ordering: .relaxed) }
+
+    /// Queues a change.
+    /// - Returns: Whether the caller must run ``drain()``.
+    func add(_ change: DirectoryChange) -> Bool {
+        queue.withLock { queue in
+            queue.changes.append(change)
+            defer { queue.isDraining = true }
+            return !queue.isDraining
+        }
+    }
+
+    /// Performs batches until the queue is empty.
+    func drain() {
+        while true {
+            let batch = queue.withLock { queue in
+                let count = min(queue.changes.count, DirectoryCommitter.maximumBatch)
+                let batch = Array(queue.changes[..<count])
+                queue.changes.removeFirst(count)
+                queue.isDraining = count > 0
+                return batch
+            }
+            if batch.isEmpty { return }
+            perform(batch)
+        }
+    }
+
+    private func perform(_ batch: [DirectoryChange]) {
+        batches.wrappingAdd(1, ordering: .relaxed)
+        let session: DirectorySession
+        let writer: IndexWriter
+        do throws(BucketError) {
+            session = try state.currentForWriting()
+            if session !== self.session {
+                self.session = session
+                pendingGarbage = []
+                unlinked = []
+            }
+            writer = try session.openWriter()
+        } catch {
+            failing.store(true, ordering: .relaxed)
+            self.session = nil
+            for change in batch {
+                change.kind.discard()
+                change.answer(.failure(error))
+            }
+            return
+        }
+        // The next start may still find a failed transaction in the log, until another one has replaced it. Write before
+        // any result is returned from the index, also for a batch that only reads.
+        if isFailing { writer.touch() }
+        let placements = place(batch, session, writer, hasRoom: makeRoom(session, writer))
+        var transaction = DirectoryTransaction(session: session, writer: writer, clock: clock)
+        var results = transact(batch, placements, &transaction)
+        unplace(batch, placements, &results, session.files)
+        session.index.publish(batch.map(\.name))
+        note(results)
+        let released = transaction.released
+        let isFirst = batch.contains { $0.kind.freesSpace }
+        if isFirst { collect(released, session) }
+        for (change, result) in zip(batch, results) { change.answer(result) }
+        if !isFirst { collect(released, session) }
+        if writer.pagesInLog >= DirectoryCommitter.checkpointPages { checkpoint(session, writer) }
+    }
+
+    /// Checkpoints: moves the log into the index.
+    private func checkpoint(_ session: DirectorySession, _ writer: IndexWriter) {
+        // Readers release their snapshots before, so that the whole log can be moved, and after, so that the log can
+        // start over.
+        session.index.releaseSnapshots()
+        writer.checkpoint()
+        session.index.releaseSnapshots()
+    }
+
+    /// Whether an upload leaves enough free space. If there is little, the log is checkpointed first.
+    private func makeRoom(_ session: DirectorySession, _ writer: IndexWriter) -> Bool {
+        func needed() -> UInt64 {
+            DirectoryCommitter.reserve + UInt64(writer.pagesInLog * DirectoryCommitter.pageSize)
+        }
+        if session.files.freeBytes() >= needed() { return true }
+        checkpoint(session, writer)
+        let inIndex = UInt64(writer.freePages() * DirectoryCommitter.pageSize)
+        return session.files.freeBytes() + inIndex >= needed()
+    }
+
+    private func note(_ results: [Result<DirectoryChange.Outcome, BucketError>]) {
+        for result in results {
+            switch result {
+            case .success: failing.store(false, ordering: .relaxed)
+            case .failure(let error):
+                if error.isRetryable { failing.store(true, ordering: .relaxed) }
+            }
+        }
+    }
+
+    // MARK: Blobs
+
+    /// Writes or moves all blobs of a batch and syncs them. A failure only affects its own change.
+    private func place(
+        _ batch: [DirectoryChange], _ session: DirectorySession, _ writer: IndexWriter,
+        hasRoom: Bool
+    ) -> [Placement] {
+        let files = session.files
+        var placements: [Placement] = []
+        var written: [(Int, Int32)] = []
+        var shards: Set<Int64> = []
+        for change in batch {
+            if !hasRoom && change.kind.needsRoom {
+                change.kind.discard()
+                placements.append(.failed(DirectoryCommitter.full))
+                continue
+            }
+            if case .beginSession = change.kind {
+                placements.append(makePart(session, writer, &shards))
+                continue
+            }
+            guard case .put(let content, let facts, _) = change.kind, facts.size > 0 else {
+                placements.append(.none)
+                continue
+            }
+            if case .memory(let buffer) = content, buffer.count <= DirectoryCommitter.maximumInline
+            {
+                placements.append(.inline(buffer))
+                continue
+            }
+            let blob = writer.nextBlob
+            writer.nextBlob += 1
+            do throws(BucketError) {
+                switch content {
+                case .memory(let buffer):
+                    let descriptor = try buffer.withBytes { bytes throws(BucketError) in
+                        try files.writeBlob(blob, bytes)
+                    }
+                    File.startWriteback(descriptor, from: 0, count: facts.size)
+                    written.append((placements.count, descriptor))
+                case .staged(let file): try file.place(in: session, as: blob)
+                }
+                shards.insert(blob / DirectoryFiles.idsPerShard)
+                placements.append(.blob(blob))
+            } catch {
+                content.discard()
+                forget(blob, files)
+                placements.append(.failed(error))
+            }
+        }
+        for (index, descriptor) in written {
+            // Read errno before close, which can change it.
+            let code = fdatasync(descriptor) == 0 ? 0 : errno
+            close(descriptor)
+            if code != 0 {
+                fail(
+                    &placements[index], BucketError("fdatasync", files.path + "/blobs", code), files
+                )
+            }
+        }
+        for shard in shards {
+            do throws(BucketError) { try files.syncShard(shard) } catch {
+                for index in placements.indices {
+                    guard case .blob(let blob) = placements[index],
+                        blob / DirectoryFiles.idsPerShard == shard
+                    else { continue }
+                    fail(&placements[index], error, files)
+                }
+            }
+        }
+        return placements
+    }
+
+    /// Makes the empty file of a new upload session. It is among the blobs from the beginning, so that a commit moves
+    /// nothing: at every moment one row names it.
+    private func makePart(
+        _ session: DirectorySession, _ writer: IndexWriter, _ shards: inout Set<Int64>
+    ) -> Placement {
+        let blob = writer.nextBlob
+        writer.nextBlob += 1
+        do throws(BucketError) {
+            close(try session.files.writeBlob(blob, UnsafeRawBufferPointer(start: nil, count: 0)))
+            shards.insert(blob / DirectoryFiles.idsPerShard)
+            return .blob(blob)
+        } catch {
+            forget(blob, session.files)
+            return .failed(error)
+        }
+    }
+
+    private func fail(_ placement: inout Placement, _ error: BucketError, _ files: DirectoryFiles) {
+        if case .blob(let blob) = placement { forget(blob, files) }
+        placement = .failed(error)
+    }
+
+    /// Removes a blob that has no row and cannot have one in the log.
+    private func forget(_ blob: Int64, _ files: DirectoryFiles) {
+        _ = files.removeBlob(blob)
+        pendingGarbage.append(blob)
+    }
+
+    /// Moves staged files back whose preconditions failed, so that they can be committed again.
+    private func unplace(
+        _ batch: [DirectoryChange], _ placements: [Placement],
+        _ results: inout [Result<DirectoryChange.Outcome, BucketError>], _ files: DirectoryFiles
+    ) {
+        for (index, change) in batch.enumerated() {
+            guard case .failure(let error) = results[index], error.code == .preconditionFailed,
+                case .put(.staged(let file), _, _) = change.kind,
+                case .blob(let blob) = placements[index]
+            else { continue }
+            do throws(BucketError) {
+                try files.unplaceBlob(blob, staged: file.id)
+            } catch {
+                results[index] = .failure(error)
+            }
+        }
+    }
+
+    /// Removes the files of blobs that a transaction has added to the garbage table.
+    private func collect(_ blobs: [Int64], _ session: DirectorySession) {
+        for blob in blobs where session.files.removeBlob(blob) { unlinked.append(blob) }
+    }
+
+    // MARK: The transaction
+
+    /// Performs a batch in one transaction. If that fails as a whole, each change gets its own transaction, so that as
+    /// few changes as possible fail.
+    private func transact(
+        _ batch: [DirectoryChange], _ placements: [Placement],
+        _ transaction: inout DirectoryTransaction
+    ) -> [Result<DirectoryChange.Outcome, BucketError>] {
+        if let results = try? attempt(batch[...], placements[...], &transaction) { return results }
+        var results: [Result<DirectoryChange.Outcome, BucketError>] = []
+        for index in batch.indices {
+            let change = batch[index...index]
+            let placement = placements[index...index]
+            do throws(SQLiteError) {
+                do throws(SQLiteError) {
+                    results += try attempt(change, placement, &transaction)
+                } catch {
+                    // The disk is full. The log's space can be reused after a checkpoint.
+                    guard error.bucketError.code == .insufficientStorage else { throw error }
+                    transaction.session.index.releaseSnapshots()
+                    transaction.writer.checkpoint()
+                    transaction.session.index.releaseSnapshots()
+                    results += try attempt(change, placement, &transaction)
+                }
+            } catch {
+                let isFull = error.bucketError.code == .insufficientStorage
+                if case .blob(let blob) = placements[index] {
+                    // After a commit that failed in its sync, the next start may still find the row in the log. Until
+                    // another transaction has replaced it, the row's bytes must exist. A commit that did not fit into
+                    // the log is not in it, so its bytes can be removed to free space.
+                    if isFull {
+                        forget(blob, transaction.session.files)
+                    } else {
+                        pendingGarbage.append(blob)
+                    }
+                }
+                if !isFull { transaction.session.drop(transaction.writer) }
+                results.append(.failure(error.bucketError))
+            }
+        }
+        return results
+    }
+
+    private func attempt(
+        _ changes: ArraySlice<DirectoryChange>, _ placements: ArraySlice<Placement>,
+        _ transaction: inout DirectoryTransaction
+    ) throws(SQLiteError) -> [Result<DirectoryChange.Outcome, BucketError>] {
+        let writer = transaction.writer
+        let releasedBefore = transaction.released
+        let collected =
+            unlinked.count >= DirectoryCommitter.garbageBatch ? takeUnlinked(transaction) : []
+        do throws(SQLiteError) {
+            try writer.beginTransaction()
+            for blob in collected { try writer.removeGarbage(blob) }
+            for blob in pendingGarbage { try transaction.release(blob) }
+            var results: [Result<DirectoryChange.Outcome, BucketError>] = []
+            for (change, placement) in zip(changes, placements) {
+                results.append(try apply(change, placement, &transaction))
+            }
+            try writer.commit()
+            pendingGarbage = []
+            return results
+        } catch {
+            writer.rollback()
+            transaction.released = releasedBefore
+            unlinked += collected
+            throw error
+        }
+    }
+
+    /// The blobs whose removal is durable, so that their rows can be deleted.
+    private func takeUnlinked(_ transaction: DirectoryTransaction) -> [Int64] {
+        let shards = Set(unlinked.map { $0 / DirectoryFiles.idsPerShard })
+        let current = transaction.writer.nextBlob / DirectoryFiles.idsPerShard
+        do throws(BucketError) {
+            try transaction.session.files.syncRemovals(in: shards, current: current)
+        } catch {
+            return []
+        }
+        defer { unlinked = [] }
+        return unlinked
+    }
+
+    private func apply(
+        _ change: DirectoryChange, _ placement: Placement, _ transaction: inout DirectoryTransaction
+    ) throws(SQLiteError) -> Result<DirectoryChange.Outcome, BucketError> {
+        switch (change.kind, placement) {
+        case (_, .failed(let error)): return .failure(error)
+        case (.put(_, let facts, let attributes), .inline(let buffer)):
+            return try buffer.withBytes { bytes throws(SQLiteError) in
+                try transaction.put(change, facts, attributes, blob: nil, content: bytes)
+            }
+        case (.put(_, let facts, let attributes), .blob(let blob)):
+            return try transaction.put(change, facts, attributes, blob: blob, content: nil)
+        case (.put(_, let facts, let attributes), .none):
+            return try transaction.put(change, facts, attributes, blob: nil, content: nil)
+        case (.patch(let patch), _): return try transaction.patch(change, patch)
+        case (.delete, _): return try transaction.delete(change)
+        case (.beginSession(let row), .blob(let blob)):
+            return try transaction.begin(row, blob: blob)
+        case (.beginSession, _):
+            return .failure(BucketError(.internal, "an upload session without a file"))
+        case (.session(let request, let opening), _):
+            return try transaction.apply(request, change, opening: opening)
+        case (.probe, _):
+            transaction.writer.touch()
+            return .success(DirectoryChange.Outcome())
+        }
+    }
+}

@@ -1,0 +1,195 @@
+import EventLoop
+import Glibc
+import Synchronization
+import Wire
+
+/// An object as returned by a lookup.
+struct IndexEntry: Sendable {
+    let row: IndexRow
+    /// The bytes stored in the index, if they were requested.
+    var content: [UInt8]?
+
+    var isComplete: Bool { content != nil || !row.isInline }
+}
+
+/// Recently requested objects of one reader, so that looking up a hot object needs no SQLite step. Each name maps to
+/// one slot, which keeps the last object: at most 512 entries, so at most 2 MiB of contents.
+struct IndexCache {
+    private static let places = 512
+    /// Objects with more bytes of custom metadata are not cached. An object can have up to 8 KiB.
+    private static let maximumPairs = 512
+    private var entries: [IndexEntry?] = []
+
+    /// The slot of a name.
+    static func slot(_ name: String) -> Int { BytewiseString.place(of: name, among: places) }
+
+    func entry(_ name: String, _ slot: Int) -> IndexEntry? {
+        guard !entries.isEmpty, let entry = entries[slot],
+            BytewiseString.areEqual(entry.row.metadata.name, name)
+        else { return nil }
+        return entry
+    }
+
+    mutating func store(_ entry: IndexEntry, _ slot: Int) {
+        let pairs = entry.row.metadata.attributes.customMetadata
+        if pairs.byteCount > IndexCache.maximumPairs { return }
+        if entries.isEmpty { entries = Array(repeating: nil, count: IndexCache.places) }
+        entries[slot] = entry
+    }
+
+    mutating func drop(_ slot: Int) {
+        if !entries.isEmpty { entries[slot] = nil }
+    }
+}
+
+/// The read connections of an open index. A lookup uses a free connection on its own thread, without another thread.
+final class DirectoryIndex: Sendable {
+    /// The maximum size of all readers' page caches together: 8 MiB, but at least 512 KiB each.
+    private static let cacheKiB = 8192
+
+    /// Counts transactions. A reader with a snapshot of an older number takes a new one.
+    private let version = Atomic<UInt64>(1)
+    private let readers: [IndexReader]
+    /// Separate connections for lists, because they take longer.
+    private let listers: [IndexReader]
+
+    init(_ path: String, readers count: Int) throws(SQLiteError) {
+        var made: [IndexReader] = []
+        for place in 0..<max(1, count) + 2 {
+            let cache = place < 2 ? 512 : max(512, DirectoryIndex.cacheKiB / max(1, count))
+            made.append(try IndexReader(path, cacheKiB: cache))
+        }
+        listers = Array(made[..<2])
+        readers = Array(made[2...])
+    }
+
+    /// The current object, with its bytes if they are requested and stored in the index.
+    func lookup(_ name: String, withContent: Bool) throws(SQLiteError) -> IndexEntry? {
+        try withReader(readers) { reader, cache throws(SQLiteError) in
+            let slot = IndexCache.slot(name)
+            if let entry = cache.entry(name, slot), !withContent || entry.isComplete {
+                return entry
+            }
+            try reader.refresh(version.load(ordering: .acquiring))
+            guard var entry = try reader.lookup(name) else { return nil }
+            if withContent && !entry.isComplete {
+                entry.content = try reader.content(entry.row.metadata.generation)
+            }
+            cache.store(entry, slot)
+            return entry
+        }
+    }
+
+    /// One page, and its cost in steps of SQLite's virtual machine.
+    func list(_ query: ListQuery, after: String?) throws(SQLiteError) -> (ListPage, steps: Int) {
+        try withReader(listers) { reader, _ throws(SQLiteError) in
+            try reader.refresh(version.load(ordering: .acquiring))
+            return try reader.list(query, after: after)
+        }
+    }
+
+    /// Makes a finished transaction visible to every lookup that ends after this call.
+    func publish(_ names: [String]) {
+        // The order matters: a lookup that still sees the old rows holds its reader's cache, and its entry is dropped
+        // afterwards. Later lookups see the new number and take a new snapshot.
+        version.wrappingAdd(1, ordering: .releasing)
+        let slots = names.map { IndexCache.slot($0) }
+        for reader in readers {
+            reader.cache.withLock { cache in for slot in slots { cache.drop(slot) } }
+        }
+    }
+
+    /// Ends the snapshots of all readers, so that a checkpoint can process the whole log.
+    func releaseSnapshots() {
+        for reader in readers + listers { reader.cache.withLock { _ in reader.release() } }
+    }
+
+    private func withReader<Result: Sendable>(
+        _ pool: [IndexReader],
+        _ body: (IndexReader, inout IndexCache) throws(SQLiteError) -> Result
+    ) throws(SQLiteError) -> Result {
+        // A thread prefers the same reader each time, and tries the next ones if it is in use.
+        let first = Int(truncatingIfNeeded: UInt(pthread_self()) >> 12 &* 0x9e37_79b9) & 0xffff
+        for step in 0..<pool.count {
+            let reader = pool[(first + step) % pool.count]
+            let result = try reader.cache.withLockIfAvailable { cache throws(SQLiteError) in
+                try reader.run(&cache, body)
+            }
+            if let result { return result }
+        }
+        let reader = pool[first % pool.count]
+        return try reader.cache.withLock { cache throws(SQLiteError) in
+            try reader.run(&cache, body)
+        }
+    }
+}
+
+/// A read connection with its prepared statements.
+///
+/// It keeps its snapshot (read transaction) between lookups until something was written. That saves the four locking
+/// calls of a transaction per lookup.
+///
+/// Safety: everything is touched only with `cache` held.
+final class IndexReader: @unchecked Sendable {
+    /// Held while this reader is in use.
+    let cache = Lock(IndexCache())
+    let connection: SQLiteConnection
+    private let begin: SQLiteStatement
+    private let end: SQLiteStatement
+    private let lookupStatement: SQLiteStatement
+    private let contentStatement: SQLiteStatement
+    let seek: SQLiteStatement
+    private var snapshot: UInt64 = 0
+
+    init(_ path: String, cacheKiB: Int) throws(SQLiteError) {
+        connection = try SQLiteConnection(path, cacheKiB: cacheKiB)
+        begin = try SQLiteStatement(connection, "BEGIN")
+        end = try SQLiteStatement(connection, "COMMIT")
+        lookupStatement = try SQLiteStatement(connection, IndexSchema.lookup)
+        contentStatement = try SQLiteStatement(
+            connection, "SELECT bytes FROM contents WHERE generation = ?1")
+        seek = try SQLiteStatement(
+            connection, "SELECT name FROM objects WHERE name >= ?1 ORDER BY name")
+    }
+
+    /// Runs `body`. Releases the snapshot if it fails.
+    func run<Result>(
+        _ cache: inout IndexCache,
+        _ body: (IndexReader, inout IndexCache) throws(SQLiteError) -> Result
+    ) throws(SQLiteError) -> Result {
+        do throws(SQLiteError) {
+            return try body(self, &cache)
+        } catch {
+            release()
+            throw error
+        }
+    }
+
+    /// Ensures a snapshot at least as new as `version`.
+    func refresh(_ version: UInt64) throws(SQLiteError) {
+        if snapshot == version { return }
+        release()
+        try begin.run()
+        snapshot = version
+    }
+
+    /// Ends the snapshot.
+    func release() {
+        guard snapshot != 0 else { return }
+        snapshot = 0
+        try? end.run()
+    }
+
+    func lookup(_ name: String) throws(SQLiteError) -> IndexEntry? {
+        lookupStatement.bind(1, name)
+        defer { lookupStatement.reset() }
+        guard try lookupStatement.step() else { return nil }
+        return IndexEntry(row: IndexSchema.row(lookupStatement, name))
+    }
+
+    func content(_ generation: Int64) throws(SQLiteError) -> [UInt8] {
+        contentStatement.bind(1, generation)
+        defer { contentStatement.reset() }
+        return try contentStatement.step() ? contentStatement.blob(0) ?? [] : []
+    }
+}

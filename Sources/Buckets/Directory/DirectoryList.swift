@@ -1,0 +1,117 @@
+/// Lists with range seeks on the primary key, without scanning names that are folded or hidden.
+extension IndexReader {
+    /// One page, and its cost in steps of SQLite's virtual machine. The cost depends only on the page and not on the
+    /// size of the bucket.
+    func list(_ query: ListQuery, after: String?) throws(SQLiteError) -> (ListPage, steps: Int) {
+        let walk = ListWalk(query)
+        let before = seek.machineSteps
+        defer { seek.reset() }
+        var page = ListPage()
+        var last = ""
+        var start: [UInt8]? = walk.start(after: after)
+        while let from = start {
+            start = nil
+            seek.reset()
+            seek.bind(1, text: from)
+            rows: while try seek.step() {
+                let found = seek.withBytes(0) { walk.classify($0) }
+                if found.isVisible {
+                    if page.items.count + page.prefixes.count == query.limit {
+                        page.end = last
+                        break rows
+                    }
+                    last = found.name
+                    if found.isPrefix {
+                        page.prefixes.append(last)
+                    } else {
+                        page.items.append(last)
+                    }
+                }
+                if found.isEnd { break rows }
+                if let next = found.skipTo {
+                    start = next
+                    break rows
+                }
+            }
+        }
+        return (page, seek.machineSteps - before)
+    }
+}
+
+/// Decides for each name whether and how a list shows it.
+struct ListWalk {
+    struct Found {
+        /// No entry of the list follows at or after this name.
+        var isEnd = false
+        /// The name belongs on the page.
+        var isVisible = false
+        /// The entry is a folded name rather than an object.
+        var isPrefix = false
+        /// The name or folded name, if it is visible.
+        var name = ""
+        /// The name to continue at, if it is not the next one.
+        var skipTo: [UInt8]?
+    }
+
+    private static let slash = UInt8(ascii: "/")
+    private let prefix: [UInt8]
+    private let delimited: Bool
+
+    init(_ query: ListQuery) {
+        prefix = [UInt8](query.prefix.utf8)
+        delimited = query.delimited
+    }
+
+    /// The lowest name that can follow `after`.
+    func start(after: String?) -> [UInt8] {
+        guard let after else { return prefix }
+        let bytes = [UInt8](after.utf8)
+        let isFolded =
+            delimited && bytes.count > prefix.count && bytes.starts(with: prefix)
+            && bytes[prefix.count...].firstIndex(of: ListWalk.slash) == bytes.count - 1
+        let next = isFolded ? ListWalk.successor(bytes[...]) : bytes + [0]
+        return next.lexicographicallyPrecedes(prefix) ? prefix : next
+    }
+
+    func classify(_ name: UnsafeRawBufferPointer) -> Found {
+        guard name.starts(with: prefix) else { return Found(isEnd: true) }
+        if delimited, let slash = name[prefix.count...].firstIndex(of: ListWalk.slash) {
+            let folded = name[...slash]
+            let next = ListWalk.successor(folded)
+            guard ListWalk.emptySegment(folded) == nil, let text = ListWalk.text(folded) else {
+                return Found(skipTo: next)
+            }
+            return Found(isVisible: true, isPrefix: true, name: text, skipTo: next)
+        }
+        if let hidden = ListWalk.emptySegment(name[...]) {
+            // All names with this prefix are hidden. If the list's own prefix is one of them, the whole list is.
+            if hidden < prefix.count { return Found(isEnd: true) }
+            return Found(skipTo: ListWalk.successor(name[...hidden]))
+        }
+        guard name.last != ListWalk.slash, let text = ListWalk.text(name[...]) else {
+            return Found()
+        }
+        return Found(isVisible: true, name: text)
+    }
+
+    /// nil if the bytes are not UTF-8. Such a name was not stored through this API, and can be neither requested nor
+    /// used as the end of a page.
+    private static func text(_ name: Slice<UnsafeRawBufferPointer>) -> String? {
+        String(validating: UnsafeRawBufferPointer(rebasing: name), as: UTF8.self)
+    }
+
+    /// The lowest name after all those that begin with `folded`, which ends in `/`: the byte after `/` is `0`.
+    private static func successor(_ folded: some Collection<UInt8>) -> [UInt8] {
+        Array(folded.dropLast()) + [slash + 1]
+    }
+
+    /// The index of the `/` that ends the first empty segment.
+    private static func emptySegment(_ name: Slice<UnsafeRawBufferPointer>) -> Int? {
+        var previous = slash
+        for index in name.indices {
+            if name[index] == slash && previous == slash { return index }
+            previous = name[index]
+        }
+        return nil
+    }
+}

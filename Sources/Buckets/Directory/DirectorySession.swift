@@ -1,0 +1,177 @@
+import EventLoop
+import Glibc
+import Synchronization
+
+/// One opening of a bucket directory. It ends when the directory is closed, removed or replaced.
+///
+/// Safety: `writer` is touched by the committer's thread alone once the session has been handed out.
+final class DirectorySession: @unchecked Sendable {
+    let files: DirectoryFiles
+    let index: DirectoryIndex
+    private let identity: DirectoryFiles.Identity
+    private let indexPath: String
+    /// nil after a failure that may have damaged the connection.
+    var writer: IndexWriter?
+
+    /// Locks and opens all files, and removes the leftovers of an earlier process.
+    init(_ path: String, create: Bool, readers: Int) throws(BucketError) {
+        files = try DirectoryFiles(path, create: create)
+        indexPath = path + "/" + DirectoryFiles.index
+        if create { try files.createIndex() }
+        let writer = try IndexWriter(indexPath)
+        files.removeLeftovers(from: writer.nextBlob)
+        do throws(SQLiteError) {
+            try DirectorySession.collectGarbage(files, writer)
+            index = try DirectoryIndex(indexPath, readers: readers)
+        } catch { throw error.bucketError }
+        identity = try files.identity()
+        self.writer = writer
+    }
+
+    /// Removes the blobs in the garbage table, and then their rows once the removal is durable.
+    private static func collectGarbage(_ files: DirectoryFiles, _ writer: IndexWriter)
+        throws(SQLiteError)
+    {
+        let removed = try writer.garbage().filter { files.removeBlob($0) }
+        let shards = Set(removed.map { $0 / DirectoryFiles.idsPerShard })
+        let current = writer.nextBlob / DirectoryFiles.idsPerShard
+        guard !removed.isEmpty, (try? files.syncRemovals(in: shards, current: current)) != nil
+        else { return }
+        try writer.beginTransaction()
+        for blob in removed { try writer.removeGarbage(blob) }
+        try writer.commit()
+    }
+
+    /// The highest numbers that writers of this session have assigned, saved or not.
+    private var givenOut: (blob: Int64, generation: Int64) = (0, 0)
+
+    /// Discards the writer after a failure that may have damaged its connection. The batch that holds it may retry its
+    /// other changes with it, and call this again.
+    func drop(_ failed: IndexWriter) {
+        givenOut.blob = max(givenOut.blob, failed.nextBlob)
+        givenOut.generation = max(givenOut.generation, failed.lastGeneration)
+        writer = nil
+    }
+
+    /// The writer, reopened after a failure. It continues to count where the last one stopped, so that no number is
+    /// assigned twice.
+    func openWriter() throws(BucketError) -> IndexWriter {
+        if let writer { return writer }
+        let opened = try IndexWriter(indexPath)
+        opened.nextBlob = max(opened.nextBlob, givenOut.blob)
+        opened.lastGeneration = max(opened.lastGeneration, givenOut.generation)
+        writer = opened
+        return opened
+    }
+
+    /// Checks that the path still leads to the opened files.
+    func checkIdentity() throws(BucketError) {
+        if try files.identity() != identity {
+            throw BucketError(.unavailable, "\(indexPath) was replaced by another file")
+        }
+    }
+}
+
+/// The current session of a bucket.
+final class DirectoryState: Sendable {
+    private enum State {
+        case open(DirectorySession)
+        /// The directory was removed or replaced. The next use tries to open it again.
+        case lost
+        case closed
+    }
+
+    /// The time for which a lookup relies on the last check of the path, in nanoseconds: 100 ms.
+    private static let trust: UInt64 = 100_000_000
+
+    private let path: String
+    private let readers: Int
+    private let state: Lock<State>
+    /// The number of reopenings. Locked while the directory is being opened.
+    private let reopenings = Lock(0)
+    private let checked = Atomic<UInt64>(EventLoop.monotonicNow())
+
+    init(_ path: String, readers: Int) throws(BucketError) {
+        self.path = path
+        self.readers = readers
+        state = Lock(.open(try DirectorySession(path, create: true, readers: readers)))
+    }
+
+    /// The session for a lookup; nil if it must be reopened by ``reopen()``, which blocks.
+    func current() throws(BucketError) -> DirectorySession? {
+        guard let session = try opened() else { return nil }
+        let now = EventLoop.current?.now ?? EventLoop.monotonicNow()
+        if now &- checked.load(ordering: .relaxed) > DirectoryState.trust {
+            checked.store(now, ordering: .relaxed)
+            do throws(BucketError) { try session.checkIdentity() } catch {
+                lose(session)
+                return nil
+            }
+        }
+        return session
+    }
+
+    /// The session for a batch of writes. Blocks.
+    func currentForWriting() throws(BucketError) -> DirectorySession {
+        var session = try opened()
+        if let held = session {
+            do throws(BucketError) { try held.checkIdentity() } catch {
+                lose(held)
+                session = nil
+            }
+        }
+        let usable = if let session { session } else { try reopen() }
+        try usable.files.checkWritable()
+        return usable
+    }
+
+    /// Opens the directory again after it was lost. Blocks.
+    func reopen() throws(BucketError) -> DirectorySession {
+        try reopenings.withLock { count throws(BucketError) in
+            if let session = try opened() { return session }
+            let session = try DirectorySession(path, create: false, readers: readers)
+            let kept = state.withLock { state in
+                guard case .lost = state else { return false }
+                state = .open(session)
+                return true
+            }
+            if !kept { throw BucketError(.unavailable, "the bucket is closed") }
+            count += 1
+            return session
+        }
+    }
+
+    /// Discards a session whose directory was replaced.
+    func lose(_ session: DirectorySession) {
+        state.withLock { state in
+            if case .open(let held) = state, held === session { state = .lost }
+        }
+        session.files.releaseLock()
+    }
+
+    /// Ends the session permanently. Must be called on the committer's thread.
+    func close() {
+        let last = state.withLock { state in
+            defer { state = .closed }
+            if case .open(let session) = state { return Optional(session) }
+            return nil
+        }
+        guard let last else { return }
+        if (try? last.checkIdentity()) != nil {
+            last.index.releaseSnapshots()
+            last.writer?.finish()
+        }
+        last.writer = nil
+        last.files.releaseLock()
+    }
+
+    private func opened() throws(BucketError) -> DirectorySession? {
+        try state.withLock { state throws(BucketError) in
+            switch state {
+            case .open(let session): session
+            case .lost: nil
+            case .closed: throw BucketError(.unavailable, "the bucket is closed")
+            }
+        }
+    }
+}

@@ -1,0 +1,329 @@
+import EventLoop
+import Glibc
+import OpenSSL
+import Synchronization
+
+/// A buffer of at most ``limit`` bytes of an upload. It grows as bytes arrive, so that a small body needs little
+/// memory.
+///
+/// Safety: one owner at a time: the loop that fills it, then the job or committer that it was handed to.
+final class UploadBuffer: @unchecked Sendable {
+    static let limit = 32 * 1024
+    private var start: UnsafeMutableRawPointer?
+    private(set) var capacity = 0
+    private(set) var count = 0
+
+    deinit { free(start) }
+
+    /// Appends a prefix of `bytes` and returns its length.
+    /// - Parameter expected: The length of the whole body if it is known; determines the first allocation.
+    func append(_ bytes: RawSpan, expected: UInt64?) -> Int {
+        let taken = min(bytes.byteCount, UploadBuffer.limit - count)
+        if taken == 0 { return 0 }
+        if count + taken > capacity {
+            let first = min(Int(clamping: expected ?? 1024), UploadBuffer.limit)
+            capacity = min(max(count + taken, capacity * 4, first), UploadBuffer.limit)
+            start = realloc(start, capacity)
+            precondition(start != nil, "out of memory")
+        }
+        bytes.withUnsafeBytes { _ = memcpy(start! + count, $0.baseAddress!, taken) }
+        count += taken
+        return taken
+    }
+
+    func clear() { count = 0 }
+
+    func withBytes<Result, Failure: Error>(
+        _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
+    ) throws(Failure) -> Result {
+        try body(UnsafeRawBufferPointer(start: start, count: count))
+    }
+}
+
+/// A complete and synced file in the staging area.
+struct StagedFile: Sendable {
+    let id: Int64
+    let session: DirectorySession
+
+    /// Moves the file to the blobs of `current`, if that is the session in which it was staged.
+    func place(in current: DirectorySession, as blob: Int64) throws(BucketError) {
+        guard session === current else {
+            throw BucketError(.unavailable, "the bucket directory was replaced during the upload")
+        }
+        try current.files.placeBlob(blob, staged: id)
+    }
+}
+
+/// The bytes of an upload as they are passed to the committer.
+enum UploadContent: Sendable {
+    case memory(UploadBuffer)
+    case staged(StagedFile)
+
+    /// Removes a staged file that did not become a blob.
+    func discard() {
+        if case .staged(let file) = self { file.session.files.removeStaged(file.id) }
+    }
+}
+
+/// Consumes the bytes of an upload: computes the digests and, if they exceed one buffer, writes a staged file.
+///
+/// Safety: used by one thread at a time: a job on the pool, or the loop while no job runs.
+private final class UploadReceiver: @unchecked Sendable {
+    private static let nextID = Atomic<Int64>(1)
+    /// The number of dirty bytes after which the kernel is asked to start writing: 8 MiB.
+    private static let writebackStep: UInt64 = 8 << 20
+
+    private let session: DirectorySession
+    private let md5 = Digest(.md5)
+    private var crc32c = CRC32C()
+    private let others: [(DigestAlgorithm, Digest)]
+    private let id = UploadReceiver.nextID.wrappingAdd(1, ordering: .relaxed).oldValue
+    private var descriptor: Int32 = -1
+    private var size: UInt64 = 0
+    private var written: UInt64 = 0
+    private var handedToKernel: UInt64 = 0
+
+    init(_ session: DirectorySession, _ digests: Set<DigestAlgorithm>) {
+        self.session = session
+        others = digests.map { algorithm in
+            switch algorithm {
+            case .sha256: (algorithm, Digest(.sha256))
+            case .sha512: (algorithm, Digest(.sha512))
+            }
+        }
+    }
+
+    var isStaged: Bool { descriptor >= 0 }
+
+    func hash(_ buffer: UploadBuffer) {
+        buffer.withBytes { bytes in
+            let span = RawSpan(_unsafeBytes: bytes)
+            md5.update(span)
+            crc32c.update(span)
+            for (_, digest) in others { digest.update(span) }
+        }
+        size += UInt64(buffer.count)
+    }
+
+    /// Appends the buffer to the staged file.
+    func write(_ buffer: UploadBuffer) throws(BucketError) {
+        if descriptor < 0 { descriptor = try session.files.createStaged(id) }
+        try buffer.withBytes { bytes throws(BucketError) in
+            try DirectoryFiles.writeAll(
+                descriptor, bytes, at: written, "\(session.files.path)/staging/\(id)")
+        }
+        written += UInt64(buffer.count)
+        if written - handedToKernel >= UploadReceiver.writebackStep {
+            File.startWriteback(descriptor, from: handedToKernel, count: written - handedToKernel)
+            handedToKernel = written
+        }
+    }
+
+    func facts() -> ContentFacts {
+        ContentFacts(
+            size: size, md5: md5.finish(), crc32c: crc32c.value,
+            digests: Dictionary(uniqueKeysWithValues: others.map { ($0.0, $0.1.finish()) }))
+    }
+
+    /// Syncs and closes the staged file.
+    func sync() throws(BucketError) -> StagedFile {
+        let code = fdatasync(descriptor) == 0 ? 0 : errno
+        close(descriptor)
+        descriptor = -1
+        if code != 0 {
+            session.files.removeStaged(id)
+            throw BucketError("fdatasync", "\(session.files.path)/staging/\(id)", code)
+        }
+        return StagedFile(id: id, session: session)
+    }
+
+    func discard() {
+        guard descriptor >= 0 else { return }
+        close(descriptor)
+        descriptor = -1
+        session.files.removeStaged(id)
+    }
+}
+
+/// An upload to a directory. A body that fits into one buffer stays in memory until the commit. A larger body goes to a
+/// staged file, which the pool writes while the loop fills a second buffer.
+///
+/// Safety: confined to its loop; jobs on the pool get the receiver and a full buffer, and only carry a reference to
+/// this object back to the loop.
+final class DirectoryUpload: Upload, @unchecked Sendable {
+    /// The maximum number of bytes that are hashed on the loop, which takes about 20 µs. More are hashed on the pool.
+    private static let hashedInline = 16 * 1024
+
+    private let bucket: DirectoryBucket
+    private let name: String
+    private let attributes: ObjectAttributes
+    private let expected: UInt64?
+    private let loop: EventLoop
+    private let receiver: UploadReceiver
+    private var filling = UploadBuffer()
+    private var spare: UploadBuffer?
+    private var isRunning = false
+    private var failure: BucketError?
+    private var resume: (() -> Void)?
+    private var idle: CheckedContinuation<Void, Never>?
+    private var facts: ContentFacts?
+    /// The bytes for the committer. Set by the first commit.
+    private var content: UploadContent?
+    private var isEnded = false
+
+    var isOpen: Bool { !isEnded }
+
+    init(
+        _ bucket: DirectoryBucket, _ session: DirectorySession, _ loop: EventLoop, _ name: String,
+        _ plan: UploadPlan
+    ) {
+        self.bucket = bucket
+        self.name = name
+        attributes = plan.attributes
+        expected = plan.size
+        self.loop = loop
+        receiver = UploadReceiver(session, plan.digests)
+    }
+
+    deinit { abort() }
+
+    func write(_ bytes: RawSpan) throws -> Int {
+        precondition(facts == nil, "write after finish")
+        if let failure { throw failure }
+        var offset = 0
+        while offset < bytes.byteCount {
+            if filling.count == UploadBuffer.limit {
+                if isRunning { break }
+                send(filling)
+                filling = spare ?? UploadBuffer()
+                spare = nil
+            }
+            offset += filling.append(
+                bytes.extracting(offset..<bytes.byteCount), expected: expected)
+        }
+        return offset
+    }
+
+    func whenWritable(_ resume: @escaping () -> Void) {
+        self.resume = resume
+        if !isRunning { loop.execute { self.wake() } }
+    }
+
+    private func wake() {
+        guard let resume else { return }
+        self.resume = nil
+        resume()
+    }
+
+    /// Hashes and writes a full buffer on the pool.
+    private func send(_ buffer: UploadBuffer) {
+        isRunning = true
+        bucket.pool.submit { [self] in
+            var failure: BucketError?
+            receiver.hash(buffer)
+            do throws(BucketError) { try receiver.write(buffer) } catch { failure = error }
+            let outcome = failure
+            loop.execute { self.jobDone(buffer, outcome) }
+        }
+    }
+
+    private func jobDone(_ buffer: UploadBuffer, _ outcome: BucketError?) {
+        isRunning = false
+        buffer.clear()
+        if facts == nil && spare == nil { spare = buffer }
+        if let outcome { failure = outcome }
+        if isEnded { return discard() }
+        if let idle {
+            self.idle = nil
+            idle.resume()
+        } else {
+            wake()
+        }
+    }
+
+    func finish() async throws(BucketError) -> ContentFacts {
+        if isRunning { await withCheckedContinuation { idle = $0 } }
+        if let failure { throw failure }
+        if isEnded { throw BucketError(.internal, "finish after abort") }
+        let (receiver, filling) = (receiver, filling)
+        if receiver.isStaged {
+            self.filling = UploadBuffer()
+            isRunning = true
+            let outcome: Result<Void, BucketError> = await bucket.pool.run {
+                receiver.hash(filling)
+                return Result { () throws(BucketError) in try receiver.write(filling) }
+            }
+            isRunning = false
+            if isEnded { discard() }
+            try outcome.get()
+        } else if filling.count > DirectoryUpload.hashedInline {
+            isRunning = true
+            await bucket.pool.run { receiver.hash(filling) }
+            isRunning = false
+        } else {
+            receiver.hash(filling)
+        }
+        spare = nil
+        let result = receiver.facts()
+        facts = result
+        return result
+    }
+
+    func commit(_ preconditions: Preconditions) async throws(BucketError) -> CommitResult {
+        guard let facts, !isEnded else { throw BucketError(.internal, "commit without finish") }
+        isEnded = true
+        let content = try await contentForCommit()
+        let outcome: DirectoryChange.Outcome
+        do throws(BucketError) {
+            outcome = try await bucket.change(
+                name, .put(content, facts, attributes), preconditions)
+        } catch {
+            // The committer has kept the bytes.
+            if error.code == .preconditionFailed {
+                self.content = content
+                isEnded = false
+            }
+            throw error
+        }
+        guard let metadata = outcome.metadata else {
+            throw BucketError(.internal, "a commit without an object")
+        }
+        return CommitResult(metadata: metadata, replaced: outcome.replaced)
+    }
+
+    private func contentForCommit() async throws(BucketError) -> UploadContent {
+        if let content {
+            self.content = nil
+            return content
+        }
+        if receiver.isStaged {
+            let receiver = receiver
+            return .staged(
+                try await bucket.pool.run { () throws(BucketError) in try receiver.sync() })
+        }
+        defer { filling = UploadBuffer() }
+        return .memory(filling)
+    }
+
+    func abort() {
+        if isEnded { return }
+        isEnded = true
+        resume = nil
+        if let content { bucket.pool.submit { content.discard() } }
+        content = nil
+        filling = UploadBuffer()
+        spare = nil
+        if let idle {
+            self.idle = nil
+            idle.resume()
+        }
+        if !isRunning { discard() }
+    }
+
+    /// Removes the staged file on the pool, because removing a large file takes time.
+    private func discard() {
+        guard receiver.isStaged else { return }
+        let receiver = receiver
+        bucket.pool.submit { receiver.discard() }
+    }
+}

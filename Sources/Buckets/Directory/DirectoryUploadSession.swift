@@ -1,0 +1,203 @@
+import EventLoop
+
+/// An upload session of a directory: its row in the index, and a file among the blobs. Between calls nothing is open.
+///
+/// All its calls, but those of an append in progress, pass one by one.
+final class DirectoryUploadSession: UploadSession {
+    private struct State {
+        /// What is durable; nil where it has to be read first.
+        var row: SessionRow?
+        /// Where the row is from.
+        var opening: DirectorySession?
+        var append: DirectoryAppend?
+    }
+
+    let id: UploadSessionID
+    private let bucket: DirectoryBucket
+    private let turn = AsyncTurn()
+    private let held = Lock(State())
+
+    init(_ id: UploadSessionID, _ bucket: DirectoryBucket) {
+        self.id = id
+        self.bucket = bucket
+    }
+
+    deinit { bucket.sessions.remove(id) }
+
+    // MARK: What is durable
+
+    /// Takes over what a change left; nothing where the session was not there any more.
+    /// - Returns: The row.
+    @discardableResult
+    func adopt(_ outcome: DirectoryChange.Outcome) -> SessionRow? {
+        let row = outcome.sessions.first
+        held.withLock { held in
+            held.row = row
+            held.opening = outcome.opening
+        }
+        return row
+    }
+
+    /// After a failed change nobody knows what is in the index: it is read again.
+    private func forget() { held.withLock { $0.row = nil } }
+
+    /// Makes a change, and takes over what it left.
+    /// - Throws: ``SessionError/notFound`` where there is no session any more.
+    func change(
+        _ change: SessionChange, _ opening: DirectorySession?, _ name: String = "",
+        _ preconditions: Preconditions = Preconditions()
+    ) async throws(SessionError) -> SessionRow {
+        let outcome: DirectoryChange.Outcome
+        do throws(SessionError) {
+            outcome = try await bucket.sessionChange(
+                .session(change, opening), name, preconditions)
+        } catch {
+            forget()
+            throw error
+        }
+        guard let row = adopt(outcome) else { throw .notFound }
+        return row
+    }
+
+    /// Bytes that are durable.
+    var durable: UInt64 { held.withLock { $0.row?.offset ?? 0 } }
+
+    /// Whether its time is over.
+    var isExpired: Bool { bucket.clock() / 1_000_000 >= id.expires }
+
+    // MARK: One call after the other
+
+    /// Waits for the turn, ends an append in progress, and runs `body` with what is durable then.
+    private func inTurn<Result>(
+        keepingAppend: Bool = true,
+        _ body: (SessionRow, DirectorySession) async throws(SessionError) -> Result
+    ) async throws(SessionError) -> Result {
+        await turn.take()
+        defer { turn.end() }
+        if let append = held.withLock({ $0.append }) { await append.stop(keeping: keepingAppend) }
+        let opening: DirectorySession
+        do throws(BucketError) {
+            opening = try await bucket.session()
+        } catch {
+            throw .store(error)
+        }
+        let known = held.withLock { $0.opening === opening ? $0.row : nil }
+        let row: SessionRow
+        if let known { row = known } else { row = try await change(.load(id), nil) }
+        guard row.expires > bucket.clock() / 1_000_000 else { throw .notFound }
+        // Where the directory was replaced a moment ago, the change that follows says so.
+        return try await body(row, opening)
+    }
+
+    /// - Throws: ``SessionError/notFound`` where there is none.
+    func open() async throws(SessionError) {
+        // Who only opens stops nobody.
+        await turn.take()
+        defer { turn.end() }
+        let known = held.withLock { $0.row }
+        let row: SessionRow
+        if let known { row = known } else { row = try await change(.load(id), nil) }
+        guard row.expires > bucket.clock() / 1_000_000 else { throw .notFound }
+    }
+
+    func state() async throws(SessionError) -> SessionState {
+        try await inTurn { row, _ throws(SessionError) in
+            do throws(BucketError) { return try row.state() } catch { throw .store(error) }
+        }
+    }
+
+    // MARK: Appending
+
+    func append(_ plan: AppendPlan) async throws(SessionError) -> any SessionAppend {
+        guard let loop = EventLoop.current else {
+            throw .store(BucketError(.internal, "an append belongs on a loop"))
+        }
+        return try await inTurn { row, opening throws(SessionError) in
+            var row = row
+            try DirectoryUploadSession.check(plan, row)
+            if row.length == nil, let length = plan.length {
+                row.length = length
+                row = try await self.change(.save(row), opening)
+            }
+            let part = try await SessionPart.open(row, opening, self.bucket.pool)
+            let append = DirectoryAppend(self, opening, part, loop, self.bucket.pool, row, plan)
+            self.held.withLock { $0.append = append }
+            return DirectoryAppendHandle(append)
+        }
+    }
+
+    private static func check(_ plan: AppendPlan, _ row: SessionRow) throws(SessionError) {
+        if row.end != nil { throw .finished }
+        guard plan.offset == row.offset else { throw .offsetMismatch(durable: row.offset) }
+        if let known = row.length, let length = plan.length, length != known {
+            throw .lengthMismatch(declared: known)
+        }
+        let limit = row.length ?? plan.length ?? SessionPart.maximumLength
+        guard limit <= SessionPart.maximumLength else {
+            throw .lengthExceeded(limit: SessionPart.maximumLength)
+        }
+        guard limit >= row.offset, plan.size ?? 0 <= limit - row.offset else {
+            throw .lengthExceeded(limit: limit)
+        }
+    }
+
+    /// An append has ended.
+    func detach(_ append: DirectoryAppend) {
+        held.withLock { held in
+            if held.append === append { held.append = nil }
+        }
+    }
+
+    // MARK: The end
+
+    func finish() async throws(SessionError) -> ContentFacts {
+        try await inTurn { row, _ throws(SessionError) in
+            if case .closed = row.end { throw .finished }
+            do throws(BucketError) { return try row.facts() } catch { throw .store(error) }
+        }
+    }
+
+    func commit(
+        _ facts: ContentFacts, _ preconditions: Preconditions, resultUntil: Int64
+    ) async throws(SessionError) -> CommitResult {
+        try await inTurn { row, opening throws(SessionError) in
+            if case .closed = row.end { throw .finished }
+            if row.end == nil {
+                guard facts.size == row.offset else { throw .offsetMismatch(durable: row.offset) }
+                if let length = row.length, length != row.offset {
+                    throw .lengthMismatch(declared: length)
+                }
+                // The file ends where the object will, and has all of it.
+                try await SessionPart.open(row, opening, self.bucket.pool).close()
+            }
+            let change = SessionChange.commit(self.id, facts, until: resultUntil)
+            let ended = try await self.change(change, opening, row.name, preconditions)
+            do throws(BucketError) {
+                guard let result = try ended.result() else {
+                    throw BucketError(.internal, "a commit without an object")
+                }
+                return result
+            } catch { throw .store(error) }
+        }
+    }
+
+    func close(_ record: [UInt8], until: Int64) async throws(SessionError) {
+        guard record.count <= SessionPlan.maximumContext else {
+            throw .store(BucketError(.internal, "a record of \(record.count) bytes"))
+        }
+        try await inTurn(keepingAppend: false) { row, opening throws(SessionError) in
+            if row.end != nil { throw .finished }
+            let change = SessionChange.close(self.id, record: record, until: until)
+            let ended = try await self.change(change, opening)
+            guard case .closed = ended.end else { throw .finished }
+        }
+    }
+
+    func cancel() async throws(SessionError) {
+        try await inTurn(keepingAppend: false) { _, opening throws(SessionError) in
+            _ = try await self.change(.cancel(self.id), opening)
+            // What the change returned is the row as it was.
+            self.forget()
+        }
+    }
+}

@@ -1,0 +1,217 @@
+import CSQLite
+
+/// The only connection that changes the index. Used only by the committer's thread.
+final class IndexWriter {
+    private let connection: SQLiteConnection
+    private let begin: SQLiteStatement
+    private let end: SQLiteStatement
+    private let lookupStatement: SQLiteStatement
+    private let putStatement: SQLiteStatement
+    private let patchStatement: SQLiteStatement
+    private let deleteStatement: SQLiteStatement
+    private let putContent: SQLiteStatement
+    private let deleteContent: SQLiteStatement
+    private let putGarbage: SQLiteStatement
+    private let deleteGarbage: SQLiteStatement
+    private let saveState: SQLiteStatement
+    private let logPages = UnsafeMutablePointer<Int32>.allocate(capacity: 1)
+
+    private var sessionTable: SessionTable?
+
+    /// The lowest blob id that no transaction has used.
+    var nextBlob: Int64
+    /// The highest generation assigned so far.
+    var lastGeneration: Int64
+    private var saved: (Int64, Int64)
+
+    /// Opens the index. An empty file is initialized.
+    init(_ path: String) throws(BucketError) {
+        do throws(SQLiteError) {
+            connection = try SQLiteConnection(path, cacheKiB: 2048)
+        } catch {
+            throw error.code & 0xff == SQLITE_NOTADB ? IndexSchema.foreign(path) : error.bucketError
+        }
+        try IndexSchema.prepare(connection, path)
+        let connection = connection
+        do throws(SQLiteError) {
+            func make(_ sql: String) throws(SQLiteError) -> SQLiteStatement {
+                try SQLiteStatement(connection, sql)
+            }
+            begin = try make("BEGIN IMMEDIATE")
+            end = try make("COMMIT")
+            lookupStatement = try make(IndexSchema.lookup)
+            putStatement = try make(
+                """
+                INSERT OR REPLACE INTO objects(name, \(IndexSchema.columns))
+                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+                """)
+            patchStatement = try make(
+                """
+                UPDATE objects SET metageneration = ?2, updated = ?3, content_type = ?4,
+                cache_control = ?5, content_disposition = ?6, content_encoding = ?7,
+                content_language = ?8, custom = ?9 WHERE name = ?1
+                """)
+            deleteStatement = try make("DELETE FROM objects WHERE name = ?1")
+            putContent = try make("INSERT INTO contents VALUES (?1, ?2)")
+            deleteContent = try make("DELETE FROM contents WHERE generation = ?1")
+            putGarbage = try make("INSERT OR IGNORE INTO garbage VALUES (?1)")
+            deleteGarbage = try make("DELETE FROM garbage WHERE blob = ?1")
+            saveState = try make("UPDATE state SET next_blob = ?1, last_generation = ?2")
+            nextBlob = try connection.integer("SELECT next_blob FROM state")
+            lastGeneration = try connection.integer("SELECT last_generation FROM state")
+            saved = (nextBlob, lastGeneration)
+            logPages.initialize(to: 0)
+            // Replaces SQLite's automatic checkpoints, so that the committer chooses the time.
+            sqlite3_wal_hook(
+                connection.handle,
+                { counter, _, _, pages in
+                    counter?.assumingMemoryBound(to: Int32.self).pointee = pages
+                    return SQLITE_OK
+                }, logPages)
+        } catch {
+            logPages.deallocate()
+            throw error.bucketError
+        }
+    }
+
+    deinit {
+        sqlite3_wal_hook(connection.handle, nil, nil)
+        logPages.deallocate()
+    }
+
+    // MARK: Transactions
+
+    func beginTransaction() throws(SQLiteError) { try begin.run() }
+
+    /// Commits, and saves the counters if they changed. The transaction is on stable storage when it returns.
+    func commit() throws(SQLiteError) {
+        if saved != (nextBlob, lastGeneration) {
+            saveState.bind(1, nextBlob)
+            saveState.bind(2, lastGeneration)
+            try saveState.run()
+        }
+        try end.run()
+        saved = (nextBlob, lastGeneration)
+    }
+
+    func rollback() {
+        // Some failures have already caused a rollback.
+        if sqlite3_get_autocommit(connection.handle) == 0 { try? connection.execute("ROLLBACK") }
+    }
+
+    /// The number of pages in the write-ahead log that are not in the index yet.
+    var pagesInLog: Int { Int(logPages.pointee) }
+
+    /// The number of unused pages in the index, which will be reused.
+    func freePages() -> Int {
+        Int((try? connection.integer("PRAGMA freelist_count")) ?? 0)
+    }
+
+    /// Makes the next ``commit()`` write, whatever the transaction does.
+    func touch() { saved = (-1, -1) }
+
+    /// Moves the log's pages into the index, as far as no reader prevents it.
+    func checkpoint() {
+        var (all, moved): (Int32, Int32) = (-1, -1)
+        let code = sqlite3_wal_checkpoint_v2(
+            connection.handle, nil, SQLITE_CHECKPOINT_PASSIVE, &all, &moved)
+        if code == SQLITE_OK && all == moved { logPages.pointee = 0 }
+    }
+
+    /// Moves the log into the index and truncates the log file.
+    func finish() {
+        sqlite3_wal_checkpoint_v2(connection.handle, nil, SQLITE_CHECKPOINT_TRUNCATE, nil, nil)
+    }
+
+    // MARK: Rows
+
+    func lookup(_ name: String) throws(SQLiteError) -> IndexRow? {
+        lookupStatement.bind(1, name)
+        defer { lookupStatement.reset() }
+        return try lookupStatement.step() ? IndexSchema.row(lookupStatement, name) : nil
+    }
+
+    /// Writes a new object in place of `old` and releases the bytes of `old`.
+    func put(_ row: IndexRow, content: UnsafeRawBufferPointer?, replacing old: IndexRow?)
+        throws(SQLiteError)
+    {
+        let metadata = row.metadata
+        putStatement.bind(1, metadata.name)
+        putStatement.bind(2, metadata.generation)
+        putStatement.bind(3, metadata.metageneration)
+        putStatement.bind(4, Int64(metadata.size))
+        putStatement.bind(5, metadata.created)
+        putStatement.bind(6, metadata.updated)
+        putStatement.bind(7, blob: metadata.md5)
+        putStatement.bind(8, metadata.crc32c.map { Int64($0) })
+        putStatement.bind(9, row.blob)
+        bind(metadata.attributes, putStatement, from: 10)
+        try putStatement.run()
+        if let content {
+            putContent.bind(1, metadata.generation)
+            putContent.bind(2, blob: content)
+            try putContent.run()
+        }
+        if let old { try giveUpBytes(of: old) }
+    }
+
+    /// Writes the row's attributes, metageneration and time of change.
+    func patch(_ row: IndexRow) throws(SQLiteError) {
+        patchStatement.bind(1, row.metadata.name)
+        patchStatement.bind(2, row.metadata.metageneration)
+        patchStatement.bind(3, row.metadata.updated)
+        bind(row.metadata.attributes, patchStatement, from: 4)
+        try patchStatement.run()
+    }
+
+    func delete(_ row: IndexRow) throws(SQLiteError) {
+        deleteStatement.bind(1, row.metadata.name)
+        try deleteStatement.run()
+        try giveUpBytes(of: row)
+    }
+
+    private func bind(_ attributes: ObjectAttributes, _ statement: SQLiteStatement, from: Int32) {
+        statement.bind(from, attributes.contentType)
+        statement.bind(from + 1, attributes.cacheControl)
+        statement.bind(from + 2, attributes.contentDisposition)
+        statement.bind(from + 3, attributes.contentEncoding)
+        statement.bind(from + 4, attributes.contentLanguage)
+        statement.bind(from + 5, blob: CustomMetadata.encode(attributes.customMetadata))
+    }
+
+    private func giveUpBytes(of row: IndexRow) throws(SQLiteError) {
+        if let blob = row.blob {
+            try addGarbage(blob)
+        } else if row.isInline {
+            deleteContent.bind(1, row.metadata.generation)
+            try deleteContent.run()
+        }
+    }
+
+    /// The upload sessions; their statements are made where they are used first.
+    func sessions() throws(SQLiteError) -> SessionTable {
+        if let sessionTable { return sessionTable }
+        let made = try SessionTable(connection)
+        sessionTable = made
+        return made
+    }
+
+    // MARK: Garbage: blobs whose files are to be removed
+
+    func addGarbage(_ blob: Int64) throws(SQLiteError) {
+        putGarbage.bind(1, blob)
+        try putGarbage.run()
+    }
+
+    func removeGarbage(_ blob: Int64) throws(SQLiteError) {
+        deleteGarbage.bind(1, blob)
+        try deleteGarbage.run()
+    }
+
+    func garbage() throws(SQLiteError) -> [Int64] {
+        let statement = try SQLiteStatement(connection, "SELECT blob FROM garbage")
+        var blobs: [Int64] = []
+        while try statement.step() { blobs.append(statement.int64(0)) }
+        return blobs
+    }
+}

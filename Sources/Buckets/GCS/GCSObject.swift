@@ -1,0 +1,211 @@
+import Wire
+
+/// The JSON representation of objects in the Cloud Storage API.
+enum GCSObject {
+    /// The tokens of Firebase download URLs. Hidden from callers, and not changed by patches.
+    static let hiddenKey: BytewiseString = "firebaseStorageDownloadTokens"
+
+    /// Parses an object resource.
+    /// - Returns: nil if a required member is missing or malformed.
+    static func metadata(_ json: JSONValue) -> ObjectMetadata? {
+        guard let name = json["name"]?.text,
+            let generation = json["generation"]?.integer, generation > 0,
+            let metageneration = json["metageneration"]?.integer, metageneration > 0,
+            // Google's test bench omits members that are 0.
+            let size = json["size"].map(\.integer) ?? 0, size >= 0,
+            let created = json["timeCreated"]?.text.flatMap({ HTTPDate.parse(rfc3339: $0) })
+        else { return nil }
+        let updated = json["updated"]?.text.flatMap { HTTPDate.parse(rfc3339: $0) }
+        return ObjectMetadata(
+            name: name, generation: generation, metageneration: metageneration,
+            size: UInt64(size), created: created, updated: updated ?? created,
+            md5: digest(json["md5Hash"], count: 16),
+            crc32c: digest(json["crc32c"], count: 4).map(crc32c),
+            // Google's own entity tag changes with each patch; ours identifies the bytes.
+            etag: String(generation), attributes: attributes(json))
+    }
+
+    /// The crc32c of an `x-goog-hash` field: `crc32c=…,md5=…`.
+    static func crc32c(hashField field: String?) -> UInt32? {
+        for part in field?.split(separator: ",") ?? [] {
+            let text = part.drop { $0 == " " }
+            guard text.hasPrefix("crc32c=") else { continue }
+            return decode(String(text.dropFirst(7)), count: 4).map(crc32c)
+        }
+        return nil
+    }
+
+    /// The `x-goog-hash` field for a body.
+    static func hashField(_ facts: ContentFacts) -> String {
+        let crc32c = "crc32c=\(base64(facts.crc32c))"
+        return facts.md5.map { "\(crc32c),md5=\(Base64.encode($0))" } ?? crc32c
+    }
+
+    /// A crc32c in its textual form: base64 of the big-endian bytes.
+    private static func base64(_ crc32c: UInt32) -> String {
+        Base64.encode((0..<4).map { UInt8(truncatingIfNeeded: crc32c >> (24 - 8 * $0)) })
+    }
+
+    private static func attributes(_ json: JSONValue) -> ObjectAttributes {
+        func text(_ key: String) -> String? {
+            ObjectAttributes.property(json[key]?.text)
+        }
+        var custom: [BytewiseString: String] = [:]
+        if case .object(let members)? = json["metadata"] {
+            for member in members {
+                guard let value = member.value.text else { continue }
+                custom[BytewiseString(member.key)] = value
+            }
+        }
+        custom[hiddenKey] = nil
+        return ObjectAttributes(
+            contentType: text("contentType"), cacheControl: text("cacheControl"),
+            contentDisposition: text("contentDisposition"),
+            contentEncoding: text("contentEncoding"), contentLanguage: text("contentLanguage"),
+            customMetadata: custom)
+    }
+
+    private static func digest(_ value: JSONValue?, count: Int) -> [UInt8]? {
+        value?.text.flatMap { decode($0, count: count) }
+    }
+
+    private static func decode(_ text: String, count: Int) -> [UInt8]? {
+        guard let bytes = Base64.decode(Array(text.utf8)[...]), bytes.count == count else {
+            return nil
+        }
+        return bytes
+    }
+
+    /// A crc32c from its big-endian bytes.
+    private static func crc32c(_ bytes: [UInt8]) -> UInt32 {
+        bytes.reduce(0) { $0 << 8 | UInt32($1) }
+    }
+
+    // MARK: Writing
+
+    /// The resource of a new object. The service verifies the digests of `facts`.
+    static func resource(_ name: String, _ attributes: ObjectAttributes, _ facts: ContentFacts?)
+        -> [UInt8]
+    {
+        var json = JSONWriter(reserving: 512)
+        json.beginObject()
+        json.member("name", name)
+        json.member("contentType", attributes.mediaType)
+        if let value = attributes.cacheControl { json.member("cacheControl", value) }
+        if let value = attributes.contentDisposition { json.member("contentDisposition", value) }
+        if let value = attributes.contentEncoding { json.member("contentEncoding", value) }
+        if let value = attributes.contentLanguage { json.member("contentLanguage", value) }
+        if !attributes.customMetadata.isEmpty {
+            json.key("metadata")
+            json.beginObject()
+            for (key, value) in attributes.customMetadata where key != hiddenKey {
+                json.member(key: key.text, value)
+            }
+            json.endObject()
+        }
+        if let facts {
+            if let md5 = facts.md5 { json.member("md5Hash", Base64.encode(md5)) }
+            json.member("crc32c", base64(facts.crc32c))
+        }
+        json.endObject()
+        return json.bytes
+    }
+
+    /// The JSON of a patch, key by key, so that the hidden key is kept.
+    /// - Parameter current: The current attributes, needed to clear all custom metadata.
+    static func patch(_ patch: AttributePatch, current: ObjectAttributes?) -> [UInt8] {
+        var json = JSONWriter(reserving: 512)
+        func write(_ key: StaticString, _ change: AttributePatch.Change) {
+            switch change {
+            case .keep: break
+            case .set(let value): json.member(key, value)
+            case .remove:
+                json.key(key)
+                json.null()
+            }
+        }
+        json.beginObject()
+        write("contentType", patch.contentType)
+        write("cacheControl", patch.cacheControl)
+        write("contentDisposition", patch.contentDisposition)
+        write("contentEncoding", patch.contentEncoding)
+        write("contentLanguage", patch.contentLanguage)
+        var custom = patch.customMetadata
+        if patch.clearCustomMetadata, let current {
+            for key in current.customMetadata.keys where !custom.keys.contains(key) {
+                custom[key] = .some(nil)
+            }
+        }
+        custom[hiddenKey] = nil
+        if !custom.isEmpty {
+            json.key("metadata")
+            json.beginObject()
+            for (key, value) in custom {
+                if let value {
+                    json.member(key: key.text, value)
+                } else {
+                    json.memberNull(key: key.text)
+                }
+            }
+            json.endObject()
+        }
+        json.endObject()
+        return json.bytes
+    }
+}
+
+/// One page of a list from the service.
+struct GCSListPage {
+    let items: [String]
+    let prefixes: [String]
+    /// The token of the next page; nil on the last page.
+    let next: String?
+
+    /// nil if the body is not a page: a JSON object whose lists, if present, contain names.
+    init?(_ body: [UInt8]) {
+        guard let json = try? JSONReader.parse(body), case .object = json, json["error"] == nil,
+            let items = GCSListPage.texts(json["items"], { $0["name"] }),
+            let prefixes = GCSListPage.texts(json["prefixes"], { $0 })
+        else { return nil }
+        self.items = items
+        self.prefixes = prefixes
+        switch json["nextPageToken"] {
+        case nil, .null: next = nil
+        case .some(let token):
+            guard let text = token.text else { return nil }
+            next = text.isEmpty ? nil : text
+        }
+    }
+
+    /// The texts of a list. Empty if the list is missing, nil if it is malformed.
+    private static func texts(_ list: JSONValue?, _ text: (JSONValue) -> JSONValue?) -> [String]? {
+        switch list {
+        case nil, .null: return []
+        case .some(let list):
+            guard let elements = list.elements else { return nil }
+            let texts = elements.compactMap { text($0)?.text }
+            return texts.count == elements.count ? texts : nil
+        }
+    }
+}
+
+extension ObjectAttributes {
+    /// The content type that Cloud Storage serves.
+    var mediaType: String { contentType ?? "application/octet-stream" }
+
+    /// Whether an object stored with `wanted` can look like this. Custom metadata may have additional keys, because
+    /// some servers add their own.
+    func areStored(from wanted: ObjectAttributes) -> Bool {
+        func values(_ attributes: ObjectAttributes) -> [BytewiseString] {
+            [
+                attributes.mediaType, attributes.cacheControl, attributes.contentDisposition,
+                attributes.contentEncoding, attributes.contentLanguage,
+            ].map { BytewiseString($0 ?? "") }
+        }
+        return values(self) == values(wanted)
+            && wanted.customMetadata.allSatisfy { key, value in
+                guard key != GCSObject.hiddenKey else { return true }
+                return customMetadata[key].map { BytewiseString.areEqual($0, value) } ?? false
+            }
+    }
+}

@@ -1,0 +1,303 @@
+import EventLoop
+import HTTPClient
+import OpenSSL
+import Synchronization
+import Wire
+
+/// A cache of the metadata of some hundred objects.
+///
+/// A media response names the generation and metageneration of its object, but neither its custom metadata nor its
+/// time. If the cache has the metadata of exactly that state, no second request is needed.
+final class GCSMetadataCache: Sendable {
+    private static let places = 512
+    /// Larger custom metadata is not cached: 1 KiB.
+    private static let maximumCustomBytes = 1024
+    private let slots = Lock<[ObjectMetadata?]>(Array(repeating: nil, count: places))
+    /// Whether media responses name the metageneration. Otherwise cached metadata cannot be confirmed.
+    private let confirmable = Atomic<Bool>(false)
+
+    var isConfirmable: Bool { confirmable.load(ordering: .relaxed) }
+
+    func find(_ name: String) -> ObjectMetadata? {
+        guard isConfirmable else { return nil }
+        let place = BytewiseString.place(of: name, among: Self.places)
+        let found = slots.withLock { $0[place] }
+        return found.flatMap { BytewiseString.areEqual($0.name, name) ? $0 : nil }
+    }
+
+    func keep(_ metadata: ObjectMetadata) {
+        guard metadata.attributes.customMetadata.byteCount <= Self.maximumCustomBytes else {
+            return
+        }
+        let place = BytewiseString.place(of: metadata.name, among: Self.places)
+        slots.withLock { $0[place] = metadata }
+    }
+
+    func mediaAnswered(withMetageneration: Bool) {
+        if withMetageneration != isConfirmable {
+            confirmable.store(withMetageneration, ordering: .relaxed)
+        }
+    }
+}
+
+extension GCSBucket {
+    /// Begins a download.
+    ///
+    /// The API has no response with both the bytes and all metadata. Both are requested concurrently, and belong
+    /// together if their generations are equal. If the cache has the metadata and the media response confirms it, one
+    /// request suffices. An emulator whose media responses do not name the metageneration gets the requests one after
+    /// the other, because some emulators respond to nothing else while they send an object that is not being read.
+    public func open(_ name: String, _ plan: ReadPlan) async throws(BucketError)
+        -> any ObjectReader
+    {
+        try checkOpen()
+        let range = plan.range?.field
+        for _ in 0..<GCSBucket.attempts {
+            if plan.conditions.isEmpty, known.isConfirmable {
+                if let reader = try await openOnce(name, range) { return reader }
+                continue
+            }
+            // Look at the metadata first: usually the conditions mean that the client already has the bytes.
+            let metadata = try await stat(name)
+            guard plan.conditions.evaluate(metadata, reading: true) == nil else {
+                return GCSReader(self, metadata, nil)
+            }
+            if let reader = try await openOnce(name, range, metadata) { return reader }
+        }
+        throw BucketError(.overloaded, "the object is being replaced by others again and again")
+    }
+
+    /// - Parameter guess: The metadata from an earlier response.
+    /// - Returns: nil if the object was replaced between the two responses.
+    private func openOnce(_ name: String, _ range: String?, _ guess: ObjectMetadata? = nil)
+        async throws(BucketError) -> GCSReader?
+    {
+        let media: GCSMedia
+        var metadata: ObjectMetadata
+        if let guess = guess ?? known.find(name) {
+            media = try await self.media(name, range)
+            metadata = guess
+        } else {
+            async let found = Result(of: { () async throws(BucketError) in try await self.stat(name)
+            })
+            media = try await self.media(name, range)
+            do throws(BucketError) {
+                metadata = try await found.get()
+            } catch {
+                media.close()
+                if error.code == .objectNotFound { return nil }
+                throw error
+            }
+        }
+        known.mediaAnswered(withMetageneration: media.metageneration != nil)
+        do throws(BucketError) {
+            if !media.isOf(metadata) {
+                metadata = try await stat(name, generation: media.generation)
+            }
+            guard media.isOf(metadata) else {
+                media.close()
+                return nil
+            }
+        } catch {
+            media.close()
+            if error.code == .objectNotFound { return nil }
+            throw error
+        }
+        known.keep(metadata)
+        return GCSReader(self, metadata, media)
+    }
+
+    /// Requests the bytes as they are stored.
+    /// - Parameter range: A value of the `Range` field.
+    /// - Throws: ``BucketError``. An unsatisfiable range is not an error; it gives a response without bytes.
+    fileprivate func media(_ name: String, _ range: String?) async throws(BucketError) -> GCSMedia {
+        do throws(ResumingSource.Fault) {
+            return try await media(name, range, generation: nil, attempts: .max)
+        } catch {
+            throw error.cause
+        }
+    }
+
+    /// - Parameter attempts: The maximum number of attempts.
+    fileprivate func media(_ name: String, _ range: String?, generation: Int64?, attempts: Int)
+        async throws(ResumingSource.Fault) -> GCSMedia
+    {
+        var query = [("alt", "media")]
+        if let generation { query.append(("generation", String(generation))) }
+        var request = ClientRequest("GET", requests.object(name, query))
+        // Otherwise the service decompresses gzip objects, which gives other bytes of unknown length.
+        request.fields.append("accept-encoding", "gzip")
+        request.isBulk = true
+        request.attempts = attempts
+        if let range { request.fields.append("range", range) }
+        let response: ClientResponse
+        do throws(BucketError) {
+            response = try await requests.send(request)
+        } catch {
+            throw ResumingSource.Fault(cause: error, isTemporary: true)
+        }
+        if [200, 206, 416].contains(response.status) { return GCSMedia(response) }
+        var body: [UInt8] = []
+        if let words = try? await response.collect(limit: GCSRequests.maximumAnswer) {
+            body = words
+        }
+        throw ResumingSource.Fault(
+            cause: requests.failure(response.status, body),
+            isTemporary: response.status >= 500 || [408, 429].contains(response.status))
+    }
+}
+
+/// A media response whose body has not been read. Confined to its loop.
+struct GCSMedia {
+    let response: ClientResponse
+    /// nil if the server does not report it.
+    let generation: Int64?
+    let metageneration: Int64?
+
+    init(_ response: ClientResponse) {
+        self.response = response
+        generation = response.fields["x-goog-generation"].flatMap { Int64($0) }
+        metageneration = response.fields["x-goog-metageneration"].flatMap { Int64($0) }
+    }
+
+    func close() { response.body.close() }
+
+    /// Whether the bytes are those of an object in this state, or in a later state with the same bytes.
+    func isOf(_ metadata: ObjectMetadata) -> Bool {
+        if let generation {
+            return generation == metadata.generation
+                && metageneration ?? 1 <= metadata.metageneration
+        }
+        // An emulator: compare its checksum, or else the length.
+        if let crc32c = GCSObject.crc32c(hashField: response.fields["x-goog-hash"]) {
+            return crc32c == metadata.crc32c
+        }
+        guard response.status == 200, let length = response.contentLength else { return true }
+        return length == metadata.size
+    }
+
+    /// The range of the body within an object of `size` bytes; nil if there are no bytes, or if the response
+    /// contradicts the size.
+    func range(size: UInt64) -> Range<UInt64>? {
+        let range: Range<UInt64>
+        switch response.status {
+        case 200:
+            // By HTTP, Content-Range has no meaning here. A server that sends it with a part of the bytes means that
+            // part.
+            guard let told = response.fields["content-range"].flatMap({ ContentRange($0) }) else {
+                range = 0..<size
+                break
+            }
+            guard told.size == size else { return nil }
+            range = told.range
+        case 206:
+            guard let field = response.fields["content-range"],
+                let told = ContentRange(field), told.size == size
+            else { return nil }
+            range = told.range
+        default: return nil
+        }
+        if let length = response.contentLength, length != range.upperBound - range.lowerBound {
+            return nil
+        }
+        return range
+    }
+}
+
+extension ByteRange {
+    /// The value of a `Range` field.
+    var field: String {
+        switch self {
+        case .from(let first, let last): "bytes=\(first)-\(last.map { String($0) } ?? "")"
+        case .suffix(let count): "bytes=-\(count)"
+        }
+    }
+}
+
+/// An opened object: the first media response, or a later one that is pinned to the same bytes.
+final class GCSReader: ObjectReader {
+    let metadata: ObjectMetadata
+    private let bucket: GCSBucket
+    private var media: GCSMedia?
+    /// Whether the first response named its generation. Later ones must then do so too.
+    private let isNamed: Bool
+
+    init(_ bucket: GCSBucket, _ metadata: ObjectMetadata, _ media: GCSMedia?) {
+        self.bucket = bucket
+        self.metadata = metadata
+        self.media = media
+        isNamed = media?.generation != nil
+    }
+
+    deinit { close() }
+
+    func close() {
+        media?.close()
+        media = nil
+    }
+
+    func bytes(_ range: Range<UInt64>) async throws(BucketError) -> any ByteSource {
+        guard range.upperBound <= metadata.size else {
+            throw BucketError(.internal, "bytes of \(range) of \(metadata.size)")
+        }
+        if let media, media.range(size: metadata.size) == range {
+            self.media = nil
+            return source(media, range)
+        }
+        close()
+        if range.isEmpty, metadata.size > 0 {
+            return EmptySource()
+        }
+        do throws(ResumingSource.Fault) {
+            return source(try await open(range, attempts: .max), range)
+        } catch {
+            throw error.cause
+        }
+    }
+
+    /// Requests bytes of this object, and not of an object that replaced it.
+    private func open(_ range: Range<UInt64>, attempts: Int) async throws(ResumingSource.Fault)
+        -> GCSMedia
+    {
+        let field =
+            range == 0..<metadata.size ? nil : "bytes=\(range.lowerBound)-\(range.upperBound - 1)"
+        let media: GCSMedia
+        func fault(_ cause: String) -> ResumingSource.Fault {
+            ResumingSource.Fault(cause: BucketError(.unavailable, cause), isTemporary: false)
+        }
+        do throws(ResumingSource.Fault) {
+            media = try await bucket.media(
+                metadata.name, field, generation: metadata.generation, attempts: attempts)
+        } catch {
+            guard error.cause.code == .objectNotFound else { throw error }
+            throw fault("the object was replaced while it was being read")
+        }
+        guard media.isOf(metadata), media.generation != nil || !isNamed,
+            media.range(size: metadata.size) == range
+        else {
+            media.close()
+            throw fault("the service answers a range of \(metadata.name) with another")
+        }
+        return media
+    }
+
+    private func source(_ media: GCSMedia, _ range: Range<UInt64>) -> ResumingSource {
+        let isWhole = range == 0..<metadata.size
+        return ResumingSource(
+            media.response.body, range, crc32c: isWhole ? metadata.crc32c : nil, bucket.upstream
+        ) { (rest) throws(ResumingSource.Fault) in
+            try await self.open(rest, attempts: 1).response.body
+        }
+    }
+}
+
+extension Result {
+    /// Captures the outcome of a throwing operation.
+    init(of body: () async throws(Failure) -> Success) async {
+        do throws(Failure) {
+            self = .success(try await body())
+        } catch {
+            self = .failure(error)
+        }
+    }
+}

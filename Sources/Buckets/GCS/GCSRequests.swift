@@ -1,0 +1,221 @@
+import HTTPClient
+import Wire
+
+/// Preconditions that Cloud Storage evaluates itself.
+struct GCSConditions: Equatable {
+    /// 0 requires that no object exists.
+    var generation: Int64?
+    var metageneration: Int64?
+
+    static let none = GCSConditions()
+
+    var isEmpty: Bool { generation == nil && metageneration == nil }
+
+    init() {}
+
+    /// Conditions that pin a change to an object, or to its absence if nil.
+    init(pinnedTo object: ObjectMetadata?) {
+        generation = object?.generation ?? 0
+        metageneration = object?.metageneration
+    }
+
+    /// nil if the service cannot evaluate them all: several entity tags, tags together with other conditions, dates, or
+    /// a metageneration alone.
+    init?(_ conditions: Preconditions) {
+        guard conditions.ifModifiedSince == nil, conditions.ifUnmodifiedSince == nil else {
+            return nil
+        }
+        generation = conditions.generation
+        metageneration = conditions.metageneration
+        if metageneration == 0 || metageneration != nil && generation == nil { return nil }
+        switch (conditions.ifMatch, conditions.ifNoneMatch) {
+        case (nil, nil): break
+        case (nil, .any?) where generation == nil: generation = 0
+        case (.tags(let tags)?, nil) where tags.count == 1 && generation == nil:
+            // An entity tag is the generation in decimal. 0 is excluded, because as a generation it has another
+            // meaning.
+            guard let tag = Int64(tags[0]), tag > 0, String(tag) == tags[0] else { return nil }
+            generation = tag
+        default: return nil
+        }
+    }
+
+    var query: [(String, String)] {
+        var query: [(String, String)] = []
+        if let generation { query.append(("ifGenerationMatch", String(generation))) }
+        if let metageneration { query.append(("ifMetagenerationMatch", String(metageneration))) }
+        return query
+    }
+}
+
+/// The requests of one bucket: their targets, credentials and errors.
+struct GCSRequests: Sendable {
+    /// The maximum size of a JSON response about one object: 256 KiB.
+    static let maximumAnswer = 256 * 1024
+
+    let bucket: String
+    let userProject: String?
+    let upstream: Upstream
+    let credentials: GoogleCredentials
+
+    // MARK: Targets
+
+    /// The target of an object. Its name is encoded as one path segment.
+    func object(_ name: String, _ query: [(String, String)] = []) -> String {
+        target("/storage/v1/b/\(segment(bucket))/o/\(segment(name))", query)
+    }
+
+    func objects(_ query: [(String, String)]) -> String {
+        target("/storage/v1/b/\(segment(bucket))/o", query)
+    }
+
+    func uploads(_ query: [(String, String)]) -> String {
+        target("/upload/storage/v1/b/\(segment(bucket))/o", query)
+    }
+
+    /// The target of a query for which of these permissions are granted.
+    func permissions(_ names: [String]) -> String {
+        target(
+            "/storage/v1/b/\(segment(bucket))/iam/testPermissions",
+            names.map { ("permissions", $0) })
+    }
+
+    private func target(_ path: String, _ query: [(String, String)]) -> String {
+        var query = query
+        if let userProject { query.append(("userProject", userProject)) }
+        if query.isEmpty { return path }
+        return path + "?" + query.map { "\($0)=\(segment($1))" }.joined(separator: "&")
+    }
+
+    private func segment(_ text: String) -> String { PercentEncoding.encodeSegment(text) }
+
+    // MARK: Sending
+
+    /// The authorization of the last attempt, and the number of attempts.
+    final class Attempts {
+        var authorization: String?
+        var count = 0
+    }
+
+    /// Sends a request and collects the response, whatever its status is.
+    func call(
+        _ request: ClientRequest, limit: Int = maximumAnswer, _ attempts: Attempts = Attempts()
+    ) async throws(BucketError) -> CollectedResponse {
+        let upstream = upstream
+        return try await authorized(request, attempts, status: \.status) {
+            (request) throws(ClientError) in
+            try await upstream.call(request, limit: limit)
+        }
+    }
+
+    /// Sends a request and returns the response before its body.
+    func send(_ request: ClientRequest) async throws(BucketError) -> ClientResponse {
+        let upstream = upstream
+        return try await authorized(request, Attempts(), status: \.status) {
+            (request) throws(ClientError) in
+            try await upstream.send(request)
+        }
+    }
+
+    /// Retries once after a 401, because the token may have been revoked early.
+    private func authorized<Response>(
+        _ request: ClientRequest, _ attempts: Attempts, status: (Response) -> Int,
+        _ send: (ClientRequest) async throws(ClientError) -> Response
+    ) async throws(BucketError) -> Response {
+        var request = request
+        let credentials = credentials
+        request.authorize = { (request) throws(ClientError) in
+            attempts.count += 1
+            attempts.authorization = try await credentials.authorization()
+            if let value = attempts.authorization { request.fields.append("authorization", value) }
+        }
+        do throws(ClientError) {
+            let response = try await send(request)
+            guard status(response) == 401, let refused = attempts.authorization else {
+                return response
+            }
+            credentials.reject(refused)
+            return try await send(request)
+        } catch {
+            throw BucketError(error)
+        }
+    }
+
+    // MARK: Responses
+
+    /// Parses the object in a response about `name`.
+    /// - Throws: ``BucketError`` for an error status, or if the response is not this object.
+    func metadata(_ status: Int, _ body: [UInt8], of name: String) throws(BucketError)
+        -> ObjectMetadata
+    {
+        guard status == 200 || status == 201 else { throw failure(status, body) }
+        guard let json = try? JSONReader.parse(body),
+            let metadata = GCSObject.metadata(json)
+        else {
+            throw BucketError(.unavailable, "\(what): the answer is not an object's metadata")
+        }
+        // Accepting it could report or remove the wrong object.
+        guard BytewiseString.areEqual(metadata.name, name),
+            json["bucket"].map({ $0.text == bucket }) ?? true
+        else {
+            throw BucketError(.unavailable, "\(what): the answer is about another object")
+        }
+        return metadata
+    }
+
+    func metadata(_ response: CollectedResponse, of name: String) throws(BucketError)
+        -> ObjectMetadata
+    {
+        try metadata(response.status, response.body, of: name)
+    }
+
+    /// The error for a bucket that does not exist.
+    var missingBucket: BucketError {
+        BucketError(.unavailable, "the Cloud Storage bucket '\(bucket)' does not exist")
+    }
+
+    private var what: String { "Cloud Storage bucket '\(bucket)'" }
+
+    /// Whether a rejection is caused by the bytes: their md5 or crc32c differs from the declared one.
+    private func isOfDigest(_ message: String) -> Bool {
+        let message = message.asciiLowercased()
+        return message.contains("md5") || message.contains("crc32c")
+    }
+
+    /// Converts an error status to an error.
+    func failure(_ response: CollectedResponse) -> BucketError {
+        failure(response.status, response.body)
+    }
+
+    /// Converts an error status and its message to an error.
+    func failure(_ status: Int, _ body: [UInt8]) -> BucketError {
+        let json = try? JSONReader.parse(body)
+        let error = json?["error"]
+        let reason = error?["errors"]?.elements?.first?["reason"]?.text ?? ""
+        // Google's test bench puts its message outside the error object.
+        let message = error?["message"]?.text ?? json?["message"]?.text ?? ""
+        let words = ASCII.plainWords(message.isEmpty ? "status \(status)" : "\(status), \(message)")
+        func failed(_ code: BucketError.Code, _ cause: String) -> BucketError {
+            var error = BucketError(code, "\(what): \(cause)")
+            error.mayHaveChanged = status >= 500 || [408, 429].contains(status)
+            return error
+        }
+        switch status {
+        case 400 where isOfDigest(message), 412 where isOfDigest(message):
+            return failed(.unavailable, "the service has received other bytes: \(words)")
+        case 304, 412: return BucketError(.preconditionFailed)
+        case 404 where message.hasPrefix("The specified bucket does not exist"):
+            return missingBucket
+        case 404: return BucketError(.objectNotFound)
+        case 403 where reason.asciiLowercased().contains("ratelimit"), 429:
+            return failed(.overloaded, "the service asks for fewer requests: \(words)")
+        case 403 where reason.asciiLowercased().contains("quota"), 507:
+            return failed(.insufficientStorage, words)
+        case 401, 403:
+            return failed(.unavailable, "the service refuses the credentials: \(words)")
+        case 400, 411, 413, 414, 501: return failed(.unsupported, "the service refuses: \(words)")
+        case 408, 504: return failed(.timedOut, "the service answers \(words)")
+        default: return failed(.unavailable, "the service answers \(words)")
+        }
+    }
+}

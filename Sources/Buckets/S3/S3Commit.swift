@@ -1,0 +1,289 @@
+import HTTPClient
+import Wire
+
+/// The request that makes an upload visible, and how its result is determined if the response is missing.
+extension S3Upload {
+    /// Stores the object if the preconditions hold.
+    func store(_ facts: ContentFacts, _ preconditions: Preconditions)
+        async throws(BucketError) -> CommitResult
+    {
+        if case .single(let body, let begun, let generation) = mode {
+            if preconditions != plan.preconditions,
+                try await bucket.guarding(name, preconditions) != begun
+            {
+                throw BucketError(
+                    .preconditionFailed, "the upload was begun with other preconditions")
+            }
+            let replaced = await replaces(begun)
+            let tail = held
+            var result = try await settled(generation, facts, md5: plan.md5, crc32c: plan.crc32c) {
+                () async throws(BucketError) in
+                do { try await body.writeAll(tail) } catch {
+                    // The response has the cause.
+                }
+                return try await body.response()
+            }
+            result.replaced = replaced
+            return result
+        }
+        let guarding = try await bucket.guarding(name, preconditions)
+        let replaced = await replaces(guarding)
+        var result: CommitResult
+        if let generation = multipart.generation {
+            let multipart = multipart
+            result = try await settledAgain(
+                guarding, generation, facts, md5: plan.md5, crc32c: plan.crc32c
+            ) { (guarding) async throws(BucketError) in
+                try await multipart.complete(
+                    guarding, bucket.confirmation(name, generation, guarding))
+            }
+        } else {
+            let generation = newGeneration()
+            let fields = objectFields(generation, md5: facts.md5, crc32c: facts.crc32c)
+            result = try await settledAgain(
+                guarding, generation, facts, md5: facts.md5, crc32c: facts.crc32c
+            ) { (guarding) async throws(BucketError) in
+                var request = ClientRequest(
+                    "PUT", bucket.target(name), fields: fields, body: .bytes(held))
+                guarding.append(to: &request.fields)
+                request.confirmsRepetition = bucket.confirmation(name, generation, guarding)
+                return try await bucket.call(request)
+            }
+        }
+        result.replaced = replaced
+        return result
+    }
+
+    /// Whether the commit replaces an existing object. Looked up before the commit, so that the upload itself is not
+    /// found. If it cannot be determined the object counts as new: permission to write does not imply permission to
+    /// read.
+    private func replaces(_ guarding: S3Bucket.Guard) async -> Bool {
+        if let replaced = guarding.replaces { return replaced }
+        switch plan.existing {
+        case .absent: return false
+        case .object: return true
+        case .unknown:
+            if let lookup { return (try? await lookup.value.get()) ?? nil != nil }
+            return (try? await bucket.find(name)) ?? nil != nil
+        }
+    }
+
+    /// The object before the commit, if it was looked up.
+    private var before: S3Bucket.State? {
+        get async {
+            switch plan.existing {
+            case .absent: return S3Bucket.State()
+            case .object(let object): return S3Bucket.State(object: object)
+            case .unknown:
+                guard let lookup, case .success(let object) = await lookup.value else { return nil }
+                return S3Bucket.State(object: object)
+            }
+        }
+    }
+
+    /// Sends the request that makes the object visible and determines its result. The request is repeated once if the
+    /// result is unknown, nothing has changed, and the service can be asked to store the object only if that is still
+    /// true.
+    private func settledAgain(
+        _ guarding: S3Bucket.Guard, _ generation: Int64, _ facts: ContentFacts, md5: [UInt8]?,
+        crc32c: UInt32?,
+        _ request: (S3Bucket.Guard) async throws(BucketError) -> CollectedResponse
+    ) async throws(BucketError) -> CommitResult {
+        // Whether the service or a proxy reported overload without saying that nothing was done, and its `Retry-After`.
+        var isBusy = false
+        var retryAfter: String?
+        do throws(BucketError) {
+            return try await settled(generation, facts, md5: md5, crc32c: crc32c) {
+                () async throws(BucketError) in
+                let response = try await request(guarding)
+                isBusy = [429, 503].contains(response.status) && !S3Fault(response).isRefusal
+                retryAfter = response.fields["retry-after"]
+                return response
+            }
+        } catch {
+            // After a timeout, the completion of a multipart upload may still be in progress, so it is not repeated.
+            let isOver = error.code == .timedOut && multipart.generation == nil
+            guard guarding.isEmpty, error.code == .unavailable || isOver || isBusy,
+                let before = await before,
+                await bucket.upstream.mayTryAgain(after: 1, retryAfter: retryAfter),
+                let found = try? await bucket.state(name),
+                found.object?.etag == before.object?.etag,
+                found.object?.generation == before.object?.generation,
+                (try? await bucket.decidesConditions()) == true
+            else { throw error }
+            let pinned = S3Bucket.Guard(
+                match: before.object?.etag, isNew: before.object == nil)
+            do throws(BucketError) {
+                return try await settled(generation, facts, md5: md5, crc32c: crc32c) {
+                    () async throws(BucketError) in try await request(pinned)
+                }
+            } catch let second {
+                // The client did not set this condition.
+                throw second.code == .preconditionFailed ? error : second
+            }
+        }
+    }
+
+    /// Sends the request that makes the object visible and determines its result. If the response is missing, or may be
+    /// that of a repeated request, the generation of the stored object decides.
+    private func settled(
+        _ generation: Int64, _ facts: ContentFacts, md5: [UInt8]?, crc32c: UInt32?,
+        _ request: () async throws(BucketError) -> CollectedResponse
+    ) async throws(BucketError) -> CommitResult {
+        let failure: BucketError
+        var answer: CollectedResponse?
+        var etag: String?
+        // Whether the object may have been stored despite the failure.
+        var isOpen = true
+        do throws(BucketError) {
+            let response = try await request()
+            if (200...299).contains(response.status), S3Fault.code(in: response.body) == nil {
+                etag = storedTag(response)
+                answer = response
+            }
+            failure = S3Fault(response).error("upload")
+            isOpen =
+                response.status < 400 || response.status >= 500
+                || [404, 408, 409, 412].contains(response.status)
+        } catch {
+            failure = error
+        }
+        // Whether the service has verified a digest that was sent with the object.
+        let isProven =
+            bucket.isSigned && multipart.generation == nil && (md5 != nil || crc32c != nil)
+        if let answer, let etag {
+            return CommitResult(
+                metadata: try await stored(
+                    answer, etag, generation, facts, md5: md5, crc32c: crc32c, isProven))
+        }
+        if isOpen, let found = try? await bucket.find(name) {
+            if found.generation == generation {
+                return CommitResult(metadata: try await checked(found, facts, isProven))
+            }
+            if let answer, await isPlainlyStored(found, answer, facts) {
+                // The service reports no md5 to compare with, so later uploads need not compute it.
+                bucket.tellsMD5.store(false, ordering: .relaxed)
+                return CommitResult(
+                    metadata: try await checked(found, facts, false, isOwn: false),
+                    isKnownAsOwn: false)
+            }
+        }
+        throw failure
+    }
+
+    /// The entity tag of the stored object; nil if the response does not report one. Such a response may come from any
+    /// server.
+    private func storedTag(_ response: CollectedResponse) -> String? {
+        multipart.generation == nil
+            ? S3Head(response.fields).etag : S3Multipart.tag(of: response, name)
+    }
+
+    /// Whether the object found after a response without an entity tag was stored by this upload. This happens with a
+    /// plain file server, which keeps no generation: its status reports a created or replaced file, or the object
+    /// differs from the previous one.
+    private func isPlainlyStored(
+        _ found: ObjectMetadata, _ answer: CollectedResponse, _ facts: ContentFacts
+    ) async -> Bool {
+        guard !bucket.isSigned, multipart.generation == nil, found.size == facts.size else {
+            return false
+        }
+        if answer.status == 201 || answer.status == 204 { return true }
+        guard let before = await before else { return false }
+        return before.object?.isSame(as: found) != true
+    }
+
+    /// The object that the service reports as stored.
+    private func stored(
+        _ response: CollectedResponse, _ etag: String, _ generation: Int64, _ facts: ContentFacts,
+        md5: [UInt8]?, crc32c: UInt32?, _ isProven: Bool
+    ) async throws(BucketError) -> ObjectMetadata {
+        var tagged: [UInt8]?
+        // The entity tag of a multipart object is computed from those of its parts.
+        if multipart.generation == nil {
+            tagged = bucket.taggedMD5(S3Head(response.fields))
+            bucket.tellsMD5.store(tagged != nil, ordering: .relaxed)
+        }
+        let object = ObjectMetadata(
+            name: name, generation: generation, metageneration: 1, size: facts.size,
+            created: generation / 1000, updated: generation / 1000, md5: tagged ?? md5,
+            crc32c: crc32c, etag: etag, attributes: plan.attributes)
+        return try await checked(object, facts, isProven)
+    }
+
+    /// The object with the md5 of the sent bytes, if there is one. If the entity tag differs from that md5, the object
+    /// is read back, because a tag of 32 hexadecimal digits need not be an md5.
+    /// - Parameters:
+    ///   - isProven: Whether the service has accepted a digest of the bytes.
+    ///   - isOwn: Whether the object is known to be this upload's, so that it may be deleted if its bytes differ.
+    /// - Throws: `.unavailable` if the service has other bytes, or if that cannot be determined.
+    private func checked(
+        _ object: ObjectMetadata, _ facts: ContentFacts, _ isProven: Bool, isOwn: Bool = true
+    ) async throws(BucketError) -> ObjectMetadata {
+        guard let told = object.md5, let sent = facts.md5, told != sent else { return object }
+        // Each part was verified when it was sent.
+        if multipart.generation != nil { return object.with(md5: plan.md5, etag: object.etag) }
+        let found: (isSame: Bool, etag: String?)
+        do throws(BucketError) {
+            found = try await bucket.readBack(name, isOwn ? object.generation : nil, facts)
+        } catch {
+            guard isProven else {
+                throw BucketError(
+                    .unavailable,
+                    "upload: the entity tag is not the md5 of what was sent, and reading it back failed: "
+                        + error.cause)
+            }
+            found = (true, nil)
+        }
+        if found.isSame {
+            bucket.tagsAreMD5.store(false, ordering: .relaxed)
+            bucket.tellsMD5.store(false, ordering: .relaxed)
+            return object.with(md5: sent, etag: found.etag ?? object.etag)
+        }
+        var cause = "upload: the service has other bytes than were sent"
+        if isOwn {
+            let failure = await remove(found.etag ?? object.etag)
+            cause += failure.map { ", still there: \($0)" } ?? ", deleted"
+        }
+        throw BucketError(.unavailable, cause)
+    }
+
+    /// Removes a stored object whose bytes differ from those sent, unless it was replaced meanwhile.
+    /// - Returns: The error if it could not be removed.
+    private func remove(_ etag: String) async -> BucketError? {
+        var damaged = Preconditions()
+        damaged.ifMatch = .tags([etag])
+        do throws(BucketError) {
+            try await bucket.delete(name, damaged)
+            return nil
+        } catch {
+            return error
+        }
+    }
+}
+
+extension S3Bucket {
+    /// The result of a successful lookup, with or without an object.
+    struct State {
+        var object: ObjectMetadata?
+    }
+
+    func state(_ name: String) async throws(BucketError) -> State {
+        State(object: try await find(name))
+    }
+
+    /// Whether a write may be repeated: the service rejected it, or it has had no effect and its condition still holds.
+    /// Without a condition, a repeated write could replace an object that was stored meanwhile.
+    func confirmation(_ name: String, _ generation: Int64, _ guarding: Guard)
+        -> (CollectedResponse?) async -> Bool
+    {
+        { [self] answer in
+            if let answer, S3Fault(answer).isRefusal { return true }
+            guard let found = try? await state(name), found.object?.generation != generation else {
+                return false
+            }
+            return guarding.isNew
+                ? found.object == nil
+                : guarding.match != nil && found.object?.etag == guarding.match
+        }
+    }
+}

@@ -1,0 +1,168 @@
+import HTTPClient
+import Wire
+
+extension S3Bucket {
+    /// The maximum size of one page of the service in bytes: 1,000 names of 1,024 bytes, tripled by encoding, plus the
+    /// properties of each.
+    private static let pageBytes = 16 << 20
+    /// The maximum number of consecutive service pages without a visible entry: 128. All but the first have 1,000
+    /// names.
+    private static let maximumPages = 128
+
+    public func list(_ query: ListQuery, after: String?) async throws(BucketError) -> ListPage {
+        if !listsByFolder.load(ordering: .relaxed),
+            let page = try await listInByteOrder(query, after: after)
+        {
+            return page
+        }
+        return try await S3FolderWalk(self, query, after: after).page()
+    }
+
+    /// Returns nil if the service turns out to list folder by folder.
+    private func listInByteOrder(_ query: ListQuery, after: String?) async throws(BucketError)
+        -> ListPage?
+    {
+        var list = CloudList(query, after: after)
+        if list.isHidden { return ListPage() }
+        var next: S3ListPage.Start?
+        // At least 32, so that a small page does not need one request for each hidden name.
+        var limit = max(query.limit, 32)
+        for _ in 0..<S3Bucket.maximumPages {
+            let start: S3ListPage.Start =
+                switch list.start {
+                case .beginning: .beginning
+                case .after(let name): .after(name)
+                }
+            let page = try await page(
+                query.prefix, delimited: query.delimited, limit: limit, next ?? start)
+            if listsByFolder.load(ordering: .relaxed) { return nil }
+            if let token = page.next, token == next {
+                throw BucketError(.unavailable, "list: a page is followed by itself")
+            }
+            let before = list.covered.map { BytewiseString($0) }
+            list.add(items: page.items, prefixes: page.prefixes, isLast: page.isLast)
+            if list.isFull || page.isLast { return list.page }
+            let advances = list.covered.map { BytewiseString($0) } != before
+            // Skips names that are hidden as a group.
+            next = list.endsInHiddenGroup && advances ? nil : page.next
+            guard next != nil || advances else {
+                throw BucketError(.unavailable, "list: a page that is not the last adds no name")
+            }
+            limit = 1000
+        }
+        if !list.page.items.isEmpty || !list.page.prefixes.isEmpty {
+            list.cut()
+            return list.page
+        }
+        throw BucketError(
+            .unavailable, "list: \(S3Bucket.maximumPages) pages in a row have nothing to show")
+    }
+
+    /// Requests one page of the service.
+    /// - Parameter limit: The maximum number of entries. The service allows 1,000.
+    func page(_ prefix: String, delimited: Bool, limit: Int, _ start: S3ListPage.Start)
+        async throws(BucketError) -> S3ListPage
+    {
+        var pairs = ["list-type=2", "encoding-type=url"]
+        if delimited { pairs.append("delimiter=%2F") }
+        pairs.append("max-keys=\(min(1000, limit))")
+        if !prefix.isEmpty { pairs.append("prefix=\(S3Bucket.encodeQuery(prefix))") }
+        switch start {
+        case .beginning: break
+        case .after(let name): pairs.append("start-after=\(S3Bucket.encodeQuery(name))")
+        case .token(let token):
+            pairs.append("continuation-token=\(S3Bucket.encodeQuery(token.text))")
+        }
+        let request = ClientRequest("GET", target(nil, pairs.joined(separator: "&")))
+        let response = try await call(request, limit: S3Bucket.pageBytes)
+        guard response.status == 200 else { throw S3Fault(response).error("list") }
+        // Parsing several megabytes would block the loop.
+        let page = try await pool.run { [body = response.body] () throws(BucketError) in
+            try S3ListPage(body)
+        }
+        let isByFolder = response.fields["server"]?.hasPrefix("SeaweedFS") == true
+        if isByFolder || page.isByFolder { listsByFolder.store(true, ordering: .relaxed) }
+        return page
+    }
+}
+
+/// One page of the service.
+struct S3ListPage {
+    /// The position where a page begins.
+    enum Start: Equatable {
+        /// At the first name with the prefix.
+        case beginning
+        /// After this name, which need not exist.
+        case after(String)
+        /// The position where a previous page of the same prefix and delimiter ended.
+        case token(BytewiseString)
+    }
+    private(set) var items: [String] = []
+    private(set) var prefixes: [String] = []
+    /// Whether this is the last page.
+    private(set) var isLast = true
+    /// The position of the next page, if the service names it.
+    private(set) var next: Start?
+
+    /// - Throws: ``BucketError`` if the body is not a page of a list, or if the list would never end.
+    init(_ body: [UInt8]) throws(BucketError) {
+        var page = (items: [String](), prefixes: [String](), token: String?.none)
+        var isEncoded = false
+        var isTruncated: Bool?
+        do throws(S3XML.Malformed) {
+            try S3XML.read(body) { parent, name, text in
+                switch (parent, name) {
+                case ("Contents", "Key"): page.items.append(text)
+                case ("CommonPrefixes", "Prefix"): page.prefixes.append(text)
+                case ("ListBucketResult", "EncodingType"): isEncoded = text == "url"
+                case ("ListBucketResult", "IsTruncated"): isTruncated = text == "true"
+                case ("ListBucketResult", "NextContinuationToken"): page.token = text
+                default: break
+                }
+            }
+        } catch {
+            throw BucketError(
+                .unavailable,
+                "list: the response is not S3's: is the endpoint another web server? (\(error.cause))"
+            )
+        }
+        guard let isTruncated else {
+            throw BucketError(
+                .unavailable,
+                "list: the response is no list of S3's: is the endpoint another web server?")
+        }
+        if isTruncated {
+            isLast = false
+            if let token = page.token, !token.isEmpty { next = .token(BytewiseString(token)) }
+        }
+        items = isEncoded ? page.items.compactMap(S3ListPage.decoded) : page.items
+        prefixes = isEncoded ? page.prefixes.compactMap(S3ListPage.decoded) : page.prefixes
+        // Entries that are not UTF-8 are dropped. A token leads past them; without a token the list could not continue.
+        let hasEntries = !page.items.isEmpty || !page.prefixes.isEmpty
+        let canAdvance = next != nil ? hasEntries : !items.isEmpty || !prefixes.isEmpty
+        if isTruncated, !canAdvance {
+            throw BucketError(.unavailable, "list: a page without entries says that more follow")
+        }
+    }
+
+    /// Whether the order of the entries shows that the service lists folder by folder.
+    var isByFolder: Bool {
+        func isSorted(_ names: [String], _ precedes: (String, String) -> Bool) -> Bool {
+            !zip(names.dropFirst(), names).contains(where: precedes)
+        }
+        return [items, prefixes].contains {
+            !isSorted($0) { $0.utf8.lexicographicallyPrecedes($1.utf8) }
+        } && [items, prefixes].allSatisfy { isSorted($0, S3FolderWalk.precedes) }
+    }
+
+    /// Items and prefixes merged in folder order.
+    var inFolderOrder: [String] { (items + prefixes).sorted(by: S3FolderWalk.precedes) }
+
+    /// Decodes a name in query encoding, where `+` is a space. nil if it is not UTF-8, because it then cannot be
+    /// requested.
+    static func decoded(_ text: String) -> String? {
+        let bytes = text.utf8.map { $0 == UInt8(ascii: "+") ? 0x20 : $0 }
+        guard let decoded = try? PercentEncoding.decode(bytes[...]) else { return nil }
+        return String(validating: decoded, as: UTF8.self)
+    }
+}

@@ -1,0 +1,325 @@
+import Glibc
+import Wire
+
+/// The object properties in the header of a response, read in one pass.
+///
+/// Properties that S3 lacks are stored in user metadata with the key prefix `sluice-`. Objects stored by other clients
+/// have none. Their generation is derived from the modification time and the entity tag, so that it changes when an
+/// upload changes the bytes.
+struct S3Head {
+    /// Without quotes.
+    var etag: String?
+    /// Seconds since 1970.
+    var lastModified: Int64 = 0
+    var contentLength: UInt64?
+    /// `Content-Range`: the part that follows, and the whole object's size.
+    var part: ContentRange?
+    var attributes = ObjectAttributes()
+    /// The following properties come from our own metadata.
+    private(set) var generation: Int64?
+    private var metageneration: Int64?
+    private var updated: Int64?
+    private var md5: [UInt8]?
+    private var crc32c: UInt32?
+    private var checksum: UInt32?
+    private var isComposite = false
+    private var encryption: Encryption?
+    private var packed: [UInt8]?
+
+    private enum Encryption { case ofService, byKey }
+    /// The maximum size of an object in bytes: what a signed 64-bit integer holds.
+    static let largestSize = UInt64(Int64.max)
+    /// The maximum generation or metageneration.
+    private static let largestNumber = UInt64(Int64.max / 2)
+
+    init(_ fields: HeaderFields) {
+        fields.read { reader in
+            while let (name, value) = reader.next() { take(name, value) }
+        }
+        if let packed { S3Fields.unpack(packed, into: &attributes) }
+    }
+
+    private mutating func take(
+        _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>
+    ) {
+        func text() -> String { String(decoding: value, as: UTF8.self) }
+        switch name.first {
+        case UInt8(ascii: "x"): takeExtension(name, value)
+        case UInt8(ascii: "e") where name.matches("etag"):
+            // An empty tag counts as none.
+            let tag = S3Head.opaqueTag(value)
+            etag = tag.utf8.isEmpty ? nil : tag
+        case UInt8(ascii: "l") where name.matches("last-modified"):
+            lastModified = HTTPDate.parse(Array(value)[...], now: 0) ?? 0
+        case UInt8(ascii: "c"):
+            if name.matches("content-length") {
+                contentLength = S3Head.decimal(value)
+            } else if name.matches("content-type") {
+                if !value.matches(S3Fields.unknownType) { attributes.contentType = text() }
+            } else if name.matches("content-range") {
+                part = ContentRange(value.span)
+            } else if name.matches("cache-control") {
+                attributes.cacheControl = text()
+            } else if name.matches("content-disposition") {
+                attributes.contentDisposition = text()
+            } else if name.matches("content-encoding") {
+                attributes.contentEncoding = S3Head.contentEncoding(text())
+            } else if name.matches("content-language") {
+                attributes.contentLanguage = text()
+            }
+        default: break
+        }
+    }
+
+    private mutating func takeExtension(
+        _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>
+    ) {
+        if name.starts(with: "x-amz-meta-") {
+            let key = UnsafeBufferPointer(rebasing: name[11...])
+            if key.starts(with: "sluice-") { return takeOwn(key, value) }
+            attributes.customMetadata[BytewiseString(String(decoding: key, as: UTF8.self))] =
+                String(decoding: value, as: UTF8.self)
+        } else if name.matches("x-amz-checksum-crc32c") {
+            checksum = S3Head.bigEndian(Base64.decode(Array(value)[...]))
+        } else if name.matches("x-amz-checksum-type") {
+            isComposite = value.matches("COMPOSITE")
+        } else if name.matches("x-amz-server-side-encryption") {
+            if encryption == nil { encryption = value.matches("AES256") ? .ofService : .byKey }
+        } else if name.matches("x-amz-server-side-encryption-customer-algorithm") {
+            encryption = .byKey
+        }
+    }
+
+    private mutating func takeOwn(
+        _ key: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>
+    ) {
+        // The limit rejects values of other clients that could overflow when they are incremented.
+        func number() -> Int64? {
+            S3Head.decimal(value).flatMap {
+                (1...S3Head.largestNumber).contains($0) ? Int64($0) : nil
+            }
+        }
+        if key.matches("sluice-generation") {
+            generation = number()
+        } else if key.matches("sluice-metageneration") {
+            metageneration = number()
+        } else if key.matches("sluice-updated") {
+            updated = number()
+        } else if key.matches("sluice-md5") {
+            md5 = Hexadecimal.decode(value).flatMap { $0.count == 16 ? $0 : nil }
+        } else if key.matches("sluice-crc32c") {
+            crc32c = S3Head.bigEndian(Hexadecimal.decode(value))
+        } else if key.matches("sluice-attributes") {
+            packed = Array(value)
+        }
+    }
+
+    /// Converts the header to object metadata.
+    /// - Parameters:
+    ///   - isAWS: Whether the service is AWS, where the entity tag is the md5 even with the service's own encryption.
+    ///   - tagsAreMD5: Whether the service's entity tags can be md5s.
+    consuming func metadata(_ name: String, size: UInt64, isAWS: Bool, tagsAreMD5: Bool = true)
+        -> ObjectMetadata
+    {
+        var tagged = tagsAreMD5 ? taggedMD5(isAWS: isAWS) : nil
+        // The service's own checksum confirms the bytes, so a tag that differs from the stored md5 is not an md5.
+        if tagged != md5, md5 != nil, let crc32c, !isComposite, checksum == crc32c { tagged = nil }
+        // If the bytes differ from those stored with these keys, another client has copied the metadata to another
+        // object.
+        let isOwn = generation != nil && (tagged == nil || md5 == nil || tagged == md5)
+        let etag = etag ?? "\(lastModified)-\(size)"
+        let generation =
+            isOwn ? generation ?? 0 : S3Head.generation(lastModified: lastModified, etag: etag)
+        let created = generation / 1000
+        return ObjectMetadata(
+            name: name, generation: generation, metageneration: isOwn ? metageneration ?? 1 : 1,
+            size: size, created: created,
+            updated: isOwn ? max(updated ?? created, created) : created,
+            md5: isOwn ? md5 ?? tagged : tagged,
+            crc32c: (isOwn ? crc32c : nil) ?? (isComposite ? nil : checksum), etag: etag,
+            attributes: attributes)
+    }
+
+    /// The md5 in the entity tag, for an object stored in one part and not encrypted in a way that changes the tag.
+    func taggedMD5(isAWS: Bool) -> [UInt8]? {
+        guard encryption == nil || (encryption == .ofService && isAWS), let etag,
+            etag.utf8.count == 32
+        else { return nil }
+        return Hexadecimal.decode(etag.utf8)
+    }
+
+    /// The generation of an object without one: its modification time in microseconds since 1970, with the microseconds
+    /// of the second derived from the entity tag.
+    static func generation(lastModified: Int64, etag: String) -> Int64 {
+        max(1, lastModified * 1_000_000 + Int64(BytewiseString.place(of: etag, among: 1_000_000)))
+    }
+
+    /// Removes the quotes and the prefix of a weak tag.
+    static func opaqueTag(_ value: UnsafeBufferPointer<UInt8>) -> String {
+        var rest = value[...]
+        if rest.starts(with: "W/".utf8) { rest = rest.dropFirst(2) }
+        if rest.count >= 2, rest.first == UInt8(ascii: "\""), rest.last == UInt8(ascii: "\"") {
+            rest = rest.dropFirst().dropLast()
+        }
+        return String(decoding: rest, as: UTF8.self)
+    }
+
+    /// The same for text in XML.
+    static func unquoted(_ text: String) -> String {
+        Array(text.utf8).withUnsafeBufferPointer(opaqueTag)
+    }
+
+    /// Removes `aws-chunked`, which some services return although it only described the transfer.
+    private static func contentEncoding(_ text: String) -> String? {
+        if !text.hasPrefix("aws-chunked") { return text }
+        let rest = text.dropFirst(11).drop { $0 == "," || $0 == " " }
+        return rest.isEmpty ? nil : String(rest)
+    }
+
+    private static func bigEndian(_ bytes: [UInt8]?) -> UInt32? {
+        guard let bytes, bytes.count == 4 else { return nil }
+        return bytes.reduce(0) { $0 << 8 | UInt32($1) }
+    }
+
+    /// nil also where it is more than ``largestSize``.
+    private static func decimal(_ value: UnsafeBufferPointer<UInt8>) -> UInt64? {
+        Decimal.parse(value.span, maximumDigits: 19, maximum: largestSize)
+    }
+}
+
+/// Writes an object's properties to the fields of a request.
+enum S3Fields {
+    /// The type that S3 reports for an object stored without one.
+    static let unknownType: StaticString = "binary/octet-stream"
+
+    /// Appends all properties. Those that a field cannot represent exactly go into one field of our own, as base64url
+    /// of JSON.
+    static func append(_ attributes: ObjectAttributes, to fields: inout HeaderFields) {
+        var json = JSONWriter(reserving: 256)
+        var isPacked = false
+        json.beginObject()
+        func put(_ name: StaticString, _ key: StaticString, _ value: String?) {
+            guard let value else { return }
+            if isExact(value) {
+                fields.append(name, value)
+            } else {
+                json.member(key, value)
+                isPacked = true
+            }
+        }
+        if let type = attributes.contentType, isExact(type), type != "\(unknownType)" {
+            fields.append("content-type", type)
+        } else {
+            fields.append("content-type", "\(unknownType)")
+            if let type = attributes.contentType {
+                json.member("contentType", type)
+                isPacked = true
+            }
+        }
+        put("cache-control", "cacheControl", attributes.cacheControl)
+        put("content-disposition", "contentDisposition", attributes.contentDisposition)
+        put("content-encoding", "contentEncoding", attributes.contentEncoding)
+        put("content-language", "contentLanguage", attributes.contentLanguage)
+        let pairs = attributes.customMetadata.sorted { $0.key < $1.key }
+        let exact = pairs.filter { isKey($0.key) && isExact($0.value) }
+        for (key, value) in exact { fields.append(name: "x-amz-meta-\(key.text)", value) }
+        if exact.count < pairs.count {
+            json.key("customMetadata")
+            json.beginObject()
+            for (key, value) in pairs where !(isKey(key) && isExact(value)) {
+                json.member(key: key.text, value)
+            }
+            json.endObject()
+            isPacked = true
+        }
+        json.endObject()
+        if isPacked {
+            fields.append("x-amz-meta-sluice-attributes", Base64.encodeForURL(json.bytes))
+        }
+    }
+
+    /// Appends the properties that S3 lacks.
+    /// - Parameter updated: Time of the last patch, in milliseconds since 1970; nil if there was none.
+    static func append(
+        generation: Int64, metageneration: Int64 = 1, updated: Int64? = nil, md5: [UInt8]?,
+        crc32c: UInt32?,
+        to fields: inout HeaderFields
+    ) {
+        fields.append("x-amz-meta-sluice-generation", generation)
+        if let updated {
+            fields.append("x-amz-meta-sluice-metageneration", metageneration)
+            fields.append("x-amz-meta-sluice-updated", updated)
+        }
+        if let md5 { fields.append("x-amz-meta-sluice-md5", Hexadecimal.encode(md5)) }
+        if let crc32c {
+            fields.append(
+                "x-amz-meta-sluice-crc32c", Hexadecimal.encode(crc32c.bigEndianBytes))
+        }
+    }
+
+    /// Reads what ``append(_:to:)`` packed. Malformed text is ignored.
+    static func unpack(_ text: [UInt8], into attributes: inout ObjectAttributes) {
+        guard let bytes = Base64.decodeForURL(text[...]),
+            case .object(let members)? = try? JSONReader.parse(bytes)
+        else { return }
+        for member in members {
+            switch member.key {
+            case "contentType":
+                attributes.contentType = ObjectAttributes.property(member.value.text)
+            case "cacheControl":
+                attributes.cacheControl = ObjectAttributes.property(member.value.text)
+            case "contentDisposition":
+                attributes.contentDisposition = ObjectAttributes.property(member.value.text)
+            case "contentEncoding":
+                attributes.contentEncoding = ObjectAttributes.property(member.value.text)
+            case "contentLanguage":
+                attributes.contentLanguage = ObjectAttributes.property(member.value.text)
+            case "customMetadata":
+                guard case .object(let pairs) = member.value else { continue }
+                for pair in pairs {
+                    attributes.customMetadata[BytewiseString(pair.key)] = pair.value.text
+                }
+            default: break
+            }
+        }
+    }
+
+    /// Whether every service and proxy returns the value of a field unchanged: visible ASCII with single spaces inside,
+    /// and not the start of an encoded word (RFC 2047), which S3 decodes.
+    static func isExact(_ value: String) -> Bool {
+        var previous = UInt8(ascii: " ")
+        for byte in value.utf8 {
+            guard ASCII.isVisible(byte) || byte == 0x20 && previous != 0x20 else { return false }
+            previous = byte
+        }
+        return previous != 0x20 && !value.hasPrefix("=?")
+    }
+
+    /// Whether the key can be part of a field name: lower case, and not with our own prefix.
+    private static func isKey(_ key: BytewiseString) -> Bool {
+        !key.text.isEmpty && key.utf8.count <= 128 && !key.text.hasPrefix("sluice-")
+            && key.utf8.allSatisfy {
+                ASCII.isLowercase($0) || ASCII.isDigit($0) || $0 == UInt8(ascii: "-")
+                    || $0 == UInt8(ascii: "_") || $0 == UInt8(ascii: ".")
+            }
+    }
+}
+
+extension UnsafeBufferPointer<UInt8> {
+    /// Whether the bytes equal `text`.
+    func matches(_ text: StaticString) -> Bool {
+        // An empty buffer may have no address.
+        count == text.utf8CodeUnitCount && count > 0
+            && memcmp(baseAddress!, text.utf8Start, count) == 0
+    }
+
+    func starts(with text: StaticString) -> Bool {
+        count >= text.utf8CodeUnitCount
+            && memcmp(baseAddress!, text.utf8Start, text.utf8CodeUnitCount) == 0
+    }
+}
+
+extension UInt32 {
+    /// The bytes in big-endian order, as checksums are written.
+    var bigEndianBytes: [UInt8] { withUnsafeBytes(of: bigEndian) { Array($0) } }
+}

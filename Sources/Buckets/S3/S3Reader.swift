@@ -1,0 +1,268 @@
+import EventLoop
+import HTTPClient
+import OpenSSL
+import Wire
+
+extension S3Bucket {
+    public func open(_ name: String, _ plan: ReadPlan) async throws(BucketError) -> any ObjectReader
+    {
+        let response = try await send(request(name, plan))
+        switch response.status {
+        case 200, 206: return try reader(name, response)
+        case 304, 416:
+            // This response does not describe the object.
+            response.body.close()
+            return S3Reader(self, try await stat(name), nil, covers: 0..<0)
+        default: throw await fault(response, "read")
+        }
+    }
+
+    private func request(_ name: String, _ plan: ReadPlan) -> ClientRequest {
+        var fields = HeaderFields()
+        if let range = plan.range, range != .suffix(0) { fields.append("range", range.field) }
+        if case .tags(let tags) = plan.conditions.ifNoneMatch, plan.conditions.ifMatch == nil {
+            fields.append("if-none-match", tags.map { "\"\($0)\"" }.joined(separator: ", "))
+        }
+        return get(name, fields)
+    }
+
+    private func reader(_ name: String, _ response: ClientResponse) throws(BucketError) -> S3Reader
+    {
+        let head = S3Head(response.fields)
+        let covered: Range<UInt64>
+        let size: UInt64
+        // Some services send a part with status 200.
+        if let part = head.part {
+            (covered, size) = (part.range, part.size)
+        } else if response.status == 200, let length = response.contentLength,
+            length <= S3Head.largestSize
+        {
+            (covered, size) = (0..<length, length)
+        } else {
+            response.body.close()
+            throw BucketError(.unavailable, "read: the service does not say how long it is")
+        }
+        do throws(BucketError) { try checkTag(head, "read") } catch {
+            response.body.close()
+            throw error
+        }
+        let object = metadata(head, name, size: size)
+        do throws(BucketError) { try checkEmpty(object, "read") } catch {
+            response.body.close()
+            throw error
+        }
+        // Without an entity tag a further request cannot be pinned to the same bytes.
+        return S3Reader(
+            self, object, response, covers: covered,
+            isPinned: head.etag != nil)
+    }
+
+    /// Requests a range of one version of an object.
+    /// - Parameter attempts: The maximum number of attempts.
+    fileprivate func bytes(of object: ObjectMetadata, _ range: Range<UInt64>, attempts: Int = .max)
+        async throws(ResumingSource.Fault) -> ClientResponse
+    {
+        var fields = HeaderFields()
+        fields.append("if-match", "\"\(object.etag)\"")
+        if range.upperBound - range.lowerBound < object.size {
+            fields.append("range", "bytes=\(range.lowerBound)-\(range.upperBound - 1)")
+        }
+        var request = get(object.name, fields)
+        request.attempts = attempts
+        let response: ClientResponse
+        do throws(BucketError) {
+            response = try await send(request)
+        } catch {
+            throw ResumingSource.Fault(cause: error, isTemporary: true)
+        }
+        let head = S3Head(response.fields)
+        let isSame = head.etag ?? object.etag == object.etag
+        switch response.status {
+        case 200 where head.part?.range == range && isSame,
+            206 where head.part?.range == range && isSame:
+            return response
+        case 200
+        where head.part == nil && range == 0..<object.size && isSame
+            && response.contentLength == object.size:
+            return response
+        case 200, 206, 416:
+            response.body.close()
+            throw ResumingSource.Fault(
+                cause: BucketError(
+                    .unavailable, "read: the service does not give the range it was asked for"),
+                isTemporary: false)
+        case 404, 412:
+            response.body.close()
+            throw ResumingSource.Fault(
+                cause: BucketError(.unavailable, "read: the object was replaced meanwhile"),
+                isTemporary: false)
+        default:
+            let isTemporary = response.status >= 500 || [408, 429].contains(response.status)
+            throw ResumingSource.Fault(
+                cause: await fault(response, "read"), isTemporary: isTemporary)
+        }
+    }
+
+    private func get(_ name: String, _ fields: HeaderFields) -> ClientRequest {
+        var request = ClientRequest("GET", target(name), fields: fields)
+        request.isBulk = true
+        askForChecksum(&request.fields)
+        return request
+    }
+
+    /// Reads an object back and compares it with the bytes that were sent.
+    /// - Parameter generation: The upload's generation, which the object must have; nil if the service does not keep
+    ///   it.
+    /// - Returns: Whether the bytes are equal, and the entity tag of the object that was read.
+    /// - Throws: ``BucketError`` if it cannot be read or was replaced.
+    func readBack(_ name: String, _ generation: Int64?, _ facts: ContentFacts)
+        async throws(BucketError) -> (isSame: Bool, etag: String?)
+    {
+        let response = try await send(get(name, HeaderFields()))
+        guard response.status == 200 else { throw await fault(response, "read") }
+        let head = S3Head(response.fields)
+        guard generation == nil || head.generation == generation else {
+            response.body.close()
+            throw BucketError(.unavailable, "read: the object was replaced meanwhile")
+        }
+        var crc32c = CRC32C()
+        var count: UInt64 = 0
+        try await response.body.readAll { bytes throws(BucketError) in
+            crc32c.update(bytes)
+            count += UInt64(bytes.byteCount)
+        }
+        return (count == facts.size && crc32c.value == facts.crc32c, head.etag)
+    }
+
+    /// Converts an unexpected response to an error.
+    private func fault(_ response: ClientResponse, _ what: String) async -> BucketError {
+        let body: [UInt8]
+        do throws(ClientError) {
+            body = try await response.collect(limit: 1 << 16)
+        } catch {
+            // The status is sufficient.
+            body = []
+        }
+        let fault = S3Fault(
+            CollectedResponse(status: response.status, fields: response.fields, body: body))
+        if fault.status == 404, fault.code != "NoSuchBucket" { return BucketError(.objectNotFound) }
+        return fault.error(what)
+    }
+}
+
+/// An opened object: the response header has arrived, and its body has not been read.
+private final class S3Reader: ObjectReader {
+    /// The maximum size of a body that is verified before any of it is passed on: 64 KiB. Larger bodies are verified
+    /// while they are passed on.
+    private static let verifiedAhead: UInt64 = 64 * 1024
+
+    let metadata: ObjectMetadata
+    private let bucket: S3Bucket
+    private let covered: Range<UInt64>
+    /// Whether a further request can be pinned to the same bytes.
+    private let isPinned: Bool
+    /// nil after its body was handed out, or if there is no body.
+    private var response: ClientResponse?
+
+    init(
+        _ bucket: S3Bucket, _ metadata: ObjectMetadata, _ response: ClientResponse?,
+        covers covered: Range<UInt64>, isPinned: Bool = true
+    ) {
+        self.bucket = bucket
+        self.metadata = metadata
+        self.response = response
+        self.covered = covered
+        self.isPinned = isPinned
+    }
+
+    deinit { close() }
+
+    func bytes(_ range: Range<UInt64>) async throws(BucketError) -> any ByteSource {
+        guard range.upperBound <= metadata.size else {
+            throw BucketError(.internal, "bytes of \(range) of \(metadata.size)")
+        }
+        let response: ClientResponse
+        if let first = self.response, range == covered {
+            self.response = nil
+            response = first
+        } else {
+            close()
+            if range.isEmpty { return EmptySource() }
+            do throws(ResumingSource.Fault) {
+                response = try await bucket.bytes(of: metadata, range)
+            } catch {
+                throw error.cause
+            }
+        }
+        let source = source(response, range)
+        guard range.upperBound - range.lowerBound <= S3Reader.verifiedAhead else { return source }
+        // Nothing has been sent yet, so a failure can still have an error status.
+        var bytes: [UInt8] = []
+        try await source.readAll { part throws(BucketError) in
+            part.withUnsafeBytes { bytes += $0 }
+        }
+        return BytesSource(bytes)
+    }
+
+    /// The bytes of a response, continued by further requests if it breaks off.
+    private func source(_ response: ClientResponse, _ range: Range<UInt64>) -> ResumingSource {
+        let isWhole = range == 0..<metadata.size
+        return ResumingSource(
+            response.body, range, crc32c: isWhole ? metadata.crc32c : nil, bucket.upstream
+        ) { [bucket, metadata, isPinned] (rest) throws(ResumingSource.Fault) in
+            guard isPinned else {
+                throw ResumingSource.Fault(
+                    cause: BucketError(
+                        .unavailable, "read: the object broke off, and has no entity tag"),
+                    isTemporary: false)
+            }
+            return try await bucket.bytes(of: metadata, rest, attempts: 1).body
+        }
+    }
+
+    func close() {
+        response?.body.close()
+        response = nil
+    }
+}
+
+extension ByteSource {
+    /// Reads to the end and closes. Yields to the loop's other work at intervals.
+    /// - Throws: ``BucketError`` if the bytes break off or the task is cancelled.
+    fileprivate func readAll(_ take: (RawSpan) throws(BucketError) -> Void)
+        async throws(BucketError)
+    {
+        defer { close() }
+        var buffer = [UInt8](repeating: 0, count: 32 * 1024)
+        var sinceYield = 0
+        while true {
+            if Task.isCancelled {
+                throw BucketError(.unavailable, "read: nobody wants it any more")
+            }
+            switch try readOnce(into: &buffer) {
+            case .end: return
+            case .bytes(let count):
+                try take(buffer.span.bytes.extracting(first: count))
+                sinceYield += count
+                if sinceYield >= 1 << 20 {
+                    sinceYield = 0
+                    await Task.yield()
+                }
+            case .wait:
+                await withCheckedContinuation { waiter in whenReadable { waiter.resume() } }
+            }
+        }
+    }
+
+    private func readOnce(into buffer: inout [UInt8]) throws(BucketError) -> SourceRead {
+        do {
+            var span = buffer.mutableSpan
+            var bytes = span.mutableBytes
+            return try read(into: &bytes)
+        } catch let error as ClientError {
+            throw BucketError(error)
+        } catch {
+            throw error as? BucketError ?? BucketError(.unavailable, "read: \(error)")
+        }
+    }
+}

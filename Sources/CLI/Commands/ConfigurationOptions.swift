@@ -1,0 +1,77 @@
+import ArgumentParser
+import EventLoop
+import Gateway
+import Glibc
+import SecurityRules
+import Wire
+
+/// The options that name the configuration file and override its values.
+struct ConfigurationOptions: ParsableArguments {
+    @Option(help: "The configuration file (default: SLUICE_CONFIG).")
+    var config: String?
+
+    @Option(
+        name: .customLong("listen"),
+        help: "The address of the listener without TLS: host:port, or null for none.")
+    var listen: String?
+
+    @Option(help: "The number of event loops; 0 means one for each available processor.")
+    var threads: Int?
+
+    @Option(
+        name: .customLong("set"),
+        help: "Override a configuration key, as in --set limits.idleTimeout=30s. Repeatable.")
+    var settings: [String] = []
+
+    /// The path of the configuration file.
+    /// - Throws: ``ValidationError`` if no file is named.
+    func file(_ argument: String? = nil) throws -> String {
+        guard let file = argument ?? config ?? Environment.variables()["SLUICE_CONFIG"] else {
+            throw ValidationError("No configuration: give --config FILE or set SLUICE_CONFIG.")
+        }
+        return file
+    }
+
+    /// Reads the configuration. Errors go to standard error, and the process exits with status 1.
+    func load(_ argument: String? = nil) throws -> Configuration {
+        do {
+            return try read(argument)
+        } catch let error as ConfigurationError {
+            complain(error.description)
+            throw ExitCode(1)
+        }
+    }
+
+    /// Reads the configuration.
+    /// - Throws: ``ConfigurationError``, or ``ValidationError`` for a wrong flag.
+    func read(_ argument: String? = nil) throws -> Configuration {
+        try Configuration.load(
+            file: try file(argument), environment: Environment.variables(),
+            flags: try flags())
+    }
+
+    private func flags() throws -> [Configuration.Override] {
+        var flags: [Configuration.Override] = []
+        if let listen {
+            flags.append(.init(path: "listen.http", value: listen, source: "--listen"))
+        }
+        if let threads {
+            flags.append(.init(path: "threads", value: String(threads), source: "--threads"))
+        }
+        for setting in settings {
+            guard let equals = setting.firstIndex(of: "=") else {
+                throw ValidationError("--set expects KEY=VALUE, not '\(setting)'.")
+            }
+            let path = String(setting[..<equals])
+            let value = String(setting[setting.index(after: equals)...])
+            flags.append(.init(path: path, value: value, source: "--set \(path)"))
+        }
+        return flags
+    }
+}
+
+/// Writes lines to standard error. Control characters other than line feeds and tabs are escaped.
+func complain(_ text: String) {
+    var line = VisibleText.escapedLines(text) + "\n"
+    line.withUTF8 { _ = write(STDERR_FILENO, $0.baseAddress, $0.count) }
+}

@@ -1,0 +1,92 @@
+import ArgumentParser
+import EventLoop
+import Gateway
+import Glibc
+import Wire
+
+/// `sluice serve`: serves until SIGTERM or SIGINT, then drains; a second signal exits at once. SIGHUP reloads.
+struct Serve: ParsableCommand {
+    static let configuration = CommandConfiguration(
+        abstract: "Serve the configured buckets.",
+        discussion: """
+            SIGTERM or SIGINT drains: open requests are finished, then the program exits; a second signal exits at \
+            once. SIGHUP reloads the configuration, the rules, the static tokens and the certificates. \
+            Exit status: 0 drained, 1 errors in the configuration, 2 could not start, 3 the drain took too long, 64 \
+            wrong usage, 128 plus the signal's number after a second signal.
+            """)
+
+    @OptionGroup var options: ConfigurationOptions
+
+    @Flag(
+        help: """
+            For development only: accept tokens without a signature and tokens of unknown issuers. \
+            Every listener, the operator listener included, must have a loopback address.
+            """)
+    var unsignedTokens = false
+
+    func run() throws {
+        let file = try options.file()
+        let configuration = try options.load()
+        if unsignedTokens { try requireLoopback(configuration) }
+        let signals = SignalSet([SIGTERM, SIGINT, SIGHUP])
+        let service: Service
+        do {
+            service = try Service(configuration, acceptsUnsigned: unsignedTokens)
+        } catch {
+            complain("\(file): error: \(error)")
+            throw ExitCode(2)
+        }
+        var isEnding = false
+        while true {
+            let signal = signals.wait()
+            if signal == SIGHUP {
+                service.reload { try options.read() }
+            } else if isEnding {
+                service.abandon()
+                Glibc._exit(128 + signal)
+            } else {
+                isEnding = true
+                service.boundEnd()
+                Task {
+                    await service.drain()
+                    // Not exit(): it would destroy objects that the running loops still use.
+                    Glibc._exit(0)
+                }
+            }
+        }
+    }
+}
+
+extension Serve {
+    /// Exits if a listener is not on loopback: anybody who can connect can claim any identity.
+    private func requireLoopback(_ configuration: Configuration) throws {
+        let all = [configuration.http, configuration.https.address, configuration.operatorAddress]
+        for address in all.compactMap({ $0 }) {
+            guard SocketAddress(address)?.isLoopback == true else {
+                complain(
+                    "--unsigned-tokens: error: \(address) is not a loopback address, such as 127.0.0.1"
+                )
+                throw ExitCode(2)
+            }
+        }
+    }
+}
+
+/// Blocks signals so that `wait()` can receive them. Threads that are started later inherit the blocked set.
+private struct SignalSet {
+    private var set = sigset_t()
+
+    init(_ signals: [Int32]) {
+        sigemptyset(&set)
+        for signal in signals { sigaddset(&set, signal) }
+        pthread_sigmask(SIG_BLOCK, &set, nil)
+        signal(SIGPIPE, SIG_IGN)
+    }
+
+    func wait() -> Int32 {
+        var set = set
+        var signal: Int32 = 0
+        while sigwait(&set, &signal) != 0 {}
+        return signal
+    }
+}

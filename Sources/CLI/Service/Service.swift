@@ -1,0 +1,295 @@
+import Buckets
+import EventLoop
+import Gateway
+import Glibc
+import HTTPServer
+import Identity
+import Logging
+import OpenSSL
+import Wire
+
+/// All parts of a running gateway. The parts in a `Lock` can be replaced by a reload.
+final class Service: Sendable {
+    let logger: Logger
+    private let sink: LogSink
+    private let server: HTTPServer
+    private let operatorServer: HTTPServer
+    let pool: BlockingPool
+    let observer: GatewayObserver
+    let registry: PrometheusRegistry
+    private let health: Health
+    let credentials: TLSCredentials?
+    let certificates: WatchedFiles
+    let linkFiles: WatchedFiles
+    let authenticator: Authenticator
+    let callers: Lock<Callers>
+    /// The configuration at start.
+    let started: Configuration
+    let stores: Stores
+    let gateway: Lock<Gateway>
+    /// By bucket. Open requests hold them too, so that a reload affects those requests.
+    let policies: [BytewiseString: CurrentPolicy]
+    /// By bucket: the bytes of uploads that are not committed yet.
+    let staged: [BytewiseString: StagedBytes]
+    /// The loop for work that belongs to no request.
+    let loop: EventLoop
+    /// The lock is held during every reload.
+    let rules: Lock<RulesInEffect>
+    /// Why the last reload of each kind failed. Separate from `rules`, so that the health endpoint need not wait for a
+    /// reload.
+    let rulesFailure = Lock<(text: String?, count: Int)>((nil, 0))
+    let configurationFailure = Lock<String?>(nil)
+    let certificateFailure = Lock<String?>(nil)
+    let linkFailure = Lock<String?>(nil)
+
+    init(_ configuration: Configuration, acceptsUnsigned: Bool) throws {
+        let descriptors = raiseDescriptorLimit()
+        started = configuration
+        let sink = LogSink(
+            descriptor: STDERR_FILENO, format: .named(configuration.logFormat, for: STDERR_FILENO))
+        let level = Logger.Level(rawValue: configuration.logLevel) ?? .info
+        LoggingSystem.bootstrap { LogOutput(label: $0, sink: sink, level: level) }
+        self.sink = sink
+        logger = Logger(label: "sluice")
+        pool = BlockingPool(threads: configuration.fileThreads)
+        let registry = PrometheusRegistry()
+        self.registry = registry
+        let build = BuildInfo(version: sluiceVersion)
+        observer = GatewayObserver(
+            accessLog: configuration.logsAccess ? AccessLog(sink) : nil,
+            decisionLog: DecisionLog(
+                Logger(label: "sluice.decisions"), logsDenials: configuration.logsDenials,
+                sample: configuration.allowedSample),
+            metrics: RequestMetrics(registry), callers: CallerMetrics(configuration, registry))
+        let loops = try (0..<configuration.loopCount).map { _ in try EventLoop() }
+        for loop in loops { _ = startThread { loop.run() } }
+        loop = loops[0]
+        health = Health(executor: loops[0])
+        var limits = configuration.limits
+        // Files, operator connections and connections to services need descriptors too: half of them stay free.
+        limits.connections = max(1, min(limits.connections, descriptors / 2 / loops.count))
+        if limits.connections < configuration.limits.connections {
+            // The limit per address must stay below the reduced total.
+            limits.leaveRoom()
+        }
+        server = HTTPServer(loops: loops, limits: limits)
+        operatorServer = HTTPServer(loops: [loops[0]], limits: configuration.limits)
+        credentials = try configuration.credentials().map(TLSCredentials.init)
+        let https = configuration.https
+        certificates = WatchedFiles([
+            https.certificate == Configuration.HTTPS.selfSigned ? nil : https.certificate,
+            https.key, https.clients.authorities, https.clients.revoked,
+        ])
+        linkFiles = WatchedFiles([configuration.links.keys])
+        let upstreams = UpstreamMetrics(registry)
+        stores = try Stores(configuration, pool: pool, observer: upstreams)
+        authenticator = configuration.authenticator(
+            acceptsUnsigned: acceptsUnsigned, pool: pool, observer: upstreams)
+        let callers = try configuration.callers(authenticator)
+        self.callers = Lock(callers)
+        let rules = RulesInEffect(configuration)
+        self.rules = Lock(rules)
+        policies = Dictionary(
+            uniqueKeysWithValues: configuration.buckets.map {
+                (BytewiseString($0.name), CurrentPolicy(rules.policy(of: $0)))
+            })
+        staged = Dictionary(
+            uniqueKeysWithValues: configuration.buckets.map {
+                (BytewiseString($0.name), StagedBytes())
+            })
+        gateway = Lock(
+            try Service.gateway(configuration, stores, policies, staged, callers, observer))
+        registry.addProcess(build)
+        for (index, loop) in loops.enumerated() { health.add("loop \(index)", loop: loop) }
+        authenticator.start(on: loops[0]) { [logger] in
+            logger.warning("issuer's keys", metadata: ["cause": "\($0)"])
+        }
+        show(in: registry)
+        warn(acceptsUnsigned: acceptsUnsigned, connections: limits.connections)
+        let endpoints = OperatorEndpoints(
+            health: health, registry: registry, build: build, callers: callers)
+        try listen(configuration, endpoints)
+        tell(rules, since: nil)
+        watchFiles(on: loops[0])
+    }
+
+    private func warn(acceptsUnsigned: Bool, connections: Int) {
+        if acceptsUnsigned {
+            logger.critical(
+                "development mode: callers are whoever they say they are; never for anything but trials",
+                metadata: ["flag": "--unsigned-tokens"])
+        }
+        if connections < started.limits.connections {
+            logger.warning(
+                "fewer connections than configured: the limit of open descriptors is too low",
+                metadata: ["connections_per_loop": "\(connections)"])
+        }
+    }
+
+    /// Registers the metrics, readiness checks and notes of all parts.
+    private func show(in registry: PrometheusRegistry) {
+        registry.addServer(server.statistics, operators: operatorServer.statistics)
+        registry.addLog(sink)
+        stores.show(in: registry, health)
+        registry.addStagedBytes(staged)
+        authenticator.show(in: registry, health)
+        health.addNote("rules") { [rulesFailure] in rulesFailure.withLock { $0.text } }
+        health.addNote("configuration") { [configurationFailure] in
+            configurationFailure.withLock { $0 }
+        }
+        health.addNote("certificates") { [certificateFailure] in
+            certificateFailure.withLock { $0 }
+        }
+        health.addNote("links") { [linkFailure] in linkFailure.withLock { $0 } }
+        registry.collect { [rulesFailure] text in
+            let (failure, count) = rulesFailure.withLock { $0 }
+            text.single(
+                "sluice_rules_reload_failures_total", .counter,
+                "Changed rules that did not load; those before them stayed.", count)
+            text.single(
+                "sluice_rules_current", .gauge, "Whether the files of rules are those in effect.",
+                failure == nil ? 1 : 0)
+        }
+    }
+
+    private func listen(_ configuration: Configuration, _ endpoints: OperatorEndpoints) throws {
+        let handler: RequestHandler = { [self] exchange in
+            await gateway.withLock { $0 }.respond(exchange)
+        }
+        let onRefusal: @Sendable (RefusedRequest) -> Void = { [observer] refused in
+            observer.finished(RequestRecord(refused))
+        }
+        var listeners: [ListenerConfiguration] = []
+        if let http = try resolved(configuration.http) {
+            listeners.append(.init(address: http, onRefusal: onRefusal, handler: handler))
+        }
+        if let https = try resolved(configuration.https.address) {
+            listeners.append(
+                .init(
+                    address: https, credentials: credentials,
+                    identify: configuration.https.clients.identify,
+                    onUntrusted: { [logger] peer, reason in
+                        logger.info(
+                            "client's certificate refused",
+                            metadata: ["peer": "\(peer)", "cause": "\(reason)"])
+                    },
+                    onRefusal: onRefusal, handler: handler))
+        }
+        for address in try server.start(listeners) {
+            logger.info("listening", metadata: ["address": "\(address)"])
+        }
+        if let address = try resolved(configuration.operatorAddress) {
+            let bound = try operatorServer.start([
+                .init(address: address, handler: endpoints.handler)
+            ])
+            logger.info("operator endpoints", metadata: ["address": "\(bound[0])"])
+        }
+        if configuration.https.certificate == Configuration.HTTPS.selfSigned {
+            logger.warning("the TLS certificate is a throw-away, self-signed one: for trials only")
+        }
+        warnOfOpenBuckets(configuration)
+    }
+
+    func warnOfOpenBuckets(_ configuration: Configuration) {
+        for bucket in configuration.buckets
+        where configuration.rules(of: bucket) == Configuration.openToAll {
+            logger.warning(
+                "rules: none: everybody who reaches the listeners may read, write and delete",
+                metadata: ["bucket": "\(bucket.name)"])
+        }
+    }
+
+    static func gateway(
+        _ configuration: Configuration, _ stores: Stores,
+        _ policies: [BytewiseString: CurrentPolicy], _ staged: [BytewiseString: StagedBytes],
+        _ callers: Callers, _ observer: GatewayObserver
+    ) throws -> Gateway {
+        var buckets: [Bucket] = []
+        for bucket in configuration.buckets {
+            guard let name = BucketName(bucket.name), let store = stores.drivers[bucket.name],
+                let policy = policies[bucket.name], let staged = staged[bucket.name]
+            else { continue }
+            buckets.append(
+                Bucket(
+                    name: name, driver: store, policy: policy,
+                    pathRules: try bucket.pathRules(), firestore: stores.documents,
+                    maximumObjectSize: bucket.maximumObjectSize, staged: staged,
+                    maximumStagedBytes: bucket.maximumStagedBytes,
+                    maximumStagedBytesPerCaller: bucket.maximumStagedBytesPerCaller))
+        }
+        let cors =
+            configuration.corsOrigins.isEmpty
+            ? nil
+            : CORSPolicy(
+                origins: configuration.corsOrigins,
+                maximumAge: Int(configuration.corsMaximumAge / 1_000_000_000),
+                exposedHeaders: configuration.corsExposedHeaders)
+        return Gateway(buckets: buckets, cors: cors, callers: callers, observers: [observer])
+    }
+
+    // MARK: Shutdown
+
+    func drain() async {
+        logger.info("draining")
+        health.beginDraining()
+        await server.drain()
+        await authenticator.close()
+        await stores.close()
+        logger.info("drained")
+        sink.close()
+    }
+
+    /// The time for closing requests and stores after `limits.drainTimeout`, in nanoseconds: 8 s.
+    private static let closingLimit: UInt64 = 8_000_000_000
+
+    /// Exits with status 3 if the drain has not finished in time. A request that continues after its connection was
+    /// closed, or a store that does not close, can't keep the process alive.
+    func boundEnd() {
+        let limit = started.limits.drainTimeout + Service.closingLimit
+        // A separate thread, because the event loops or the task executor may be blocked.
+        _ = startThread { [self] in
+            let end = EventLoop.monotonicNow() + limit
+            while case let now = EventLoop.monotonicNow(), now < end {
+                var rest = timespec(
+                    tv_sec: Int((end - now) / 1_000_000_000),
+                    tv_nsec: Int((end - now) % 1_000_000_000))
+                nanosleep(&rest, nil)
+            }
+            logger.error("the drain did not end: open requests and stores are abandoned")
+            abandon()
+            Glibc._exit(3)
+        }
+    }
+
+    /// Writes the buffered log lines; waits at most 200 ms.
+    func abandon() { _ = sink.flush(within: 200_000_000) }
+}
+
+/// Resolves a listener's address; nil if the listener is switched off.
+func resolved(_ address: String?) throws -> SocketAddress? {
+    guard let address else { return nil }
+    guard let resolved = SocketAddress(address) else { throw UnknownHost(address: address) }
+    return resolved
+}
+
+/// A listener's host that does not resolve.
+private struct UnknownHost: Error, CustomStringConvertible {
+    let address: String
+    var description: String { "\(address): the host is not known" }
+}
+
+/// Raises the limit of open descriptors to the hard limit, and returns it.
+private func raiseDescriptorLimit() -> Int {
+    var limit = rlimit()
+    guard getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit) == 0 else { return 1024 }
+    limit.rlim_cur = limit.rlim_max
+    setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
+    return Int(clamping: limit.rlim_cur)
+}
+
+extension ServerLimits {
+    /// Limits one address to three quarters of the connections.
+    fileprivate mutating func leaveRoom() {
+        connectionsPerAddress = min(connectionsPerAddress, max(1, connections * 3 / 4))
+    }
+}

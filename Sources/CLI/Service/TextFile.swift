@@ -1,0 +1,77 @@
+import Glibc
+import SecurityRules
+import Wire
+
+/// Reads and replaces text files. The path `-` is standard input.
+enum TextFile {
+    /// The maximum length of a file in bytes.
+    private static let maximumLength = 64 << 20
+
+    /// Why a file can't be read or written: one line that begins with the file's name.
+    struct Failure: Error, CustomStringConvertible {
+        let description: String
+
+        init(description: String) { self.description = VisibleText.escaped(description) }
+    }
+
+    /// The file's name in messages.
+    static func name(_ path: String) -> String { path == "-" ? "<stdin>" : path }
+
+    /// Reads the whole file, which must be UTF-8.
+    static func read(_ path: String) throws(Failure) -> String {
+        let descriptor = path == "-" ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)
+        guard descriptor >= 0 else { throw failure(path, "can't be opened") }
+        defer { if path != "-" { close(descriptor) } }
+        var bytes: [UInt8] = []
+        var buffer = [UInt8](repeating: 0, count: 64 << 10)
+        while true {
+            let count = Glibc.read(descriptor, &buffer, buffer.count)
+            if count < 0, errno == EINTR { continue }
+            guard count >= 0 else { throw failure(path, "can't be read") }
+            if count == 0 { break }
+            bytes += buffer[..<count]
+            guard bytes.count <= maximumLength else {
+                throw Failure(
+                    description: "\(name(path)): error: has more than \(maximumLength) bytes")
+            }
+        }
+        guard let text = String(validating: bytes, as: UTF8.self) else {
+            throw Failure(description: "\(name(path)): error: is not UTF-8")
+        }
+        return text
+    }
+
+    /// Replaces a file atomically and keeps its permissions.
+    static func replace(_ path: String, with text: String) throws(Failure) {
+        var status = stat()
+        let mode = stat(path, &status) == 0 ? status.st_mode & 0o7777 : 0o644
+        // Follow a symbolic link: rename would replace the link, not its target.
+        let target =
+            realpath(path, nil).map { pointer in
+                defer { free(pointer) }
+                return String(cString: pointer)
+            } ?? path
+        let temporary = "\(target).\(getpid()).tmp"
+        let descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)
+        guard descriptor >= 0 else { throw failure(temporary, "can't be created") }
+        var rest = Array(text.utf8)[...]
+        var isWritten = fchmod(descriptor, mode) == 0
+        while isWritten, !rest.isEmpty {
+            let count = rest.withUnsafeBytes { Glibc.write(descriptor, $0.baseAddress, $0.count) }
+            if count < 0, errno == EINTR { continue }
+            isWritten = count >= 0
+            rest = rest.dropFirst(max(0, count))
+        }
+        isWritten = isWritten && fsync(descriptor) == 0
+        isWritten = close(descriptor) == 0 && isWritten
+        guard isWritten, rename(temporary, target) == 0 else {
+            let failure = failure(path, "can't be written")
+            unlink(temporary)
+            throw failure
+        }
+    }
+
+    private static func failure(_ path: String, _ what: String) -> Failure {
+        Failure(description: "\(name(path)): error: \(what): \(String(cString: strerror(errno)))")
+    }
+}

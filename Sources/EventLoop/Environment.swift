@@ -1,0 +1,19 @@
+import Glibc
+import Wire
+
+/// The environment of this process.
+public enum Environment {
+    /// All variables. Of a name that occurs twice, the last one counts.
+    public static func variables() -> [BytewiseString: String] {
+        var variables: [BytewiseString: String] = [:]
+        var entry = environ
+        while let pointer = entry.pointee {
+            let text = String(cString: pointer)
+            if let equals = text.firstIndex(of: "=") {
+                variables[String(text[..<equals])] = String(text[text.index(after: equals)...])
+            }
+            entry += 1
+        }
+        return variables
+    }
+}

@@ -1,0 +1,73 @@
+/// A state that is refreshed from elsewhere: one refresh runs at a time, and others may wait for its end.
+///
+/// What is due when, and what a failure changes, is for the owner to decide, within one lock with whether a refresh runs.
+package final class Refreshing<State: Sendable>: Sendable {
+    /// Whether a refresh runs.
+    package enum Phase: Sendable {
+        case idle, running
+        /// One runs, and nobody waits for it any more.
+        case slow
+    }
+    private struct Guarded: Sendable {
+        var state: State
+        var phase = Phase.idle
+        var waiters: [CheckedContinuation<Void, Never>] = []
+
+        mutating func takeWaiters() -> [CheckedContinuation<Void, Never>] {
+            defer { waiters = [] }
+            return waiters
+        }
+    }
+    private let guarded: Lock<Guarded>
+
+    package init(_ state: State) { guarded = Lock(Guarded(state: state)) }
+
+    /// Reads or changes the state.
+    package func withState<Result>(_ body: (inout State) -> Result) -> Result {
+        guarded.withLock { body(&$0.state) }
+    }
+
+    /// Decides whether a refresh is wanted. Where `begins` is true, the caller must run one and call ``end(_:)``.
+    /// - Returns: The result of `body`, and whether a refresh begins: it is wanted, and none runs.
+    package func begin<Result>(
+        _ body: (inout State, Phase) -> (result: Result, wantsRefresh: Bool)
+    ) -> (result: Result, begins: Bool) {
+        guarded.withLock { guarded in
+            let (result, wantsRefresh) = body(&guarded.state, guarded.phase)
+            guard wantsRefresh, guarded.phase == .idle else { return (result, false) }
+            guarded.phase = .running
+            return (result, true)
+        }
+    }
+
+    /// Ends the refresh with a change of the state, and resumes those who wait.
+    package func end<Result>(_ body: (inout State) -> Result) -> Result {
+        let (result, waiters) = guarded.withLock { guarded in
+            guarded.phase = .idle
+            return (body(&guarded.state), guarded.takeWaiters())
+        }
+        for waiter in waiters { waiter.resume() }
+        return result
+    }
+
+    /// Returns once no refresh runs, or the one that runs is slow.
+    package func wait() async {
+        await withCheckedContinuation { waiter in
+            let waits = guarded.withLock { guarded in
+                let waits = guarded.phase == .running
+                if waits { guarded.waiters.append(waiter) }
+                return waits
+            }
+            if !waits { waiter.resume() }
+        }
+    }
+
+    /// Lets nobody wait any longer for the refresh that runs.
+    package func stopWaiting() {
+        let waiters = guarded.withLock { guarded in
+            if guarded.phase == .running { guarded.phase = .slow }
+            return guarded.takeWaiters()
+        }
+        for waiter in waiters { waiter.resume() }
+    }
+}

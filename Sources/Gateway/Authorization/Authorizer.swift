@@ -1,0 +1,187 @@
+import Buckets
+import EventLoop
+import HTTPServer
+import SecurityRules
+import Wire
+
+/// Decides one request: asks the bucket's policy, or the grant that the request shows, and looks up what they need.
+/// Confined to the request's loop.
+final class Authorizer {
+    private let context: RequestContext
+    private let bucket: Bucket
+    private var operation: Operation
+    /// Decides in place of the policy.
+    private let grant: (any Grant)?
+    /// The query's parameters, for the policy.
+    private let parameters: [BytewiseString: String]
+    /// What the operation would leave behind, as far as it is known.
+    var proposal = ProposedObject()
+    /// Until when the operation must be allowed, where that is not only now: seconds since 1970.
+    var until: Int64?
+    /// The results of document lookups, and the cause of a failed one.
+    private var documents: [DocumentPath: Lookup] = [:]
+    private var lookupFailure: String?
+
+    init(
+        _ context: RequestContext, _ bucket: Bucket, _ operation: Operation, _ grant: (any Grant)?,
+        parameters: [BytewiseString: String]
+    ) {
+        self.context = context
+        self.bucket = bucket
+        self.operation = operation
+        self.grant = grant
+        self.parameters = parameters
+    }
+
+    /// Something else is decided on from now on.
+    func become(_ kind: Operation.Kind) {
+        operation.kind = kind
+        context.record.operation = kind
+    }
+
+    /// What a decision waits for.
+    enum UnresolvedInput { case nothing, existing, body, time }
+
+    /// Asks the policy, after a look at the object that is there where the decision depends on it.
+    func evaluate(_ existing: inout CurrentObject, _ name: ObjectName) async throws(Problem)
+        -> UnresolvedInput
+    {
+        let missing = try await evaluate(existing)
+        guard missing == .existing else { return missing }
+        existing = try await bucket.current(name)
+        return try await evaluate(existing)
+    }
+
+    /// Decides with all that can be known.
+    func authorize(_ existing: inout CurrentObject, _ name: ObjectName) async throws(Problem) {
+        try require(try await evaluate(&existing, name))
+    }
+
+    /// An input that is still missing when nothing more can become known is a denial.
+    func require(_ missing: UnresolvedInput) throws(Problem) {
+        guard missing != .nothing else { return }
+        context.record.note(.denied, trial: nil)
+        throw Problem(
+            .unauthorized, "The caller may not do this.",
+            cause: "the decision depends on the \(missing), which is not known")
+    }
+
+    /// Asks the policy, and looks up the documents that it wants.
+    /// - Parameter folder: In place of the operation's name.
+    /// - Throws: ``Problem``, which does not reveal why to the client.
+    func evaluate(_ existing: CurrentObject = .unknown, folder: String? = nil) async throws(Problem)
+        -> UnresolvedInput
+    {
+        // Decisions of other connections may have taken the turn already.
+        try await context.giveWay()
+        var decision = decide(existing, folder)
+        while case .needsDocuments(let paths) = decision {
+            let unknown = paths.filter { documents[$0] == nil }
+            // Without progress the same would be asked forever.
+            guard !unknown.isEmpty else {
+                decision = .deny(cause: "the rules ask again for documents that were looked up")
+                context.record.note(.denied, trial: nil)
+                break
+            }
+            for path in unknown {
+                guard !context.exchange.isClientGone else { throw RequestContext.clientGone }
+                documents[path] = await look(path)
+            }
+            decision = decide(existing, folder)
+        }
+        return try missing(decision)
+    }
+
+    // Not asynchronous: the request takes room on the stack, and not in a task for as long as the request takes.
+    private func decide(_ existing: CurrentObject, _ folder: String?) -> Decision {
+        if let grant {
+            let decision = grant.decide(existing, now: context.now)
+            switch decision {
+            case .allow: context.record.note(.allowed, trial: nil)
+            case .deny: context.record.note(.denied, trial: nil)
+            default: break
+            }
+            return decision
+        }
+        var request = request(existing)
+        if let folder { request.operation.name = folder }
+        request.documents = documents
+        request.until = until
+        let begin = EventLoop.monotonicNow()
+        let decision = bucket.policy.decide(request)
+        context.record.decisionNanoseconds += EventLoop.monotonicNow() - begin
+        switch decision {
+        case .needsExisting, .needsDocuments, .needsBody, .needsTime: break
+        case .allow: context.record.note(.allowed, trial: bucket.policy.trial(request))
+        case .deny, .unauthenticated, .timedOut, .impossible:
+            if decision == .timedOut { context.record.isDecisionTimedOut = true }
+            context.record.note(.denied, trial: bucket.policy.trial(request))
+        }
+        return decision
+    }
+
+    private func request(_ existing: CurrentObject) -> AuthorizationRequest {
+        AuthorizationRequest(
+            operation, context.caller, proposal, existing: existing, parameters: parameters)
+    }
+
+    private func missing(_ decision: Decision) throws(Problem) -> UnresolvedInput {
+        switch decision {
+        case .needsExisting, .needsDocuments: return .existing
+        case .needsBody: return .body
+        case .needsTime: return .time
+        case .allow: return .nothing
+        case .deny(let cause):
+            if let grant { throw grant.denial(cause) }
+            throw Problem(.unauthorized, "The caller may not do this.", cause: explained(cause))
+        case .unauthenticated(let cause):
+            throw Problem(
+                .unauthenticated, "Credentials are missing or not valid.", cause: explained(cause),
+                field: Problem.challenge)
+        case .timedOut:
+            throw Problem(
+                .unauthorized, "The caller may not do this.",
+                cause: "the rules took longer than \(Ruleset.maximumDecisionTime)")
+        case .impossible(let reason): throw Problem(.invalidArgument, reason)
+        }
+    }
+}
+
+extension Authorizer {
+    /// The most bytes that the policy can allow an upload to have; nil where it sets no limit.
+    func largestUpload() -> UInt64? {
+        grant == nil ? bucket.policy.largestUpload(request(.unknown)) : nil
+    }
+
+    /// Whether the policy allows the patch for what it leaves behind, whatever is there now.
+    func isAllowedByResult(_ existing: CurrentObject) -> Bool {
+        if grant != nil { return false }
+        var request = request(existing)
+        request.documents = documents
+        request.hidesExisting = true
+        return bucket.policy.decide(request) == .allow
+    }
+
+    /// Documents that one request may look up, as the rules language has it.
+    private static let maximumDocuments = 2
+
+    /// Looks for a document; a failure is an error in the rules, and is logged.
+    private func look(_ path: DocumentPath) async -> Lookup {
+        guard let firestore = bucket.firestore else {
+            lookupFailure = "no firestore.project is configured"
+            return .failed
+        }
+        guard documents.count < Authorizer.maximumDocuments else {
+            lookupFailure =
+                "a request can look up \(Authorizer.maximumDocuments) documents at most"
+            return .failed
+        }
+        let (lookup, failure) = await firestore.look(path)
+        if let failure { lookupFailure = failure }
+        return lookup
+    }
+
+    private func explained(_ cause: String) -> String {
+        lookupFailure.map { "\(cause); a look-up in Firestore failed: \($0)" } ?? cause
+    }
+}

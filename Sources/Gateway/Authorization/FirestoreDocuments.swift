@@ -1,0 +1,90 @@
+import Buckets
+import EventLoop
+import HTTPClient
+import SecurityRules
+import Wire
+
+/// Documents of Firestore, for `firestore.get` and `firestore.exists` of the rules, by its REST API.
+public final class FirestoreDocuments: Sendable {
+    /// Bytes of a document's JSON: 8 MiB, of which the document itself may have 1 MiB.
+    private static let maximumBytes = 8 << 20
+
+    private let project: String
+    private let upstream: Upstream
+    private let credentials: GoogleCredentials
+
+    /// Connects to nothing yet.
+    /// - Parameters:
+    ///   - project: Whose database `(default)` is read.
+    ///   - endpoint: nil for `FIRESTORE_EMULATOR_HOST` where that is set (requests are the emulator's owner's then), and
+    ///     for Google's own otherwise.
+    ///   - credentials: nil for Application Default Credentials.
+    ///   - pool: Where credentials files are read.
+    ///   - adjust: Changes the upstream's time-outs and limits from what suits a decision that waits.
+    public init(
+        project: String, endpoint: Origin? = nil, credentials: GoogleCredentials.Source? = nil,
+        pool: BlockingPool, environment: [BytewiseString: String] = Environment.variables(),
+        observer: (any UpstreamObserver)? = nil, adjust: (inout UpstreamSettings) -> Void = { _ in }
+    ) {
+        let emulator = environment["FIRESTORE_EMULATOR_HOST"].flatMap { Origin("http://" + $0) }
+        let isEmulated = endpoint == nil && emulator != nil
+        let origin = endpoint ?? emulator ?? Origin(.https, host: "firestore.googleapis.com")
+        var settings = UpstreamSettings(name: "firestore", origin: origin)
+        settings.connectTimeout = 2_000_000_000
+        settings.firstByteTimeout = 5_000_000_000
+        settings.progressTimeout = 5_000_000_000
+        settings.attempts = 2
+        adjust(&settings)
+        self.project = project
+        upstream = Upstream(settings, observer: observer)
+        self.credentials = GoogleCredentials(
+            credentials ?? (isEmulated ? .emulatorOwner : .automatic), scope: .datastore,
+            pool: pool, environment: environment, observer: observer)
+    }
+
+    /// Looks for a document.
+    /// - Parameter path: As the rules name it, such as `/databases/(default)/documents/users/alice`.
+    /// - Returns: What the rules get, and for the log why the look-up failed where it did.
+    public func look(_ path: DocumentPath) async -> (lookup: Lookup, failure: String?) {
+        do throws(ClientError) {
+            return (try await find(path), nil)
+        } catch {
+            return (.failed, error.cause)
+        }
+    }
+
+    private func find(_ path: DocumentPath) async throws(ClientError) -> Lookup {
+        let segments = path.segments.map(PercentEncoding.encodeSegment)
+        let project = PercentEncoding.encodeSegment(project)
+        var request = ClientRequest(
+            "GET", "/v1/projects/\(project)/" + segments.joined(separator: "/"))
+        let credentials = credentials
+        request.authorize = { (request) throws(ClientError) in
+            if let value = try await credentials.authorization() {
+                request.fields.append("authorization", value)
+            }
+        }
+        var response = try await upstream.call(request, limit: Self.maximumBytes)
+        if response.status == 401, let refused = try await credentials.authorization() {
+            credentials.reject(refused)
+            response = try await upstream.call(request, limit: Self.maximumBytes)
+        }
+        let json = try? JSONReader.parse(response.body)
+        let message = json?["error"]?["message"]?.text ?? ""
+        switch response.status {
+        case 200:
+            guard let json, let fields = FirestoreValue.fields(json["fields"]) else {
+                throw ClientError(.malformed, "the answer is not a document")
+            }
+            return .present(fields)
+        // The database, or the whole project, may be what is missing.
+        case 404 where !message.hasPrefix("The database") && !message.hasPrefix("Project"):
+            return .absent
+        default:
+            throw ClientError(.unreachable, "status \(response.status) \(message)")
+        }
+    }
+
+    /// Closes the connections.
+    public func close() async { await upstream.close() }
+}

@@ -1,0 +1,331 @@
+import Buckets
+import OpenSSL
+import Wire
+
+/// A key that signs links.
+struct LinkKey: Sendable, Equatable {
+    /// Stands in the links that it signed.
+    var id: String
+    /// At least 32 bytes.
+    var secret: [UInt8]
+}
+
+/// The keys that sign links: the first signs, and each verifies what it signed.
+public struct LinkKeys: Sendable, Equatable {
+    /// What is wrong with a file of keys; never anything of a key.
+    public struct Malformed: Error, CustomStringConvertible, Equatable {
+        public var description: String
+    }
+    private static let maximum = 100
+    private static let secretBytes = 32
+    private let keys: [LinkKey]
+
+    /// Reads lines of an id, white space and base64url of at least 32 bytes; what follows a `#` is a comment.
+    /// - Throws: ``Malformed`` with the number of the line.
+    public init(text: String) throws(Malformed) {
+        var keys: [LinkKey] = []
+        for (index, line) in text.split(separator: "\n", omittingEmptySubsequences: false)
+            .enumerated()
+        {
+            let words = line.prefix { $0 != "#" }.split { " \t\r".contains($0) }
+            if words.isEmpty { continue }
+            func fault(_ what: String) -> Malformed {
+                Malformed(description: "line \(index + 1): \(what)")
+            }
+            guard words.count == 2 else { throw fault("expected an id and a key") }
+            let id = String(words[0])
+            if let fault = Configuration.CallerGroup.fault(ofName: id) {
+                throw Malformed(description: "line \(index + 1): \(fault)")
+            }
+            guard let secret = Base64.decodeForURL(Array(words[1].utf8)[...]),
+                secret.count >= LinkKeys.secretBytes
+            else { throw fault("expected base64url of at least \(LinkKeys.secretBytes) bytes") }
+            guard !keys.contains(where: { $0.id == id }) else {
+                throw fault("a second key '\(id)'")
+            }
+            keys.append(LinkKey(id: id, secret: secret))
+        }
+        guard (1...LinkKeys.maximum).contains(keys.count) else {
+            throw Malformed(
+                description: "expected 1 to \(LinkKeys.maximum) keys, found \(keys.count)")
+        }
+        self.keys = keys
+    }
+
+    /// A line with a new key.
+    /// - Throws: ``Malformed`` for an id that is none.
+    public static func generate(id: String) throws(Malformed) -> String {
+        if let fault = Configuration.CallerGroup.fault(ofName: id) {
+            throw Malformed(description: fault)
+        }
+        return
+            "\(id) \(Base64.encodeForURL((0..<secretBytes).map { _ in UInt8.random(in: 0 ... .max) }))"
+    }
+
+    var newest: LinkKey { keys[0] }
+
+    func key(_ id: String) -> LinkKey? { keys.first { $0.id == id } }
+}
+
+/// A permission that travels in a query: for one method on one object, until a moment, perhaps for a body of one size
+/// and type, and for one version of the object.
+public struct SignedLink: Sendable, Equatable {
+    /// What a link may allow. One for `GET` is good for `HEAD` too.
+    public enum Method: String, Sendable, CaseIterable {
+        case get = "GET"
+        case put = "PUT"
+        case delete = "DELETE"
+    }
+    /// The version of the object that a decision has read.
+    public enum Pin: Sendable, Equatable {
+        /// There was none.
+        case absent
+        /// One of this generation and metageneration.
+        case version(Int64, Int64)
+    }
+    /// What may be done.
+    public var method: Method
+    /// The name it is served by.
+    public var bucket: String
+    /// Decoded.
+    public var name: String
+    /// Seconds since 1970: when it was signed.
+    public var issued: Int64
+    /// Seconds since 1970; not valid from then on.
+    public var expires: Int64
+    /// Bytes of the body.
+    public var size: UInt64?
+    /// The body's `Content-Type`, byte for byte.
+    public var contentType: String?
+    /// The link is valid for this version of the object alone; nil where the decision has not read the object.
+    public var pin: Pin?
+    /// An upload must end before ``expires`` too, and not only begin: the decision has read the time.
+    public var isDeadline = false
+
+    public init(
+        _ method: Method, bucket: String, name: String, issued: Int64, expires: Int64,
+        size: UInt64? = nil, contentType: String? = nil
+    ) {
+        self.method = method
+        self.bucket = bucket
+        self.name = name
+        self.issued = issued
+        self.expires = expires
+        self.size = size
+        self.contentType = contentType
+    }
+
+    /// - Parameter path: As it stands in a request: `/b/BUCKET/o/NAME`.
+    /// - Throws: ``LinkKeys/Malformed`` for a path that is no object's, and for a type that no request can have.
+    public init(
+        _ method: Method, path: String, issued: Int64, expires: Int64, size: UInt64? = nil,
+        contentType: String? = nil
+    ) throws(LinkKeys.Malformed) {
+        if contentType == "" { throw LinkKeys.Malformed(description: "the type is empty") }
+        do throws(Problem) {
+            if let contentType { try ObjectAttributes.checkField(contentType, "the type") }
+            let route = try Route(target: path)
+            guard case .named(let name) = route.path, !path.utf8.contains(UInt8(ascii: "?"))
+            else { throw .notFound }
+            guard BucketName(route.bucket) != nil else {
+                throw Problem(.bucketNotFound, "No bucket can have this name.")
+            }
+            do throws(NameError) {
+                self.init(
+                    method, bucket: route.bucket, name: try ObjectName(percentEncoded: name).value,
+                    issued: issued, expires: expires, size: size, contentType: contentType)
+            } catch {
+                throw Problem(error)
+            }
+        } catch {
+            throw LinkKeys.Malformed(description: "\(path): \(error.detail)")
+        }
+    }
+
+    /// The path and query, signed by the newest key.
+    public func target(_ keys: LinkKeys) -> String {
+        let key = keys.newest
+        var target = "/b/\(bucket)/o/\(PercentEncoding.encodePath(name))"
+        target += "?link-method=\(method.rawValue)&link-issued=\(issued)&link-expires=\(expires)"
+        if let size { target += "&link-size=\(size)" }
+        if let contentType { target += "&link-type=\(PercentEncoding.encodeSegment(contentType))" }
+        if let pin { target += "&link-object=\(pin)" }
+        if isDeadline { target += "&link-deadline=true" }
+        return target + "&link-key=\(key.id)&link-signature=\(Base64.encodeForURL(signature(key)))"
+    }
+
+    /// Each part with its length before it: no two links have the same message.
+    private func signature(_ key: LinkKey) -> [UInt8] {
+        var message: [UInt8] = []
+        for part in [
+            "sluice link 2", method.rawValue, bucket, name, "\(issued)", "\(expires)",
+            size.map { "\($0)" } ?? "", contentType ?? "", pin.map { "\($0)" } ?? "",
+            "\(isDeadline)",
+        ] {
+            message += "\(part.utf8.count):".utf8
+            message += part.utf8
+        }
+        return HMAC.sha256(key: key.secret, message.span.bytes)
+    }
+}
+
+extension SignedLink {
+    /// What a query says of a link.
+    private struct Parameters {
+        var values: [BytewiseString: String] = [:]
+        /// Whether there are parameters of another kind, or one is given twice.
+        var hasOthers = false
+        private static let known = [
+            "method", "issued", "expires", "size", "type", "object", "deadline", "key", "signature",
+        ]
+
+        init(_ query: QueryParameters) {
+            hasOthers = query.isIncomplete
+            for parameter in query.all {
+                let name = parameter.name
+                guard name.hasPrefix("link-"),
+                    Self.known.contains(where: { name.dropFirst(5) == $0 }),
+                    values[name] == nil,
+                    let text = try? QueryParameters.decoded(parameter.value, of: name)
+                else {
+                    hasOthers = true
+                    continue
+                }
+                values[name] = text
+            }
+        }
+    }
+
+    /// Whether a query claims to be a link.
+    static func isClaimed(_ query: QueryParameters) -> Bool { query.contains("link-signature") }
+
+    /// The link that a request shows, and the id of the key that signed it.
+    /// - Parameters:
+    ///   - maximumLifetime: The longest lifetime of a link in seconds, for every signer.
+    ///   - now: Seconds since 1970.
+    /// - Throws: ``Problem``: `link-expired`, or `invalid-link` where it was altered, is used for something else, or is
+    ///   valid for too long.
+    static func verified(
+        method: String, bucket: String, name: String, query: QueryParameters, _ keys: LinkKeys,
+        maximumLifetime: Int64, now: Int64
+    ) throws(Problem) -> (link: SignedLink, key: String) {
+        let parameters = Parameters(query)
+        let values = parameters.values
+        guard !parameters.hasOthers, let text = values["link-method"],
+            let allowed = Method(rawValue: text),
+            let issued: Int64 = number(values["link-issued"]),
+            let expires: Int64 = number(values["link-expires"]),
+            let key = values["link-key"].flatMap(keys.key),
+            let shown = values["link-signature"].flatMap({
+                Base64.decodeForURL(Array($0.utf8)[...])
+            }),
+            case let size:UInt64? = number(values["link-size"]),
+            (values["link-size"] == nil) == (size == nil), values["link-type"] != "",
+            case let pin = values["link-object"].flatMap(Pin.init),
+            (values["link-object"] == nil) == (pin == nil),
+            values["link-deadline"] == nil || values["link-deadline"] == "true"
+        else { throw invalid("a parameter is missing, unknown or malformed") }
+        var link = SignedLink(
+            allowed, bucket: bucket, name: name, issued: issued, expires: expires,
+            size: size, contentType: values["link-type"])
+        link.pin = pin
+        link.isDeadline = values["link-deadline"] != nil
+        guard areEqualInConstantTime(shown, link.signature(key)) else {
+            throw invalid("the signature is another")
+        }
+        guard now < expires else {
+            throw Problem(
+                .linkExpired,
+                "The link was valid until \(HTTPDate.rfc3339(milliseconds: expires * 1000)).",
+                cause: "link of key \(key.id)")
+        }
+        guard method == allowed.rawValue || (method == "HEAD" && allowed == .get) else {
+            throw invalid("it is for \(allowed.rawValue)")
+        }
+        try link.checkLifetime(maximumLifetime, key: key, now: now)
+        return (link, key.id)
+    }
+
+    /// Clocks may differ by this many seconds.
+    private static let skew: Int64 = 60
+
+    /// - Throws: ``Problem`` with `invalid-link`.
+    private func checkLifetime(_ maximum: Int64, key: LinkKey, now: Int64) throws(Problem) {
+        let (lifetime, isOverflow) = expires.subtractingReportingOverflow(issued)
+        guard !isOverflow, lifetime <= maximum else {
+            throw Problem(
+                .invalidLink,
+                "The link is valid for longer than \(maximum) s, which is the maximum.",
+                cause: "link of key \(key.id): links.maximumLifetime is \(maximum) s")
+        }
+        guard issued <= now + SignedLink.skew else {
+            throw Problem(
+                .invalidLink, "The link was signed in the future.", cause: "link of key \(key.id)")
+        }
+    }
+
+    /// A number as a link writes it: another way to write it is an altered link.
+    fileprivate static func number<Number: FixedWidthInteger>(_ text: String?) -> Number? {
+        text.flatMap { Number($0) }.flatMap { "\($0)" == text ? $0 : nil }
+    }
+
+    private static func invalid(_ cause: String) -> Problem {
+        Problem(
+            .invalidLink, "The link was altered, or is not for this request.", cause: cause)
+    }
+
+    /// Decides in place of a policy: whether the object is still the one that the link was signed for. The cause of a
+    /// denial is for the client.
+    func decide(_ existing: CurrentObject, now: Int64) -> Decision {
+        if isDeadline, now >= expires {
+            return .deny(cause: "The link has expired while the request was being served.")
+        }
+        guard let pin else { return .allow }
+        guard let current = Pin(existing) else { return .needsExisting }
+        return current == pin
+            ? .allow : .deny(cause: "The object has changed since the link was signed.")
+    }
+
+    /// Whether an upload is of the size and type that the link is for.
+    /// - Throws: ``Problem`` with `invalid-link`.
+    func check(_ request: UploadRequest) throws(Problem) {
+        if let size, request.size != size {
+            throw SignedLink.invalid("the body must have \(size) bytes, declared by Content-Length")
+        }
+        if let contentType, request.attributes.contentType != contentType {
+            throw SignedLink.invalid("the body's Content-Type must be \(contentType)")
+        }
+    }
+}
+
+/// As a link writes it: `none`, or `GENERATION.METAGENERATION`.
+extension SignedLink.Pin: CustomStringConvertible {
+    public var description: String {
+        switch self {
+        case .absent: "none"
+        case .version(let generation, let metageneration): "\(generation).\(metageneration)"
+        }
+    }
+
+    /// Reads what ``description`` writes; nil for anything else.
+    fileprivate init?(_ text: String) {
+        if text == "none" {
+            self = .absent
+            return
+        }
+        let parts = text.split(separator: ".", omittingEmptySubsequences: false).map(String.init)
+        guard parts.count == 2, let generation: Int64 = SignedLink.number(parts[0]),
+            let metageneration: Int64 = SignedLink.number(parts[1])
+        else { return nil }
+        self = .version(generation, metageneration)
+    }
+
+    /// What a decision has read; nil where it has read nothing.
+    init?(_ existing: CurrentObject) {
+        switch existing {
+        case .unknown: return nil
+        case .absent: self = .absent
+        case .object(let object): self = .version(object.generation, object.metageneration)
+        }
+    }
+}

@@ -1,0 +1,43 @@
+import Buckets
+import EventLoop
+import HTTPServer
+import Wire
+
+/// The header fields of objects that were sent lately: they are always the same for one state of an object, and
+/// making them costs more than finding them.
+final class HeaderCache: Sendable {
+    private struct Entry {
+        var object: ObjectMetadata
+        var fields: HeaderFields
+    }
+    /// Entries at most; each has about 1 KiB.
+    private static let places = 512
+    /// Bytes of custom metadata with which an object is not kept.
+    private static let maximumPairs = 512
+
+    private let entries = Lock<[Entry?]>([])
+
+    /// The fields of a `GET` and `HEAD` of `object`, but for the length.
+    func fields(of object: ObjectMetadata) -> HeaderFields {
+        let place = BytewiseString.place(of: object.name, among: HeaderCache.places)
+        let known = entries.withLock { entries -> HeaderFields? in
+            guard !entries.isEmpty, let entry = entries[place], entry.object == object else {
+                return nil
+            }
+            return entry.fields
+        }
+        if var known {
+            // What is added to the fields of every response is added to this copy.
+            known.reserve(192)
+            return known
+        }
+        var fields = HeaderFields(reserving: 768)
+        object.appendFields(to: &fields)
+        if object.attributes.customMetadata.byteCount > HeaderCache.maximumPairs { return fields }
+        entries.withLock { entries in
+            if entries.isEmpty { entries = Array(repeating: nil, count: HeaderCache.places) }
+            entries[place] = Entry(object: object, fields: fields)
+        }
+        return fields
+    }
+}

@@ -1,0 +1,33 @@
+import Wire
+
+/// Media types by the extension of a name.
+enum MediaTypes {
+    /// What is not known better (RFC 2046, section 4.5.1).
+    static let unknown = "application/octet-stream"
+
+    /// Read once, when it is first asked for.
+    private static let byExtension: [BytewiseString: String] = {
+        var types: [BytewiseString: String] = [:]
+        types.reserveCapacity(2048)
+        mediaTypeTable.withUTF8Buffer { table in
+            let words = table.split { $0 == 0x20 || $0 == 0x0a }
+            for word in words {
+                let parts = word.split(separator: UInt8(ascii: ":"), maxSplits: 1)
+                let type = String(decoding: parts[0], as: UTF8.self)
+                for name in parts[1].split(separator: UInt8(ascii: ",")) {
+                    types[String(decoding: name, as: UTF8.self)] = type
+                }
+            }
+        }
+        return types
+    }()
+
+    /// The type that the extension of an object's last segment stands for, in either case of letters.
+    static func type(of name: ObjectName) -> String {
+        let segment = lastSegment(of: name.value).utf8
+        guard let dot = segment.lastIndex(of: UInt8(ascii: ".")) else { return unknown }
+        let suffix = segment[segment.index(after: dot)...].map(ASCII.lowercased)
+        guard (1...32).contains(suffix.count) else { return unknown }
+        return byExtension[String(decoding: suffix, as: UTF8.self)] ?? unknown
+    }
+}

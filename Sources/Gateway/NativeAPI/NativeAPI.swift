@@ -1,0 +1,149 @@
+import Buckets
+import HTTPServer
+import Wire
+
+/// The gateway's own dialect: objects at `/b/BUCKET/o/NAME`, lists at `/b/BUCKET/o`.
+struct NativeAPI: Dialect {
+    private let callers: Callers
+    let headers = HeaderCache()
+
+    /// - Parameter callers: Whether there are signed links, and whose.
+    init(_ callers: Callers) { self.callers = callers }
+
+    var root: StaticString { "b" }
+
+    func route(_ target: RequestTarget) throws(Problem) -> Route {
+        var route = try Route(target)
+        route.claimsGrant = SignedLink.isClaimed(route.query)
+        return route
+    }
+
+    func methods(at route: Route?) -> String {
+        let canSign = callers.links != nil
+        return route?.methods(canSign: canSign) ?? Route.objectMethods(canSign)
+    }
+
+    func parse(_ route: Route, in bucket: Bucket, _ context: RequestContext) throws(Problem)
+        -> ObjectOperation
+    {
+        let method = context.exchange.head.method
+        guard case .named(let path) = route.path else {
+            guard method == "GET" || method == "HEAD" else { throw notAllowed(route) }
+            return .list(try ListRequest(bucket: bucket.name, folder: nil, route.query))
+        }
+        // A request for a link with the wrong method must not act on the object, for example delete it.
+        if route.asksForLink, method != "POST", !route.isFolder, !route.claimsGrant {
+            throw notAllowed(route)
+        }
+        let isMetadata = route.asksForMetadata
+        switch method {
+        case "GET" where isMetadata, "HEAD" where isMetadata:
+            return .stat(try bucket.objectName(path), context.conditions.map(\.forMetadata))
+        case "GET" where route.isFolder, "HEAD" where route.isFolder:
+            return .list(try ListRequest(bucket: bucket.name, folder: path, route.query))
+        case "GET":
+            let name = try bucket.objectName(path)
+            return .download(
+                name,
+                ReadRequest(range: RangeRequest(context.fields), conditions: context.conditions))
+        case "HEAD": return .stat(try bucket.objectName(path), context.conditions)
+        case "PATCH": return .patch(try bucket.objectName(path), PatchRequest(context))
+        case "PUT" where !isMetadata:
+            let name = try bucket.objectName(path)
+            return .upload(name, try UploadRequest(context, name, bucket))
+        case "POST" where route.asksForLink:
+            return .sign(try bucket.objectName(path), signing)
+        case "DELETE" where !isMetadata:
+            return .delete(try bucket.objectName(path), context.conditions)
+        case "POST":
+            // Without 'sign' there is nothing to post.
+            throw Problem.methodNotAllowed(route.methods(canSign: false))
+        default: throw notAllowed(route)
+        }
+    }
+
+    private func notAllowed(_ route: Route) -> Problem {
+        Problem.methodNotAllowed(methods(at: route))
+    }
+
+    private var signing: SignRequest {
+        SignRequest(keys: callers.links, maximumLifetime: callers.maximumLifetime) {
+            (text, maximumLifetime) throws(Problem) in
+            try LinkRequest(json: text, maximumLifetime: maximumLifetime)
+        }
+    }
+
+    /// The link that the query is.
+    /// - Throws: ``Problem``: `link-expired` or `invalid-link`.
+    func grant(
+        _ operation: ObjectOperation, _ route: Route, in bucket: Bucket, _ context: RequestContext
+    ) throws(Problem) -> any Grant {
+        guard let keys = callers.links, let name = operation.name else {
+            throw Problem(.invalidLink, "No link leads here.", cause: "no link can be for this")
+        }
+        let (link, key) = try SignedLink.verified(
+            method: context.exchange.head.method, bucket: bucket.name, name: name.value,
+            query: route.query, keys, maximumLifetime: callers.maximumLifetime, now: context.now)
+        if case .upload(_, let request) = operation { try link.check(request) }
+        return LinkGrant(link: link, key: key)
+    }
+}
+
+extension Route {
+    /// Reads a target of the native API.
+    /// - Throws: ``Problem`` with `not-found` for a path that is no route, `invalid-name` for a bucket's broken encoding.
+    init(_ target: RequestTarget) throws(Problem) {
+        let path = target.path
+        guard path.count > 3, path[0] == UInt8(ascii: "/"), path[1] == UInt8(ascii: "b"),
+            path[2] == UInt8(ascii: "/"),
+            let end = path[3...].firstIndex(of: UInt8(ascii: "/")), end > 3
+        else { throw Problem.notFound }
+        let rest = path[(end + 1)...]
+        guard rest.first == UInt8(ascii: "o") else { throw Problem.notFound }
+        if rest.count == 1 {
+            self.path = .bucket
+        } else if rest[end + 2] == UInt8(ascii: "/") {
+            self.path = .named(rest[(end + 3)...])
+        } else {
+            throw Problem.notFound
+        }
+        do throws(PercentEncoding.Malformed) {
+            bucket = String(decoding: try PercentEncoding.decode(path[3..<end]), as: UTF8.self)
+        } catch {
+            let place = "at byte \(error.offset + 3) of the path"
+            throw Problem(.invalidName, "The percent-encoding is malformed \(place).")
+        }
+        query = QueryParameters(target.query)
+    }
+
+    /// Reads a target of the native API.
+    init(target: String) throws(Problem) { try self.init(RequestTarget(target)) }
+
+    /// Whether the path is a folder's: nothing after the slash, or a last slash, encoded or not.
+    var isFolder: Bool {
+        guard case .named(let path) = self.path else { return false }
+        if path.isEmpty || path.last == UInt8(ascii: "/") { return true }
+        let last = path.endIndex
+        return path.count >= 3 && path[last - 3] == UInt8(ascii: "%")
+            && path[last - 2] == UInt8(ascii: "2") && path[last - 1] | 0x20 == UInt8(ascii: "f")
+    }
+
+    /// Whether the query has `metadata`, with any value or none.
+    var asksForMetadata: Bool { query.contains("metadata") }
+
+    /// Whether the query has `sign`.
+    var asksForLink: Bool { query.contains("sign") }
+
+    /// The methods that are possible here, as `Allow` names them.
+    /// - Parameter canSign: Whether `POST …?sign` makes links here.
+    func methods(canSign: Bool) -> String {
+        if path == .bucket || isFolder { return "GET, HEAD, OPTIONS" }
+        if asksForLink { return "POST, OPTIONS" }
+        return asksForMetadata ? "GET, HEAD, PATCH, OPTIONS" : Route.objectMethods(canSign)
+    }
+
+    /// The methods of an object, as `Allow` names them.
+    static func objectMethods(_ canSign: Bool) -> String {
+        "GET, HEAD, PUT, PATCH, DELETE, \(canSign ? "POST, " : "")OPTIONS"
+    }
+}

@@ -1,0 +1,132 @@
+import Buckets
+import HTTPServer
+import Wire
+
+extension RequestContext {
+    /// The conditions of the request's fields.
+    var conditions: Conditions {
+        do throws(Problem) {
+            return .success(try Preconditions(fields, now: now))
+        } catch {
+            return .failure(error)
+        }
+    }
+}
+
+extension Preconditions {
+    /// Those that can refuse a response about metadata. It has no entity tag: the object's stands for its bytes. So it is
+    /// never found unmodified.
+    var forMetadata: Preconditions {
+        var conditions = self
+        conditions.ifNoneMatch = nil
+        conditions.ifModifiedSince = nil
+        return conditions
+    }
+}
+
+extension UploadRequest {
+    /// - Throws: ``Problem``: `payload-too-large` where the declared size is, `invalid-argument` for a field that can't be.
+    convenience init(_ context: RequestContext, _ name: ObjectName, _ bucket: Bucket)
+        throws(Problem)
+    {
+        let head = context.exchange.head
+        if head.fields.contains("content-range") {
+            throw Problem(
+                .invalidArgument, "An upload is of the whole object: Content-Range is not possible."
+            )
+        }
+        // A part of an upload must not be stored as the whole object (draft-ietf-httpbis-resumable-upload).
+        let partial =
+            head.fields.values("upload-complete").contains { $0 != "?1" }
+            || head.fields.values("upload-incomplete").contains { $0 != "?0" }
+        if partial {
+            throw Problem(.notImplemented, "An upload comes whole: it can't be resumed.")
+        }
+        let size = head.hasBody ? head.contentLength : 0
+        if let size, size > bucket.maximumObjectSize {
+            throw Problem(BodyError.tooLarge, limit: bucket.maximumObjectSize)
+        }
+        let attributes = try ObjectAttributes(head.fields, name: name)
+        self.init(
+            attributes, try ExpectedDigests(head.fields), size: size, context.conditions)
+    }
+}
+
+extension PatchRequest {
+    /// A JSON Merge Patch.
+    init(_ context: RequestContext) {
+        self.init(
+            conditions: context.conditions, refusal: PatchRequest.refusal(context.fields)
+        ) { (text) throws(Problem) in try AttributePatch(mergePatch: text) }
+    }
+
+    private static func refusal(_ fields: HeaderFields) -> Problem? {
+        if let type = fields["content-type"], !isJSON(type) {
+            let accepted = "application/merge-patch+json, application/json"
+            return Problem(
+                .unsupportedMediaType, "A patch is one of \(accepted).",
+                field: ("accept-patch", accepted))
+        }
+        for (name, isGiven) in [
+            ("Content-MD5", fields.contains("content-md5")),
+            ("Content-Digest", fields.contains("content-digest")),
+            ("Repr-Digest", fields.contains("repr-digest")),
+        ] where isGiven {
+            return Problem(
+                .invalidArgument, "\(name) is verified of an upload only, not of a patch.")
+        }
+        return nil
+    }
+
+    private static func isJSON(_ type: String) -> Bool {
+        let essence = type.prefix { $0 != ";" }.filter { $0 != " " && $0 != "\t" }.asciiLowercased()
+        return essence == "application/json" || essence == "application/merge-patch+json"
+    }
+}
+
+extension ListRequest {
+    /// - Parameter folder: The encoded path of a folder with its slash, or nothing for the root; nil for a list that
+    ///   the query alone describes.
+    convenience init(bucket: String, folder path: ArraySlice<UInt8>?, _ parameters: QueryParameters)
+        throws(Problem)
+    {
+        let query = try Query(parameters)
+        var prefix = query.prefix ?? ""
+        if let path, !path.isEmpty {
+            if query.prefix != nil {
+                throw Problem(.invalidArgument, "prefix is given by the path already.")
+            }
+            prefix = try ListRequest.decode(path)
+        }
+        let isDelimited = query.isDelimited ?? (path != nil)
+        var after: String?
+        if let token = query.pageToken {
+            after = PageToken.decode(
+                token, bucket: bucket, prefix: prefix, isDelimited: isDelimited)
+            guard after != nil else {
+                throw Problem(
+                    .invalidArgument,
+                    "pageToken is damaged, or of another bucket, prefix or delimiter.")
+            }
+        }
+        let list = ListQuery(
+            prefix: prefix, delimited: isDelimited, limit: query.maxResults ?? 1000)
+        self.init(list, after: after)
+    }
+
+    private static func decode(_ path: ArraySlice<UInt8>) throws(Problem) -> String {
+        do throws(NameError) {
+            let bytes = try ObjectName.decode(path)
+            if bytes.count > ObjectName.maximumBytes {
+                throw NameError(.tooLong, at: ObjectName.maximumBytes)
+            }
+            for (offset, byte) in bytes.enumerated() {
+                if byte == 0 { throw NameError(.nul, at: offset) }
+                if byte == 0x0a || byte == 0x0d { throw NameError(.lineBreak, at: offset) }
+            }
+            return try ObjectName.text(bytes)
+        } catch {
+            throw Problem(error)
+        }
+    }
+}

@@ -1,0 +1,102 @@
+import Buckets
+import HTTPServer
+import Wire
+
+extension NativeAPI {
+    func render(
+        _ result: consuming OperationResult, of route: Route, in bucket: Bucket,
+        _ context: RequestContext
+    ) async -> Response {
+        switch consume result {
+        case .content(let object, let content): return render(object, content)
+        case .metadata(let object):
+            if route.asksForMetadata {
+                var response = Response(status: 200, json: object.json(bucket: bucket.name))
+                object.appendGenerations(to: &response.head.fields)
+                return response
+            }
+            var response = Response(status: 200, fields: headers.fields(of: object))
+            response.head.fields.append("content-length", object.size)
+            return response
+        case .notModified(let object):
+            var response = Response(status: 304)
+            object.appendValidators(to: &response.head.fields)
+            return response
+        case .stored(let result):
+            var response = changed(result.metadata, result.replaced ? 200 : 201, bucket)
+            let path = PercentEncoding.encodePath(result.metadata.name)
+            response.head.fields.append("location", "/b/\(bucket.name)/o/\(path)")
+            return response
+        case .patched(let object): return changed(object, 200, bucket)
+        case .deleted: return Response(status: 204)
+        case .page(let page, let request):
+            let json = await json(of: page, request, in: bucket, context)
+            return Response(status: 200, json: json)
+        case .link(let link, let keys):
+            var json = JSONWriter(reserving: 512)
+            json.beginObject()
+            json.member("method", link.method.rawValue)
+            json.member("path", link.target(keys))
+            json.member("expires", HTTPDate.rfc3339(milliseconds: link.expires * 1000))
+            json.endObject()
+            return Response(status: 200, json: json.bytes)
+        }
+    }
+
+    private func render(_ object: ObjectMetadata, _ content: ObjectContent) -> Response {
+        var response = Response(status: 200, fields: headers.fields(of: object))
+        if content.isPart {
+            response.head.status = 206
+            let (first, end) = (content.range.lowerBound, content.range.upperBound)
+            response.head.fields.append(
+                "content-range", "bytes \(first)-\(end - 1)/\(object.size)")
+        }
+        response.body = content.body
+        return response
+    }
+
+    /// An object as a change has left it.
+    private func changed(_ object: ObjectMetadata, _ status: Int, _ bucket: Bucket) -> Response {
+        var response = Response(status: status, json: object.json(bucket: bucket.name))
+        response.head.fields.append("etag", object.quotedETag)
+        object.appendGenerations(to: &response.head.fields)
+        return response
+    }
+
+    /// A page as JSON. It lets the loop do other work meanwhile, and ends early where the client has gone.
+    private func json(
+        of page: ListPage, _ request: ListRequest, in bucket: Bucket, _ context: RequestContext
+    ) async -> [UInt8] {
+        var json = JSONWriter(reserving: 64 + 96 * page.items.count)
+        json.beginObject()
+        json.key("prefixes")
+        json.beginArray()
+        for prefix in page.prefixes { json.string(prefix) }
+        json.endArray()
+        json.key("items")
+        json.beginArray()
+        for item in page.items {
+            do { try await context.giveWay() } catch { break }
+            json.beginObject()
+            json.member("bucket", bucket.name)
+            json.member("fullPath", item)
+            json.member("name", lastSegment(of: item))
+            json.endObject()
+        }
+        json.endArray()
+        if let end = page.end {
+            let query = request.query
+            let token = PageToken.encode(
+                after: end, bucket: bucket.name, prefix: query.prefix, isDelimited: query.delimited)
+            json.member("nextPageToken", token)
+        }
+        json.endObject()
+        return json.bytes
+    }
+
+    func render(_ problem: Problem, _ requestId: String) -> Response {
+        Response(
+            status: problem.code.status, json: problem.json(requestId: requestId),
+            type: "application/problem+json")
+    }
+}

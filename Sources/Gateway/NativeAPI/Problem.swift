@@ -1,0 +1,206 @@
+import Buckets
+import HTTPServer
+import Wire
+
+/// A request's failure as the client sees it (RFC 9457), and for the log why.
+///
+/// A class, so that every function that may fail keeps room for a reference and not for all of it.
+public final class Problem: Error, Sendable {
+    /// The stable codes, each with its status and title.
+    public enum Code: String, Sendable, CaseIterable {
+        case invalidName = "invalid-name"
+        case invalidArgument = "invalid-argument"
+        case checksumMismatch = "checksum-mismatch"
+        case unauthenticated
+        case tokenMalformed = "token-malformed"
+        case unsupportedScheme = "unsupported-scheme"
+        case unknownIssuer = "unknown-issuer"
+        case wrongAudience = "wrong-audience"
+        case tokenExpired = "token-expired"
+        case tokenNotYetValid = "token-not-yet-valid"
+        case badSignature = "bad-signature"
+        case unknownToken = "unknown-token"
+        case certificateExpired = "certificate-expired"
+        case certificateUntrusted = "certificate-untrusted"
+        case unauthorized
+        case invalidLink = "invalid-link"
+        case linkExpired = "link-expired"
+        case objectNotFound = "object-not-found"
+        case bucketNotFound = "bucket-not-found"
+        case notFound = "not-found"
+        case methodNotAllowed = "method-not-allowed"
+        case requestTimeout = "request-timeout"
+        case preconditionFailed = "precondition-failed"
+        case payloadTooLarge = "payload-too-large"
+        case misdirectedRequest = "misdirected-request"
+        case unsupportedMediaType = "unsupported-media-type"
+        case rangeNotSatisfiable = "range-not-satisfiable"
+        case tooManyRequests = "too-many-requests"
+        case `internal`
+        case notImplemented = "not-implemented"
+        case upstreamUnavailable = "upstream-unavailable"
+        case overloaded
+        case keysUnavailable = "keys-unavailable"
+        case upstreamTimeout = "upstream-timeout"
+        case insufficientStorage = "insufficient-storage"
+
+        /// The status of HTTP that it is sent with.
+        public var status: Int {
+            switch self {
+            case .invalidName, .invalidArgument, .checksumMismatch: 400
+            case .unauthenticated, .tokenMalformed, .unsupportedScheme, .unknownIssuer,
+                .wrongAudience,
+                .tokenExpired, .tokenNotYetValid, .badSignature, .unknownToken, .certificateExpired,
+                .certificateUntrusted:
+                401
+            case .unauthorized, .invalidLink, .linkExpired: 403
+            case .objectNotFound, .bucketNotFound, .notFound: 404
+            case .methodNotAllowed: 405
+            case .requestTimeout: 408
+            case .preconditionFailed: 412
+            case .payloadTooLarge: 413
+            case .unsupportedMediaType: 415
+            case .rangeNotSatisfiable: 416
+            case .misdirectedRequest: 421
+            case .tooManyRequests: 429
+            case .internal: 500
+            case .notImplemented: 501
+            case .upstreamUnavailable: 502
+            case .overloaded, .keysUnavailable: 503
+            case .upstreamTimeout: 504
+            case .insufficientStorage: 507
+            }
+        }
+
+        /// The same words for every problem of this code.
+        public var title: String {
+            switch self {
+            case .invalidName: "The object's name is not valid"
+            case .invalidArgument: "An argument is not valid"
+            case .checksumMismatch: "The bytes do not have the digest that was given"
+            case .unauthenticated: "The caller is not known"
+            case .tokenMalformed: "The token can't be read"
+            case .unsupportedScheme: "The scheme of Authorization is not supported"
+            case .unknownIssuer: "The token's issuer is not known here"
+            case .wrongAudience: "The token is for somebody else"
+            case .tokenExpired: "The token has expired"
+            case .tokenNotYetValid: "The token is not valid yet"
+            case .badSignature: "The token's signature does not hold"
+            case .unknownToken: "The token is not known here"
+            case .certificateExpired: "The client's certificate has expired"
+            case .certificateUntrusted: "The client's certificate is not trusted any more"
+            case .unauthorized: "The caller may not do this"
+            case .invalidLink: "The link is not valid"
+            case .linkExpired: "The link has expired"
+            case .objectNotFound: "There is no such object"
+            case .bucketNotFound: "There is no such bucket"
+            case .notFound: "There is nothing at this path"
+            case .methodNotAllowed: "The method is not possible here"
+            case .requestTimeout: "The request's body came too slowly"
+            case .preconditionFailed: "A precondition does not hold"
+            case .payloadTooLarge: "The body is too large"
+            case .unsupportedMediaType: "The body's type is not supported"
+            case .rangeNotSatisfiable: "The range lies outside of the object"
+            case .misdirectedRequest: "The host is not served here"
+            case .tooManyRequests: "Too many requests"
+            case .internal: "The gateway failed"
+            case .notImplemented: "This is not supported here"
+            case .upstreamUnavailable: "The bucket's store can't be used now"
+            case .overloaded: "The gateway has too much to do now"
+            case .keysUnavailable: "Tokens can't be verified now"
+            case .upstreamTimeout: "The bucket's store took too long"
+            case .insufficientStorage: "The bucket's store is full"
+            }
+        }
+    }
+    /// Which problem it is; decides the status.
+    public let code: Code
+    /// A sentence that the client can act on; nothing internal.
+    public let detail: String
+    /// For the operator alone.
+    public let cause: String?
+    /// `Allow`, `Content-Range`, `Accept-Patch`, `WWW-Authenticate` or `Retry-After`, where the status wants it.
+    let field: (name: StaticString, value: String)?
+
+    init(
+        _ code: Code, _ detail: String, cause: String? = nil,
+        field: (name: StaticString, value: String)? = nil
+    ) {
+        self.code = code
+        self.detail = detail
+        self.cause = cause
+        self.field = field
+    }
+
+    static let notFound = Problem(
+        .notFound, "Objects are at /b/BUCKET/o/NAME, lists at /b/BUCKET/o.")
+
+    static func methodNotAllowed(_ allow: String) -> Problem {
+        Problem(
+            .methodNotAllowed, "The methods possible here are \(allow).", field: ("allow", allow))
+    }
+
+    /// A broken name.
+    convenience init(_ error: NameError) {
+        switch error.limit {
+        case .denied, .notAllowed:
+            // Don't reveal the patterns to the client.
+            self.init(
+                .invalidName, "The object's name is not one of this bucket's.",
+                cause: error.description)
+        default: self.init(.invalidName, error.description)
+        }
+    }
+
+    /// What a store could not do.
+    convenience init(_ error: BucketError) {
+        let code: Code
+        let detail: String
+        switch error.code {
+        case .objectNotFound: (code, detail) = (.objectNotFound, "The bucket has no such object.")
+        case .preconditionFailed:
+            (code, detail) = (.preconditionFailed, "The object is not as the request wants it.")
+        case .insufficientStorage: (code, detail) = (.insufficientStorage, "Nothing was stored.")
+        case .overloaded:
+            self.init(
+                .overloaded, "The gateway or the bucket's store has too much to do now.",
+                cause: error.cause, field: ("retry-after", "1"))
+            return
+        case .unavailable:
+            (code, detail) = (.upstreamUnavailable, "Try again later.")
+        case .timedOut:
+            (code, detail) = (.upstreamTimeout, "Try again later.")
+        case .unsupported:
+            (code, detail) = (.notImplemented, "The bucket's store can't do what was asked.")
+        case .internal: (code, detail) = (.internal, "The request id leads to the cause.")
+        }
+        self.init(code, detail, cause: error.cause.isEmpty ? nil : error.cause)
+    }
+
+    /// A body that did not arrive.
+    convenience init(_ error: BodyError, limit: UInt64) {
+        switch error {
+        case .clientGone:
+            self.init(.invalidArgument, "The body broke off.", cause: "the client went away")
+        case .tooLarge:
+            self.init(.payloadTooLarge, "The body may have at most \(limit) bytes.")
+        case .timedOut: self.init(.requestTimeout, "Send the body faster.")
+        case .sink(let error as BucketError): self.init(error)
+        case .sink(let error):
+            self.init(.internal, "The request id leads to the cause.", cause: "\(error)")
+        }
+    }
+
+    /// `application/problem+json`.
+    func json(requestId: String) -> [UInt8] {
+        var json = JSONWriter(reserving: 256)
+        json.beginObject()
+        json.member("status", Int64(code.status))
+        json.member("code", code.rawValue)
+        json.member("title", code.title)
+        json.member("detail", detail)
+        json.member("instance", requestId)
+        json.endObject()
+        return json.bytes
+    }
+}

@@ -1,0 +1,104 @@
+import Buckets
+import HTTPServer
+import Wire
+
+extension OperationHandler {
+    /// Changes metadata alone.
+    func patch(_ name: ObjectName, _ request: PatchRequest) async throws(Problem)
+        -> OperationResult
+    {
+        var existing = CurrentObject.unknown
+        _ = try await authorizer.evaluate(&existing, name)
+        let conditions = try request.conditions.get()
+        try await bucket.require(conditions, \.atomicPatches)
+        if let refusal = request.refusal { throw refusal }
+        let text = try await context.collect(limit: AttributePatch.maximumBytes)
+        let patch = try request.decode(text)
+        return .patched(try await apply(patch, name, conditions))
+    }
+
+    /// The rules may have read what is there, and where custom metadata is added its limit is on what is there
+    /// afterwards. So the patch is pinned to the version that was read, and tried again where another came between.
+    private func apply(_ patch: AttributePatch, _ name: ObjectName, _ conditions: Preconditions)
+        async throws(Problem) -> ObjectMetadata
+    {
+        authorizer.proposal.patch = patch
+        return try await undisturbed(name) { () async throws(Problem) in
+            var existing = CurrentObject.unknown
+            try await authorizer.authorize(&existing, name)
+            var isPinned = existing != .unknown
+            // What rules allow without a look at `resource` they allow for what the patch leaves behind.
+            let isOfResult = !isPinned || authorizer.isAllowedByResult(existing)
+            if !isPinned, patch.addsCustomMetadata {
+                existing = try await bucket.current(name)
+                // Where the store can't pin, the look for the limit's sake alone is as good as it gets.
+                isPinned = try await bucket.capabilities().pinnedPatches
+            }
+            if case .absent = existing { throw Problem(BucketError(.objectNotFound)) }
+            let pins =
+                isPinned
+                ? try await bucket.pinned(
+                    conditions, to: existing, isOfResult ? \.pinnedPatches : \.atomicPatches)
+                : conditions
+            if patch.addsCustomMetadata, case .object(let current) = existing {
+                try ObjectAttributes.checkSize(
+                    patch.applied(to: current.attributes).customMetadata)
+            }
+            do throws(Problem) {
+                return try await bucket.patch(name, patch, pins)
+            } catch {
+                guard error.code == .preconditionFailed, pins != conditions else { throw error }
+                return nil
+            }
+        }
+    }
+
+    /// Deletes the object.
+    func delete(_ name: ObjectName, _ conditions: Conditions) async throws(Problem)
+        -> OperationResult
+    {
+        try await undisturbed(name) { () async throws(Problem) in
+            var existing = CurrentObject.unknown
+            try await authorizer.authorize(&existing, name)
+            if case .absent = existing { throw Problem(BucketError(.objectNotFound)) }
+            let conditions = try conditions.get()
+            try await bucket.require(conditions, \.atomicDeletions)
+            let pins = try await bucket.pinned(conditions, to: existing, \.atomicDeletions)
+            do throws(Problem) {
+                try await bucket.delete(name, pins)
+                return .deleted
+            } catch {
+                guard error.code == .preconditionFailed, pins != conditions else { throw error }
+                return nil
+            }
+        }
+    }
+
+    /// Makes a change that is pinned to what it was decided on, again where another change came between.
+    ///
+    /// After the first failure it waits for its turn, and so do all later changes of the object: each is then made
+    /// against what the one before it left.
+    /// - Parameter attempt: Decides and makes the change; nil where the object was changed by others meanwhile.
+    /// - Throws: ``Problem``, ``overtaken`` where others change the object past this gateway again and again.
+    func undisturbed<Result>(
+        _ name: ObjectName, _ attempt: () async throws(Problem) -> Result?
+    ) async throws(Problem) -> Result {
+        let turns = bucket.turns
+        if !turns.isTaken(name.value), let result = try await attempt() { return result }
+        await turns.take(name.value)
+        defer { turns.end(name.value) }
+        for _ in 0..<OperationHandler.attempts {
+            if context.exchange.isClientGone { throw RequestContext.clientGone }
+            if let result = try await attempt() { return result }
+        }
+        throw OperationHandler.overtaken
+    }
+
+    /// How often a change that has its turn is decided again because another came between.
+    private static let attempts = 16
+
+    /// The problem where others changed the object again and again.
+    static let overtaken = Problem(
+        .overloaded, "The object is being changed by others; try again.",
+        cause: "the object that was decided on was changed meanwhile", field: ("retry-after", "1"))
+}

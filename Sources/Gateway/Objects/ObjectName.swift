@@ -1,0 +1,178 @@
+import Buckets
+import Wire
+
+/// An object's name within the reference limits: what every rule, log and store is given.
+///
+/// 1–1024 bytes of UTF-8 without NUL, CR and LF; segments between slashes are neither empty nor `.` nor `..`; it does
+/// not begin with `.well-known/acme-challenge/`.
+public struct ObjectName: Sendable, Hashable, CustomStringConvertible {
+    /// The name, decoded.
+    public let value: String
+
+    /// The most bytes a name may have.
+    public static let maximumBytes = 1024
+
+    /// Checks a decoded name.
+    /// - Throws: ``NameError`` with the first limit that it breaks, and where.
+    public init(_ value: String) throws(NameError) {
+        var copy = value
+        let error = copy.withUTF8 { ObjectName.broken(Span(_unsafeElements: $0)) }
+        if let error { throw error }
+        self.value = value
+    }
+
+    /// Decodes the percent-encoding of a path, exactly once, and checks the name.
+    /// - Throws: ``NameError`` with the first limit that it breaks, and where.
+    init(percentEncoded path: ArraySlice<UInt8>) throws(NameError) {
+        try self.init(bytes: ObjectName.decode(path))
+    }
+
+    /// Decodes a path's percent-encoding. (Targets that are not UTF-8 were rejected when they were read.)
+    static func decode(_ path: ArraySlice<UInt8>) throws(NameError) -> ArraySlice<UInt8> {
+        do throws(PercentEncoding.Malformed) {
+            return try PercentEncoding.decode(path)
+        } catch {
+            throw NameError(.malformedEncoding, at: error.offset)
+        }
+    }
+
+    /// Checks a decoded name.
+    init(bytes: ArraySlice<UInt8>) throws(NameError) {
+        if let error = ObjectName.broken(bytes.span) { throw error }
+        value = try ObjectName.text(bytes)
+    }
+
+    static func text(_ bytes: ArraySlice<UInt8>) throws(NameError) -> String {
+        guard let text = String(validating: bytes, as: UTF8.self) else {
+            throw NameError(.notUTF8, at: validPrefix(bytes))
+        }
+        return text
+    }
+
+    public var description: String { value }
+
+    /// By their bytes: names that only look the same are different objects.
+    public static func == (left: ObjectName, right: ObjectName) -> Bool {
+        BytewiseString(left.value) == BytewiseString(right.value)
+    }
+
+    public func hash(into hasher: inout Hasher) { BytewiseString(value).hash(into: &hasher) }
+
+    /// The first limit that a name's bytes break, but for their being UTF-8.
+    private static func broken(_ bytes: Span<UInt8>) -> NameError? {
+        if bytes.isEmpty { return NameError(.empty, at: 0) }
+        if bytes.count > maximumBytes { return NameError(.tooLong, at: maximumBytes) }
+        var start = 0
+        for index in 0..<bytes.count {
+            switch bytes[index] {
+            case 0: return NameError(.nul, at: index)
+            case 0x0a, 0x0d: return NameError(.lineBreak, at: index)
+            case UInt8(ascii: "/"):
+                if index == start { return NameError(.emptySegment, at: index) }
+                if isDots(bytes, start..<index) { return NameError(.dotSegment, at: start) }
+                start = index + 1
+            default: break
+            }
+        }
+        if start == bytes.count { return NameError(.trailingSlash, at: start - 1) }
+        if isDots(bytes, start..<bytes.count) { return NameError(.dotSegment, at: start) }
+        return beginsWithReserved(bytes) ? NameError(.reserved, at: 0) : nil
+    }
+
+    private static func isDots(_ bytes: Span<UInt8>, _ range: Range<Int>) -> Bool {
+        guard range.count <= 2, bytes[range.lowerBound] == UInt8(ascii: ".") else { return false }
+        return bytes[range.upperBound - 1] == UInt8(ascii: ".")
+    }
+
+    private static func beginsWithReserved(_ bytes: Span<UInt8>) -> Bool {
+        let reserved: StaticString = ".well-known/acme-challenge/"
+        guard bytes[0] == UInt8(ascii: "."), bytes.count >= reserved.utf8CodeUnitCount else {
+            return false
+        }
+        return reserved.withUTF8Buffer { wanted in
+            for index in 0..<wanted.count where bytes[index] != wanted[index] { return false }
+            return true
+        }
+    }
+
+    /// How many bytes are UTF-8 before the first that is not.
+    private static func validPrefix(_ bytes: ArraySlice<UInt8>) -> Int {
+        var good = 0
+        var decoder = UTF8()
+        var iterator = bytes.makeIterator()
+        while case .scalarValue(let scalar) = decoder.decode(&iterator) {
+            good += UTF8.width(scalar)
+        }
+        return good
+    }
+}
+
+/// Why a name can't be used: which limit, and where.
+public struct NameError: Error, Sendable, Equatable, CustomStringConvertible {
+    /// What a name must keep to.
+    public enum Limit: Sendable, Equatable {
+        case empty, tooLong, malformedEncoding, notUTF8, nul, lineBreak, emptySegment
+        case trailingSlash, dotSegment, reserved
+        /// The configuration refuses this character.
+        case discouraged(Character)
+        /// More segments than the configuration allows.
+        case tooDeep(Int)
+        /// None of the configuration's allowed patterns matches.
+        case notAllowed
+        /// This denied pattern of the configuration matches.
+        case denied(String)
+    }
+    /// The first limit that the name breaks.
+    public var limit: Limit
+    /// Bytes from the beginning of the name; for ``Limit/malformedEncoding`` of the name as it came.
+    public var offset: Int
+
+    init(_ limit: Limit, at offset: Int) {
+        self.limit = limit
+        self.offset = offset
+    }
+
+    /// A sentence for the client; of patterns, for the operator alone.
+    public var description: String {
+        switch limit {
+        case .empty: "The object's name is empty; it has 1 to 1024 bytes."
+        case .tooLong: "The object's name is longer than 1024 bytes."
+        case .malformedEncoding:
+            "The percent-encoding is malformed at byte \(offset) of the encoded name."
+        case .notUTF8: "The object's name is not valid UTF-8 at byte \(offset)."
+        case .nul: "The object's name has a NUL at byte \(offset)."
+        case .lineBreak: "The object's name has a CR or LF at byte \(offset)."
+        case .emptySegment: "The object's name has an empty segment at byte \(offset)."
+        case .trailingSlash: "The object's name ends in a slash at byte \(offset)."
+        case .dotSegment: "The object's name has a segment '.' or '..' at byte \(offset)."
+        case .reserved: "The object's name begins with the reserved .well-known/acme-challenge/."
+        case .discouraged(let character):
+            "The object's name has a '\(character)' at byte \(offset), which this bucket refuses."
+        case .tooDeep(let most):
+            "The object's name has more than \(most) segments, from byte \(offset) on."
+        case .notAllowed: "The object's name matches no pattern that this bucket allows."
+        case .denied(let pattern):
+            "The object's name matches '\(pattern)', which this bucket denies."
+        }
+    }
+}
+
+/// A bucket's name: 1–222 bytes of `a-z`, `0-9`, `-`, `_` and `.`, beginning and ending with a letter or digit.
+public struct BucketName: Sendable, Hashable, CustomStringConvertible {
+    public let value: String
+
+    /// nil where the name is not one.
+    public init?(_ value: String) {
+        let bytes = Array(value.utf8)
+        func isAlphanumeric(_ byte: UInt8) -> Bool {
+            ASCII.isLowercase(byte) || ASCII.isDigit(byte)
+        }
+        guard (1...222).contains(bytes.count), isAlphanumeric(bytes[0]),
+            isAlphanumeric(bytes[bytes.count - 1]),
+            bytes.allSatisfy({ isAlphanumeric($0) || $0 == 0x2d || $0 == 0x5f || $0 == 0x2e })
+        else { return nil }
+        self.value = value
+    }
+
+    public var description: String { value }
+}

@@ -1,0 +1,21 @@
+import Buckets
+
+/// Performs one request's operation on a bucket: decides, then does it. Confined to the request's loop.
+struct OperationHandler {
+    let context: RequestContext
+    let authorizer: Authorizer
+    let bucket: Bucket
+
+    /// - Throws: ``Problem`` for whatever went wrong; nothing of a change is visible then.
+    func perform(_ operation: ObjectOperation) async throws(Problem) -> OperationResult {
+        switch operation {
+        case .download(let name, let request): try await download(name, request)
+        case .stat(let name, let conditions): try await stat(name, conditions)
+        case .upload(let name, let request): try await upload(name, request)
+        case .patch(let name, let request): try await patch(name, request)
+        case .delete(let name, let conditions): try await delete(name, conditions)
+        case .list(let request): try await list(request)
+        case .sign(let name, let request): try await sign(name, request)
+        }
+    }
+}

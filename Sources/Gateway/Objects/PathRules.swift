@@ -1,0 +1,210 @@
+import Wire
+
+/// How an operator narrows the names of a bucket further.
+///
+/// A pattern is compared segment by segment with the whole name: `*` stands for any characters within a segment, and
+/// a segment `**` for any number of segments, none included; at a pattern's end for at least one, so that
+/// `tmp/**` is everything in `tmp`. All other characters stand for themselves. Matching takes time linear in the
+/// name's length.
+public struct PathRules: Sendable {
+    /// Why a pattern can't be used.
+    public struct PatternError: Error, Sendable, Equatable, CustomStringConvertible {
+        public var pattern: String
+        /// What is wrong with it, for the operator.
+        public var reason: String
+
+        public var description: String { "pattern '\(pattern)': \(reason)" }
+    }
+
+    private let allowed: [Pattern]
+    private let denied: [Pattern]
+    private let maximumDepth: Int?
+    private let refusesDiscouraged: Bool
+
+    /// Nothing but the reference limits.
+    public static let none = PathRules()
+
+    private init() {
+        allowed = []
+        denied = []
+        maximumDepth = nil
+        refusesDiscouraged = false
+    }
+
+    /// - Parameters:
+    ///   - allowed: Where there are any, a name must match one of them.
+    ///   - denied: A name must match none of them, whatever is allowed.
+    ///   - maximumDepth: The most segments, at least 1.
+    ///   - refusesDiscouraged: Whether `#`, `[`, `]`, `*` and `?` are refused.
+    /// - Throws: ``PatternError`` for the first pattern that can never match, or can't be meant.
+    public init(
+        allowed: [String], denied: [String], maximumDepth: Int? = nil,
+        refusesDiscouraged: Bool = false
+    ) throws(PatternError) {
+        var compiled: [Pattern] = []
+        for pattern in allowed { compiled.append(try Pattern(pattern)) }
+        self.allowed = compiled
+        compiled = []
+        for pattern in denied { compiled.append(try Pattern(pattern)) }
+        self.denied = compiled
+        self.maximumDepth = maximumDepth
+        self.refusesDiscouraged = refusesDiscouraged
+    }
+
+    private var isEmpty: Bool {
+        allowed.isEmpty && denied.isEmpty && maximumDepth == nil && !refusesDiscouraged
+    }
+
+    /// - Throws: ``NameError`` where the name is not one of this bucket's.
+    public func check(_ name: ObjectName) throws(NameError) {
+        if isEmpty { return }
+        let bytes = Array(name.value.utf8)
+        if refusesDiscouraged, let offset = bytes.firstIndex(where: PathRules.isDiscouraged) {
+            let character = Character(Unicode.Scalar(bytes[offset]))
+            throw NameError(.discouraged(character), at: offset)
+        }
+        let segments = bytes.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+        if let maximumDepth, segments.count > maximumDepth {
+            let offset = segments[max(0, maximumDepth)].startIndex
+            throw NameError(.tooDeep(maximumDepth), at: offset)
+        }
+        if let pattern = denied.first(where: { $0.matches(segments) }) {
+            throw NameError(.denied(pattern.source), at: 0)
+        }
+        if !allowed.isEmpty, !allowed.contains(where: { $0.matches(segments) }) {
+            throw NameError(.notAllowed, at: 0)
+        }
+    }
+
+    /// Whether any name in a folder can be one of this bucket's.
+    /// - Parameter folder: Its name's bytes, without the slash at the end.
+    func mayServe(below folder: [UInt8]) -> Bool {
+        if isEmpty { return true }
+        if refusesDiscouraged, folder.contains(where: PathRules.isDiscouraged) { return false }
+        let segments = folder.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+        if let maximumDepth, segments.count >= maximumDepth { return false }
+        if denied.contains(where: { $0.matchesAll(below: segments) }) { return false }
+        return allowed.isEmpty || allowed.contains { $0.mayMatch(below: segments) }
+    }
+
+    private static func isDiscouraged(_ byte: UInt8) -> Bool {
+        switch byte {
+        case UInt8(ascii: "#"), UInt8(ascii: "["), UInt8(ascii: "]"), UInt8(ascii: "*"),
+            UInt8(ascii: "?"):
+            true
+        default: false
+        }
+    }
+}
+
+/// One pattern of ``PathRules``.
+private struct Pattern: Sendable {
+    private enum Segment: Sendable, Equatable {
+        /// Bytes between stars; one piece where there is no star.
+        case pieces([[UInt8]])
+        /// `**`
+        case anySegments
+    }
+    let source: String
+    private let segments: [Segment]
+
+    init(_ source: String) throws(PathRules.PatternError) {
+        func fail(_ reason: String) -> PathRules.PatternError {
+            PathRules.PatternError(pattern: source, reason: reason)
+        }
+        if source.isEmpty { throw fail("it is empty") }
+        if source.utf8.count > ObjectName.maximumBytes { throw fail("it has more than 1024 bytes") }
+        var segments: [Segment] = []
+        for text in source.utf8.split(separator: 0x2f, omittingEmptySubsequences: false) {
+            let segment = Array(text)
+            if segment.isEmpty {
+                throw fail("it has an empty segment, which no name has; begin and end without '/'")
+            }
+            if segment == [0x2e] || segment == [0x2e, 0x2e] {
+                throw fail("it has a segment '.' or '..', which no name has")
+            }
+            if segment.contains(where: { $0 == 0 || $0 == 0x0a || $0 == 0x0d }) {
+                throw fail("it has a NUL, CR or LF, which no name has")
+            }
+            if segment == [0x2a, 0x2a] {
+                if segments.last != .anySegments { segments.append(.anySegments) }
+                continue
+            }
+            let pieces = segment.split(separator: 0x2a, omittingEmptySubsequences: false)
+            if pieces.count > 2, pieces.dropFirst().dropLast().contains(where: \.isEmpty) {
+                throw fail("'**' must be a whole segment")
+            }
+            segments.append(.pieces(pieces.map(Array.init)))
+        }
+        // At the end at least one segment.
+        if segments.last == .anySegments { segments.append(.pieces([[], []])) }
+        self.source = source
+        self.segments = segments
+    }
+
+    func matches(_ name: [ArraySlice<UInt8>]) -> Bool { places(after: name)[segments.count] }
+
+    /// Whether it can match a name in this folder.
+    func mayMatch(below folder: [ArraySlice<UInt8>]) -> Bool {
+        places(after: folder)[..<segments.count].contains(true)
+    }
+
+    /// Whether it matches every name in this folder and below: `**` at its end has begun.
+    func matchesAll(below folder: [ArraySlice<UInt8>]) -> Bool {
+        guard segments.suffix(2) == [.anySegments, .pieces([[], []])] else { return false }
+        return places(after: folder)[segments.count - 2]
+    }
+
+    /// Follows all places of the pattern at once where the segments so far can have led.
+    private func places(after name: [ArraySlice<UInt8>]) -> [Bool] {
+        var places = [Bool](repeating: false, count: segments.count + 1)
+        places[0] = true
+        skipAny(&places)
+        for segment in name {
+            var next = [Bool](repeating: false, count: segments.count + 1)
+            for place in segments.indices where places[place] {
+                switch segments[place] {
+                case .anySegments: next[place] = true
+                case .pieces(let pieces):
+                    if Pattern.matches(pieces, segment) { next[place + 1] = true }
+                }
+            }
+            skipAny(&next)
+            places = next
+        }
+        return places
+    }
+
+    private func skipAny(_ places: inout [Bool]) {
+        for place in segments.indices where places[place] && segments[place] == .anySegments {
+            places[place + 1] = true
+        }
+    }
+
+    /// The first piece at the beginning, the last at the end, the others as early as possible in between.
+    private static func matches(_ pieces: [[UInt8]], _ segment: ArraySlice<UInt8>) -> Bool {
+        guard let first = pieces.first, let last = pieces.last, segment.starts(with: first) else {
+            return false
+        }
+        if pieces.count == 1 { return segment.count == first.count }
+        var rest = segment.dropFirst(first.count)
+        guard rest.count >= last.count, rest.suffix(last.count).elementsEqual(last) else {
+            return false
+        }
+        rest = rest.dropLast(last.count)
+        for piece in pieces.dropFirst().dropLast() {
+            guard let found = Pattern.position(of: piece, in: rest) else { return false }
+            rest = rest[(found + piece.count)...]
+        }
+        return true
+    }
+
+    private static func position(of piece: [UInt8], in text: ArraySlice<UInt8>) -> Int? {
+        guard piece.count <= text.count else { return nil }
+        for start in text.startIndex...(text.endIndex - piece.count)
+        where text[start..<start + piece.count].elementsEqual(piece) {
+            return start
+        }
+        return nil
+    }
+}

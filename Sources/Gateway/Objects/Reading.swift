@@ -1,0 +1,87 @@
+import Buckets
+import HTTPServer
+
+extension OperationHandler {
+    /// Opens the object and decides on what was opened; the bytes follow.
+    func download(_ name: ObjectName, _ request: ReadRequest) async throws(Problem)
+        -> OperationResult
+    {
+        let missing = try await authorizer.evaluate()
+        let plan = ReadPlan(range: request.range.range, conditions: try request.conditions.get())
+        let reader: any ObjectReader
+        do throws(Problem) {
+            reader = try await bucket.open(name, plan)
+        } catch {
+            if missing != .nothing, error.code == .objectNotFound {
+                try authorizer.require(try await authorizer.evaluate(.absent))
+            }
+            throw error
+        }
+        do throws(Problem) {
+            if missing != .nothing || context.record.trial == .undetermined {
+                try authorizer.require(try await authorizer.evaluate(.object(reader.metadata)))
+            }
+            return try await content(of: reader, request.range, plan.conditions)
+        } catch {
+            reader.close()
+            throw error
+        }
+    }
+
+    /// What is sent of an opened object. Closes it where no bytes are.
+    private func content(
+        of reader: any ObjectReader, _ wanted: RangeRequest, _ conditions: Preconditions
+    ) async throws(Problem) -> OperationResult {
+        let object = reader.metadata
+        if try isUnmodified(object, conditions) {
+            reader.close()
+            return .notModified(object)
+        }
+        var content = ObjectContent(range: 0..<object.size, isPart: false, body: .bytes([]))
+        switch wanted.select(from: object) {
+        case .whole: break
+        case .part(let part):
+            content.range = part
+            content.isPart = true
+        case .unsatisfiable:
+            throw Problem(
+                .rangeNotSatisfiable, "The object has \(object.size) bytes.",
+                field: ("content-range", "bytes */\(object.size)"))
+        }
+        if content.range.isEmpty {
+            reader.close()
+        } else {
+            let source = try await bucket.bytes(of: reader, content.range)
+            content.body = .source(source, length: UInt64(content.range.count))
+        }
+        return .content(object, content)
+    }
+
+    /// The object's metadata.
+    func stat(_ name: ObjectName, _ conditions: Conditions) async throws(Problem)
+        -> OperationResult
+    {
+        var existing = CurrentObject.unknown
+        try await authorizer.authorize(&existing, name)
+        let conditions = try conditions.get()
+        let object: ObjectMetadata
+        switch existing {
+        case .object(let found): object = found
+        case .absent: throw Problem(BucketError(.objectNotFound))
+        case .unknown: object = try await bucket.stat(name)
+        }
+        return try isUnmodified(object, conditions) ? .notModified(object) : .metadata(object)
+    }
+
+    /// Whether the client has the object already.
+    /// - Throws: ``Problem`` with `precondition-failed`.
+    private func isUnmodified(_ object: ObjectMetadata, _ conditions: Preconditions)
+        throws(Problem) -> Bool
+    {
+        switch conditions.evaluate(object, reading: true) {
+        case nil: return false
+        case .preconditionFailed: throw Problem(BucketError(.preconditionFailed))
+        case .notModified: return true
+        }
+    }
+}

@@ -1,0 +1,169 @@
+import HTTPServer
+import Wire
+
+/// The operator's endpoints, for a listener of their own: `/livez` and its alias `/healthz`, `/readyz`, `/metrics`,
+/// `/openapi.yaml` and `/version`, and those that are added.
+///
+/// `/livez` says only that the process responds: a restart would not heal a broken disk, so it asks no check.
+/// `/readyz` is 503 while any check of ``Health`` fails or the process drains; `?verbose` lists each check, also
+/// where it is healthy. Nothing is cached on the way.
+public struct OperatorEndpoints: Sendable {
+    /// A response with a body in memory.
+    public struct Response: Sendable, Equatable {
+        var status: Int
+        var contentType: String
+        var body: [UInt8]
+        var allow: String?
+
+        /// Creates a response.
+        public init(_ status: Int, _ contentType: String, _ body: [UInt8]) {
+            self.status = status
+            self.contentType = contentType
+            self.body = body
+        }
+
+        static func text(_ status: Int, _ text: String) -> Response {
+            Response(status, "text/plain; charset=utf-8", Array(text.utf8))
+        }
+    }
+
+    /// Responds to a `GET` of one path, given the query's parts between its `&`.
+    public typealias Handler = @Sendable ([Substring]) async -> Response
+
+    private struct Endpoint: Sendable {
+        var path: String
+        /// For operators; nil for an alias, which is not listed.
+        var description: String?
+        var respond: Handler
+    }
+
+    private var endpoints: [Endpoint] = []
+    private let callers: Callers
+    private let requestIds = RequestIDs.shared
+
+    /// - Parameter callers: Say which hosts are served.
+    public init(
+        health: Health, registry: PrometheusRegistry, build: BuildInfo, callers: Callers = .unknown
+    ) {
+        self.callers = callers
+        let isAlive: Handler = { _ in .text(200, "ok\n") }
+        add("/livez", "The process responds.", isAlive)
+        add("/healthz", nil, isAlive)
+        add("/readyz", "Requests should be sent here; `?verbose` lists each check.") { query in
+            let isVerbose = query.contains { $0 == "verbose" || $0.hasPrefix("verbose=") }
+            return await health.response(isVerbose: isVerbose)
+        }
+        add("/metrics", "Numbers for Prometheus.") { _ in
+            Response(200, PrometheusText.contentType, registry.exposition())
+        }
+        add("/openapi.yaml", "The HTTP API, in OpenAPI 3.1.") { _ in
+            Response(200, "application/yaml", PackageResources.openapi_yaml)
+        }
+        add("/version", "The program's version.") { _ in
+            Response(200, "application/json", build.json)
+        }
+    }
+
+    /// Adds an endpoint, for example `endpoints.add("/version", "The version.") { _ in … }`.
+    /// - Parameter description: nil: the path is not listed.
+    public mutating func add(
+        _ path: String, _ description: String?, _ respond: @escaping Handler
+    ) {
+        endpoints.append(Endpoint(path: path, description: description, respond: respond))
+    }
+
+    /// The paths that are listed, each with its description.
+    public var descriptions: [(path: String, text: String)] {
+        endpoints.compactMap { endpoint in endpoint.description.map { (endpoint.path, $0) } }
+    }
+
+    /// What the listener calls.
+    public var handler: RequestHandler {
+        { exchange in
+            let requestId = requestIds.next()
+            let response: Response
+            do throws(Problem) {
+                try callers.checkHost(exchange.head)
+                response = await respond(exchange.head.method, exchange.head.target, requestId)
+            } catch {
+                response = Response(error, requestId)
+            }
+            var head = ResponseHead(status: response.status)
+            head.fields.append("content-type", response.contentType)
+            head.fields.append("cache-control", "no-store")
+            head.fields.append("x-content-type-options", "nosniff")
+            head.fields.append("x-request-id", requestId)
+            if let allow = response.allow { head.fields.append("allow", allow) }
+            if exchange.head.method == "HEAD" {
+                head.fields.append("content-length", response.body.count)
+                await exchange.respond(head)
+            } else {
+                await exchange.respond(head, .bytes(response.body))
+            }
+        }
+    }
+
+    /// Responds to a request by its method and target.
+    func respond(_ method: String, _ target: String, _ requestId: String) async -> Response {
+        let parts = target.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
+        let path = String(parts[0])
+        guard let endpoint = endpoints.first(where: { $0.path == path }) else {
+            return Response(Problem(.notFound, "The endpoints are \(list)."), requestId)
+        }
+        guard method == "GET" || method == "HEAD" else {
+            var response = Response(Problem.methodNotAllowed("GET, HEAD"), requestId)
+            response.allow = "GET, HEAD"
+            return response
+        }
+        return await endpoint.respond(parts.count > 1 ? parts[1].split(separator: "&") : [])
+    }
+
+    private var list: String {
+        let paths = descriptions.map(\.path)
+        return paths.dropLast().joined(separator: ", ") + " and " + (paths.last ?? "")
+    }
+}
+
+extension OperatorEndpoints.Response {
+    fileprivate init(_ problem: Problem, _ requestId: String) {
+        self.init(
+            problem.code.status, "application/problem+json", problem.json(requestId: requestId))
+    }
+}
+
+extension Health {
+    /// Whether requests should be sent here, for a load balancer.
+    fileprivate func response(isVerbose: Bool) async -> OperatorEndpoints.Response {
+        let report = await report()
+        let status = report.isReady ? 200 : 503
+        guard isVerbose else { return .text(status, report.isReady ? "ok\n" : "not ready\n") }
+        // A failure's text may quote what a store said: it passes the log's redaction and escaping.
+        var text = LogLine()
+        for result in report.results + report.notes {
+            text.raw(result.failure == nil ? "[+] " : "[-] ")
+            text.word(result.name)
+            if let failure = result.failure {
+                text.raw(" failed: ")
+                text.quoted(failure)
+                text.raw("\n")
+            } else {
+                text.raw(" ok\n")
+            }
+        }
+        text.raw(report.isDraining ? "[-] draining\n" : "[+] not draining\n")
+        text.raw(report.isReady ? "ready\n" : "not ready\n")
+        return OperatorEndpoints.Response(status, "text/plain; charset=utf-8", text.bytes)
+    }
+}
+
+extension BuildInfo {
+    fileprivate var json: [UInt8] {
+        var line = LogLine()
+        line.raw("{\"version\":")
+        line.quoted(version)
+        line.raw(",\"swift\":")
+        line.quoted(swift)
+        line.raw("}\n")
+        return line.bytes
+    }
+}

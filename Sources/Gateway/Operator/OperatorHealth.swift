@@ -1,0 +1,178 @@
+import EventLoop
+import Wire
+
+/// Whether the gateway can serve: named checks and the draining flag.
+///
+/// How fresh: a check runs when readiness is asked for and its last result is older than ``freshness``; otherwise the
+/// result stands. A question waits for the checks it started, at most ``timeout``; a check that has not ended then
+/// counts as failed until it ends, and is never started a second time meanwhile. So nothing runs while nobody asks,
+/// and however many ask, each store is asked once a second at most.
+public final class Health: Sendable {
+    /// A check passes by returning and fails by throwing; the error's description is for the operator.
+    public typealias Check = @Sendable () async throws -> Void
+
+    /// One check's result.
+    public struct Result: Sendable, Equatable {
+        public var name: String
+        /// Why it failed; nil where it passed.
+        public var failure: String?
+    }
+
+    /// What readiness is at one moment.
+    public struct Report: Sendable, Equatable {
+        public var results: [Result]
+        /// What is wrong, and keeps nobody from serving.
+        public var notes: [Result] = []
+        public var isDraining: Bool
+        /// Whether requests should be sent here.
+        public var isReady: Bool { !isDraining && results.allSatisfy { $0.failure == nil } }
+    }
+
+    private struct Entry {
+        let name: String
+        let check: Check
+        var failure: String?
+        var checked: UInt64?
+        var runningSince: UInt64?
+    }
+    private struct State {
+        var entries: [Entry] = []
+        var waiters: [Int: CheckedContinuation<Void, Never>] = [:]
+        var nextWaiter = 0
+        var isDraining = false
+        var notes: [(name: String, failure: @Sendable () -> String?)] = []
+    }
+
+    /// Nanoseconds a result stands.
+    public let freshness: UInt64
+    /// Nanoseconds a question waits for a check. Under the second that a kubelet waits for a probe.
+    public let timeout: UInt64
+    private let executor: (any TaskExecutor)?
+    private let now: @Sendable () -> UInt64
+    private let state = Lock(State())
+
+    /// - Parameters:
+    ///   - executor: Where the checks run, for example a loop; nil is Swift's own pool.
+    ///   - now: Monotonic nanoseconds.
+    public init(
+        freshness: UInt64 = 1_000_000_000, timeout: UInt64 = 800_000_000,
+        executor: (any TaskExecutor)? = nil,
+        now: @escaping @Sendable () -> UInt64 = { EventLoop.monotonicNow() }
+    ) {
+        self.freshness = freshness
+        self.timeout = timeout
+        self.executor = executor
+        self.now = now
+    }
+
+    /// Adds a check, for example `health.add("bucket photos") { try await driver.checkHealth() }`.
+    public func add(_ name: String, _ check: @escaping Check) {
+        state.withLock { $0.entries.append(Entry(name: name, check: check)) }
+    }
+
+    /// Adds a check that `loop` still takes turns.
+    public func add(_ name: String, loop: EventLoop) {
+        add(name) { await withCheckedContinuation { waiter in loop.execute { waiter.resume() } } }
+    }
+
+    /// Adds something that is shown when it is wrong, and does not make anything unready.
+    public func addNote(_ name: String, _ failure: @escaping @Sendable () -> String?) {
+        state.withLock { $0.notes.append((name, failure)) }
+    }
+
+    /// Whether the process is going away.
+    public var isDraining: Bool { state.withLock { $0.isDraining } }
+
+    /// Makes readiness fail from now on. Any thread may call it, a signal handler itself may not.
+    public func beginDraining() { state.withLock { $0.isDraining = true } }
+
+    /// Runs the checks whose results are too old, and reports.
+    public func report() async -> Report {
+        let due = begin()
+        for index in due { start(index) }
+        await wait()
+        let end = now()
+        let notes = state.withLock { $0.notes }.map { Result(name: $0.name, failure: $0.failure()) }
+        return state.withLock { state in
+            Report(
+                results: state.entries.map { entry in
+                    guard let since = entry.runningSince else {
+                        return Result(name: entry.name, failure: entry.failure)
+                    }
+                    let milliseconds = (end &- since) / 1_000_000
+                    return Result(
+                        name: entry.name, failure: "no result after \(milliseconds) ms")
+                },
+                notes: notes, isDraining: state.isDraining)
+        }
+    }
+
+    /// Marks the checks that are due as running and returns their places.
+    private func begin() -> [Int] {
+        let now = now()
+        return state.withLock { state in
+            state.entries.indices.filter { index in
+                let entry = state.entries[index]
+                if entry.runningSince != nil { return false }
+                if let checked = entry.checked, now &- checked < freshness { return false }
+                state.entries[index].runningSince = now
+                return true
+            }
+        }
+    }
+
+    private func start(_ index: Int) {
+        let check = state.withLock { $0.entries[index].check }
+        Task(executorPreference: executor) { [self] in
+            var failure: String?
+            do { try await check() } catch { failure = "\(error)" }
+            finish(index, failure)
+        }
+    }
+
+    private func finish(_ index: Int, _ failure: String?) {
+        let now = now()
+        let resumed = state.withLock { state in
+            state.entries[index].failure = failure
+            state.entries[index].checked = now
+            state.entries[index].runningSince = nil
+            return hasPending(state, now) ? [] : takeWaiters(&state)
+        }
+        for waiter in resumed { waiter.resume() }
+    }
+
+    /// Waits until no check is running that is not yet overdue, at most ``timeout``.
+    private func wait() async {
+        let id = state.withLock { state in
+            state.nextWaiter += 1
+            return state.nextWaiter
+        }
+        var alarm: Task<Void, any Error>?
+        await withCheckedContinuation { waiter in
+            let now = now()
+            let isPending = state.withLock { state in
+                guard hasPending(state, now) else { return false }
+                state.waiters[id] = waiter
+                return true
+            }
+            guard isPending else { return waiter.resume() }
+            alarm = Task {
+                try await Task.sleep(nanoseconds: timeout)
+                state.withLock { $0.waiters.removeValue(forKey: id) }?.resume()
+            }
+        }
+        alarm?.cancel()
+    }
+
+    private func hasPending(_ state: borrowing State, _ now: UInt64) -> Bool {
+        state.entries.contains { entry in
+            entry.runningSince.map { now &- $0 < timeout } ?? false
+        }
+    }
+
+    private func takeWaiters(_ state: inout State) -> [CheckedContinuation<Void, Never>] {
+        let all = Array(state.waiters.values)
+        state.waiters = [:]
+        return all
+    }
+}

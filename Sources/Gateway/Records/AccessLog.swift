@@ -1,0 +1,176 @@
+import HTTPServer
+
+/// Writes one line for each request, whether it succeeded, was denied, failed or lost its connection.
+///
+/// A JSON line has one object with the keys `time`, `level`, `request`, `peer`, `principal`, `group`, `method`, `path`,
+/// `operation`, `bucket`, `status`, `duration_ms`, `bytes_in`, `bytes_out`, `protocol`, `tls`, `code`, `cause`. Keys
+/// that do not apply are absent. `level` is `warning` for 4xx and for rejected requests, `error` for other 5xx and for
+/// responses that the gateway aborted after the status had been sent, and otherwise `info`. A text line has the same
+/// values in columns.
+public struct AccessLog: RequestObserver {
+    private let sink: LogSink
+
+    /// Logs to `sink`, in its format.
+    public init(_ sink: LogSink) { self.sink = sink }
+
+    public func finished(_ record: RequestRecord) {
+        var line = LogLine()
+        switch sink.format {
+        case .json: AccessLog.writeJSON(record, &line)
+        case .text(let colour): AccessLog.writeText(record, colour, &line)
+        }
+        sink.append(line)
+    }
+
+    static func writeJSON(_ record: RequestRecord, _ line: inout LogLine) {
+        line.raw("{\"time\":\"")
+        line.now()
+        switch record.statusClass {
+        case 5: line.raw("\",\"level\":\"error\",\"request\":")
+        case 4: line.raw("\",\"level\":\"warning\",\"request\":")
+        default: line.raw("\",\"level\":\"info\",\"request\":")
+        }
+        line.quoted(record.requestId)
+        line.raw(",\"peer\":\"")
+        line.address(record.peer)
+        line.raw("\"")
+        if let principal = record.principal {
+            line.raw(",\"principal\":")
+            line.quoted(principal)
+            line.raw(",\"group\":")
+            line.quoted(record.group)
+        }
+        line.raw(",\"method\":")
+        line.quoted(record.method)
+        line.raw(",\"path\":")
+        line.quoted(record.path)
+        if let operation = record.operation {
+            line.raw(",\"operation\":\"")
+            line.raw(operation.label)
+            line.raw("\"")
+        }
+        if let bucket = record.bucket {
+            line.raw(",\"bucket\":")
+            line.quoted(bucket)
+        }
+        line.raw(",\"status\":")
+        line.number(UInt64(max(0, record.status)))
+        line.raw(",\"duration_ms\":")
+        line.milliseconds(record.durationNanoseconds)
+        line.raw(",\"bytes_in\":")
+        line.number(record.bytesIn)
+        line.raw(",\"bytes_out\":")
+        line.number(record.bytesOut)
+        line.raw(",\"protocol\":\"")
+        line.raw(record.version.label)
+        line.raw(record.isSecure ? "\",\"tls\":true" : "\",\"tls\":false")
+        if let code = record.errorCode {
+            line.raw(",\"code\":")
+            line.quoted(code)
+        }
+        if let cause = record.cause {
+            line.raw(",\"cause\":")
+            line.quoted(cause)
+        }
+        line.raw("}")
+    }
+
+    static func writeText(_ record: RequestRecord, _ colour: Bool, _ line: inout LogLine) {
+        line.now()
+        line.byte(UInt8(ascii: " "))
+        if colour { line.raw(AccessLog.colour(record.statusClass)) }
+        line.number(UInt64(max(0, record.status)), width: 3)
+        if colour { line.raw("\u{1b}[0m") }
+        line.byte(UInt8(ascii: " "))
+        var start = line.count
+        line.word(record.method)
+        line.pad(from: start, to: 7)
+        line.milliseconds(record.durationNanoseconds, width: 6)
+        line.raw("ms in ")
+        line.number(record.bytesIn, width: 8)
+        line.raw(" out ")
+        line.number(record.bytesOut, width: 8)
+        line.byte(UInt8(ascii: " "))
+        start = line.count
+        line.address(record.peer)
+        line.pad(from: start, to: 21)
+        line.byte(UInt8(ascii: " "))
+        start = line.count
+        line.raw(record.version.label)
+        if record.isSecure { line.raw("+TLS") }
+        line.pad(from: start, to: 12)
+        line.byte(UInt8(ascii: " "))
+        start = line.count
+        line.raw(record.operation?.label ?? "-")
+        line.pad(from: start, to: 7)
+        line.word(record.path)
+        if let bucket = record.bucket {
+            line.raw(" bucket=")
+            line.word(bucket)
+        }
+        if let principal = record.principal {
+            line.raw(" principal=")
+            line.word(principal)
+        }
+        line.raw(" request=")
+        line.word(record.requestId)
+        if let code = record.errorCode {
+            line.raw(" code=")
+            line.word(code)
+        }
+        if let cause = record.cause {
+            line.raw(" cause=")
+            line.quoted(cause)
+        }
+    }
+
+    private static func colour(_ statusClass: Int) -> StaticString {
+        switch statusClass {
+        case 5: "\u{1b}[31m"
+        case 4: "\u{1b}[33m"
+        case 3: "\u{1b}[36m"
+        default: "\u{1b}[32m"
+        }
+    }
+}
+
+extension LogLine {
+    /// Appends an address from the kernel. Text that is not an address is left out.
+    fileprivate mutating func address(_ address: String) {
+        let span = address.utf8.span
+        for index in span.indices {
+            switch span[index] {
+            case UInt8(ascii: "0")...UInt8(ascii: ":"), UInt8(ascii: "a")...UInt8(ascii: "z"),
+                UInt8(ascii: "A")...UInt8(ascii: "["), UInt8(ascii: "]"), UInt8(ascii: "."),
+                UInt8(ascii: "%"):
+                continue
+            default: return
+            }
+        }
+        copy(span, 0..<span.count)
+    }
+}
+
+extension Operation.Kind {
+    /// The operation's name, without allocating a string.
+    var label: StaticString {
+        switch self {
+        case .get: "get"
+        case .list: "list"
+        case .create: "create"
+        case .update: "update"
+        case .delete: "delete"
+        }
+    }
+}
+
+extension HTTPVersion {
+    /// The version's name, without allocating a string.
+    fileprivate var label: StaticString {
+        switch self {
+        case .http1_0: "HTTP/1.0"
+        case .http1_1: "HTTP/1.1"
+        case .http2: "HTTP/2"
+        }
+    }
+}

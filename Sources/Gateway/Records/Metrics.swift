@@ -1,0 +1,189 @@
+import CoreMetrics
+import HTTPServer
+
+/// The metrics of requests. The handles are made once; counting a request takes five atomic additions.
+public struct RequestMetrics: Sendable {
+    // A class, so that counting changes one reference count instead of one for each handle.
+    private final class Handles: Sendable {
+        /// By status class, 1xx first.
+        let requests: [Counter]
+        let duration: CoreMetrics.Timer
+        let bytesIn: Counter
+        let bytesOut: Counter
+        let allowed: Counter
+        let denied: Counter
+        let decisions: CoreMetrics.Timer
+        let timeouts: Counter
+        /// Differences of the shadow rules, by their decision.
+        let trials: [Verdict: Counter]
+
+        /// Makes the handles of one operation.
+        init(_ name: String, _ registry: PrometheusRegistry) {
+            let operation = [("operation", name)]
+            func counter(_ label: String, _ dimension: (String, String)? = nil) -> Counter {
+                Counter(
+                    label: label, dimensions: operation + (dimension.map { [$0] } ?? []),
+                    factory: registry)
+            }
+            func timer(_ label: String) -> CoreMetrics.Timer {
+                CoreMetrics.Timer(label: label, dimensions: operation, factory: registry)
+            }
+            requests = (1...5).map { counter("sluice_requests_total", ("status", "\($0)xx")) }
+            duration = timer("sluice_request_duration_seconds")
+            bytesIn = counter("sluice_request_body_bytes_total")
+            bytesOut = counter("sluice_response_body_bytes_total")
+            allowed = counter("sluice_decisions_total", ("outcome", "allowed"))
+            denied = counter("sluice_decisions_total", ("outcome", "denied"))
+            decisions = timer("sluice_decision_duration_seconds")
+            timeouts = counter("sluice_decision_timeouts_total")
+            trials = Dictionary(
+                uniqueKeysWithValues: Verdict.allCases.map {
+                    ($0, counter("sluice_shadow_differences_total", ("shadow", $0.rawValue)))
+                })
+        }
+    }
+    /// By operation, in the order of its cases. The last element is for requests without a route.
+    private let handles: [Handles]
+
+    /// Makes the handles and describes the families in `registry`.
+    public init(_ registry: PrometheusRegistry) {
+        registry.describe(
+            "sluice_requests_total", "Completed requests, by operation and status class.")
+        registry.describe(
+            "sluice_request_duration_seconds",
+            "Time from the complete header block to the end of the response, by operation.")
+        registry.describe(
+            "sluice_request_body_bytes_total", "Bytes of request bodies received, by operation.")
+        registry.describe(
+            "sluice_response_body_bytes_total", "Bytes of response bodies sent, by operation.")
+        registry.describe(
+            "sluice_decisions_total", "Requests decided, by operation and outcome.")
+        registry.describe(
+            "sluice_decision_duration_seconds",
+            "Time for the decisions of a request, including the reasons for the log.",
+            bounds: PrometheusRegistry.shortBounds)
+        registry.describe(
+            "sluice_decision_timeouts_total",
+            "Requests denied because the rules took too long, by operation.")
+        registry.describe(
+            "sluice_shadow_differences_total",
+            "Requests that the shadow rules decide differently, by their decision.")
+        let names = Operation.Kind.allCases.map(\.rawValue) + ["none"]
+        handles = names.map { Handles($0, registry) }
+    }
+
+    /// Counts one request.
+    func count(_ record: RequestRecord) {
+        let handle = handles[record.operation?.index ?? handles.count - 1]
+        handle.requests[record.statusClass - 1].increment()
+        handle.duration.recordNanoseconds(Int64(clamping: record.durationNanoseconds))
+        if record.bytesIn > 0 { handle.bytesIn.increment(by: Int64(clamping: record.bytesIn)) }
+        if let decision = record.decision {
+            (decision == .allowed ? handle.allowed : handle.denied).increment()
+            handle.decisions.recordNanoseconds(Int64(clamping: record.decisionNanoseconds))
+        }
+        if record.isDecisionTimedOut { handle.timeouts.increment() }
+        if let trial = record.trial { handle.trials[trial]?.increment() }
+        if record.bytesOut > 0 { handle.bytesOut.increment(by: Int64(clamping: record.bytesOut)) }
+    }
+}
+
+extension Operation.Kind {
+    /// The case's index in `allCases`.
+    fileprivate var index: Int {
+        switch self {
+        case .get: 0
+        case .list: 1
+        case .create: 2
+        case .update: 3
+        case .delete: 4
+        }
+    }
+}
+
+/// Counts each request and passes it to the access log and the decision log, if there are any.
+public struct GatewayObserver: RequestObserver {
+    private let accessLog: AccessLog?
+    private let decisionLog: DecisionLog?
+    private let metrics: RequestMetrics
+    private var callers: CallerMetrics?
+
+    /// Creates an observer; without logs it only counts.
+    public init(
+        accessLog: AccessLog?, decisionLog: DecisionLog? = nil, metrics: RequestMetrics,
+        callers: CallerMetrics? = nil
+    ) {
+        self.callers = callers
+        self.accessLog = accessLog
+        self.decisionLog = decisionLog
+        self.metrics = metrics
+    }
+
+    /// A copy that counts with other caller groups.
+    public func counting(_ callers: CallerMetrics) -> GatewayObserver {
+        var copy = self
+        copy.callers = callers
+        return copy
+    }
+
+    public func finished(_ record: RequestRecord) {
+        metrics.count(record)
+        callers?.count(record)
+        accessLog?.finished(record)
+        decisionLog?.finished(record)
+    }
+}
+
+extension PrometheusRegistry {
+    /// Adds the metrics of the HTTP server, and the live objects of the operator's server.
+    public func addServer(_ statistics: ServerStatistics, operators: ServerStatistics) {
+        collect { text in
+            text.single(
+                "sluice_connections_open", .gauge, "Open connections.",
+                statistics.openConnections)
+            text.single(
+                "sluice_connections_accepted_total", .counter, "Connections accepted.",
+                statistics.acceptedConnections)
+            text.single(
+                "sluice_streams_live", .gauge, "Requests whose response has not ended.",
+                statistics.liveStreams)
+            text.family(
+                "sluice_live_objects", .gauge,
+                "Connections, sessions, streams and requests in memory, by listener; 0 without connections."
+            )
+            for (listener, statistics) in [("public", statistics), ("operator", operators)] {
+                for object in LiveObject.allCases {
+                    text.sample(
+                        "sluice_live_objects",
+                        [
+                            PrometheusLabel("listener", listener),
+                            PrometheusLabel("object", object.rawValue),
+                        ], statistics.live(object))
+                }
+            }
+            text.single(
+                "sluice_protocol_errors_total", .counter,
+                "Connections closed because the peer violated the protocol.",
+                statistics.protocolErrorCount)
+            text.single(
+                "sluice_tls_handshake_failures_total", .counter, "Failed TLS handshakes.",
+                statistics.failedHandshakes)
+            text.family(
+                "sluice_limit_hits_total", .counter, "How often a connection limit was reached.")
+            for kind in LimitKind.allCases {
+                text.sample(
+                    "sluice_limit_hits_total", [PrometheusLabel("limit", "\(kind)")],
+                    statistics.hits(kind))
+            }
+        }
+    }
+
+    /// Adds the number of lost log lines.
+    public func addLog(_ sink: LogSink) {
+        collect { text in
+            text.single(
+                "sluice_log_lines_dropped_total", .counter,
+                "Log lines lost because the log's reader was too slow or gone.", sink.droppedLines)
+        }
+    }
+}

@@ -1,0 +1,119 @@
+import CoreMetrics
+import EventLoop
+import HTTPClient
+import Wire
+
+/// Counts requests to upstreams. Each attempt counts separately.
+public final class UpstreamMetrics: UpstreamObserver {
+    /// Identifies a series without allocating strings: the method is compared by the address of its literal. Equal
+    /// literals may have different addresses; the registry then returns the same series for both keys.
+    private struct Key: Hashable {
+        let upstream: String
+        let method: UInt
+        /// The status class, 1 to 5; nil if the attempt failed.
+        let status: Int?
+        /// Why there was no complete response.
+        let error: ClientError.Code?
+
+        init(_ record: UpstreamRecord) {
+            upstream = record.upstream
+            method = UInt(bitPattern: record.method.utf8Start)
+            status = record.error == nil ? record.status.map { $0 / 100 } : nil
+            error = record.error
+        }
+    }
+    private struct Handles {
+        let requests: Counter
+        let duration: CoreMetrics.Timer
+        let firstByte: CoreMetrics.Timer
+    }
+    private let registry: PrometheusRegistry
+    /// Made at first use, since most methods are never used.
+    private let handles = Lock<[Key: Handles]>([:])
+
+    /// Describes the families in `registry`.
+    public init(_ registry: PrometheusRegistry) {
+        self.registry = registry
+        registry.describe(
+            "sluice_upstream_requests_total",
+            "Attempts of requests to upstreams, by method and outcome (a status class, or an error)."
+        )
+        registry.describe(
+            "sluice_upstream_request_duration_seconds",
+            "Time from the start of an attempt to the end of its response, including the time in the queue."
+        )
+        registry.describe(
+            "sluice_upstream_first_byte_seconds",
+            "Time from the start of an attempt to the head of its response.")
+    }
+
+    public func finished(_ record: UpstreamRecord) {
+        let key = Key(record)
+        let handles = handles.withLock { known in
+            if let handles = known[key] { return handles }
+            let made = make(record)
+            known[key] = made
+            return made
+        }
+        handles.requests.increment()
+        handles.duration.recordNanoseconds(Int64(clamping: record.duration))
+        if let time = record.timeToFirstByte {
+            handles.firstByte.recordNanoseconds(Int64(clamping: time))
+        }
+    }
+
+    private func make(_ record: UpstreamRecord) -> Handles {
+        let method = [("upstream", record.upstream), ("method", "\(record.method)")]
+        let outcome = record.error?.rawValue ?? record.status.map { "\($0 / 100)xx" } ?? "none"
+        return Handles(
+            requests: Counter(
+                label: "sluice_upstream_requests_total",
+                dimensions: method + [("outcome", outcome)], factory: registry),
+            duration: CoreMetrics.Timer(
+                label: "sluice_upstream_request_duration_seconds", dimensions: method,
+                factory: registry),
+            firstByte: CoreMetrics.Timer(
+                label: "sluice_upstream_first_byte_seconds", dimensions: method, factory: registry))
+    }
+}
+
+extension PrometheusRegistry {
+    /// Adds the metrics of upstreams.
+    public func addUpstreams(_ upstreams: [Upstream]) {
+        if upstreams.isEmpty { return }
+        collect { text in
+            func family(
+                _ name: String, _ kind: PrometheusText.Kind, _ help: String,
+                _ value: (Upstream) -> Int
+            ) {
+                text.family("sluice_upstream_" + name, kind, help)
+                for upstream in upstreams {
+                    text.sample(
+                        "sluice_upstream_" + name,
+                        [PrometheusLabel("upstream", upstream.settings.name)], value(upstream))
+                }
+            }
+            family("retries_total", .counter, "Attempts beyond the first.") {
+                $0.statistics.retries
+            }
+            family("requests_in_flight", .gauge, "Requests that have started and not ended.") {
+                $0.statistics.inFlight
+            }
+            family("requests_queued", .gauge, "Queued requests.") {
+                $0.statistics.queued
+            }
+            family("connections_open", .gauge, "Connections to the upstream.") {
+                $0.statistics.connections
+            }
+            family("connections_idle", .gauge, "Idle connections to the upstream.") {
+                $0.statistics.idleConnections
+            }
+            family(
+                "breaker_open", .gauge,
+                "Whether the circuit is open because the upstream does not respond."
+            ) {
+                $0.openCircuit == nil ? 0 : 1
+            }
+        }
+    }
+}

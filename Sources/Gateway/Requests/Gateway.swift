@@ -1,0 +1,153 @@
+import Buckets
+import EventLoop
+import HTTPServer
+import Wire
+
+/// What responds to requests: an immutable snapshot of buckets, their policies and settings, swapped whole on reload.
+public final class Gateway: Sendable {
+    private let buckets: [BytewiseString: Bucket]
+    private let cors: CORSPolicy?
+    private let callers: Callers
+    private let dialects: [any Dialect]
+    private let observers: [any RequestObserver]
+    private let wallClock: @Sendable () -> Int64
+    private let requestIds = RequestIDs.shared
+
+    /// The dialects that are served. The first also responds where no dialect's path is asked for.
+    static func dialects(_ callers: Callers) -> [any Dialect] { [NativeAPI(callers)] }
+
+    /// - Parameters:
+    ///   - buckets: With different names; of two with the same, the last is served.
+    ///   - cors: nil: browsers let no page of another origin call the gateway.
+    ///   - callers: How callers are identified and limited.
+    ///   - observers: Are called at every request's end.
+    ///   - wallClock: Seconds since 1970.
+    public convenience init(
+        buckets: [Bucket], cors: CORSPolicy? = nil, callers: Callers = .unknown,
+        observers: [any RequestObserver],
+        wallClock: @escaping @Sendable () -> Int64 = SystemClock.seconds
+    ) {
+        self.init(
+            buckets: buckets, cors: cors, callers: callers, dialects: Gateway.dialects(callers),
+            observers: observers, wallClock: wallClock)
+    }
+
+    /// - Parameter dialects: At least one.
+    init(
+        buckets: [Bucket], cors: CORSPolicy?, callers: Callers, dialects: [any Dialect],
+        observers: [any RequestObserver], wallClock: @escaping @Sendable () -> Int64
+    ) {
+        self.buckets = Dictionary(buckets.map { (BytewiseString($0.name), $0) }) { _, last in last }
+        self.cors = cors
+        self.callers = callers
+        self.dialects = dialects
+        self.observers = observers
+        self.wallClock = wallClock
+    }
+
+    /// For the server.
+    public var handler: RequestHandler {
+        { exchange in await self.respond(exchange) }
+    }
+
+    /// Responds to one request; success, denial, failure and reset all end here, in one record. Returns when the response
+    /// is on its way.
+    public func respond(_ exchange: Exchange) async {
+        let context = RequestContext(exchange, requestId: requestIds.next(), now: wallClock)
+        let dialect = dialect(for: context.target)
+        let response: Response
+        do throws(Problem) {
+            try callers.checkHost(exchange.head)
+            if context.isOptions {
+                response = try options(context, dialect)
+            } else {
+                try context.checkCertificate()
+                let route = try dialect.route(context.target)
+                if !route.claimsGrant, context.hasCredential { try await context.identify(callers) }
+                let (operation, handler) = try begin(context, route, dialect)
+                let result = try await handler.perform(operation)
+                response = await dialect.render(result, of: route, in: handler.bucket, context)
+            }
+        } catch {
+            response = failed(context, context.counted(error, callers), dialect)
+        }
+        finish(context, response)
+    }
+
+    /// The dialect of a path: where there is only one, nothing is compared.
+    private func dialect(for target: RequestTarget) -> any Dialect {
+        for dialect in dialects.dropFirst() where target.isBelow(dialect.root) { return dialect }
+        return dialects[0]
+    }
+
+    /// What is asked for, and what performs it.
+    private func begin(_ context: RequestContext, _ route: Route, _ dialect: any Dialect)
+        throws(Problem) -> (ObjectOperation, OperationHandler)
+    {
+        if !route.claimsGrant { try context.admit(callers) }
+        let bucket = try bucket(of: route, context)
+        let operation = try dialect.parse(route, in: bucket, context)
+        let authorized = operation.operation(in: bucket)
+        context.record.operation = authorized.kind
+        var grant: (any Grant)?
+        if route.claimsGrant {
+            let shown = try dialect.grant(operation, route, in: bucket, context)
+            context.record.principal = shown.principal
+            context.record.group = shown.group
+            grant = shown
+            try context.admit(callers)
+        }
+        let authorizer = Authorizer(
+            context, bucket, authorized, grant, parameters: route.query.values)
+        return (
+            operation, OperationHandler(context: context, authorizer: authorizer, bucket: bucket)
+        )
+    }
+
+    private func failed(_ context: RequestContext, _ problem: Problem, _ dialect: any Dialect)
+        -> Response
+    {
+        context.failed(problem)
+        var response = dialect.render(problem, context.record.requestId)
+        if let field = problem.field { response.head.fields.append(field.name, field.value) }
+        return response
+    }
+
+    private func finish(_ context: RequestContext, _ response: consuming Response) {
+        response.complete(requestId: context.record.requestId, isHead: context.isHead)
+        cors?.decorate(&response.head.fields, for: context.fields)
+        let status = response.head.status
+        if let lease = context.lease { response.body = lease.pacing(response.body) }
+        context.exchange.respond(response.head, response.body) { [self] outcome in
+            let record = context.finished(status, outcome)
+            for observer in observers { observer.finished(record) }
+        }
+    }
+
+    private func bucket(of route: Route, _ context: RequestContext) throws(Problem) -> Bucket {
+        guard let bucket = buckets[route.bucket] else {
+            throw Problem(.bucketNotFound, "No bucket of this name is served here.")
+        }
+        context.record.bucket = bucket.name
+        return bucket
+    }
+
+    /// The methods of a path, and where CORS is configured what a preflight asks for. No rule is asked and nothing of
+    /// an object is revealed.
+    private func options(_ context: RequestContext, _ dialect: any Dialect) throws(Problem)
+        -> Response
+    {
+        let head = context.exchange.head
+        var route: Route?
+        if head.target != "*" {
+            let found = try dialect.route(context.target)
+            _ = try bucket(of: found, context)
+            route = found
+        }
+        let methods = dialect.methods(at: route)
+        var response = Response(status: 204)
+        response.head.fields.append("allow", methods)
+        cors?.preflight(&response.head.fields, for: head.fields, methods: methods)
+        return response
+    }
+}

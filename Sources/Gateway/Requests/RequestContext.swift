@@ -1,0 +1,89 @@
+import Buckets
+import EventLoop
+import HTTPServer
+import Wire
+
+/// The state of one request on its way through the gateway, with its record. Confined to its loop.
+final class RequestContext {
+    let exchange: Exchange
+    let target: RequestTarget
+    var caller: Caller
+    /// What the caller uses, where its group has limits.
+    var lease: CallerLease?
+    // Nothing that is called while it is accessed looks at it.
+    @exclusivity(unchecked) var record: RequestRecord
+    private let wallClock: @Sendable () -> Int64
+
+    init(_ exchange: Exchange, requestId: String, now: @escaping @Sendable () -> Int64) {
+        self.exchange = exchange
+        wallClock = now
+        caller = Caller(peer: exchange.peer, isSecure: exchange.isSecure)
+        target = RequestTarget(exchange.head.target)
+        record = RequestRecord(
+            requestId: requestId, method: exchange.head.method,
+            path: target.query == nil
+                ? exchange.head.target : String(decoding: target.path, as: UTF8.self),
+            status: 0, peer: exchange.peer, version: exchange.version,
+            isSecure: exchange.isSecure)
+    }
+
+    var fields: HeaderFields { exchange.head.fields }
+
+    var isHead: Bool { exchange.head.method == "HEAD" }
+
+    var isOptions: Bool { exchange.head.method == "OPTIONS" }
+
+    /// Seconds since 1970.
+    var now: Int64 { wallClock() }
+
+    /// Nobody reads the response of a client that has disconnected, and nothing more is done for it.
+    static let clientGone = Problem(
+        .invalidArgument, "The client has disconnected.", cause: "the client went away")
+
+    /// Lets the loop do other work where this request has taken the turn's time.
+    /// - Throws: ``Problem`` where the client has disconnected.
+    func giveWay() async throws(Problem) {
+        if exchange.isClientGone { throw RequestContext.clientGone }
+        if exchange.loop.isTurnSpent { await exchange.loop.yield() }
+    }
+
+    /// The whole body, where it has at most `limit` bytes.
+    func collect(limit: Int) async throws(Problem) -> [UInt8] {
+        let bytes: [UInt8]
+        do throws(BodyError) {
+            bytes = try await exchange.collect(limit: limit)
+        } catch {
+            throw Problem(error, limit: UInt64(limit))
+        }
+        record.bytesIn = UInt64(bytes.count)
+        return bytes
+    }
+
+    /// Records a failure.
+    func failed(_ problem: Problem) {
+        record.errorCode = problem.code.rawValue
+        record.cause = problem.cause ?? problem.detail
+    }
+
+    /// The record of the request when its response has ended.
+    func finished(_ status: Int, _ outcome: ResponseOutcome) -> RequestRecord {
+        record.status = status
+        record.bytesOut = outcome.bodyBytes
+        lease?.end()
+        switch outcome.end {
+        case .complete: break
+        case .peerGone:
+            record.status = 499
+            record.errorCode = nil
+            record.cause = "the client went away"
+        case .sourceFailed(let error):
+            let problem = Problem(error as? BucketError ?? BucketError(.unavailable, "\(error)"))
+            record.isBroken = true
+            record.errorCode = problem.code.rawValue
+            record.cause = "the store's bytes broke off: \(problem.cause ?? problem.detail)"
+        }
+        let end = EventLoop.monotonicNow()
+        record.durationNanoseconds = end > exchange.started ? end - exchange.started : 0
+        return record
+    }
+}

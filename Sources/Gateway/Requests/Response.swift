@@ -1,0 +1,29 @@
+import HTTPServer
+import Wire
+
+/// A response before it is sent.
+struct Response {
+    var head: ResponseHead
+    var body = ResponseBody.none
+
+    init(status: Int, fields: HeaderFields = HeaderFields(reserving: 768)) {
+        head = ResponseHead(status: status)
+        head.fields = fields
+    }
+
+    init(status: Int, json: [UInt8], type: String = "application/json") {
+        self.init(status: status)
+        head.fields.append("content-type", type)
+        head.fields.append("x-content-type-options", "nosniff")
+        head.fields.append("cache-control", "no-store")
+        body = .bytes(json)
+    }
+
+    /// Adds what every response has. A response to `HEAD` keeps only the length of its body.
+    mutating func complete(requestId: String, isHead: Bool) {
+        head.fields.append("x-request-id", requestId)
+        guard isHead, case .bytes(let bytes) = body else { return }
+        head.fields.append("content-length", bytes.count)
+        body = .none
+    }
+}

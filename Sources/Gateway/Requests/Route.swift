@@ -1,0 +1,98 @@
+import Wire
+
+/// A request's target, split at its first `?`.
+struct RequestTarget {
+    /// All of it.
+    let bytes: [UInt8]
+    private let pathEnd: Int
+
+    init(_ target: String) {
+        bytes = Array(target.utf8)
+        pathEnd = bytes.firstIndex(of: UInt8(ascii: "?")) ?? bytes.count
+    }
+
+    /// What comes before the `?`, percent-encoded.
+    var path: ArraySlice<UInt8> { bytes[..<pathEnd] }
+
+    /// What follows the `?`; nil without one.
+    var query: ArraySlice<UInt8>? { pathEnd < bytes.count ? bytes[(pathEnd + 1)...] : nil }
+
+    /// Whether the path begins with a segment, and goes on after it.
+    func isBelow(_ segment: StaticString) -> Bool {
+        let count = segment.utf8CodeUnitCount
+        guard pathEnd > count + 1, bytes[count + 1] == UInt8(ascii: "/") else { return false }
+        for index in 0..<count where bytes[index + 1] != segment.utf8Start[index] { return false }
+        return bytes[0] == UInt8(ascii: "/")
+    }
+}
+
+/// Where a request's target leads, as its dialect has read it.
+struct Route: Equatable {
+    /// What is meant in the bucket.
+    enum Path: Equatable {
+        /// The bucket as a collection.
+        case bucket
+        /// An object or a folder, percent-encoded.
+        case named(ArraySlice<UInt8>)
+    }
+    /// Decoded; not yet known to exist.
+    var bucket: String
+    var path: Path
+    var query: QueryParameters
+    /// Whether the query claims a grant. Its caller is not identified.
+    var claimsGrant = false
+}
+
+/// The parameters of a query in order, split once.
+struct QueryParameters: Equatable {
+    struct Parameter: Equatable {
+        /// Decoded.
+        var name: String
+        /// As it came: percent-encoded.
+        var value: ArraySlice<UInt8>
+    }
+    private(set) var all: [Parameter] = []
+    /// Whether a parameter is left out: its name can't be decoded.
+    private(set) var isIncomplete = false
+
+    init(_ text: ArraySlice<UInt8>?) {
+        guard let text else { return }
+        for part in text.split(separator: UInt8(ascii: "&")) {
+            let equals = part.firstIndex(of: UInt8(ascii: "=")) ?? part.endIndex
+            if let name = try? QueryParameters.decoded(part[..<equals], of: "") {
+                all.append(Parameter(name: name, value: part[equals...].dropFirst()))
+            } else {
+                isIncomplete = true
+            }
+        }
+    }
+
+    /// Whether there is a parameter of this name, with any value or none.
+    func contains(_ name: String) -> Bool { all.contains { $0.name == name } }
+
+    /// Every parameter, for the rules; of two with one name the last counts, and what can't be read is left out.
+    var values: [BytewiseString: String] {
+        var values: [BytewiseString: String] = [:]
+        for parameter in all {
+            guard let value = try? QueryParameters.decoded(parameter.value, of: parameter.name)
+            else { continue }
+            values[parameter.name] = value
+        }
+        return values
+    }
+
+    /// A name or value; a `+` is a space here, as every client's library writes it; a plus sign comes as `%2B`.
+    static func decoded(_ text: ArraySlice<UInt8>, of name: String) throws(Problem) -> String {
+        var spaced = text
+        for index in spaced.indices where spaced[index] == UInt8(ascii: "+") {
+            spaced[index] = UInt8(ascii: " ")
+        }
+        guard let bytes = try? PercentEncoding.decode(spaced) else {
+            throw Problem(.invalidArgument, "The percent-encoding of \(name) is malformed.")
+        }
+        guard let value = String(validating: bytes, as: UTF8.self) else {
+            throw Problem(.invalidArgument, "\(name) is not valid UTF-8.")
+        }
+        return value
+    }
+}

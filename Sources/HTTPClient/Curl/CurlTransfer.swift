@@ -1,0 +1,398 @@
+import CCurl
+import EventLoop
+import Glibc
+import Wire
+
+/// One request that libcurl executes.
+///
+/// Safety: confined to its loop. Jobs for a later turn only pass the reference back to it.
+final class CurlTransfer: Transfer, @unchecked Sendable {
+    /// Bytes of a body that may wait for the reader before libcurl is paused. With one read of libcurl, 64 KiB.
+    static let bodyLimit = 48 * 1024
+
+    let easy: UnsafeMutableRawPointer
+    let request: ClientRequest
+    /// nil once the transfer has ended: the delegate holds the response, whose body holds the transfer.
+    private var delegate: (any TransferDelegate)?
+    unowned let transport: CurlTransport
+    private let statistics: UpstreamStatistics
+    private let loop: EventLoop
+    private var head = CurlHead()
+    /// How often libcurl has begun to send the request.
+    private var sendings = 0
+    /// How much of a body of ``RequestBody/bytes(_:)`` was sent.
+    private var sent = 0
+    private var isHeadDelivered = false
+    private var received: [UInt8] = []
+    private var used = 0
+    /// Bytes of the response's body that came so far.
+    private var receivedBytes: UInt64 = 0
+    private var isReceivePaused = false
+    private var isSendPaused = false
+    private var isChanged = false
+    private var result: CURLcode?
+    /// The buffer for libcurl's error message.
+    let words = UnsafeMutablePointer<CChar>.allocate(capacity: Int(CURL_ERROR_SIZE))
+    var lines: UnsafeMutablePointer<curl_slist>?
+    private var resume: (() -> Void)?
+    /// Set at the end, once.
+    private var isReleased = false
+    private var failure: ClientError?
+    private var timer: LoopTimer?
+    private var mark: (bytes: UInt64, time: UInt64) = (0, 0)
+    /// How long the upstream has let the request's body wait.
+    private var sendClock = ProgressClock()
+
+    init(
+        _ easy: UnsafeMutableRawPointer, _ request: ClientRequest,
+        _ delegate: any TransferDelegate, _ transport: CurlTransport
+    ) {
+        self.easy = easy
+        self.request = request
+        self.delegate = delegate
+        self.transport = transport
+        loop = transport.loop
+        statistics = transport.statistics
+        transport.statistics.alive.add(1, ordering: .relaxed)
+        words.pointee = 0
+        setUp()
+        if case .pipe(let pipe) = request.body {
+            pipe.onWritten = { [weak self] in
+                if let self, isSendPaused { changed() }
+            }
+        }
+        mark = (0, EventLoop.monotonicNow())
+        sendClock.start(mark.time)
+        timer = LoopTimer { [unowned self] in checkProgress() }
+        armTimer()
+    }
+
+    deinit {
+        words.deallocate()
+        statistics.alive.subtract(1, ordering: .relaxed)
+    }
+
+    // MARK: libcurl's callbacks: they move bytes and record; act() does the rest
+
+    func takeHeader(_ line: UnsafeBufferPointer<UInt8>) -> Bool {
+        guard head.take(line) else {
+            failure = ClientError(
+                .malformed, "the response's head exceeds a limit", mayHaveReached: true)
+            return false
+        }
+        if head.isComplete { changed() }
+        return true
+    }
+
+    func takeBody(_ bytes: UnsafeRawBufferPointer) -> Int {
+        changed()
+        if received.count - used >= CurlTransfer.bodyLimit {
+            isReceivePaused = true
+            return Int(CURL_WRITEFUNC_PAUSE)
+        }
+        if used >= CurlTransfer.bodyLimit / 2 {
+            // Otherwise a reader that never catches up would keep all bytes in memory.
+            received.removeSubrange(..<used)
+            used = 0
+        }
+        received.append(contentsOf: bytes)
+        receivedBytes += UInt64(bytes.count)
+        return bytes.count
+    }
+
+    func giveBody(_ buffer: UnsafeMutableRawBufferPointer) -> Int {
+        switch request.body {
+        case .none: return 0
+        case .bytes(let bytes):
+            let count = min(buffer.count, bytes.count - sent)
+            bytes.withUnsafeBytes {
+                buffer.copyMemory(from: UnsafeRawBufferPointer(rebasing: $0[sent..<sent + count]))
+            }
+            sent += count
+            gave(count)
+            return count
+        case .pipe(let pipe):
+            if pipe.interruption != nil { return Int(CURL_READFUNC_ABORT) }
+            var count = 0
+            pipe.take { waiting in
+                count = min(buffer.count, waiting.count)
+                buffer.copyMemory(from: UnsafeRawBufferPointer(rebasing: waiting[..<count]))
+                return count
+            }
+            changed()
+            if count == 0, !pipe.isExhausted {
+                isSendPaused = true
+                sendClock.stop(EventLoop.monotonicNow())
+                return Int(CURL_READFUNC_PAUSE)
+            }
+            gave(count)
+            return count
+        }
+    }
+
+    /// libcurl asks for more when the upstream has taken these bytes. After the last ones, it waits for the response.
+    private func gave(_ count: Int) {
+        let now = EventLoop.monotonicNow()
+        sendClock.start(now)
+        sendClock.moved(count, of: transport.settings.progressBytes, now)
+        if !isSending { restartProgress() }
+    }
+
+    /// Whether bytes of the request's body are still to be given to libcurl.
+    private var isSending: Bool {
+        switch request.body {
+        case .none: false
+        case .bytes(let bytes): sent < bytes.count
+        case .pipe(let pipe): !pipe.isExhausted
+        }
+    }
+
+    /// Whether libcurl may send the request now, on a connection that is ready. libcurl asks again before it repeats the
+    /// request by itself, because a reused connection ended without a response. The upstream may have executed the request
+    /// nevertheless. So only a read may be repeated here, once; ``Upstream`` decides about all others.
+    func maySend() -> Bool {
+        sendings += 1
+        if sendings == 1 || sendings == 2 && request.isRead && request.isRepeatable { return true }
+        failure = closedEarly
+        return false
+    }
+
+    private var closedEarly: ClientError {
+        ClientError(
+            .connectionLost,
+            "\(transport.settings.name): the connection was closed before the response",
+            mayHaveReached: true)
+    }
+
+    private func changed() {
+        if isChanged || isReleased { return }
+        isChanged = true
+        transport.markChanged(self)
+    }
+
+    /// libcurl has ended the transfer.
+    func finished(_ code: CURLcode) {
+        result = code
+        changed()
+    }
+
+    // MARK: Acting, at the end of the batch
+
+    func act() {
+        isChanged = false
+        if isReleased { return }
+        if head.isComplete, !isHeadDelivered, failure == nil { deliverHead() }
+        if isReleased { return }
+        if case .pipe(let pipe) = request.body {
+            pipe.wakeWriter()
+            if isSendPaused, pipe.waitingCount > 0 || pipe.interruption != nil { unpause() }
+        }
+        if isReceivePaused, received.count - used < CurlTransfer.bodyLimit / 2 { unpause() }
+        if let result { end(result) }
+        if used < received.count || isReleased { wake() }
+    }
+
+    private func unpause() {
+        let held = (isReceivePaused, isSendPaused)
+        isReceivePaused = isReceivePaused && received.count - used >= CurlTransfer.bodyLimit / 2
+        isSendPaused = false
+        if held != (isReceivePaused, isSendPaused) {
+            curl_easy_pause(easy, isReceivePaused ? CURLPAUSE_RECV : CURLPAUSE_CONT)
+        }
+    }
+
+    private func deliverHead() {
+        isHeadDelivered = true
+        restartProgress()
+        var length: UInt64?
+        var value: curl_off_t = -1
+        if sluice_easy_get_offset(easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &value) == CURLE_OK,
+            value >= 0
+        {
+            length = UInt64(value)
+        }
+        delegate?.received(
+            ClientResponse(
+                status: head.status, fields: head.fields, contentLength: length,
+                body: CurlBody(self)))
+    }
+
+    private func end(_ code: CURLcode) {
+        if code != CURLE_OK {
+            failure = failure ?? error(code)
+        } else if failure == nil, !isHeadDelivered {
+            failure = ClientError(
+                .malformed, "the response has no head", mayHaveReached: true)
+        }
+        ended()
+    }
+
+    /// Releases everything that the transfer holds and reports its end.
+    private func ended() {
+        release()
+        let delegate = delegate
+        self.delegate = nil
+        if let failure, !isHeadDelivered { delegate?.failed(failure) }
+        delegate?.ended()
+    }
+
+    private func error(_ code: CURLcode) -> ClientError {
+        // libcurl wanted to send the body again.
+        if code == CURLE_SEND_FAIL_REWIND { return closedEarly }
+        let name = transport.settings.name
+        var reason =
+            words.pointee == 0 ? String(cString: curl_easy_strerror(code)) : String(cString: words)
+        if code == CURLE_SSL_CONNECT_ERROR, reason.contains("wrong version number") {
+            reason =
+                "the port does not speak TLS: use an http:// address where that is meant (\(reason))"
+        }
+        var requestBytes = 0
+        sluice_easy_get_long(easy, CURLINFO_REQUEST_SIZE, &requestBytes)
+        let mayHaveReached = requestBytes > 0 || sendings > 1
+        let kind: ClientError.Code =
+            switch code {
+            case CURLE_OPERATION_TIMEDOUT: .timedOut
+            case CURLE_COULDNT_RESOLVE_HOST, CURLE_COULDNT_CONNECT, CURLE_SSL_CONNECT_ERROR,
+                CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_CERTPROBLEM, CURLE_SSL_CACERT_BADFILE:
+                .unreachable
+            case CURLE_WEIRD_SERVER_REPLY, CURLE_UNSUPPORTED_PROTOCOL, CURLE_BAD_CONTENT_ENCODING:
+                .malformed
+            default: .connectionLost
+            }
+        return ClientError(kind, "\(name): \(reason)", mayHaveReached: mayHaveReached)
+    }
+
+    /// Takes everything back from libcurl.
+    private func release() {
+        guard !isReleased else { return }
+        isReleased = true
+        if let timer { loop.disarm(timer) }
+        timer = nil
+        transport.release(easy)
+        curl_slist_free_all(lines)
+        lines = nil
+        if case .pipe(let pipe) = request.body { pipe.onWritten = nil }
+    }
+
+    func cancel() {
+        loop.assertCurrent()
+        guard !isReleased else { return }
+        failure =
+            failure
+            ?? ClientError(.cancelled, "the request was given up", mayHaveReached: true)
+        ended()
+        wake()
+    }
+
+    // MARK: Time
+
+    private func restartProgress() { mark = (receivedBytes, EventLoop.monotonicNow()) }
+
+    private var timeLimit: UInt64 {
+        let settings = transport.settings
+        return max(
+            request.waitLimit ?? 0,
+            isHeadDelivered || isSending ? settings.progressTimeout : settings.firstByteTimeout)
+    }
+
+    private func armTimer() {
+        guard let timer else { return }
+        let now = EventLoop.monotonicNow()
+        var due = mark.time &+ timeLimit
+        if !isHeadDelivered, isSending {
+            // If the upstream does not have to act now, it may have to soon.
+            due = min(sendClock.deadline(timeLimit), now &+ timeLimit)
+        }
+        loop.arm(timer, after: due > now ? due - now : 1)
+    }
+
+    /// Whether the transfer waits for the upstream and not for the reader.
+    private var isUpstreamsTurn: Bool {
+        if isReceivePaused || used < received.count { return false }
+        return !isHeadDelivered || resume != nil
+    }
+
+    private func checkProgress() {
+        let settings = transport.settings
+        let now = EventLoop.monotonicNow()
+        if !isHeadDelivered, isSending {
+            if now < sendClock.deadline(timeLimit) { return armTimer() }
+            return giveUp("it takes no more of the request")
+        }
+        guard now >= mark.time &+ timeLimit else { return armTimer() }
+        let enough = isHeadDelivered && request.waitLimit == nil ? settings.progressBytes : 1
+        let isSlow = receivedBytes - mark.bytes < enough
+        if isUpstreamsTurn, isSlow {
+            return giveUp("nothing came for \(timeLimit / 1_000_000_000) s")
+        }
+        restartProgress()
+        armTimer()
+    }
+
+    /// The loop can't watch the transfer's socket.
+    func unwatchable(_ error: SystemError) {
+        failure = ClientError(
+            .unreachable, "\(transport.settings.name): \(error)", mayHaveReached: sendings > 0)
+        finished(CURLE_COULDNT_CONNECT)
+    }
+
+    private func giveUp(_ cause: String) {
+        failure = ClientError(
+            .timedOut, "\(transport.settings.name): \(cause)", mayHaveReached: true)
+        end(CURLE_OPERATION_TIMEDOUT)
+        wake()
+    }
+
+    // MARK: The body's reader
+
+    func read(into buffer: inout MutableRawSpan) throws -> SourceRead {
+        loop.assertCurrent()
+        if used < received.count {
+            let count = min(buffer.byteCount, received.count - used)
+            if count == 0 { return .wait }
+            buffer.withUnsafeMutableBytes { target in
+                received.withUnsafeBytes {
+                    target.copyMemory(from: .init(rebasing: $0[used..<used + count]))
+                }
+            }
+            used += count
+            if used == received.count {
+                received.removeAll(keepingCapacity: !isReleased)
+                used = 0
+            }
+            if isReceivePaused { changed() }
+            return .bytes(count)
+        }
+        if let failure { throw failure }
+        if isReleased { return .end }
+        return .wait
+    }
+
+    func whenReadable(_ resume: @escaping () -> Void) {
+        loop.assertCurrent()
+        restartProgress()
+        self.resume = resume
+        if used < received.count || isReleased {
+            loop.execute { [self] in wake() }
+        }
+    }
+
+    private func wake() {
+        guard let resume else { return }
+        self.resume = nil
+        resume()
+    }
+
+    /// The reader has dropped the body, perhaps on another thread.
+    func dropped() {
+        if loop.isCurrent { closeBody() } else { loop.execute { self.closeBody() } }
+    }
+
+    func closeBody() {
+        loop.assertCurrent()
+        resume = nil
+        received = []
+        used = 0
+        cancel()
+    }
+}

@@ -1,0 +1,312 @@
+import EventLoop
+import Glibc
+import Wire
+
+/// One request on its connection. It sends the request as the socket takes it and reads the response's head. The body is
+/// read from the socket straight into the reader's buffer.
+///
+/// Safety: confined to its loop. Jobs for a later turn only pass the reference back to it.
+final class HTTP1Exchange: Transfer, @unchecked Sendable {
+    enum State {
+        /// No final head has been read.
+        case head
+        case body
+        /// The response is complete, or there will be no more of it.
+        case over
+    }
+    let transport: HTTP1Transport
+    @exclusivity(unchecked) private var delegate: (any TransferDelegate)?
+    /// Set by the transport, nil once nothing more is sent or read.
+    @exclusivity(unchecked) var connection: HTTP1Connection?
+    var state = State.head
+    var failure: ClientError?
+
+    // Sending.
+    @exclusivity(unchecked) private var writer: HTTP1RequestWriter
+    var request: ClientRequest { writer.request }
+    /// When the request was complete in the kernel, or when the upstream was last seen to acknowledge bytes after that.
+    private var sentAt: UInt64 = 0
+    /// Bytes that the upstream had not acknowledged when the timer last looked.
+    private var unacknowledged = Int.max
+    @exclusivity(unchecked) private var sendClock = ProgressClock()
+
+    // Receiving.
+    @exclusivity(unchecked) private var parser: HTTP1ResponseParser
+    /// Bytes of a head that is not complete.
+    @exclusivity(unchecked) private var partial: [UInt8] = []
+    private var interimResponses = 0
+    var framing = HTTP1ResponseHead.Framing.none
+    var keepAlive = false
+    /// Bytes of the body that are still to come, where its length is known.
+    var remaining: UInt64 = 0
+    @exclusivity(unchecked) var chunks = ChunkedDecoder(lineLimit: chunkLineBytes)
+    /// The bytes of the body that arrived with the head, and how many of them were read.
+    @exclusivity(unchecked) var rest: [UInt8] = []
+    var restRead = 0
+    @exclusivity(unchecked) var waiter: (() -> Void)?
+    @exclusivity(unchecked) var readClock = ProgressClock()
+
+    /// Bytes of a chunk's line, and of all trailers.
+    private static let chunkLineBytes = 8 * 1024
+    /// Interim responses before the final one.
+    private static let maximumInterim = 16
+
+    init(_ transport: HTTP1Transport, _ request: ClientRequest, _ delegate: any TransferDelegate) {
+        self.transport = transport
+        self.delegate = delegate
+        transport.statistics.alive.add(1, ordering: .relaxed)
+        writer = HTTP1RequestWriter(request)
+        parser = HTTP1ResponseParser(answersHead: request.isHead)
+        if case .pipe(let pipe) = request.body {
+            pipe.onWritten = { [unowned self] in connection?.markDirty() }
+            pipe.sendNow = { [unowned self] in sendNow($0, $1) }
+        }
+    }
+
+    deinit { transport.statistics.alive.subtract(1, ordering: .relaxed) }
+
+    // MARK: Connection
+
+    /// Continues as far as the connection allows: sends, reads the head, wakes the reader.
+    func settle() {
+        if !writer.isHeadWritten, let connection, connection.isReused, connection.canReceive {
+            return connectionLost("the connection was closed before the request")
+        }
+        if !writer.isComplete && state == .head { send() }
+        if state == .head { readHead() }
+        guard state == .body, let connection, connection.canReceive else { return }
+        wake()
+    }
+
+    /// Whether the request may be sent again, and all of it is there to be sent again.
+    var isRepeatable: Bool {
+        if case .pipe = request.body { return false }
+        return request.isRepeatable
+    }
+
+    /// Whether the request may be sent once more because its connection turned out to be closed. A write that may have
+    /// reached the upstream may not: ``Upstream`` decides about that.
+    private var canStartOver: Bool {
+        if case .pipe(let pipe) = request.body, pipe.sent > 0 { return false }
+        return request.isRead && request.isRepeatable || !writer.mayHaveReached
+    }
+
+    /// There is no connection, or none any more.
+    func connectionFailed(_ code: ClientError.Code, _ cause: String) {
+        connection = nil
+        fail(code, cause)
+    }
+
+    /// The socket has ended or failed. If it was idle before, the upstream has most likely closed it before it saw the
+    /// request.
+    private func connectionLost(_ how: String) {
+        guard let connection else { return }
+        let isUntouched = state == .head && interimResponses == 0 && partial.isEmpty
+        guard connection.isReused, isUntouched, canStartOver else {
+            return fail(.connectionLost, how)
+        }
+        transport.discard(connection)
+        writer.startOver()
+        sendClock = ProgressClock()
+        transport.connect(self, fresh: true)
+    }
+
+    func fail(_ code: ClientError.Code, _ cause: String) {
+        guard state != .over else { return }
+        let isAnswered = state == .body
+        let error = ClientError(
+            code, "\(transport.settings.name): \(cause)", mayHaveReached: writer.mayHaveReached)
+        failure = error
+        end(reusable: false)
+        let delegate = delegate
+        self.delegate = nil
+        if isAnswered { wake() } else { delegate?.failed(error) }
+        delegate?.ended()
+    }
+
+    /// Nothing more is sent or read.
+    func end(reusable: Bool) {
+        state = .over
+        dropRest()
+        partial = []
+        let connection = connection
+        self.connection = nil
+        guard let connection else { return }
+        if reusable { connection.release(reusable: true) } else { transport.discard(connection) }
+    }
+
+    func dropRest() {
+        var dropped: [UInt8] = []
+        swap(&dropped, &rest)
+        transport.giveBack(dropped)
+    }
+
+    func cancel() {
+        transport.loop.assertCurrent()
+        fail(.cancelled, "given up")
+    }
+
+    // MARK: Sending
+
+    private func send() {
+        guard let connection, connection.canSend else { return }
+        let now = transport.loop.now
+        do throws(SystemError) {
+            let count = try writer.write(to: connection, transport)
+            sendClock.moved(count, of: transport.settings.progressBytes, now)
+        } catch {
+            readHead()
+            if state == .head && self.connection === connection {
+                connectionLost("the connection failed: \(error)")
+            }
+            return
+        }
+        if writer.isComplete { sentAt = now }
+        keepSendTime(connection, now)
+        if case .pipe(let pipe) = request.body { pipe.wakeWriter(canSend: connection.canSend) }
+    }
+
+    /// Sends bytes of the body as they are written; nil where there is no turn for them yet.
+    private func sendNow(_ waiting: UnsafeRawBufferPointer, _ bytes: UnsafeRawBufferPointer) -> Int?
+    {
+        transport.loop.assertCurrent()
+        guard state == .head, writer.isHeadSent, let connection, connection.canSend else {
+            return nil
+        }
+        let now = transport.loop.now
+        do throws(SystemError) {
+            let count = try connection.send(waiting, bytes)
+            sendClock.moved(count, of: transport.settings.progressBytes, now)
+            keepSendTime(connection, now)
+            connection.updateTimer()
+            return count
+        } catch {
+            // The connection's own turn finds the error again, and reports it.
+            connection.markDirty()
+            return nil
+        }
+    }
+
+    /// Runs the progress clock while the socket takes no bytes.
+    private func keepSendTime(_ connection: HTTP1Connection, _ now: UInt64) {
+        if !writer.isComplete && !connection.canSend {
+            sendClock.start(now)
+        } else {
+            sendClock.stop(now)
+        }
+    }
+
+    // MARK: The head
+
+    private func readHead() {
+        while state == .head, let connection, connection.canReceive {
+            let input = transport.input
+            switch connection.receive(into: input) {
+            case .bytes(let count): take(UnsafeRawBufferPointer(rebasing: input[..<count]))
+            case .wait: return
+            case .end: return connectionLost("the connection was closed before the response")
+            case .failed(let error): return connectionLost("the connection failed: \(error)")
+            }
+        }
+    }
+
+    private func take(_ bytes: UnsafeRawBufferPointer) {
+        do throws(HTTP1SyntaxError) {
+            if partial.isEmpty {
+                let used = try takeHeads(bytes.bindMemory(to: UInt8.self).span)
+                if state == .head && used < bytes.count { partial = Array(bytes[used...]) }
+            } else {
+                partial.append(contentsOf: bytes)
+                let all = partial
+                let used = try takeHeads(all.span)
+                if state == .head { partial = used == 0 ? all : Array(all[used...]) }
+            }
+        } catch {
+            fail(.malformed, error.reason)
+        }
+    }
+
+    /// Reads heads up to the final one; returns the bytes they took.
+    private func takeHeads(_ input: Span<UInt8>) throws(HTTP1SyntaxError) -> Int {
+        var offset = 0
+        while let head = try parser.parse(input.extracting(offset...)) {
+            offset += head.length
+            if head.status >= 200 {
+                begin(head, input.extracting(offset...))
+                return offset
+            }
+            interimResponses += 1
+            if interimResponses > HTTP1Exchange.maximumInterim {
+                throw HTTP1SyntaxError("too many interim responses", isTooLong: true)
+            }
+            parser = HTTP1ResponseParser(answersHead: request.isHead)
+        }
+        return offset
+    }
+
+    /// The final head is there, and with it perhaps some of the body.
+    private func begin(_ head: HTTP1ResponseHead, _ following: Span<UInt8>) {
+        partial = []
+        framing = head.framing
+        keepAlive = head.keepAlive && writer.isComplete
+        let body: any ByteSource
+        if framing == .none {
+            end(reusable: keepAlive && following.isEmpty)
+            body = EmptySource()
+        } else {
+            state = .body
+            if case .length(let length) = framing { remaining = length }
+            if !following.isEmpty {
+                rest = transport.takeSpare()
+                following.withUnsafeBufferPointer { rest.append(contentsOf: $0) }
+            }
+            body = HTTP1Body(self)
+        }
+        let response = ClientResponse(
+            status: head.status, fields: head.fields,
+            contentLength: framing == .none ? 0 : head.contentLength, body: body)
+        delegate?.received(response)
+        if state == .over { ended() }
+    }
+
+    func ended() {
+        let delegate = delegate
+        self.delegate = nil
+        delegate?.ended()
+    }
+
+    // MARK: Time
+
+    /// The next moment at which something must have happened.
+    var deadline: UInt64 {
+        let settings = transport.settings
+        return switch state {
+        case .head:
+            writer.isComplete
+                ? sentAt &+ max(request.waitLimit ?? 0, settings.firstByteTimeout)
+                : sendClock.deadline(settings.progressTimeout)
+        case .body: readClock.deadline(max(request.waitLimit ?? 0, settings.progressTimeout))
+        case .over: .max
+        }
+    }
+
+    /// The deadline has passed.
+    func expired(_ connection: HTTP1Connection) {
+        switch state {
+        case .head:
+            guard writer.isComplete else {
+                return fail(.timedOut, "it takes no more of the request")
+            }
+            // The kernel may still be sending. The time for the response begins with its last byte.
+            let left = connection.unacknowledged
+            if left > 0 && unacknowledged - left >= transport.settings.progressBytes {
+                unacknowledged = left
+                sentAt = transport.loop.now
+                return
+            }
+            fail(.timedOut, "no response in time")
+        case .body: fail(.timedOut, "no more of the response in time")
+        case .over: break
+        }
+    }
+}

@@ -1,0 +1,175 @@
+import EventLoop
+import Glibc
+import Wire
+
+/// HTTP/1.1 in clear text (RFC 9112) over sockets of our own: the requests of one upstream on one loop, its idle
+/// connections, and what they share.
+///
+/// It exists beside libcurl because clear-text upstreams are nearby. There, libcurl's part of a small request and its
+/// copies of a large body would be most of the cost.
+///
+/// Safety: confined to its loop. Other threads only pass a reference back to the loop.
+final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
+    let settings: UpstreamSettings
+    let loop: EventLoop
+    let statistics: UpstreamStatistics
+    /// `host: …` with its line's end.
+    let hostLine: [UInt8]
+    /// Where heads are read; lent for the length of a call.
+    let input = UnsafeMutableRawBufferPointer.allocate(byteCount: 16 * 1024, alignment: 64)
+    /// Where heads are written; lent for the length of a call.
+    @exclusivity(unchecked) private var output = UnsafeMutableRawBufferPointer.allocate(
+        byteCount: 4096, alignment: 64)
+    /// Idle connections, the most recently used last.
+    @exclusivity(unchecked) private var idle: [HTTP1Connection] = []
+    @exclusivity(unchecked) private var openCount = 0
+    var onConnections: (() -> Void)?
+    private var isClosed = false
+    /// Addresses of the host, and until when they are valid.
+    private var addresses: (list: [SocketAddress], until: UInt64) = ([], 0)
+    /// Connections that wait for the addresses; nil while no lookup runs.
+    private var unresolved: [HTTP1Connection]?
+    @exclusivity(unchecked) private var later: [() -> Void] = []
+    @exclusivity(unchecked) private var spares: [[UInt8]] = []
+
+    init(_ settings: UpstreamSettings, _ loop: EventLoop, _ statistics: UpstreamStatistics) {
+        self.settings = settings
+        self.loop = loop
+        self.statistics = statistics
+        hostLine = Array("host: \(settings.origin.authority)\r\n".utf8)
+        // A numeric address needs no lookup.
+        let numeric = SocketAddress.resolve(
+            settings.origin.host, settings.origin.port, numeric: true)
+        if !numeric.isEmpty { addresses = (numeric, .max) }
+    }
+
+    deinit {
+        input.deallocate()
+        output.deallocate()
+    }
+
+    // MARK: Transport
+
+    var connections: (open: Int, idle: Int) { (openCount, idle.count) }
+
+    func start(_ request: ClientRequest, _ delegate: any TransferDelegate) -> any Transfer {
+        let exchange = HTTP1Exchange(self, request, delegate)
+        if isClosed {
+            afterwards { exchange.connectionFailed(.cancelled, "the client was closed") }
+        } else {
+            connect(exchange)
+        }
+        return exchange
+    }
+
+    func close() {
+        loop.assertCurrent()
+        isClosed = true
+        while let connection = idle.last { discard(connection) }
+    }
+
+    // MARK: Connections
+
+    /// Gives an exchange the most recently used connection, or a new one.
+    func connect(_ exchange: HTTP1Exchange, fresh: Bool = false) {
+        loop.assertCurrent()
+        while !fresh, let connection = idle.popLast() {
+            // A request that can't be sent twice needs a connection that the upstream has not closed.
+            guard exchange.isRepeatable || connection.isQuiet else {
+                discard(connection)
+                continue
+            }
+            exchange.connection = connection
+            onConnections?()
+            return connection.carry(exchange)
+        }
+        openCount += 1
+        onConnections?()
+        let connection = HTTP1Connection(self, loop, for: exchange)
+        exchange.connection = connection
+        if addresses.until > loop.now {
+            afterwards { [self] in connection.connect(addresses.list) }
+        } else {
+            resolve(for: connection)
+        }
+    }
+
+    /// Keeps an idle connection.
+    func rest(_ connection: HTTP1Connection) {
+        if isClosed || idle.count >= settings.maximumTransfers { return discard(connection) }
+        idle.append(connection)
+        onConnections?()
+    }
+
+    /// Closes a connection.
+    func discard(_ connection: HTTP1Connection) {
+        loop.assertCurrent()
+        if let index = idle.lastIndex(where: { $0 === connection }) { idle.remove(at: index) }
+        guard connection.close() else { return }
+        openCount -= 1
+        onConnections?()
+    }
+
+    // MARK: Names
+
+    /// Shared by all upstreams of the program: lookups are rare.
+    private static let resolver = BlockingPool(threads: 2)
+    /// Nanoseconds for which the addresses of a name are valid.
+    private static let addressLifetime: UInt64 = 5_000_000_000
+
+    private func resolve(for connection: HTTP1Connection) {
+        guard unresolved == nil else {
+            unresolved?.append(connection)
+            return
+        }
+        unresolved = [connection]
+        let (host, port) = (settings.origin.host, settings.origin.port)
+        HTTP1Transport.resolver.submit { [self] in
+            let found = SocketAddress.resolve(host, port)
+            loop.execute { [self] in resolved(found) }
+        }
+    }
+
+    private func resolved(_ found: [SocketAddress]) {
+        if !found.isEmpty { addresses = (found, loop.now + HTTP1Transport.addressLifetime) }
+        let waiting = unresolved ?? []
+        unresolved = nil
+        for connection in waiting { connection.connect(found) }
+    }
+
+    // MARK: What exchanges share
+
+    /// Room for so many bytes of a head; lent for the length of a call.
+    func outputRoom(_ count: Int) -> UnsafeMutableRawPointer {
+        if output.count < count {
+            output.deallocate()
+            output = .allocate(byteCount: count, alignment: 64)
+        }
+        return output.baseAddress!
+    }
+
+    /// An empty buffer for what comes with a head.
+    func takeSpare() -> [UInt8] { spares.popLast() ?? [] }
+
+    /// Keeps a buffer for those that come next, where it is not large.
+    func giveBack(_ buffer: consuming [UInt8]) {
+        guard buffer.capacity > 0, buffer.capacity <= 4096, spares.count < 64 else { return }
+        buffer.removeAll(keepingCapacity: true)
+        spares.append(buffer)
+    }
+
+    /// Runs `work` at the end of this batch, and not from within what runs now.
+    func afterwards(_ work: @escaping () -> Void) {
+        if later.isEmpty { loop.markDirty(self) }
+        later.append(work)
+    }
+
+    func settle() {
+        let due = later
+        later = []
+        for work in due { work() }
+    }
+
+    /// Nothing is registered for the transport itself.
+    func ready(_ events: Readiness) {}
+}

@@ -1,0 +1,156 @@
+import EventLoop
+
+/// One attempt of a request: it waits in the queue, is sent, and has one response or failure.
+///
+/// Safety: confined to its loop. A task that is cancelled on another thread goes through the loop.
+public final class ClientExchange: TransferDelegate, @unchecked Sendable {
+    let request: ClientRequest
+    let attempt: Int
+    private let upstream: Upstream
+    private let pool: LoopConnectionPool
+    private let begun: UInt64
+    /// nil before its turn and after its end.
+    private var transfer: (any Transfer)?
+    private var outcome: Result<ClientResponse, ClientError>?
+    private var collected: [UInt8] = []
+    private var waiter: UnsafeContinuation<Void, Never>?
+    private var status: Int?
+    private var failure: ClientError?
+    private var firstByte: UInt64?
+    private(set) var isOver = false
+    /// When it has waited for its turn too long.
+    let queueDeadline: UInt64
+
+    init(_ request: ClientRequest, attempt: Int, _ upstream: Upstream, _ pool: LoopConnectionPool) {
+        self.request = request
+        self.attempt = attempt
+        self.upstream = upstream
+        self.pool = pool
+        begun = EventLoop.monotonicNow()
+        upstream.statistics.alive.add(1, ordering: .relaxed)
+        queueDeadline = begun &+ upstream.settings.queueTimeout
+    }
+
+    deinit { upstream.statistics.alive.subtract(1, ordering: .relaxed) }
+
+    /// The response, as soon as its head is there. Ends with the task that waits. May be called once.
+    public func response() async throws(ClientError) -> ClientResponse {
+        await settled()
+        return try take()
+    }
+
+    /// Hands the response over. Only its receiver holds the body then, which is closed when it is dropped.
+    func take() throws(ClientError) -> ClientResponse {
+        let response = try result()
+        var head = response
+        head.body = EmptySource()
+        outcome = .success(head)
+        return response
+    }
+
+    /// Waits for the response's head, the failure, or the end of the task that waits. May be called once.
+    func settled() async {
+        guard outcome == nil else { return }
+        await withTaskCancellationHandler {
+            await withUnsafeContinuation { waiter in
+                if outcome != nil { waiter.resume() } else { self.waiter = waiter }
+            }
+        } onCancel: {
+            pool.loop.runHere { self.cancel() }
+        }
+    }
+
+    /// What came of it.
+    func result() throws(ClientError) -> ClientResponse {
+        guard let outcome else { throw ClientError(.cancelled, "the caller went away") }
+        return try outcome.get()
+    }
+
+    /// Whether it has a response, and none that broke off while it was collected.
+    var isAnswered: Bool {
+        if case .success = outcome { return true }
+        return false
+    }
+
+    /// Reads the response's body of at most `limit` bytes into ``collected``. Where that fails, it is what came of it.
+    func collect(limit: Int) async {
+        do throws(ClientError) {
+            collected = try await result().collect(limit: limit)
+        } catch {
+            outcome = .failure(error)
+        }
+    }
+
+    /// What came of it, with the body that was collected.
+    func collectedResponse() throws(ClientError) -> CollectedResponse {
+        let response = try result()
+        return CollectedResponse(status: response.status, fields: response.fields, body: collected)
+    }
+
+    /// Cancels the request at once. If it has a response already, the body ends with an error. Called on the loop.
+    public func cancel() {
+        pool.loop.assertCurrent()
+        if let transfer {
+            transfer.cancel()
+        } else if !isOver {
+            refuse(ClientError(.cancelled, "the request was given up"))
+        }
+    }
+
+    /// Its turn has come.
+    func begin(on transport: any Transport) { transfer = transport.start(request, self) }
+
+    /// Ends the request without sending it.
+    func refuse(_ error: ClientError) {
+        failed(error)
+        ended()
+    }
+
+    // MARK: TransferDelegate
+
+    func received(_ response: ClientResponse) {
+        var response = response
+        // The response to HEAD has the length of the body that GET would have.
+        if request.isHead { response.contentLength = 0 }
+        status = response.status
+        firstByte = EventLoop.monotonicNow() &- begun
+        upstream.breaker.succeeded()
+        if case .pipe(let pipe) = request.body, !pipe.isExhausted {
+            pipe.interrupt(.answered(status: response.status))
+        }
+        settle(.success(response))
+    }
+
+    func failed(_ error: ClientError) {
+        failure = error
+        if case .pipe(let pipe) = request.body { pipe.interrupt(.failed(error)) }
+        switch error.code {
+        case .unreachable, .timedOut, .connectionLost:
+            if attempt == 1 {
+                upstream.breaker.failed(error.description, now: EventLoop.monotonicNow())
+            }
+        case .malformed, .cancelled, .queueFull, .tooLarge, .circuitOpen: break
+        }
+        settle(.failure(error))
+    }
+
+    func ended() {
+        guard !isOver else { return }
+        isOver = true
+        let wasBegun = transfer != nil
+        transfer = nil
+        upstream.observer?.finished(
+            UpstreamRecord(
+                upstream: upstream.settings.name, method: request.method, status: status,
+                error: failure?.code, attempt: attempt, timeToFirstByte: firstByte,
+                duration: EventLoop.monotonicNow() &- begun))
+        pool.ended(self, wasBegun: wasBegun)
+    }
+
+    private func settle(_ result: Result<ClientResponse, ClientError>) {
+        guard outcome == nil else { return }
+        outcome = result
+        waiter?.resume()
+        waiter = nil
+    }
+}

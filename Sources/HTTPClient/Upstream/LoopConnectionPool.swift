@@ -1,0 +1,145 @@
+import EventLoop
+
+/// An upstream's connections on one loop, and the queue of requests that wait for one. Confined to its loop.
+final class LoopConnectionPool {
+    /// Owns this pool, and every exchange holds the upstream.
+    private unowned let upstream: Upstream
+    let loop: EventLoop
+    /// nil if no request can be sent.
+    private let transport: (any Transport)?
+    private var live = 0
+    private var queue: [ClientExchange] = []
+    private var head = 0
+    private var timer: LoopTimer?
+
+    private var isClosed: Bool
+
+    init(_ upstream: Upstream, _ loop: EventLoop, isClosed: Bool) {
+        self.isClosed = isClosed
+        self.upstream = upstream
+        self.loop = loop
+        transport = isClosed ? nil : upstream.makeTransport(loop)
+        timer = LoopTimer { [weak self] in self?.dropLate() }
+        transport?.onConnections = { [weak self] in self?.publish() }
+    }
+
+    /// Closes on the loop what ``close()`` has not. ``Upstream/close()`` is the orderly way; this one is for an upstream that
+    /// is dropped without it, on whatever thread releases the last reference. A loop that has stopped runs it no more.
+    deinit {
+        guard !isClosed else { return }
+        let (loop, open) = (loop, Open(transport: transport, timer: timer))
+        loop.execute {
+            open.transport?.close()
+            if let timer = open.timer { loop.disarm(timer) }
+        }
+    }
+
+    /// Safety: it is only passed to the loop.
+    private struct Open: @unchecked Sendable {
+        let transport: (any Transport)?
+        let timer: LoopTimer?
+    }
+
+    func submit(_ exchange: ClientExchange) {
+        loop.assertCurrent()
+        if isClosed { return refuse(exchange, .cancelled, "the client was closed") }
+        if let fault = exchange.request.fault {
+            return refuse(exchange, .malformed, fault)
+        }
+        if transport == nil {
+            return refuse(exchange, .unreachable, upstream.fault ?? "there is no transport")
+        }
+        if let cause = upstream.breaker.refusal(now: EventLoop.monotonicNow()) {
+            return refuse(
+                exchange, .circuitOpen, "\(upstream.settings.name) is left alone for now: \(cause)")
+        }
+        upstream.statistics.live.add(1, ordering: .relaxed)
+        if live < upstream.settings.maximumTransfers, queue.count == head {
+            begin(exchange)
+        } else if queue.count - head < upstream.settings.maximumQueue {
+            queue.append(exchange)
+            upstream.statistics.waiting.add(1, ordering: .relaxed)
+            armTimer()
+        } else {
+            upstream.statistics.live.subtract(1, ordering: .relaxed)
+            refuse(exchange, .queueFull, "\(queue.count - head) requests wait already")
+        }
+    }
+
+    private func begin(_ exchange: ClientExchange) {
+        guard let transport else { return }
+        live += 1
+        exchange.begin(on: transport)
+    }
+
+    /// Fails a request in the loop's next turn, not within the call that submitted it.
+    private func refuse(_ exchange: ClientExchange, _ code: ClientError.Code, _ cause: String) {
+        loop.execute { exchange.refuse(ClientError(code, cause)) }
+    }
+
+    func ended(_ exchange: ClientExchange, wasBegun: Bool) {
+        loop.assertCurrent()
+        if wasBegun {
+            live -= 1
+            upstream.statistics.live.subtract(1, ordering: .relaxed)
+        } else if let index = queue[head...].firstIndex(where: { $0 === exchange }) {
+            queue.remove(at: index)
+            leftQueue()
+            upstream.statistics.live.subtract(1, ordering: .relaxed)
+        }
+        while live < upstream.settings.maximumTransfers, head < queue.count {
+            let next = queue[head]
+            head += 1
+            leftQueue()
+            begin(next)
+        }
+        if head > 0, head == queue.count || head > 256 {
+            queue.removeSubrange(..<head)
+            head = 0
+        }
+    }
+
+    private func leftQueue() { upstream.statistics.waiting.subtract(1, ordering: .relaxed) }
+
+    private var published = (open: 0, idle: 0)
+
+    /// Publishes the numbers of connections in the statistics.
+    private func publish() {
+        let now = transport?.connections ?? (open: 0, idle: 0)
+        if now == published { return }
+        upstream.statistics.open.add(now.open - published.open, ordering: .relaxed)
+        upstream.statistics.idle.add(now.idle - published.idle, ordering: .relaxed)
+        published = now
+    }
+
+    private func armTimer() {
+        guard let timer, !timer.isArmed, head < queue.count else { return }
+        let now = EventLoop.monotonicNow()
+        let deadline = queue[head].queueDeadline
+        loop.arm(timer, after: deadline > now ? deadline - now : 1)
+    }
+
+    private func dropLate() {
+        let now = EventLoop.monotonicNow()
+        while head < queue.count, queue[head].queueDeadline <= now {
+            // The end of the exchange removes it from the queue.
+            let late = queue[head]
+            late.refuse(
+                ClientError(.queueFull, "it waited too long for its turn: \(live) are under way"))
+        }
+        armTimer()
+    }
+
+    /// Fails queued requests and closes idle connections.
+    func close() {
+        loop.assertCurrent()
+        guard !isClosed else { return }
+        isClosed = true
+        for exchange in queue[head...] {
+            exchange.refuse(ClientError(.cancelled, "the client was closed"))
+        }
+        transport?.close()
+        if let timer { loop.disarm(timer) }
+        timer = nil
+    }
+}

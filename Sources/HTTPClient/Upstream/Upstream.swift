@@ -1,0 +1,240 @@
+import EventLoop
+import Wire
+
+/// A service that requests are sent to: one origin, with its connections, queues, retries and circuit breaker.
+///
+/// Every loop has its own connections (``LoopConnectionPool``); the statistics count all of them. Our own HTTP/1.1 serves
+/// clear text, libcurl serves TLS.
+public final class Upstream: Sendable {
+    public let settings: UpstreamSettings
+    public let statistics = UpstreamStatistics()
+    let observer: (any UpstreamObserver)?
+    let breaker = CircuitBreaker()
+    private let budget = RetryBudget()
+    private let pools = Lock<(byLoop: [ObjectIdentifier: Pool], isClosed: Bool)>(([:], false))
+
+    /// Safety: a pool is used on its loop only; here it is only stored.
+    private struct Pool: @unchecked Sendable {
+        let pool: LoopConnectionPool
+    }
+
+    /// Opens nothing yet.
+    /// - Parameter observer: Receives a record of every attempt.
+    public init(_ settings: UpstreamSettings, observer: (any UpstreamObserver)? = nil) {
+        self.settings = settings
+        self.observer = observer
+    }
+
+    /// Why the circuit is open; nil when it is closed.
+    public var openCircuit: String? { breaker.openCause }
+
+    /// Why no request can ever be sent: TLS needs libcurl, which the machine may not have. Every request fails with it.
+    public var fault: String? { settings.origin.scheme == .https ? curlFault() : nil }
+
+    func makeTransport(_ loop: EventLoop) -> (any Transport)? {
+        switch settings.origin.scheme {
+        case .http: HTTP1Transport(settings, loop, statistics)
+        case .https: fault == nil ? CurlTransport(settings, loop, statistics) : nil
+        }
+    }
+
+    private func pool() -> LoopConnectionPool {
+        guard let loop = EventLoop.current else {
+            preconditionFailure("a request begins on a loop")
+        }
+        return pools.withLock { pools in
+            if let pool = pools.byLoop[ObjectIdentifier(loop)]?.pool { return pool }
+            let pool = LoopConnectionPool(self, loop, isClosed: pools.isClosed)
+            pools.byLoop[ObjectIdentifier(loop)] = Pool(pool: pool)
+            return pool
+        }
+    }
+
+    /// Begins one attempt on the calling loop, without ``ClientRequest/authorize``.
+    public func start(_ request: ClientRequest) -> ClientExchange {
+        start(request, attempt: 1)
+    }
+
+    private func start(_ request: ClientRequest, attempt: Int) -> ClientExchange {
+        let pool = pool()
+        let exchange = ClientExchange(request, attempt: attempt, self, pool)
+        pool.submit(exchange)
+        return exchange
+    }
+
+    /// The response to a request. The request is sent again where that is safe and may help.
+    ///
+    /// A request is repeated if the upstream did not receive it or if it is ``ClientRequest/isRepeatable``, after 408, 429,
+    /// 500, 502, 503, 504, lost connections and time-outs. There are at most ``UpstreamSettings/attempts`` attempts, with
+    /// growing random pauses, within a budget. `Retry-After` is the minimum of the pause.
+    public func send(_ request: ClientRequest) async throws(ClientError) -> ClientResponse {
+        try await attempts(request, collecting: nil).take()
+    }
+
+    /// The response to a request with its whole body of at most `limit` bytes, sent again as in ``send(_:)``, and also
+    /// where the body breaks off, or where ``ClientRequest/confirmsRepetition`` allows it.
+    public func call(_ request: ClientRequest, limit: Int = 1 << 20) async throws(ClientError)
+        -> CollectedResponse
+    {
+        let exchange = try await attempts(request, collecting: limit)
+        return try exchange.collectedResponse()
+    }
+
+    /// The last attempt.
+    /// - Parameter limit: The most bytes of the body, where it is read as a part of the attempt.
+    private func attempts(_ request: ClientRequest, collecting limit: Int?)
+        async throws(ClientError) -> ClientExchange
+    {
+        budget.requestBegan()
+        var attempt = 1
+        while true {
+            let exchange =
+                request.authorize == nil
+                ? start(request, attempt: attempt) : try await authorized(request, attempt)
+            await exchange.settled()
+            var pause = repetition(request, attempt, exchange)
+            // If only the response's body can show whether a repetition makes sense, it is read first.
+            if let limit, exchange.isAnswered, pause == nil || !request.isRepeatable {
+                await exchange.collect(limit: limit)
+                if !exchange.isAnswered { pause = repetition(request, attempt, exchange) }
+            }
+            guard let pause else { return exchange }
+            if request.isRepeatable {
+                if exchange.isAnswered { try exchange.result().body.close() }
+            } else if !(try await isConfirmed(request, exchange, isCollected: limit != nil)) {
+                return exchange
+            }
+            attempt += 1
+            statistics.repeated.add(1, ordering: .relaxed)
+            await Pause.sleep(pause)
+            if Task.isCancelled { throw ClientError(.cancelled, "the caller went away") }
+        }
+    }
+
+    /// Whether what is not repeatable as it is may be sent again after this attempt.
+    private func isConfirmed(
+        _ request: ClientRequest, _ exchange: ClientExchange, isCollected: Bool
+    ) async throws(ClientError) -> Bool {
+        if exchange.isAnswered {
+            guard isCollected, let confirm = request.confirmsRepetition else { return false }
+            return await confirm(try exchange.collectedResponse())
+        }
+        do throws(ClientError) { _ = try exchange.result() } catch {
+            if !error.mayHaveReached { return true }
+        }
+        return await request.confirmsRepetition?(nil) == true
+    }
+
+    private func authorized(_ request: ClientRequest, _ attempt: Int)
+        async throws(ClientError) -> ClientExchange
+    {
+        var request = request
+        try await request.authorize?(&request)
+        return start(request, attempt: attempt)
+    }
+
+    /// The pause before another attempt; nil where what came of this one stands.
+    private func repetition(_ request: ClientRequest, _ attempt: Int, _ exchange: ClientExchange)
+        -> UInt64?
+    {
+        do throws(ClientError) {
+            return repetition(request, attempt, try exchange.result())
+        } catch {
+            return repetition(request, attempt, error)
+        }
+    }
+
+    /// Waits as ``send(_:)`` does before an attempt beyond the first, for a caller that repeats by other requests what
+    /// one request can't: the rest of a body, from where it broke off.
+    /// - Parameters:
+    ///   - failures: Attempts in a row that came to nothing, at least 1.
+    ///   - retryAfter: The `Retry-After` of the last answer.
+    /// - Returns: Whether to try again: not after ``UpstreamSettings/attempts``, not beyond the budget, and not where the
+    ///   task has ended.
+    public func mayTryAgain(after failures: Int, retryAfter: String? = nil) async -> Bool {
+        let wanted = pause(retryAfter)
+        guard failures < settings.attempts, wanted <= settings.maximumRetryDelay, mayRetry()
+        else { return false }
+        statistics.repeated.add(1, ordering: .relaxed)
+        await Pause.sleep(max(wanted, backoff(failures)))
+        return !Task.isCancelled
+    }
+
+    /// The pause before a response is asked for once more; nil where it stands.
+    private func repetition(_ request: ClientRequest, _ attempt: Int, _ response: ClientResponse)
+        -> UInt64?
+    {
+        guard [408, 429, 500, 502, 503, 504].contains(response.status), isSafe(request),
+            mayRepeat(request, attempt)
+        else { return nil }
+        let wanted = pause(response.fields["retry-after"])
+        guard wanted <= settings.maximumRetryDelay, mayRetry() else { return nil }
+        return max(wanted, backoff(attempt))
+    }
+
+    /// The pause before a request that failed is sent once more; nil where the failure stands.
+    private func repetition(_ request: ClientRequest, _ attempt: Int, _ error: ClientError)
+        -> UInt64?
+    {
+        switch error.code {
+        case .timedOut where request.waitLimit != nil && error.mayHaveReached: return nil
+        case .unreachable, .timedOut, .connectionLost, .malformed:
+            guard isSafe(request) || !error.mayHaveReached, mayRepeat(request, attempt), mayRetry()
+            else { return nil }
+            return backoff(attempt)
+        case .tooLarge, .queueFull, .circuitOpen, .cancelled: return nil
+        }
+    }
+
+    /// Whether it may be sent again although it may have been acted on, as far as is known before anybody has looked.
+    private func isSafe(_ request: ClientRequest) -> Bool {
+        request.isRepeatable || request.confirmsRepetition != nil
+    }
+
+    private func mayRepeat(_ request: ClientRequest, _ attempt: Int) -> Bool {
+        if case .pipe(let pipe) = request.body, pipe.sent > 0 || pipe.interruption != nil {
+            return false
+        }
+        return attempt < min(request.attempts, settings.attempts)
+    }
+
+    private func mayRetry() -> Bool { budget.take(now: EventLoop.monotonicNow()) }
+
+    private func backoff(_ attempt: Int) -> UInt64 {
+        let bound = min(settings.retryDelay << UInt64(attempt - 1), settings.maximumRetryDelay)
+        return UInt64.random(in: 0...bound)
+    }
+
+    /// Nanoseconds that a `Retry-After` asks for (RFC 9110, section 10.2.3).
+    private func pause(_ retryAfter: String?) -> UInt64 {
+        guard let text = retryAfter else { return 0 }
+        let seconds: UInt64
+        if let number = UInt64(text) {
+            seconds = number
+        } else {
+            let now = SystemClock.seconds()
+            guard let date = HTTPDate.parse(Array(text.utf8)[...], now: now), date > now else {
+                return 0
+            }
+            seconds = UInt64(date - now)
+        }
+        let (nanoseconds, isTooLong) = seconds.multipliedReportingOverflow(by: 1_000_000_000)
+        return isTooLong ? .max : nanoseconds
+    }
+
+    /// Fails queued requests and closes idle connections, each on its loop. Requests that begin afterwards fail as cancelled.
+    public func close() async {
+        let open = pools.withLock { pools in
+            pools.isClosed = true
+            return Array(pools.byLoop.values)
+        }
+        for entry in open {
+            await withUnsafeContinuation { waiter in
+                entry.pool.loop.runHere {
+                    entry.pool.close()
+                    waiter.resume()
+                }
+            }
+        }
+    }
+}

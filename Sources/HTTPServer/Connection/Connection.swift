@@ -1,0 +1,438 @@
+import EventLoop
+import Glibc
+import OpenSSL
+
+/// One accepted socket: TLS if any, the choice of protocol, reading and writing with back-pressure, and time-outs.
+/// Confined to its loop.
+final class Connection: EventHandler {
+    private enum State {
+        case handshaking, sniffing, open, lingering, closed
+    }
+    let context: LoopContext
+    private let listener: ListenerConfiguration
+    /// The client's `host:port`.
+    let peer: String
+    /// The network that the connection is counted under.
+    let network: NetworkPrefix
+    private let descriptor: Int32
+    private let tls: TLSSession?
+    /// The version of the listener's credentials that the session was begun with.
+    private let credentialsVersion: Int
+    /// nil where the client showed no certificate.
+    private(set) var verified: VerifiedPeer?
+    // The properties that every turn uses have no check of exclusive access: no access to them is held while other code
+    // of the connection runs.
+    @exclusivity(unchecked) private var registration: Registration?
+    private var state: State {
+        didSet { precondition(oldValue != .closed, "a connection that is closed stays closed") }
+    }
+    @exclusivity(unchecked) private var engine: (any Engine)?
+    private var sniffed: [UInt8] = []
+    private var isDirty = false
+    private var readable = true
+    private var hasHangup = false
+    /// Whether the peer sends no more.
+    private var hasEnded = false
+    @exclusivity(unchecked) private var output: SocketOutput
+    /// When the current state began.
+    private var stateSince: UInt64
+    /// Set while the state is `lingering`.
+    private var linger: LingerState?
+    /// When the engine began to end; nil before.
+    @exclusivity(unchecked) private var endingSince: UInt64?
+    @exclusivity(unchecked) private var timer: LoopTimer?
+    private var armedFor: UInt64 = .max
+
+    init(
+        _ context: LoopContext, descriptor: Int32, peer: SocketAddress, tls: TLSSession?,
+        credentialsVersion: Int, listener: ListenerConfiguration
+    ) {
+        self.context = context
+        self.descriptor = descriptor
+        output = SocketOutput(descriptor)
+        self.peer = peer.description
+        network = peer.network
+        self.tls = tls
+        self.credentialsVersion = credentialsVersion
+        self.listener = listener
+        state = tls == nil ? .sniffing : .handshaking
+        stateSince = context.loop.now
+        context.live.created(.connection)
+    }
+
+    deinit {
+        assert(state == .closed && engine == nil, "a connection is closed before it is released")
+        context.live.destroyed(.connection)
+    }
+
+    /// Registers with the loop and begins.
+    func open() {
+        context.loop.assertCurrent()
+        do throws(SystemError) {
+            registration = try context.loop.register(descriptor, self)
+        } catch {
+            Glibc.close(descriptor)
+            state = .closed
+            return
+        }
+        context.add(self)
+        timer = LoopTimer { [unowned self] in timerFired() }
+        markDirty()
+    }
+
+    var isSecure: Bool { tls != nil }
+    var handler: RequestHandler { listener.handler }
+
+    /// Reports a request that was rejected before a handler saw it. `head` has what was read of the request.
+    func refused(_ refusal: Refusal, _ body: [UInt8], of head: RequestHead?, _ version: HTTPVersion)
+    {
+        listener.onRefusal(
+            RefusedRequest(
+                requestId: refusal.instance, method: head?.method ?? "",
+                target: head?.target ?? "", status: refusal.status, code: refusal.code,
+                reason: refusal.detail,
+                bodyBytes: body.count, version: version, isSecure: isSecure, peer: peer))
+    }
+
+    func markDirty() {
+        guard !isDirty, state != .closed else { return }
+        isDirty = true
+        context.loop.markDirty(self)
+    }
+
+    // MARK: EventHandler
+
+    func ready(_ events: Readiness) {
+        if events.contains(.readable) { readable = true }
+        if events.contains(.writable) { output.isWritable = true }
+        if events.contains(.hangup) {
+            readable = true
+            hasHangup = true
+        }
+        markDirty()
+    }
+
+    func settle() {
+        guard state != .closed else { return }
+        // isDirty stays set while it reads: the flush below serves whatever marks the connection dirty.
+        let wasBlocked = output.isBlocked
+        let hasMore = readAvailable()
+        isDirty = false
+        flush()
+        if hasMore || (wasBlocked && !output.isBlocked) { markDirty() }
+        updateTimer()
+    }
+
+    // MARK: Reading
+
+    /// Reads until the kernel has no more or the engine wants no more.
+    /// - Returns: Whether it stopped only to let other connections run.
+    private func readAvailable() -> Bool {
+        var rounds = 0
+        while readable && state != .closed && !hasEnded {
+            // TLS responds to some records by itself. It must not while the peer takes nothing.
+            if isSecure && output.isBlocked && state != .lingering { return false }
+            if let engine, state == .open {
+                guard engine.wantsRead else { return false }
+                if context.isOverBudget && engine.waitingBytes > 0 {
+                    context.pause(self)
+                    return false
+                }
+            }
+            if rounds == 4 { return true }
+            rounds += 1
+            if state == .handshaking {
+                handshake()
+            } else if tls != nil && state != .lingering {
+                readEncrypted()
+            } else {
+                readPlain()
+            }
+        }
+        return false
+    }
+
+    private func handshake() {
+        guard let tls else { return }
+        let step = tls.handshake()
+        let refusal = step == .failed ? tls.peerRefusal : nil
+        drainTLS()
+        if let refusal { listener.onUntrusted(peer, refusal) }
+        // What was drained may have found the peer gone.
+        guard state == .handshaking else { return }
+        switch step {
+        case .done:
+            do throws(TLSError) {
+                try identify(tls)
+                state = tls.choseHTTP2 ? .open : .sniffing
+            } catch {
+                listener.onUntrusted(peer, error.description)
+                context.statistics.handshakeFailed()
+                close()
+            }
+        case .wantsRead: readable = false
+        case .closed, .failed:
+            context.statistics.handshakeFailed()
+            close()
+        }
+    }
+
+    private func identify(_ tls: TLSSession) throws(TLSError) {
+        guard let identify = listener.identify, let certificate = try tls.peerCertificate() else {
+            return
+        }
+        verified = VerifiedPeer(
+            certificate, identity: identify(certificate), version: credentialsVersion,
+            now: context.loop.now)
+    }
+
+    /// A request begins.
+    /// - Returns: Whether the connection is to end with the response to it.
+    func checkCertificate() -> Bool {
+        guard verified != nil, let tls, let credentials = listener.credentials else { return false }
+        return verified?.check(tls, credentials, now: context.loop.now) ?? false
+    }
+
+    // Not inlined: the optimizer of Swift 6.3 fails on the span otherwise.
+    @inline(never)
+    private func readEncrypted() {
+        let input = context.input
+        var span = input.mutableBytes
+        let step = tls!.read(into: &span)
+        drainTLS()
+        guard state != .closed else { return }
+        switch step {
+        case .done(let count):
+            take(UnsafeRawBufferPointer(rebasing: input[..<count]))
+        case .wantsRead: readable = false
+        case .closed: ended()
+        case .failed: close()
+        }
+    }
+
+    private func readPlain() {
+        let count = recv(descriptor, context.input.baseAddress, context.input.count, 0)
+        if count > 0 {
+            if count < context.input.count && !hasHangup { readable = false }
+            take(UnsafeRawBufferPointer(rebasing: context.input[..<count]))
+        } else if count == 0 {
+            ended()
+        } else if errno == EAGAIN {
+            readable = false
+        } else if errno != EINTR {
+            close()
+        }
+    }
+
+    private func ended() {
+        hasEnded = true
+        readable = false
+        if linger != nil { return act(on: .peerEnded) }
+        if engine == nil { return close() }
+        engine?.receiveEnd()
+    }
+
+    private func take(_ bytes: UnsafeRawBufferPointer) {
+        switch state {
+        case .lingering: act(on: .received(bytes.count, now: context.loop.now))
+        case .sniffing: sniff(bytes)
+        case .open:
+            if engine == nil { engine = HTTP2Connection(self) }
+            engine?.receive(bytes)
+        case .handshaking, .closed: break
+        }
+    }
+
+    private func sniff(_ bytes: UnsafeRawBufferPointer) {
+        sniffed.append(contentsOf: bytes)
+        switch ProtocolChoice(sniffed, isSecure: isSecure) {
+        case .undecided: return
+        case .http1: engine = HTTP1Connection(self)
+        case .http2: engine = HTTP2Connection(self)
+        }
+        state = .open
+        let first = sniffed
+        sniffed = []
+        first.withUnsafeBytes { engine?.receive($0) }
+    }
+
+    // MARK: Writing
+
+    private func flush() {
+        var rounds = 0
+        while state != .closed {
+            if output.isBlocked && !writeUnsent() { return }
+            if state == .lingering { act(on: .flushed) }
+            guard state == .open, let engine else { return }
+            let buffer = context.output
+            buffer.reset()
+            engine.produce(buffer)
+            if buffer.count > 0 {
+                send(buffer.bytes)
+                if output.isBlocked { return }
+            } else {
+                let moved = isSecure ? .unsupported : engine.transfer(to: descriptor)
+                if moved == .socketWaits {
+                    output.isWritable = false
+                    return
+                }
+                guard case .bytes = moved else { break }
+            }
+            engine.flushed()
+            rounds += 1
+            if rounds == 4 { return markDirty() }
+        }
+        if state == .open, let engine {
+            engine.flushed()
+            if engine.isFinished { beginLinger() }
+        }
+    }
+
+    private func send(_ bytes: UnsafeRawBufferPointer) {
+        guard let tls else { return write(bytes) }
+        let step = tls.write(bytes.bytes)
+        drainTLS()
+        // Bytes that were not encrypted never reach the peer: the body would be short.
+        guard case .done = step else { return close() }
+    }
+
+    private func drainTLS() {
+        context.tlsOutput.drain { span in span.withUnsafeBytes { write($0) } }
+    }
+
+    private func write(_ bytes: UnsafeRawBufferPointer) {
+        guard state != .closed else { return }
+        switch output.write(bytes) {
+        case .sent, .blocked: break
+        case .failed: close()
+        case .overflow:
+            context.statistics.hit(.unsentBytes)
+            close()
+        }
+    }
+
+    /// Sends the bytes that wait; false if some still wait.
+    private func writeUnsent() -> Bool {
+        switch output.flush() {
+        case .sent:
+            engine?.flushed()
+            return true
+        case .blocked, .overflow: return false
+        case .failed:
+            close()
+            return false
+        }
+    }
+
+    // MARK: Ending
+
+    /// Ends the connection in order. If no request came yet, the first one may be on its way: it gets a moment.
+    func beginDrain() {
+        context.loop.assertCurrent()
+        if let engine {
+            engine.beginDrain()
+        } else if state != .lingering {
+            stateSince = context.loop.now
+        }
+        markDirty()
+    }
+
+    /// Ends the sending side, then reads and drops what the peer still sends.
+    private func beginLinger() {
+        let allowance = engine is HTTP2Connection ? LingerState.http2Allowance : Int.max
+        engine?.connectionLost()
+        engine = nil
+        if let tls {
+            tls.shutdown()
+            drainTLS()
+        }
+        guard state != .closed else { return }
+        if hasEnded && !output.isBlocked { return close() }
+        linger = LingerState(
+            now: context.loop.now, allowance: allowance, hasPeerEnded: hasEnded)
+        state = .lingering
+        markDirty()
+    }
+
+    private func act(on event: LingerState.Event) {
+        switch linger?.handle(event) {
+        case .endSending: shutdown(descriptor, Int32(SHUT_WR))
+        case .close: close()
+        case nil, .some(.none): break
+        }
+    }
+
+    /// Ends the connection now.
+    func close() {
+        guard state != .closed else { return }
+        context.loop.assertCurrent()
+        assert(
+            engine?.isInCallback != true, "a connection is not closed inside a callback of nghttp2")
+        state = .closed
+        engine?.connectionLost()
+        engine = nil
+        if let timer { context.loop.disarm(timer) }
+        if let registration { context.loop.deregister(registration) }
+        Glibc.close(descriptor)
+        output.discard()
+        context.remove(self)
+    }
+
+    // MARK: Time
+
+    /// Nanoseconds in which the peer must take the last bytes.
+    private static let endingTimeout: UInt64 = 2_000_000_000
+
+    /// Arms the timer if the next deadline is earlier than before. A later deadline is found when the timer fires.
+    private func updateTimer() {
+        guard state != .closed, let timer else { return }
+        let now = context.loop.now
+        if endingSince == nil && engine?.isEnding == true { endingSince = now }
+        output.updateProgress(now)
+        let wanted = nextDeadline()
+        guard wanted < armedFor else { return }
+        armedFor = wanted
+        context.loop.arm(timer, after: wanted > now ? wanted - now : 0)
+    }
+
+    private func nextDeadline() -> UInt64 {
+        let limits = context.limits
+        return switch state {
+        case .handshaking, .sniffing: firstRequestDeadline
+        case .lingering: linger?.deadline(limits, isDraining: context.isDraining) ?? .max
+        case .open:
+            if let endingSince {
+                endingSince + Connection.endingTimeout
+            } else {
+                min(engineDeadline, output.progressDeadline(limits))
+            }
+        case .closed: .max
+        }
+    }
+
+    private var engineDeadline: UInt64 {
+        engine?.deadline(context.limits) ?? firstRequestDeadline
+    }
+
+    private var firstRequestDeadline: UInt64 {
+        stateSince
+            + (context.isDraining ? LingerState.drainGrace : context.limits.handshakeTimeout)
+    }
+
+    private func timerFired() {
+        armedFor = .max
+        let now = context.loop.now
+        guard nextDeadline() <= now else { return updateTimer() }
+        if state == .open, endingSince == nil, let engine {
+            if output.isStuck(now, context.limits) {
+                context.statistics.hit(.bodyProgress)
+                return close()
+            }
+            if engineDeadline <= now { engine.expire(now) }
+            // The flush that follows arms the timer again.
+            return markDirty()
+        }
+        if state != .lingering && endingSince == nil { context.statistics.hit(.handshakeTimeout) }
+        close()
+    }
+}

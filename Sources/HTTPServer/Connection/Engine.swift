@@ -1,0 +1,32 @@
+import EventLoop
+
+/// A protocol on a connection: takes received bytes and produces bytes to send. It does no I/O on the socket, except
+/// ``transfer(to:)``.
+protocol Engine: StreamOwner {
+    /// Takes what the peer sent.
+    func receive(_ bytes: UnsafeRawBufferPointer)
+    /// The peer sends no more.
+    func receiveEnd()
+    /// Whether more bytes may be read now.
+    var wantsRead: Bool { get }
+    /// Bytes of bodies that wait for their sinks.
+    var waitingBytes: Int { get }
+    /// Appends the next bytes to send to `output`; none if there are none now.
+    func produce(_ output: OutputBuffer)
+    /// Moves the next bytes of a body directly to the socket, in clear text. Called if nothing was produced.
+    func transfer(to socket: Int32) -> DirectTransfer
+    /// The kernel has taken everything that was produced.
+    func flushed()
+    /// Whether input is ignored: queued output is sent, then the connection closes.
+    var isEnding: Bool { get }
+    /// Whether the connection ends once everything is flushed.
+    var isFinished: Bool { get }
+    /// The next moment at which something must have happened.
+    func deadline(_ limits: ServerLimits) -> UInt64
+    /// The deadline has passed.
+    func expire(_ now: UInt64)
+    /// Finishes open requests and accepts no new ones.
+    func beginDrain()
+    /// The connection is gone.
+    func connectionLost()
+}

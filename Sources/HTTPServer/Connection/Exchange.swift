@@ -1,0 +1,205 @@
+import EventLoop
+import Wire
+
+/// A request's method, target and fields (RFC 9110).
+public struct RequestHead: Sendable {
+    /// Case-sensitive, a token.
+    public var method: String
+    /// The path and query as received, beginning with `/`; or `*`.
+    public var target: String
+    /// The host asked for, from `:authority` or `Host`.
+    public var authority: String?
+    public var fields: HeaderFields
+    /// The declared length of the body in bytes.
+    public var contentLength: UInt64?
+    /// Whether a body follows (possibly of no bytes).
+    public var hasBody: Bool
+    /// Whether the client waits for a 100 before it sends the body.
+    public var expectsContinue: Bool
+}
+
+/// The status and fields of the final response.
+public struct ResponseHead: Sendable {
+    /// 200…599.
+    public var status: Int
+    /// The server sets `content-length` from the body. A response to HEAD sets it here.
+    public var fields = HeaderFields()
+
+    public init(status: Int) { self.status = status }
+}
+
+/// What follows a response head.
+public enum ResponseBody {
+    case none
+    case bytes([UInt8])
+    /// Exactly `length` bytes from the source. If it ends early or fails, the client sees a broken body.
+    case source(any ByteSource, length: UInt64)
+}
+
+/// How sending a response ended.
+public struct ResponseOutcome: Sendable {
+    /// Why nothing more is sent.
+    public enum End: Sendable {
+        /// The kernel has taken the whole response.
+        case complete
+        /// The client went away, or took too little for too long.
+        case peerGone
+        /// The body's source failed or ended early. The client sees a broken body.
+        case sourceFailed(any Error)
+    }
+    /// Bytes of the body that were given to the connection.
+    public var bodyBytes: UInt64
+    /// Why nothing more was sent.
+    public var end: End
+}
+
+/// Why a request's body did not arrive.
+public enum BodyError: Error {
+    /// The client reset the stream or closed the connection, or its bytes broke the protocol.
+    case clientGone
+    /// More bytes than the limit that was given.
+    case tooLarge
+    /// The client sent too little for too long.
+    case timedOut
+    /// The sink refused the bytes.
+    case sink(any Error)
+}
+
+/// The version of HTTP that a request came by.
+public enum HTTPVersion: String, Sendable {
+    // swift-format-ignore: AlwaysUseLowerCamelCase
+    case http1_0 = "HTTP/1.0"
+    // swift-format-ignore: AlwaysUseLowerCamelCase
+    case http1_1 = "HTTP/1.1"
+    case http2 = "HTTP/2"
+}
+
+/// Handles a request. It runs on the request's loop and must call ``Exchange/respond(_:_:)`` once before it returns. Its
+/// task is cancelled when the client goes away.
+public typealias RequestHandler = @Sendable (Exchange) async -> Void
+
+/// One request and its response.
+///
+/// Safety: confined to its loop; it crosses into the handler's task, which is pinned to the same loop.
+public final class Exchange: @unchecked Sendable {
+    public let head: RequestHead
+    public let version: HTTPVersion
+    /// Whether the connection is encrypted.
+    public let isSecure: Bool
+    /// The client's address, `host:port`.
+    public let peer: String
+    /// The listener's identity for the client's certificate; nil if it showed none.
+    public let identity: (any AnyObject & Sendable)?
+    /// Whether the client's certificate would be accepted now; true if it showed none. The certificate may have been
+    /// revoked, or its authority withdrawn, since the connection began.
+    public let isIdentityCurrent: Bool
+    /// The loop that everything of this request runs on.
+    public let loop: EventLoop
+    /// When the header block was complete, in the loop's nanoseconds.
+    public let started: UInt64
+    private let stream: any ExchangeStream
+    private let live: LiveCounts?
+
+    convenience init(
+        head: RequestHead, version: HTTPVersion, connection: Connection, loop: EventLoop,
+        stream: any ExchangeStream
+    ) {
+        self.init(
+            head: head, version: version, isSecure: connection.isSecure, peer: connection.peer,
+            identity: connection.verified?.identity,
+            isIdentityCurrent: connection.verified?.isCurrent ?? true,
+            loop: loop,
+            stream: stream, live: connection.context.live)
+    }
+
+    init(
+        head: RequestHead, version: HTTPVersion, isSecure: Bool, peer: String,
+        identity: (any AnyObject & Sendable)? = nil, isIdentityCurrent: Bool = true,
+        loop: EventLoop, stream: any ExchangeStream, live: LiveCounts? = nil
+    ) {
+        self.head = head
+        self.version = version
+        self.isSecure = isSecure
+        self.peer = peer
+        self.identity = identity
+        self.isIdentityCurrent = isIdentityCurrent
+        self.loop = loop
+        self.started = loop.now
+        self.stream = stream
+        self.live = live
+        live?.created(.request)
+    }
+
+    deinit { live?.destroyed(.request) }
+
+    /// Whether the client has gone: it reset the stream, or the connection ended.
+    public var isClientGone: Bool { stream.isGone }
+
+    /// Sends `100 Continue` if the client waits for it and no byte of the body has arrived. Receiving the body does it too.
+    public func sendContinue() { stream.sendContinue() }
+
+    /// Moves the whole body into `sink` with back-pressure.
+    /// - Parameter limit: The most bytes that are taken.
+    /// - Returns: The number of bytes.
+    public func receive(into sink: any ByteSink, limit: UInt64 = .max) async throws(BodyError)
+        -> UInt64
+    {
+        if let length = head.contentLength, length > limit { throw .tooLarge }
+        sendContinue()
+        // Unsafe saves an allocation a call: a stream completes each call exactly once (``ExchangeStream``).
+        let result = await withUnsafeContinuation { waiter in
+            stream.receive(into: sink, limit: limit) { waiter.resume(returning: $0) }
+        }
+        return try result.get()
+    }
+
+    /// The whole body, where it has at most `limit` bytes.
+    public func collect(limit: Int) async throws(BodyError) -> [UInt8] {
+        let sink = CollectingSink()
+        _ = try await receive(into: sink, limit: UInt64(limit))
+        return sink.bytes
+    }
+
+    /// Sends the response and waits until the kernel has taken it or the client is gone. A request body that has not been
+    /// received is discarded.
+    @discardableResult
+    public func respond(_ head: ResponseHead, _ body: ResponseBody = .none) async -> ResponseOutcome
+    {
+        await withUnsafeContinuation { waiter in
+            respond(head, body) { waiter.resume(returning: $0) }
+        }
+    }
+
+    /// Sends the response. A handler that has nothing to do afterwards need not wait: its task and what it holds are
+    /// released while the response is still being sent.
+    /// - Parameter completion: Called once, on the loop, when the kernel has taken the response or the client is gone.
+    public func respond(
+        _ head: ResponseHead, _ body: ResponseBody,
+        _ completion: @escaping (ResponseOutcome) -> Void
+    ) {
+        stream.respond(head, body, completion)
+    }
+}
+
+/// What a connection offers to an ``Exchange``. Every completion is called exactly once, on the loop. That of `receive` may
+/// be called inside a callback of nghttp2: it must only resume a task. That of `respond` never is.
+protocol ExchangeStream: AnyObject {
+    var isGone: Bool { get }
+    func sendContinue()
+    func receive(
+        into sink: any ByteSink, limit: UInt64,
+        _ completion: @escaping (Result<UInt64, BodyError>) -> Void)
+    func respond(
+        _ head: ResponseHead, _ body: ResponseBody,
+        _ completion: @escaping (ResponseOutcome) -> Void)
+}
+
+/// Keeps a small body in memory.
+private final class CollectingSink: ByteSink {
+    var bytes: [UInt8] = []
+    func write(_ span: RawSpan) -> Int {
+        span.withUnsafeBytes { bytes.append(contentsOf: $0) }
+        return span.byteCount
+    }
+    func whenWritable(_ resume: @escaping () -> Void) { resume() }
+}

@@ -1,0 +1,165 @@
+import EventLoop
+
+/// A request's body between its connection and a sink. Bytes that the sink does not take wait here, and the peer's window
+/// grows only by what was taken. Confined to the loop of its stream.
+final class InboundBody {
+    private enum Receiver {
+        case none
+        case sink(any ByteSink, limit: UInt64, (Result<UInt64, BodyError>) -> Void)
+        case discarding
+    }
+    /// The waiting bytes as they arrived, small pieces joined. Such a queue neither doubles its capacity nor moves bytes, and
+    /// a body that arrives byte by byte takes little more memory than its bytes.
+    @exclusivity(unchecked) private(set) var waiting: [[UInt8]] = []
+    /// The maximum size of a joined piece.
+    private static let joinedBytes = 4096
+    /// Consumed pieces of ``waiting``, and consumed bytes of the next piece.
+    private var used = (pieces: 0, bytes: 0)
+    @exclusivity(unchecked) private var receiver = Receiver.none
+    private var failure: BodyError?
+    private(set) var isSinkBusy = false
+    /// Whether the last byte has arrived.
+    private(set) var isComplete = false
+    /// Bytes that arrived.
+    private(set) var received: UInt64 = 0
+    /// The stream that owns this body. It is notified of consumed bytes and of the queue's length.
+    unowned var stream: ServerStream?
+
+    /// Bytes that arrived and wait for the sink.
+    private(set) var waitingCount = 0
+
+    /// Whether the sink waits for the peer.
+    var isStarved: Bool {
+        if case .sink = receiver { return !isComplete && !isSinkBusy && waitingCount == 0 }
+        return false
+    }
+
+    /// Takes bytes from the connection.
+    func push(_ bytes: RawSpan) {
+        received += UInt64(bytes.byteCount)
+        var taken = 0
+        if waitingCount == 0 { taken = offer(bytes) }
+        if taken < bytes.byteCount {
+            bytes.withUnsafeBytes { keep(UnsafeRawBufferPointer(rebasing: $0[taken...])) }
+            changeWaiting(bytes.byteCount - taken)
+        }
+        if taken > 0 { stream?.bodyConsumed(taken) }
+    }
+
+    private func keep(_ bytes: UnsafeRawBufferPointer) {
+        if let last = waiting.indices.last, last >= used.pieces,
+            waiting[last].count + bytes.count <= InboundBody.joinedBytes
+        {
+            waiting[last].append(contentsOf: bytes)
+        } else {
+            waiting.append(Array(bytes))
+        }
+    }
+
+    /// The last byte has arrived.
+    func end() {
+        isComplete = true
+        completeIfDone()
+    }
+
+    /// Nothing more will arrive.
+    func fail(_ error: BodyError) {
+        guard failure == nil else { return }
+        failure = error
+        drop()
+        deliver(.failure(error))
+    }
+
+    /// Moves the bytes that arrived and those that will arrive into `sink`.
+    func start(
+        _ sink: any ByteSink, limit: UInt64,
+        _ completion: @escaping (Result<UInt64, BodyError>) -> Void
+    ) {
+        if let failure { return completion(.failure(failure)) }
+        receiver = .sink(sink, limit: limit, completion)
+        stream?.restartProgress()
+        pump()
+    }
+
+    /// Drops the bytes that arrived and those that will arrive.
+    func discard() {
+        if case .sink = receiver { return }
+        receiver = .discarding
+        drop()
+    }
+
+    private func drop() {
+        let count = waitingCount
+        waiting = []
+        used = (0, 0)
+        if count > 0 {
+            changeWaiting(-count)
+            stream?.bodyConsumed(count)
+        }
+    }
+
+    private func changeWaiting(_ change: Int) {
+        waitingCount += change
+        stream?.waitingChanged(change)
+    }
+
+    private func pump() {
+        isSinkBusy = false
+        stream?.restartProgress()
+        var total = 0
+        while waitingCount > 0 && !isSinkBusy {
+            let piece = waiting[used.pieces]
+            let taken = offer(piece.span.bytes.extracting(used.bytes...))
+            if failure != nil || taken == 0 { break }
+            total += taken
+            changeWaiting(-taken)
+            used.bytes += taken
+            if used.bytes == piece.count {
+                waiting[used.pieces] = []
+                used = (used.pieces + 1, 0)
+            }
+        }
+        if waitingCount == 0 {
+            waiting = []
+            used = (0, 0)
+        }
+        if total > 0 { stream?.bodyConsumed(total) }
+        if failure != nil { return }
+        completeIfDone()
+    }
+
+    /// Gives a prefix of `bytes` to the receiver; returns how many it took.
+    private func offer(_ bytes: RawSpan) -> Int {
+        switch receiver {
+        case .none: return 0
+        case .discarding: return bytes.byteCount
+        case .sink(let sink, let limit, _):
+            if received > limit {
+                fail(.tooLarge)
+                return bytes.byteCount
+            }
+            if isSinkBusy { return 0 }
+            do {
+                let taken = try sink.write(bytes)
+                if taken < bytes.byteCount {
+                    isSinkBusy = true
+                    sink.whenWritable { [weak self] in self?.pump() }
+                }
+                return taken
+            } catch {
+                fail(.sink(error))
+                return bytes.byteCount
+            }
+        }
+    }
+
+    private func completeIfDone() {
+        if isComplete && waitingCount == 0 && failure == nil { deliver(.success(received)) }
+    }
+
+    private func deliver(_ result: Result<UInt64, BodyError>) {
+        guard case .sink(_, _, let completion) = receiver else { return }
+        receiver = .discarding
+        completion(result)
+    }
+}

@@ -1,0 +1,151 @@
+import EventLoop
+import Glibc
+import OpenSSL
+import Wire
+
+/// The bytes that one flush of a connection sends. There is one buffer per loop, used by the connection that flushes.
+final class OutputBuffer {
+    static let capacity = 48 * 1024 + HTTP2Connection.frameRoom
+    let start = UnsafeMutableRawPointer.allocate(byteCount: OutputBuffer.capacity, alignment: 64)
+    private(set) var count = 0
+
+    deinit { start.deallocate() }
+
+    var room: Int { OutputBuffer.capacity - count }
+    var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(start: start, count: count) }
+
+    func reset() { count = 0 }
+
+    /// The free part of the buffer. ``advance(_:)`` follows with the number of bytes that were written.
+    var free: UnsafeMutableRawBufferPointer {
+        UnsafeMutableRawBufferPointer(start: start + count, count: room)
+    }
+
+    func advance(_ more: Int) { count += more }
+
+    func append(_ bytes: UnsafeRawBufferPointer) {
+        guard let base = bytes.baseAddress else { return }
+        (start + count).copyMemory(from: base, byteCount: bytes.count)
+        count += bytes.count
+    }
+}
+
+/// What the connections of one loop share: buffers, budgets, limits, and the list of open connections. Confined to its
+/// loop.
+final class LoopContext {
+    let loop: EventLoop
+    let limits: ServerLimits
+    let statistics: ServerStatistics
+    let live: LiveCounts
+    let output = OutputBuffer()
+    let tlsOutput = TLSOutput()
+    let input = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 * 1024, alignment: 64)
+    let http2 = HTTP2Callbacks()
+    private(set) var connections: [ObjectIdentifier: Connection] = [:]
+    private var networks: [NetworkPrefix: Int] = [:]
+    /// Bytes of request bodies that wait in memory, over all connections.
+    private(set) var waitingBytes = 0
+    /// Receive windows granted beyond the initial ones, over all streams.
+    private(set) var grownWindows = 0
+    private(set) var isDraining = false
+    private var whenEmpty: (() -> Void)?
+    private var paused: [Connection] = []
+    private var date: (second: Int, text: [UInt8]) = (-1, [])
+
+    init(loop: EventLoop, limits: ServerLimits, statistics: ServerStatistics) {
+        self.loop = loop
+        self.limits = limits
+        self.statistics = statistics
+        live = statistics.addLoop()
+        http2.apply(limits)
+        loop.turnBudget = limits.turnBudget
+    }
+
+    deinit { input.deallocate() }
+
+    // MARK: Connections
+
+    func add(_ connection: Connection) {
+        loop.assertCurrent()
+        connections[ObjectIdentifier(connection)] = connection
+        networks[connection.network, default: 0] += 1
+        statistics.connectionOpened()
+    }
+
+    func remove(_ connection: Connection) {
+        loop.assertCurrent()
+        guard connections.removeValue(forKey: ObjectIdentifier(connection)) != nil else { return }
+        paused.removeAll { $0 === connection }
+        let left = connections(of: connection.network) - 1
+        networks[connection.network] = left > 0 ? left : nil
+        assert(!connections.isEmpty || networks.isEmpty, "a network without connections")
+        statistics.connectionClosed()
+        if connections.isEmpty { whenEmpty?() }
+    }
+
+    /// How many connections are open from a network.
+    func connections(of network: NetworkPrefix) -> Int { networks[network] ?? 0 }
+
+    /// Ends every connection in order. `done` is called once none is left.
+    func drain(_ done: @escaping () -> Void) {
+        loop.assertCurrent()
+        isDraining = true
+        whenEmpty = { [unowned self] in
+            whenEmpty = nil
+            done()
+        }
+        for connection in connections.values { connection.beginDrain() }
+        if connections.isEmpty { whenEmpty?() }
+    }
+
+    /// Closes the connections that are still open.
+    func closeAll() {
+        loop.assertCurrent()
+        for connection in connections.values {
+            statistics.hit(.drainTimeout)
+            connection.close()
+        }
+    }
+
+    // MARK: Budgets
+
+    /// Grants a stream `bytes` of receive window beyond the initial window.
+    /// - Returns: Whether ``ServerLimits/receiveBudget`` allows it.
+    func grow(_ bytes: Int) -> Bool {
+        guard grownWindows + bytes <= limits.receiveBudget else { return false }
+        grownWindows += bytes
+        return true
+    }
+
+    func shrink(_ bytes: Int) { grownWindows -= bytes }
+
+    /// The number of waiting bytes of request bodies changed by so much.
+    func waiting(_ change: Int) {
+        loop.assertCurrent()
+        waitingBytes += change
+        if change < 0 && waitingBytes <= limits.receiveBudget && !paused.isEmpty {
+            let resumed = paused
+            paused = []
+            for connection in resumed { connection.markDirty() }
+        }
+    }
+
+    /// Whether connections with waiting bytes must not read more now.
+    var isOverBudget: Bool { waitingBytes > limits.receiveBudget }
+
+    /// Wakes `connection` once ``isOverBudget`` is over.
+    func pause(_ connection: Connection) {
+        if !paused.contains(where: { $0 === connection }) { paused.append(connection) }
+    }
+
+    // MARK: Date
+
+    /// The `Date` field's value (RFC 9110, section 5.6.7), made once a second.
+    var httpDate: [UInt8] {
+        let now = time(nil)
+        if now != date.second {
+            date = (now, Array(HTTPDate.imfFixdate(seconds: Int64(now)).utf8))
+        }
+        return date.text
+    }
+}

@@ -1,0 +1,275 @@
+import EventLoop
+import Glibc
+
+/// What a stream asks of the connection that carries it.
+protocol StreamOwner: AnyObject {
+    /// Whether a callback of a library runs. The connection must not be closed, and no response begun or ended, until it
+    /// has returned. Used by assertions.
+    var isInCallback: Bool { get }
+    /// Sends `100 Continue`.
+    func sendContinue(_ stream: ServerStream)
+    /// The response head and body of `stream` are there to be sent.
+    func responseReady(_ stream: ServerStream)
+    /// The source of `stream` has bytes again.
+    func bodyReady(_ stream: ServerStream)
+    /// Bytes of the request's body left the stream's queue.
+    func bodyConsumed(_ stream: ServerStream, _ count: Int)
+    /// The handler has returned.
+    func handlerEnded(_ stream: ServerStream)
+}
+
+/// One request on its connection, of either protocol: the body on its way in, the response on its way out, the
+/// handler's task, and what was last known of their progress.
+///
+/// Safety: confined to its loop, which is also the executor of the one task that holds it.
+final class ServerStream: ExchangeStream, @unchecked Sendable {
+    let id: Int32
+    let body = InboundBody()
+    private(set) var isGone = false
+    /// Set by ``respond(_:_:_:)``.
+    @exclusivity(unchecked) private(set) var response: ResponseHead?
+    /// The response's `content-length`, where its own fields do not say.
+    private(set) var declaredLength: UInt64?
+    /// Bytes of the response's body that are still to be sent.
+    private(set) var remaining: UInt64 = 0
+    /// Whether the response waits for its source and not for the peer.
+    private(set) var isWaitingForSource = false
+    /// Whether the handler's task has begun and not ended.
+    private(set) var isHandlerRunning = false
+    /// Whether the request's method is HEAD.
+    var isHead = false
+    /// Bytes moved in both directions when the progress interval began, and when that was.
+    @exclusivity(unchecked) var progressMark: (bytes: UInt64, time: UInt64) = (0, 0)
+    /// A strong reference: a weak one would make every retain of the connection slow. The connection releases its streams
+    /// when they end, which breaks the cycle.
+    private let owner: any StreamOwner
+    private unowned let context: LoopContext
+    private let live: LiveCounts
+    @exclusivity(unchecked) private var source: (any ByteSource)?
+    private var sent: UInt64 = 0
+    /// Why the source gave no more.
+    private var sourceFailure: (any Error)?
+    @exclusivity(unchecked) private var completion: ((ResponseOutcome) -> Void)?
+    @exclusivity(unchecked) private var task: Task<Void, Never>?
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    private(set) var isContinueDue: Bool
+
+    init(id: Int32, owner: any StreamOwner, context: LoopContext, expectsContinue: Bool) {
+        self.id = id
+        self.owner = owner
+        self.context = context
+        live = context.live
+        isContinueDue = expectsContinue
+        progressMark = (0, context.loop.now)
+        body.stream = self
+        live.created(.stream)
+    }
+
+    deinit {
+        assert(completion == nil && !isHandlerRunning, "a stream ends after its handler")
+        live.destroyed(.stream)
+    }
+
+    /// Bytes of the request's body left the queue.
+    func bodyConsumed(_ count: Int) { owner.bodyConsumed(self, count) }
+
+    /// The number of waiting bytes of the request's body changed by so much.
+    func waitingChanged(_ change: Int) { context.waiting(change) }
+
+    /// Bytes that have moved either way.
+    var movedBytes: UInt64 { sent &+ body.received }
+
+    /// Restarts the progress timer.
+    func restartProgress() { progressMark = (movedBytes, context.loop.now) }
+
+    /// Whether the response waits for the handler or for the body's source, and not for the peer.
+    var isOurTurn: Bool { isWaitingForSource || (isHandlerRunning && response == nil) }
+
+    /// Whether a response is being sent and waits for the peer.
+    var isSending: Bool { completion != nil && !isWaitingForSource }
+
+    // MARK: The handler
+
+    /// Starts the handler's task, on the loop and without a hop.
+    func start(_ exchange: Exchange, _ handler: @escaping RequestHandler) {
+        isHandlerRunning = true
+        let started = Task.immediate(executorPreference: exchange.loop) { [self] in
+            await handler(exchange)
+            exchange.loop.preconditionCurrent()
+            ended()
+        }
+        if isHandlerRunning { task = started }
+    }
+
+    private func ended() {
+        isHandlerRunning = false
+        task = nil
+        owner.handlerEnded(self)
+    }
+
+    // MARK: ExchangeStream
+
+    func sendContinue() {
+        context.loop.assertCurrent()
+        guard isContinueDue, !isGone else { return }
+        isContinueDue = false
+        if response == nil && body.received == 0 { owner.sendContinue(self) }
+    }
+
+    func receive(
+        into sink: any ByteSink, limit: UInt64,
+        _ completion: @escaping (Result<UInt64, BodyError>) -> Void
+    ) {
+        context.loop.assertCurrent()
+        body.start(sink, limit: limit, completion)
+    }
+
+    func respond(
+        _ head: ResponseHead, _ body: ResponseBody,
+        _ completion: @escaping (ResponseOutcome) -> Void
+    ) {
+        context.loop.assertCurrent()
+        assert(!owner.isInCallback, "a response does not begin inside a callback")
+        precondition(response == nil, "a request has one response")
+        response = head
+        self.completion = completion
+        switch body {
+        case .none: break
+        case .bytes(let bytes):
+            remaining = UInt64(bytes.count)
+            source = bytes.isEmpty ? nil : BytesSource(bytes)
+        case .source(let given, let length):
+            remaining = length
+            source = given
+            mayBeDirect = length >= ServerStream.directBytes && given is any DirectSource
+            isDirect = mayBeDirect
+        }
+        let carriesLength = head.status != 204 && head.status != 304
+        if case .none = body {
+            let isKnown = isHead || head.fields.contains("content-length")
+            if carriesLength && !isKnown { declaredLength = 0 }
+        } else if carriesLength {
+            declaredLength = remaining
+        }
+        if isHead || !carriesLength { remaining = 0 }
+        restartProgress()
+        if isGone { return finish(complete: false) }
+        owner.responseReady(self)
+    }
+
+    // MARK: Sending
+
+    /// Reads the next bytes of the response's body into the start of `buffer`; `.end` when all were read.
+    /// - Throws: if the source fails or ends early.
+    func read(into buffer: inout MutableRawSpan) throws -> SourceRead {
+        guard remaining > 0 else { return .end }
+        guard let source else { throw SourceEndedEarly() }
+        let room = Int(min(remaining, UInt64(buffer.byteCount)))
+        let result: SourceRead
+        do {
+            result = try buffer.withUnsafeMutableBytes { raw in
+                var part = UnsafeMutableRawBufferPointer(rebasing: raw[..<room]).mutableBytes
+                return try source.read(into: &part)
+            }
+        } catch {
+            sourceFailure = error
+            throw error
+        }
+        switch result {
+        case .bytes(let count):
+            remaining -= UInt64(count)
+            sent += UInt64(count)
+            isDirect = mayBeDirect
+            return .bytes(count)
+        case .wait:
+            waitForSource(source)
+            return .wait
+        case .end:
+            sourceFailure = SourceEndedEarly()
+            throw SourceEndedEarly()
+        }
+    }
+
+    private func waitForSource(_ source: any ByteSource) {
+        isWaitingForSource = true
+        source.whenReadable { [weak self] in
+            guard let self, isWaitingForSource else { return }
+            isWaitingForSource = false
+            restartProgress()
+            owner.bodyReady(self)
+        }
+    }
+
+    /// Bodies of at least this size go directly to a socket in clear text. Smaller ones are sent together with their head.
+    private static let directBytes: UInt64 = 64 * 1024
+
+    /// Whether the rest of the body may go directly to a socket.
+    private(set) var isDirect = false
+    private var mayBeDirect = false
+
+    /// Moves the next bytes of the body directly to a socket. `.unsupported`: read them.
+    /// - Throws: if the source or the socket fails.
+    func transfer(to socket: Int32) throws -> DirectTransfer {
+        guard isDirect, remaining > 0, !isWaitingForSource, let source = source as? any DirectSource
+        else { return .unsupported }
+        let result: DirectTransfer
+        do {
+            result = try source.transfer(to: socket, count: Int(clamping: remaining))
+        } catch {
+            if !isOfSocket(error) { sourceFailure = error }
+            throw error
+        }
+        switch result {
+        case .bytes(let count):
+            remaining -= UInt64(count)
+            sent += UInt64(count)
+        case .sourceWaits: waitForSource(source)
+        case .socketWaits: break
+        case .unsupported:
+            isDirect = false
+            owner.bodyReady(self)
+        }
+        return result
+    }
+
+    /// The response has ended.
+    /// - Parameter complete: Whether the kernel has taken all of it.
+    func finish(complete: Bool) {
+        source?.close()
+        source = nil
+        isWaitingForSource = false
+        guard let done = completion else { return }
+        assert(!owner.isInCallback, "a response does not end inside a callback")
+        completion = nil
+        let end: ResponseOutcome.End =
+            complete ? .complete : sourceFailure.map { .sourceFailed($0) } ?? .peerGone
+        done(ResponseOutcome(bodyBytes: sent, end: end))
+    }
+
+    /// Ends the response because of a failure that is not the client's.
+    func fail(_ error: any Error) {
+        sourceFailure = error
+        finish(complete: false)
+    }
+
+    /// The client or the connection is gone: everything that waits for it ends now.
+    func abandon(_ error: BodyError = .clientGone) {
+        guard !isGone else { return }
+        isGone = true
+        body.fail(error)
+        finish(complete: false)
+        task?.cancel()
+    }
+}
+
+/// A source gave fewer bytes than its response declared.
+struct SourceEndedEarly: Error, CustomStringConvertible {
+    var description: String { "it ended early" }
+}
+
+/// Whether a direct transfer failed at the peer's end: the socket reports these of itself, a file never.
+private func isOfSocket(_ error: any Error) -> Bool {
+    guard let code = (error as? SystemError)?.code else { return false }
+    return [EPIPE, ECONNRESET, ECONNABORTED, ETIMEDOUT, ENOTCONN, EHOSTUNREACH, ENETUNREACH]
+        .contains(code)
+}

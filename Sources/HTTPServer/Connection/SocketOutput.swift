@@ -1,0 +1,110 @@
+import Glibc
+
+/// The sending side of a connection's socket: bytes go to the kernel at once, and what it does not take waits here.
+struct SocketOutput {
+    enum Result {
+        /// The kernel has taken everything.
+        case sent
+        /// Bytes wait until the socket is writable.
+        case blocked
+        /// The socket has failed.
+        case failed
+        /// More bytes would wait than are allowed.
+        case overflow
+    }
+    private let descriptor: Int32
+    private var unsent: [UInt8] = []
+    private var unsentOffset = 0
+    private var hasFailed = false
+    /// Bytes that the kernel has taken.
+    private var sentBytes: UInt64 = 0
+    /// While bytes wait: ``sentBytes`` at the start of the current interval, and when that was.
+    private var progressMark: (bytes: UInt64, time: UInt64)?
+    /// Whether the kernel may take bytes.
+    var isWritable = true
+
+    /// Bytes that may wait: one output buffer with its TLS records, and what TLS sends by itself.
+    private static let maximumUnsent = 256 * 1024
+
+    init(_ descriptor: Int32) { self.descriptor = descriptor }
+
+    /// Whether bytes wait for the kernel.
+    var isBlocked: Bool { unsentOffset < unsent.count }
+
+    /// Sends `bytes` after those that wait.
+    mutating func write(_ bytes: UnsafeRawBufferPointer) -> Result {
+        let offset = isBlocked ? 0 : send(bytes, from: 0)
+        if hasFailed { return .failed }
+        if offset == bytes.count { return isBlocked ? .blocked : .sent }
+        if unsent.count - unsentOffset + bytes.count - offset > SocketOutput.maximumUnsent {
+            return .overflow
+        }
+        unsent.append(contentsOf: bytes[offset...])
+        return .blocked
+    }
+
+    /// Sends the bytes that wait.
+    mutating func flush() -> Result {
+        guard isBlocked else { return .sent }
+        guard isWritable else { return .blocked }
+        let waiting = unsent
+        unsentOffset = waiting.withUnsafeBytes { send($0, from: unsentOffset) }
+        if hasFailed { return .failed }
+        guard !isBlocked else { return .blocked }
+        unsent = []
+        unsentOffset = 0
+        return .sent
+    }
+
+    /// Drops the bytes that wait.
+    mutating func discard() {
+        unsent = []
+        unsentOffset = 0
+    }
+
+    /// Sends from `start` on until the kernel takes no more; returns where it stopped.
+    private mutating func send(_ bytes: UnsafeRawBufferPointer, from start: Int) -> Int {
+        var offset = start
+        while offset < bytes.count {
+            let count = Glibc.send(
+                descriptor, bytes.baseAddress! + offset, bytes.count - offset, Int32(MSG_NOSIGNAL))
+            if count >= 0 {
+                offset += count
+                sentBytes &+= UInt64(count)
+            } else if errno == EAGAIN {
+                isWritable = false
+                break
+            } else if errno != EINTR {
+                hasFailed = true
+                break
+            }
+        }
+        return offset
+    }
+
+    // MARK: Progress
+
+    /// Starts or ends the supervision of the peer's progress.
+    mutating func updateProgress(_ now: UInt64) {
+        if !isBlocked {
+            progressMark = nil
+        } else if progressMark == nil {
+            progressMark = (sentBytes, now)
+        }
+    }
+
+    /// When the peer must have taken the next bytes; `.max` while none wait.
+    func progressDeadline(_ limits: ServerLimits) -> UInt64 {
+        progressMark.map { $0.time + limits.progressInterval } ?? .max
+    }
+
+    /// Whether the peer took less than ``ServerLimits/minimumProgress`` in the interval that has just ended. The engine
+    /// cannot see this by itself: a reset that can't be sent ends no stream.
+    mutating func isStuck(_ now: UInt64, _ limits: ServerLimits) -> Bool {
+        guard let mark = progressMark, mark.time + limits.progressInterval <= now else {
+            return false
+        }
+        progressMark = isBlocked ? (sentBytes, now) : nil
+        return isBlocked && sentBytes - mark.bytes < limits.minimumProgress
+    }
+}

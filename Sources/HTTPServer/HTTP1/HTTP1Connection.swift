@@ -1,0 +1,404 @@
+import EventLoop
+import Wire
+
+/// HTTP/1.1 on one connection: one request at a time. The next request is read when the response has been sent.
+final class HTTP1Connection: Engine {
+    private enum State: Equatable {
+        /// Waiting for a head, with none of its bytes or some.
+        case head
+        case body(remaining: UInt64)
+        case chunkedBody
+        /// The request has arrived; the response is not complete.
+        case answering
+        /// Nothing more is read.
+        case finished
+    }
+    /// nil once the connection is gone.
+    private var connection: Connection?
+    private let context: LoopContext
+    private let parser: HTTP1Parser
+    @exclusivity(unchecked) private var state = State.head
+    @exclusivity(unchecked) private var input: [UInt8] = []
+    /// Bytes of ``input`` that were parsed, and whether a line has ended since.
+    private var readBytes = 0
+    private var hasLine = false
+    private var headSince: UInt64?
+    private var idleSince: UInt64
+    private var chunks: ChunkedDecoder
+    @exclusivity(unchecked) private var stream: ServerStream?
+    private var keepAlive = true
+    @exclusivity(unchecked) private var output: [UInt8] = []
+    private var isBodyStarted = false
+    private var isResponseComplete = false
+    private var isDraining = false
+    private var peerEnded = false
+    private(set) var isFinished = false
+    var isEnding: Bool { isFinished }
+    /// The parser is our own: it may be left at any time.
+    var isInCallback: Bool { false }
+
+    init(_ connection: Connection) {
+        self.connection = connection
+        context = connection.context
+        parser = HTTP1Parser(limits: context.limits)
+        chunks = ChunkedDecoder(lineLimit: context.limits.chunkLineBytes)
+        idleSince = context.loop.now
+        isDraining = context.isDraining
+        context.live.created(.session)
+    }
+
+    deinit {
+        assert(stream == nil, "a connection that ends lets go of its stream")
+        context.live.destroyed(.session)
+    }
+
+    // MARK: Reading
+
+    var wantsRead: Bool {
+        switch state {
+        case .head:
+            input.count <= context.limits.headerBytes + context.limits.targetBytes + 65_536
+        case .body, .chunkedBody:
+            stream.map { !$0.body.isSinkBusy && $0.body.waitingCount < 65536 } ?? true
+        case .answering: peerEnded ? false : input.isEmpty
+        case .finished: true
+        }
+    }
+
+    var waitingBytes: Int { stream?.body.waitingCount ?? 0 }
+
+    func receive(_ bytes: UnsafeRawBufferPointer) {
+        if state == .finished { return }
+        if input.isEmpty && state != .answering {
+            let taken = process(bytes.bindMemory(to: UInt8.self).span)
+            if taken < bytes.count { input.append(contentsOf: bytes[taken...]) }
+            readBytes = input.count
+            hasLine = false
+        } else {
+            // A head is parsed again from its start when a line has ended or has become too long, not with every byte
+            // of a head that arrives byte by byte.
+            hasLine = hasLine || state != .head || bytes.contains(lf)
+            input.append(contentsOf: bytes)
+            let isLong = input.count - readBytes > parser.limits.targetBytes
+            if hasLine || isLong { processInput() }
+        }
+    }
+
+    private func processInput() {
+        guard state != .answering, state != .finished else { return }
+        let bytes = input
+        input = []
+        let taken = process(bytes.span)
+        if taken < bytes.count { input = Array(bytes[taken...]) }
+        hasLine = false
+        readBytes = input.count
+    }
+
+    /// Parses as far as the state allows; returns how many bytes it used.
+    private func process(_ bytes: Span<UInt8>) -> Int {
+        var place = 0
+        do throws(HTTP1Error) {
+            while place < bytes.count {
+                switch state {
+                case .head:
+                    guard let head = try parser.parse(bytes.extracting(place...)) else {
+                        if headSince == nil { headSince = context.loop.now }
+                        return place
+                    }
+                    place += head.length
+                    begin(head)
+                case .body(let remaining):
+                    let count = Int(min(remaining, UInt64(bytes.count - place)))
+                    push(bytes.extracting(place..<place + count))
+                    place += count
+                    state = .body(remaining: remaining - UInt64(count))
+                    if remaining == UInt64(count) { bodyEnded() }
+                case .chunkedBody:
+                    switch try nextChunk(bytes, at: &place) {
+                    case .data(let count):
+                        push(bytes.extracting(place..<place + count))
+                        place += count
+                    case .end: bodyEnded()
+                    case .incomplete: break
+                    }
+                case .answering: return place
+                case .finished: return bytes.count
+                }
+            }
+        } catch {
+            refuse(error)
+            return bytes.count
+        }
+        return place
+    }
+
+    private func nextChunk(_ bytes: Span<UInt8>, at place: inout Int) throws(HTTP1Error)
+        -> ChunkedDecoder.Step
+    {
+        do throws(HTTP1SyntaxError) {
+            return try chunks.next(bytes, at: &place)
+        } catch {
+            throw HTTP1Error(error)
+        }
+    }
+
+    private func begin(_ head: HTTP1Head) {
+        headSince = nil
+        keepAlive = head.keepAlive && !isDraining
+        isBodyStarted = false
+        isResponseComplete = false
+        let stream = ServerStream(
+            id: 1, owner: self, context: context, expectsContinue: head.request.expectsContinue)
+        stream.isHead = head.request.method == "HEAD"
+        self.stream = stream
+        context.statistics.streamOpened()
+        switch head.framing {
+        case .none, .length(0):
+            state = .answering
+            stream.body.end()
+        case .length(let length): state = .body(remaining: length)
+        case .chunked:
+            state = .chunkedBody
+            chunks = ChunkedDecoder(lineLimit: context.limits.chunkLineBytes)
+        }
+        guard let connection else { return }
+        if connection.checkCertificate() { keepAlive = false }
+        let exchange = Exchange(
+            head: head.request, version: head.version, connection: connection,
+            loop: context.loop, stream: stream)
+        stream.start(exchange, connection.handler)
+    }
+
+    private func push(_ bytes: Span<UInt8>) {
+        stream?.body.push(bytes.bytes)
+    }
+
+    private func bodyEnded() {
+        state = .answering
+        stream?.body.end()
+        // If the response was sent before the body's end, the next flush reads the next request.
+        if isResponseComplete { connection?.markDirty() }
+    }
+
+    func receiveEnd() {
+        peerEnded = true
+        switch state {
+        case .head:
+            if !input.isEmpty { context.statistics.protocolError() }
+            finish()
+        case .body, .chunkedBody: lose()
+        case .answering, .finished: break
+        }
+    }
+
+    private func lose() {
+        stream?.abandon()
+        endStream()
+        finish()
+    }
+
+    private func finish() {
+        state = .finished
+        isFinished = true
+        input = []
+    }
+
+    // MARK: Answering
+
+    /// Rejects bytes that are no request, and ends the connection.
+    private func refuse(_ error: HTTP1Error) {
+        context.statistics.protocolError()
+        if let limit = error.limit { context.statistics.hit(limit) }
+        let hadBegun = stream != nil
+        let isUnanswered = stream?.response == nil
+        stream?.abandon()
+        endStream()
+        if isUnanswered {
+            let refusal = Refusal(error.status, error.reason)
+            let body = refusal.body
+            var head = refusal.head
+            head.fields.append("content-length", body.count)
+            keepAlive = false
+            append(head, length: nil)
+            output.append(contentsOf: body)
+            // A request that had begun is reported by its handler.
+            if !hadBegun { connection?.refused(refusal, body, of: nil, .http1_1) }
+        }
+        finish()
+    }
+
+    func sendContinue(_ stream: ServerStream) {
+        output.append(contentsOf: "HTTP/1.1 100 Continue\r\n\r\n")
+        connection?.markDirty()
+    }
+
+    func responseReady(_ stream: ServerStream) {
+        if state != .answering {
+            // The body is not wanted, but the next request can only be found by reading all of it.
+            if !isBodySmall { keepAlive = false }
+            stream.body.discard()
+        }
+        if let head = stream.response { append(head, length: stream.declaredLength) }
+        isBodyStarted = true
+        connection?.markDirty()
+    }
+
+    /// Bytes of an unwanted body that are read and dropped to keep the connection.
+    private static let smallBody: UInt64 = 64 * 1024
+
+    /// Whether the rest of the body is on its way and costs less than a new connection.
+    private var isBodySmall: Bool {
+        guard case .body(let remaining) = state, let stream else { return false }
+        return remaining <= HTTP1Connection.smallBody && !stream.isContinueDue
+    }
+
+    func bodyReady(_ stream: ServerStream) { connection?.markDirty() }
+
+    func bodyConsumed(_ stream: ServerStream, _ count: Int) {
+        if stream.body.waitingCount == 0 { connection?.markDirty() }
+    }
+
+    func handlerEnded(_ stream: ServerStream) {
+        guard stream === self.stream else { return }
+        if stream.response == nil { lose() }
+        connection?.markDirty()
+    }
+
+    private func append(_ head: ResponseHead, length: UInt64?) {
+        output.reserveCapacity(output.count + head.fields.lineBytes + 128)
+        output.append(contentsOf: "HTTP/1.1 ")
+        output.append(UInt8(ascii: "0") + UInt8(head.status / 100))
+        output.append(UInt8(ascii: "0") + UInt8(head.status / 10 % 10))
+        output.append(UInt8(ascii: "0") + UInt8(head.status % 10))
+        output.append(space)
+        output.append(contentsOf: reasonPhrase(head.status))
+        output.append(contentsOf: "\r\ndate: ")
+        output.append(contentsOf: context.httpDate)
+        output.append(contentsOf: "\r\n")
+        let lines = head.fields.lineBytes
+        withUnsafeTemporaryAllocation(byteCount: lines, alignment: 1) { room in
+            guard let start = room.baseAddress else { return }
+            head.fields.writeLines(to: start)
+            output.append(contentsOf: UnsafeRawBufferPointer(room))
+        }
+        if let length {
+            output.append(contentsOf: "content-length: ")
+            output.append(contentsOf: String(length).utf8)
+            output.append(contentsOf: "\r\n")
+        }
+        if !keepAlive { output.append(contentsOf: "connection: close\r\n") }
+        output.append(contentsOf: "\r\n")
+    }
+
+    func produce(_ buffer: OutputBuffer) {
+        if !output.isEmpty {
+            let count = min(output.count, buffer.room)
+            output.withUnsafeBytes { buffer.append(.init(rebasing: $0[..<count])) }
+            if count == output.count {
+                output.removeAll(keepingCapacity: count < 4096)
+            } else {
+                output.removeFirst(count)
+            }
+        }
+        guard isBodyStarted, !isResponseComplete, let stream, output.isEmpty else { return }
+        if stream.isDirect && stream.remaining > 0 && connection?.isSecure == false { return }
+        do {
+            while stream.remaining > 0 && buffer.room > 0 {
+                var span = buffer.free.mutableBytes
+                guard case .bytes(let count) = try stream.read(into: &span) else { return }
+                buffer.advance(count)
+            }
+            if stream.remaining == 0 { isResponseComplete = true }
+        } catch {
+            // The length was promised: only a closed connection shows the client that the body is short.
+            stream.finish(complete: false)
+            connection?.close()
+        }
+    }
+
+    func transfer(to socket: Int32) -> DirectTransfer {
+        guard isBodyStarted, !isResponseComplete, output.isEmpty, let stream else {
+            return .unsupported
+        }
+        do {
+            let result = try stream.transfer(to: socket)
+            if stream.remaining == 0 { isResponseComplete = true }
+            return result
+        } catch {
+            stream.finish(complete: false)
+            connection?.close()
+            return .unsupported
+        }
+    }
+
+    func flushed() {
+        guard isResponseComplete, let stream, output.isEmpty else { return }
+        stream.finish(complete: true)
+        if !stream.body.isComplete {
+            if !keepAlive || isDraining { lose() }
+            return
+        }
+        isResponseComplete = false
+        isBodyStarted = false
+        endStream()
+        guard state == .answering else { return }
+        guard keepAlive && !isDraining else { return finish() }
+        state = .head
+        idleSince = context.loop.now
+        if !input.isEmpty { processInput() }
+        if peerEnded && state == .head { finish() }
+        connection?.markDirty()
+    }
+
+    private func endStream() {
+        guard stream != nil else { return }
+        stream = nil
+        context.statistics.streamClosed()
+    }
+
+    // MARK: Time and end
+
+    func deadline(_ limits: ServerLimits) -> UInt64 {
+        if let stream { return stream.progressMark.time + limits.progressInterval }
+        if let headSince { return headSince + limits.headerTimeout }
+        return idleSince + limits.idleTimeout
+    }
+
+    func expire(_ now: UInt64) {
+        guard let stream else {
+            if headSince != nil {
+                context.statistics.hit(.headerTimeout)
+                refuse(HTTP1Error(408, "the request header did not arrive in time"))
+            } else {
+                context.statistics.hit(.idleTimeout)
+                finish()
+            }
+            return
+        }
+        let moved = stream.movedBytes - stream.progressMark.bytes
+        let isPeersTurn = stream.body.isStarved || stream.isSending
+        stream.progressMark = (stream.movedBytes, now)
+        guard isPeersTurn && moved < context.limits.minimumProgress else { return }
+        context.statistics.hit(.bodyProgress)
+        if stream.body.isStarved {
+            keepAlive = false
+            stream.body.fail(.timedOut)
+        } else {
+            connection?.close()
+        }
+    }
+
+    func beginDrain() {
+        isDraining = true
+        keepAlive = false
+        if stream == nil && input.isEmpty { finish() }
+    }
+
+    func connectionLost() {
+        connection = nil
+        stream?.abandon()
+        endStream()
+        finish()
+        output = []
+    }
+}

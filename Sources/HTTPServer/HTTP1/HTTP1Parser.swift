@@ -1,0 +1,292 @@
+import Wire
+
+/// Why bytes are not an HTTP/1.1 request, and what the client is told.
+struct HTTP1Error: Error, Equatable {
+    /// 400, 408, 414, 417, 431, 501 or 505.
+    var status: Int
+    var reason: String
+    /// The limit that was hit, if one was.
+    var limit: LimitKind?
+
+    init(_ status: Int, _ reason: String, _ limit: LimitKind? = nil) {
+        self.status = status
+        self.reason = reason
+        self.limit = limit
+    }
+
+    init(_ error: HTTP1SyntaxError) {
+        self.init(400, error.reason, error.isTooLong ? .headerBytes : nil)
+    }
+}
+
+/// How a request's body is delimited (RFC 9112, section 6.3).
+enum HTTP1Framing: Equatable {
+    case none
+    case length(UInt64)
+    case chunked
+}
+
+/// A parsed request head.
+struct HTTP1Head {
+    var request: RequestHead
+    var framing: HTTP1Framing
+    var version: HTTPVersion
+    var keepAlive: Bool
+    /// Bytes of the input that the head took.
+    var length: Int
+}
+
+/// Reads request heads strictly as RFC 9112 defines them: whatever two parsers could read differently is an error.
+struct HTTP1Parser {
+    var limits: ServerLimits
+
+    /// Reads one head from the start of `input`.
+    /// - Returns: nil where the head is not complete yet.
+    /// - Throws: ``HTTP1Error`` where it can never become a valid head or exceeds a limit.
+    func parse(_ input: Span<UInt8>) throws(HTTP1Error) -> HTTP1Head? {
+        var place = 0
+        // One empty line before the request line is tolerated (RFC 9112, section 2.2).
+        if input.count >= 2, input[0] == cr, input[1] == lf { place = 2 }
+        guard let lineEnd = try endOfLine(input, from: place, most: limits.targetBytes + 64, 414)
+        else { return nil }
+        var (request, version) = try requestLine(input.extracting(place..<lineEnd))
+        place = lineEnd + 2
+        var budget = limits.headerBytes
+        while true {
+            guard let end = try endOfLine(input, from: place, most: budget, 431) else { return nil }
+            if end == place { break }
+            try field(input.extracting(place..<end), into: &request.fields)
+            budget -= end - place + 32
+            if budget < 0 { throw HTTP1Error(431, "header block too large", .headerBytes) }
+            if request.fields.count > limits.headerFields {
+                throw HTTP1Error(431, "too many header fields", .headerFields)
+            }
+            place = end + 2
+        }
+        let framing = try framing(request.fields, version)
+        var keepAlive = version == .http1_1
+        for option in tokens(request.fields.list("connection")) {
+            if option == "close" { keepAlive = false }
+        }
+        try host(&request, version)
+        try expectation(&request, version)
+        switch framing {
+        case .none: break
+        case .length(let length):
+            request.contentLength = length
+            request.hasBody = true
+        case .chunked: request.hasBody = true
+        }
+        return HTTP1Head(
+            request: request, framing: framing, version: version, keepAlive: keepAlive,
+            length: place + 2)
+    }
+
+    /// The place of the CR LF that ends the line, nil where more bytes are needed.
+    private func endOfLine(_ input: Span<UInt8>, from start: Int, most: Int, _ status: Int)
+        throws(HTTP1Error) -> Int?
+    {
+        var place = start
+        while place < input.count {
+            let byte = input[place]
+            if byte == cr {
+                if place + 1 == input.count { break }
+                guard input[place + 1] == lf else { throw HTTP1Error(400, "CR without LF") }
+                return place
+            }
+            if byte == lf { throw HTTP1Error(400, "LF without CR") }
+            if byte == 0 { throw HTTP1Error(400, "NUL in the header block") }
+            place += 1
+            if place - start > most {
+                throw status == 414
+                    ? HTTP1Error(414, "request line too long", .targetBytes)
+                    : HTTP1Error(431, "header block too large", .headerBytes)
+            }
+        }
+        return nil
+    }
+
+    private func requestLine(_ line: Span<UInt8>) throws(HTTP1Error) -> (RequestHead, HTTPVersion) {
+        var place = 0
+        while place < line.count, ASCII.isToken(line[place]) { place += 1 }
+        guard place > 0, place <= 32, place < line.count, line[place] == space else {
+            throw HTTP1Error(400, "malformed request line")
+        }
+        let method = text(line.extracting(0..<place))
+        let targetStart = place + 1
+        place = targetStart
+        while place < line.count, line[place] > space, line[place] != 0x7f { place += 1 }
+        guard place > targetStart, place < line.count, line[place] == space else {
+            throw HTTP1Error(400, "malformed request target")
+        }
+        if place - targetStart > limits.targetBytes {
+            throw HTTP1Error(414, "request target too long", .targetBytes)
+        }
+        let version = try httpVersion(line.extracting((place + 1)..<line.count))
+        var request = RequestHead(
+            method: method, target: "", authority: nil,
+            fields: HeaderFields(reserving: 512), contentLength: nil, hasBody: false,
+            expectsContinue: false)
+        let target = line.extracting(targetStart..<place).withUnsafeBufferPointer {
+            String(utf8: $0)
+        }
+        guard let target else { throw HTTP1Error(400, "request target is not UTF-8") }
+        try setTarget(target, of: &request)
+        return (request, version)
+    }
+
+    private func httpVersion(_ bytes: Span<UInt8>) throws(HTTP1Error) -> HTTPVersion {
+        let name: StaticString = "HTTP/"
+        let isNamed = name.withUTF8Buffer { name in
+            bytes.count > 5 && name.indices.allSatisfy { name[$0] == bytes[$0] }
+        }
+        guard isNamed else { throw HTTP1Error(400, "malformed HTTP version") }
+        let digits = UInt8(ascii: "0")...UInt8(ascii: "9")
+        // A later minor version is served as the highest that is known (RFC 9110, section 2.5).
+        guard bytes.count == 8, bytes[5] == UInt8(ascii: "1"), bytes[6] == UInt8(ascii: "."),
+            digits.contains(bytes[7])
+        else { throw HTTP1Error(505, "HTTP version not supported") }
+        return bytes[7] == UInt8(ascii: "0") ? .http1_0 : .http1_1
+    }
+
+    /// Origin form, absolute form (RFC 9112, section 3.2.2) and the asterisk of OPTIONS.
+    private func setTarget(_ target: String, of request: inout RequestHead) throws(HTTP1Error) {
+        if isTarget(target, of: request.method) {
+            request.target = target
+            return
+        }
+        let lower = target.prefix(8).asciiLowercased()
+        let schemeLength = lower.hasPrefix("http://") ? 7 : lower.hasPrefix("https://") ? 8 : 0
+        guard schemeLength > 0 else { throw HTTP1Error(400, "malformed request target") }
+        let rest = target.utf8.dropFirst(schemeLength)
+        let slash =
+            rest.firstIndex { $0 == UInt8(ascii: "/") || $0 == UInt8(ascii: "?") } ?? rest.endIndex
+        guard slash > rest.startIndex else { throw HTTP1Error(400, "malformed request target") }
+        let authority = String(rest[..<slash]) ?? ""
+        let path = String(rest[slash...]) ?? ""
+        let origin = path.utf8.first == UInt8(ascii: "/") ? path : "/" + path
+        guard isHost(authority), isTarget(origin, of: request.method) else {
+            throw HTTP1Error(400, "malformed request target")
+        }
+        request.authority = authority
+        request.target = origin
+    }
+
+    private func field(_ line: Span<UInt8>, into fields: inout HeaderFields) throws(HTTP1Error) {
+        do throws(HTTP1SyntaxError) {
+            let parts = try HTTP1FieldLine(line)
+            fields.append(
+                lowercasing: line.extracting(0..<parts.nameLength), line.extracting(parts.value))
+        } catch {
+            throw HTTP1Error(error)
+        }
+    }
+
+    private func framing(_ fields: HeaderFields, _ version: HTTPVersion) throws(HTTP1Error)
+        -> HTTP1Framing
+    {
+        let lengths = fields.values("content-length")
+        if fields.contains("transfer-encoding") {
+            guard lengths.isEmpty else {
+                throw HTTP1Error(400, "both Content-Length and Transfer-Encoding")
+            }
+            guard version == .http1_1 else {
+                throw HTTP1Error(400, "Transfer-Encoding in HTTP/1.0")
+            }
+            let codings = fields.values("transfer-encoding")
+            guard codings.count == 1, ASCII.isEqual(codings[0].utf8.span, ignoringCase: "chunked")
+            else {
+                throw HTTP1Error(501, "transfer coding other than chunked")
+            }
+            return .chunked
+        }
+        guard let first = lengths.first else { return .none }
+        guard lengths.count == 1 else { throw HTTP1Error(400, "several Content-Length fields") }
+        guard let length = Decimal.parse(first.utf8.span, maximumDigits: 19) else {
+            throw HTTP1Error(400, "malformed Content-Length")
+        }
+        return .length(length)
+    }
+
+    private func host(_ request: inout RequestHead, _ version: HTTPVersion) throws(HTTP1Error) {
+        let hosts = request.fields.values("host")
+        if hosts.count > 1 { throw HTTP1Error(400, "several Host fields") }
+        if hosts.isEmpty && version == .http1_1 { throw HTTP1Error(400, "no Host field") }
+        if let host = hosts.first {
+            guard isHost(host) else { throw HTTP1Error(400, "malformed Host field") }
+            if request.authority == nil { request.authority = host }
+        }
+    }
+
+    private func expectation(_ request: inout RequestHead, _ version: HTTPVersion)
+        throws(HTTP1Error)
+    {
+        guard let expect = request.fields.list("expect"), version == .http1_1 else { return }
+        guard ASCII.isEqual(expect.utf8.span, ignoringCase: "100-continue") else {
+            throw HTTP1Error(417, "unknown expectation")
+        }
+        request.expectsContinue = true
+    }
+}
+
+// MARK: Characters
+
+let cr = UInt8(ascii: "\r")
+let lf = UInt8(ascii: "\n")
+let space = UInt8(ascii: " ")
+let tab = UInt8(ascii: "\t")
+
+/// Whether a target is a path with or without a query, or the asterisk of OPTIONS; a fragment is never sent
+/// (RFC 9110, section 7.1).
+func isTarget(_ target: String, of method: String) -> Bool {
+    let bytes = target.utf8.span
+    guard !bytes.isEmpty, bytes[0] == UInt8(ascii: "/") else {
+        return target == "*" && method == "OPTIONS"
+    }
+    for index in bytes.indices where bytes[index] == UInt8(ascii: "#") { return false }
+    return true
+}
+
+/// A host with an optional port, of the characters that RFC 3986, section 3.2.2, gives them, but for the comma: two
+/// fields that were joined to one are no host.
+func isHost(_ text: String) -> Bool {
+    let bytes = text.utf8.span
+    guard bytes.count <= 255 else { return false }
+    for index in bytes.indices {
+        switch bytes[index] {
+        case UInt8(ascii: "["), UInt8(ascii: "]"), UInt8(ascii: ":"), UInt8(ascii: "%"): continue
+        case UInt8(ascii: "("), UInt8(ascii: ")"), UInt8(ascii: ";"), UInt8(ascii: "="): continue
+        // Of the token characters these can't stand in a host.
+        case UInt8(ascii: "#"), UInt8(ascii: "^"), UInt8(ascii: "`"), UInt8(ascii: "|"):
+            return false
+        case let byte: if !ASCII.isToken(byte) { return false }
+        }
+    }
+    return true
+}
+
+extension String {
+    /// Text of these bytes, nil where they are not UTF-8. The initializer of the library that checks is not
+    /// specialized: it costs a microsecond more.
+    init?(utf8 bytes: UnsafeBufferPointer<UInt8>) {
+        if bytes.allSatisfy({ $0 < 0x80 }) {
+            self.init(decoding: bytes, as: UTF8.self)
+        } else {
+            self.init(validating: bytes, as: UTF8.self)
+        }
+    }
+}
+
+private func tokens(_ list: String?) -> [String] {
+    guard let list else { return [] }
+    return list.split(separator: ",").map { part in
+        var part = part
+        while part.first == " " || part.first == "\t" { part.removeFirst() }
+        while part.last == " " || part.last == "\t" { part.removeLast() }
+        return part.asciiLowercased()
+    }
+}
+
+private func text(_ span: Span<UInt8>) -> String {
+    span.withUnsafeBufferPointer { String(decoding: $0, as: UTF8.self) }
+}

@@ -1,0 +1,118 @@
+import CNghttp2
+import EventLoop
+
+/// How an HTTP/2 connection ends: by an error, by a drain, or because time ran out.
+extension HTTP2Connection {
+    /// What a callback recorded of the connection as a whole.
+    enum Signal {
+        /// A GOAWAY with this error code was sent.
+        case goawaySent(UInt32)
+        /// The peer has answered a PING.
+        case pingAnswered
+    }
+
+    func actOnSignals() {
+        let recorded = signals
+        signals.removeAll(keepingCapacity: true)
+        for signal in recorded {
+            switch signal {
+            case .goawaySent(NGHTTP2_NO_ERROR.rawValue): act(drain.handle(.noticeSent))
+            case .goawaySent: endedByLibrary()
+            case .pingAnswered: act(drain.handle(.pingAnswered))
+            }
+        }
+    }
+
+    // MARK: Errors
+
+    /// Ends the connection with GOAWAY and this code, once what is queued is sent.
+    func terminate(_ code: nghttp2_error_code) {
+        guard !isTerminated else { return }
+        if code != NGHTTP2_NO_ERROR { context.statistics.protocolError() }
+        nghttp2_session_terminate_session(session, code.rawValue)
+        for entry in streams.values { entry.stream.abandon() }
+        isTerminated = true
+        connection?.markDirty()
+    }
+
+    /// nghttp2 has ended the connection by itself because the peer broke the protocol.
+    private func endedByLibrary() {
+        guard !isTerminated else { return }
+        context.statistics.protocolError()
+        for entry in streams.values { entry.stream.abandon() }
+        isTerminated = true
+    }
+
+    // MARK: Drain
+
+    func beginDrain() { act(drain.handle(.begin(now: context.loop.now))) }
+
+    private func act(_ action: DrainState.Action) {
+        let flags = UInt8(NGHTTP2_FLAG_NONE.rawValue)
+        switch action {
+        case .announce: nghttp2_submit_shutdown_notice(session)
+        case .ping: nghttp2_submit_ping(session, flags, nil)
+        case .finish:
+            nghttp2_submit_goaway(
+                session, flags, nghttp2_session_get_last_proc_stream_id(session),
+                NGHTTP2_NO_ERROR.rawValue, nil, 0)
+        case .none, .close: return
+        }
+        connection?.markDirty()
+    }
+
+    // MARK: Time
+
+    func deadline(_ limits: ServerLimits) -> UInt64 {
+        let head = arrivingSince.map { $0 + limits.headerTimeout } ?? .max
+        let streams = streams.isEmpty ? idleSince + idleTimeout : streamDeadline
+        return min(drain.deadline, head, streams)
+    }
+
+    func expire(_ now: UInt64) {
+        let limits = context.limits
+        act(drain.handle(.time(now)))
+        if let arrivingSince, arrivingSince + limits.headerTimeout <= now {
+            context.statistics.hit(.headerTimeout)
+            return terminate(NGHTTP2_ENHANCE_YOUR_CALM)
+        }
+        if streams.isEmpty {
+            guard idleSince + idleTimeout <= now else { return }
+            context.statistics.hit(hasPreface ? .idleTimeout : .handshakeTimeout)
+            return terminate(NGHTTP2_NO_ERROR)
+        }
+        streamDeadline = .max
+        // Nothing below opens or closes a stream, so the indices stay valid. (`indices` would copy the dictionary.)
+        var index = streams.startIndex
+        while index != streams.endIndex {
+            let stream = streams.values[index].stream
+            if streams.values[index].unwantedBody.handle(.time(now), limits) == .reset {
+                reset(stream.id, NGHTTP2_NO_ERROR)
+            }
+            if stream.progressMark.time + limits.progressInterval <= now {
+                checkProgress(stream, now)
+            }
+            streamDeadline = min(streamDeadline, streams.values[index].deadline(limits))
+            streams.formIndex(after: &index)
+        }
+    }
+
+    private var idleTimeout: UInt64 {
+        hasPreface ? context.limits.idleTimeout : context.limits.handshakeTimeout
+    }
+
+    /// Ends a stream whose peer moved too little of a body in the interval that has ended.
+    private func checkProgress(_ stream: ServerStream, _ now: UInt64) {
+        let moved = stream.movedBytes - stream.progressMark.bytes
+        stream.progressMark = (stream.movedBytes, now)
+        guard stream.body.isStarved || stream.isSending,
+            moved < context.limits.minimumProgress
+        else { return }
+        context.statistics.hit(.bodyProgress)
+        if stream.body.isStarved {
+            stream.body.fail(.timedOut)
+        } else {
+            reset(stream.id, NGHTTP2_CANCEL)
+        }
+    }
+}

@@ -1,0 +1,102 @@
+import CNghttp2
+import EventLoop
+import Wire
+
+/// What streams ask of their connection: responses, flow control, resets.
+extension HTTP2Connection {
+    // MARK: StreamOwner
+
+    func sendContinue(_ stream: ServerStream) {
+        var field = nghttp2_nv(":status", "100")
+        nghttp2_submit_headers(
+            session, UInt8(NGHTTP2_FLAG_NONE.rawValue), stream.id, nil, &field, 1, nil)
+        connection?.markDirty()
+    }
+
+    func responseReady(_ stream: ServerStream) {
+        guard let head = stream.response, streams[stream.id] != nil else { return }
+        stream.body.discard()
+        if submit(head, for: stream) != 0 { reset(stream.id, NGHTTP2_INTERNAL_ERROR) }
+        connection?.markDirty()
+    }
+
+    func bodyReady(_ stream: ServerStream) {
+        nghttp2_session_resume_data(session, stream.id)
+        connection?.markDirty()
+    }
+
+    /// May be called inside a callback: it only changes windows, and what is to be sent later.
+    func bodyConsumed(_ stream: ServerStream, _ count: Int) {
+        guard let index = streams.index(forKey: stream.id) else {
+            // The stream is gone, but the connection's window must be given back.
+            guard connection != nil else { return }
+            nghttp2_session_consume_connection(session, count)
+            connection?.markDirty()
+            return
+        }
+        nghttp2_session_consume(session, stream.id, count)
+        switch streams.values[index].unwantedBody.handle(.consumed(count), context.limits) {
+        case .growWindow:
+            if !stream.body.isComplete { grow(index, count) }
+        case .reset: reset(stream.id, NGHTTP2_NO_ERROR)
+        case .none: break
+        }
+        connection?.markDirty()
+    }
+
+    func handlerEnded(_ stream: ServerStream) {
+        runningHandlers -= 1
+        if stream.response == nil && !stream.isGone { reset(stream.id, NGHTTP2_INTERNAL_ERROR) }
+        connection?.markDirty()
+    }
+
+    // MARK: Flow control
+
+    /// Grows the stream's window where its handler keeps up and the loop's budget allows it.
+    private func grow(_ index: Dictionary<Int32, HTTP2Stream>.Index, _ count: Int) {
+        let stream = streams.values[index].stream
+        let more = streams.values[index].window.consumed(
+            count, isQueueEmpty: stream.body.waitingCount == 0, context.limits)
+        guard more > 0, context.grow(more) else { return }
+        streams.values[index].window.granted(more)
+        setWindow(of: stream.id, to: streams.values[index].window.size(context.limits))
+        if let size = window.streamGrew(by: more) { setWindow(of: 0, to: size) }
+    }
+
+    /// - Parameter id: 0 for the connection's window.
+    func setWindow(of id: Int32, to size: Int) {
+        nghttp2_session_set_local_window_size(
+            session, UInt8(NGHTTP2_FLAG_NONE.rawValue), id, Int32(clamping: size))
+    }
+
+    // MARK: Responses
+
+    private func submit(_ head: ResponseHead, for stream: ServerStream) -> Int32 {
+        var provider = nghttp2_data_provider()
+        provider.read_callback = readNextData
+        let hasBody = stream.remaining > 0
+        let length = stream.declaredLength
+        return head.withFields(date: context.httpDate, length: length) { fields, count in
+            withUnsafePointer(to: provider) {
+                nghttp2_submit_response(session, stream.id, fields, count, hasBody ? $0 : nil)
+            }
+        }
+    }
+
+    /// The response to a request whose body is not complete was sent: no more of the body is wanted.
+    func responseSent(_ stream: ServerStream) {
+        guard let index = streams.index(forKey: stream.id) else { return }
+        let (now, limits) = (context.loop.now, context.limits)
+        let isCrowded = streams.count > limits.concurrentStreams / 2
+        let event = UnwantedBody.Event.responseSent(now: now, isCrowded: isCrowded)
+        if streams.values[index].unwantedBody.handle(event, limits) == .reset {
+            reset(stream.id, NGHTTP2_NO_ERROR)
+        }
+        streamDeadline = min(streamDeadline, streams.values[index].unwantedBody.deadline(limits))
+    }
+
+    func reset(_ id: Int32, _ code: nghttp2_error_code) {
+        nghttp2_submit_rst_stream(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), id, code.rawValue)
+        connection?.markDirty()
+    }
+}

@@ -1,0 +1,291 @@
+import CNghttp2
+import EventLoop
+import Wire
+
+/// HTTP/2 on one connection. nghttp2 does framing and header compression; requests, flow control, limits and the end of
+/// the connection are here.
+///
+/// nghttp2's callbacks (HTTP2Recording.swift) record what happened. ``process()`` acts on it after nghttp2 has returned.
+/// ``produce(_:)`` lets nghttp2 fill the loop's output buffer; bodies are read straight into it. The decisions are values
+/// without I/O: ``HTTP2Guards``, ``DrainState``, ``StreamWindow``, ``ConnectionWindow`` and ``UnwantedBody``.
+final class HTTP2Connection: Engine {
+    /// nil once the connection is gone.
+    private(set) var connection: Connection?
+    let context: LoopContext
+    private(set) var session: OpaquePointer?
+    // The callbacks use these about thirty times per request, and no access to them is held while other code runs.
+    // Checking for exclusive access would cost a twentieth of a request.
+    @exclusivity(unchecked) var streams: [Int32: HTTP2Stream] = [:]
+    @exclusivity(unchecked) var guards: HTTP2Guards
+    /// The incomplete header block, and when it began. There is at most one (RFC 9113, section 4.3).
+    @exclusivity(unchecked) var arriving = Arriving.none
+    var arrivingSince: UInt64?
+    /// Requests whose head is complete and whose handler has not been started.
+    @exclusivity(unchecked) var accepted: [Accepted] = []
+    /// Streams that closed while nghttp2 ran.
+    @exclusivity(unchecked) var closed: [Int32] = []
+    /// Streams whose response was handed to nghttp2 as a whole, and which the next flush completes.
+    @exclusivity(unchecked) var sentStreams: [ServerStream] = []
+    /// Streams whose bytes did not fit into the output buffer.
+    @exclusivity(unchecked) var starved: [Int32] = []
+    /// Streams whose response nghttp2 did not send, and its error code.
+    var unsendable: [(id: Int32, code: Int32)] = []
+    /// What concerns the connection as a whole, and happened while nghttp2 ran.
+    @exclusivity(unchecked) var signals: [Signal] = []
+    /// The output buffer while nghttp2 produces.
+    var output: OutputBuffer?
+    /// Whether nghttp2 runs, and with it perhaps a callback.
+    private(set) var isInCallback = false
+    /// Handlers that run, including those of closed streams.
+    var runningHandlers = 0
+    var window: ConnectionWindow
+    var drain = DrainState()
+    /// Whether input is ignored: what is queued is sent, then the connection ends.
+    var isTerminated = false
+    /// Whether the peer's connection preface is complete (RFC 9113, section 3.4).
+    var hasPreface = false
+    /// When the last stream closed.
+    var idleSince: UInt64
+    /// A lower bound of the streams' deadlines. Only ``expire(_:)`` recomputes it, because that visits every stream.
+    var streamDeadline = UInt64.max
+    /// The peer sends no more, but may still take responses.
+    private var peerEnded = false
+    /// Requests that were begun in the loop's turn of that time.
+    private var begun = (turn: UInt64(0), count: 0)
+
+    init(_ connection: Connection) {
+        self.connection = connection
+        context = connection.context
+        let limits = context.limits
+        guards = HTTP2Guards(limits, context.statistics)
+        window = ConnectionWindow(limits)
+        idleSince = context.loop.now
+        nghttp2_session_server_new2(
+            &session, context.http2.callbacks, Unmanaged.passUnretained(self).toOpaque(),
+            context.http2.options)
+        guard session != nil else { fatalError("nghttp2: out of memory") }
+        let settings = HTTP2LocalSettings(limits).entries
+        nghttp2_submit_settings(
+            session, UInt8(NGHTTP2_FLAG_NONE.rawValue), settings, settings.count)
+        setWindow(of: 0, to: window.size)
+        context.live.created(.session)
+        if context.isDraining { beginDrain() }
+    }
+
+    deinit {
+        assert(
+            streams.isEmpty && accepted.isEmpty && sentStreams.isEmpty && runningHandlers == 0,
+            "a connection releases its streams when it ends")
+        nghttp2_session_del(session)
+        context.live.destroyed(.session)
+    }
+
+    // MARK: Engine: reading
+
+    var wantsRead: Bool { true }
+    var waitingBytes: Int { streams.values.reduce(0) { $0 + $1.stream.body.waitingCount } }
+
+    func receive(_ bytes: UnsafeRawBufferPointer) {
+        guard !isTerminated else { return }
+        isInCallback = true
+        let result = nghttp2_session_mem_recv(
+            session, bytes.bindMemory(to: UInt8.self).baseAddress, bytes.count)
+        isInCallback = false
+        if result < 0 {
+            guards.failed(Int32(result))
+            terminate(guards.violation ?? NGHTTP2_PROTOCOL_ERROR)
+        } else if let violation = guards.violation {
+            terminate(violation)
+        } else if nghttp2_session_get_outbound_queue_size(session)
+            > context.limits.queuedControlFrames + 2 * context.limits.concurrentStreams
+        {
+            context.statistics.hit(.queuedControlFrames)
+            terminate(NGHTTP2_ENHANCE_YOUR_CALM)
+        }
+        process()
+    }
+
+    func receiveEnd() {
+        for (id, entry) in streams where !entry.stream.body.isComplete {
+            entry.stream.abandon()
+            reset(id, NGHTTP2_CANCEL)
+        }
+        peerEnded = true
+        connection?.markDirty()
+    }
+
+    /// Acts on what the callbacks recorded.
+    private func process() {
+        if !closed.isEmpty {
+            for id in closed { forget(id) }
+            closed.removeAll(keepingCapacity: true)
+        }
+        if !unsendable.isEmpty { resetUnsendable() }
+        if !signals.isEmpty { actOnSignals() }
+        if !accepted.isEmpty { beginAccepted() }
+    }
+
+    private func resetUnsendable() {
+        for (id, code) in unsendable {
+            // The peer may have reset the stream meanwhile.
+            guard let stream = streams[id]?.stream else { continue }
+            if HeadNotSent.isByPeer(code) {
+                stream.abandon()
+            } else {
+                stream.fail(HeadNotSent(code: code))
+            }
+            reset(id, NGHTTP2_INTERNAL_ERROR)
+        }
+        unsendable = []
+    }
+
+    private func beginAccepted() {
+        if begun.turn != context.loop.now { begun = (context.loop.now, 0) }
+        // A handler may respond at once and so come back here: no access to the list is held meanwhile.
+        var batch: [Accepted] = []
+        swap(&batch, &accepted)
+        var count = 0
+        while count < batch.count, mayBegin {
+            begun.count += 1
+            begin(batch[count])
+            count += 1
+        }
+        if connection == nil { return }
+        if count < batch.count {
+            accepted.insert(contentsOf: batch[count...], at: 0)
+            connection?.markDirty()
+        } else if accepted.isEmpty {
+            batch.removeAll(keepingCapacity: true)
+            swap(&batch, &accepted)
+        }
+    }
+
+    /// Whether one more request may begin in this turn of the loop: the first one always, others while there is time.
+    private var mayBegin: Bool {
+        begun.count == 0
+            || (begun.count < context.limits.requestsPerTurn && !context.loop.isTurnSpent)
+    }
+
+    private func begin(_ request: Accepted) {
+        let stream = request.stream
+        guard streams[stream.id]?.stream === stream, let connection, !isTerminated else { return }
+        // Twice as many as streams: a handler ends a little later than its stream, and a peer that has its response may
+        // send the next request at once. The limit stops a peer that resets streams to have more work done at a time.
+        if runningHandlers >= 2 * context.limits.concurrentStreams {
+            context.statistics.hit(.concurrentStreams)
+            return reset(stream.id, NGHTTP2_REFUSED_STREAM)
+        }
+        if let refusal = request.refusal {
+            let response = Refusal(refusal.status, refusal.reason)
+            let body = response.body
+            connection.refused(response, body, of: request.head, .http2)
+            stream.body.discard()
+            return stream.respond(response.head, .bytes(body)) { _ in }
+        }
+        if connection.checkCertificate() { beginDrain() }
+        runningHandlers += 1
+        let exchange = Exchange(
+            head: request.head, version: .http2, connection: connection,
+            loop: context.loop, stream: stream)
+        stream.start(exchange, connection.handler)
+    }
+
+    /// nghttp2 has closed a stream: its work ends.
+    private func forget(_ id: Int32) {
+        if arriving.id == id {
+            arriving = Arriving.none
+            arrivingSince = nil
+        }
+        guard let entry = streams.removeValue(forKey: id) else { return }
+        context.statistics.streamClosed()
+        context.shrink(entry.window.grown)
+        window.streamClosed(grown: entry.window.grown)
+        if !sentStreams.contains(where: { $0 === entry.stream }) { entry.stream.abandon() }
+        if streams.isEmpty {
+            idleSince = context.loop.now
+            streamDeadline = .max
+        }
+    }
+
+    // MARK: Engine: writing
+
+    func produce(_ buffer: OutputBuffer) {
+        process()
+        output = buffer
+        defer { output = nil }
+        while buffer.room >= HTTP2Connection.frameRoom {
+            var start: UnsafePointer<UInt8>?
+            isInCallback = true
+            let count = nghttp2_session_mem_send(session, &start)
+            isInCallback = false
+            if count < 0 { return fail() }
+            if count == 0 { break }
+            buffer.append(UnsafeRawBufferPointer(start: start, count: count))
+        }
+        if let violation = guards.violation { terminate(violation) }
+        process()
+        if !starved.isEmpty {
+            for id in starved { nghttp2_session_resume_data(session, id) }
+            starved.removeAll(keepingCapacity: true)
+        }
+    }
+
+    /// nghttp2 can't go on: it is out of memory.
+    private func fail() {
+        isTerminated = true
+        connection?.close()
+    }
+
+    /// The largest frame that nghttp2 may hand over at once: 16 KiB of header block, its header and padding.
+    static let frameRoom = 16_384 + 9 + 256
+
+    /// DATA frames need headers of their own, so no body goes directly to the socket.
+    func transfer(to socket: Int32) -> DirectTransfer { .unsupported }
+
+    func flushed() {
+        if !sentStreams.isEmpty {
+            for stream in sentStreams {
+                stream.finish(complete: true)
+                if !stream.body.isComplete { responseSent(stream) }
+            }
+            sentStreams.removeAll(keepingCapacity: true)
+        }
+        if drain.isFinal, streams.isEmpty, runningHandlers == 0,
+            drain.handle(.emptied) == .close
+        {
+            isTerminated = true
+        }
+        if !accepted.isEmpty { connection?.markDirty() }
+    }
+
+    var isEnding: Bool { isTerminated }
+
+    var isFinished: Bool {
+        (isTerminated || nghttp2_session_want_read(session) == 0
+            || (peerEnded && !streams.values.contains(where: \.stream.isOurTurn)))
+            && nghttp2_session_want_write(session) == 0
+    }
+
+    func connectionLost() {
+        connection = nil
+        isTerminated = true
+        let open = streams.values
+        let others = sentStreams + accepted.map(\.stream)
+        // A stream holds its connection: nothing may hold a stream from here on.
+        streams = [:]
+        sentStreams = []
+        accepted = []
+        arriving = Arriving.none
+        arrivingSince = nil
+        closed = []
+        unsendable = []
+        signals = []
+        starved = []
+        for entry in open {
+            context.statistics.streamClosed()
+            context.shrink(entry.window.grown)
+            entry.stream.abandon()
+        }
+        for stream in others { stream.abandon() }
+    }
+}

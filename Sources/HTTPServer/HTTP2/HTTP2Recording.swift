@@ -1,0 +1,266 @@
+import CNghttp2
+import EventLoop
+import Wire
+
+/// What nghttp2's callbacks do: they record what happened, for ``HTTP2Connection/process()``.
+///
+/// Two of them also move the bytes of bodies, because nghttp2 keeps none: ``dataReceived(_:_:)`` gives bytes to the sink of
+/// a request's body, and ``readData(_:_:_:)`` takes bytes from the source of a response's body. A sink may hash the bytes
+/// or send them to an upstream at once, and its end may resume the handler's task, which runs later. No callback closes the
+/// connection, begins or ends a response, or runs a handler: ``isInCallback`` is asserted there.
+extension HTTP2Connection {
+    /// A header block that is arriving.
+    struct Arriving {
+        /// No block arrives.
+        static let none = Arriving(id: 0, fields: HeaderFields())
+        var id: Int32
+        var head: RequestHead
+        var hasHost = false
+        var hasExpectation = false
+        var hasLength = false
+        var bytes = 0
+        var refusal: (status: Int, reason: String)?
+
+        init(id: Int32, fields: HeaderFields = HeaderFields(reserving: 384)) {
+            self.id = id
+            head = RequestHead(
+                method: "", target: "", authority: nil, fields: fields, contentLength: nil,
+                hasBody: false, expectsContinue: false)
+        }
+
+        /// The head, which leaves the block.
+        mutating func takeHead() -> RequestHead {
+            var taken = Arriving.none.head
+            swap(&taken, &head)
+            return taken
+        }
+    }
+    /// A request whose head is complete.
+    struct Accepted {
+        let stream: ServerStream
+        let head: RequestHead
+        let refusal: (status: Int, reason: String)?
+    }
+
+    func frameBegan(_ header: nghttp2_frame_hd) {
+        guards.began(header, now: context.loop.now) { streams[$0] != nil }
+    }
+
+    func headersBegan(_ frame: nghttp2_frame) {
+        guard frame.headers.cat == NGHTTP2_HCAT_REQUEST else { return }
+        guards.opened(frame.hd.stream_id)
+        arrivingSince = context.loop.now
+        arriving = Arriving(id: frame.hd.stream_id)
+    }
+
+    func field(
+        _ id: Int32, _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>
+    ) {
+        // Trailers arrive when the head is complete: they are ignored.
+        guard arriving.id == id else { return }
+        let limits = context.limits
+        arriving.bytes += name.count + value.count + 32
+        if arriving.bytes > limits.headerBytes || name.count > 255 {
+            return refuse(431, "header block too large", .headerBytes)
+        }
+        if name.first == UInt8(ascii: ":") { return pseudo(name, value) }
+        if name.count == 4 || name.count == 6 || name.count == 14 { note(name) }
+        arriving.head.fields.append(name, value)
+        if arriving.head.fields.count > limits.headerFields {
+            refuse(431, "too many header fields", .headerFields)
+        }
+    }
+
+    private func pseudo(_ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>) {
+        if value.count > context.limits.targetBytes {
+            return refuse(414, "request target too long", .targetBytes)
+        }
+        // The other pseudo-header that nghttp2 accepts is :scheme, which is not used.
+        if name.count == 7 && name[1] == UInt8(ascii: "s") { return }
+        guard let text = String(utf8: value) else {
+            return refuse(400, "request target is not UTF-8")
+        }
+        switch (name.count, name[1]) {
+        case (5, UInt8(ascii: "p")): arriving.head.target = text
+        case (7, UInt8(ascii: "m")): arriving.head.method = text
+        case (10, _): arriving.head.authority = text
+        default: break
+        }
+    }
+
+    /// Notes which of the few fields that concern the connection are present, so that ``check(_:)`` searches only for those.
+    private func note(_ name: UnsafeBufferPointer<UInt8>) {
+        if name.elementsEqual("host".utf8) {
+            arriving.hasHost = true
+        } else if name.elementsEqual("expect".utf8) {
+            arriving.hasExpectation = true
+        } else if name.elementsEqual("content-length".utf8) {
+            arriving.hasLength = true
+        }
+    }
+
+    private func refuse(_ status: Int, _ reason: String, _ limit: LimitKind? = nil) {
+        guard arriving.refusal == nil else { return }
+        if let limit { context.statistics.hit(limit) }
+        arriving.refusal = (status, reason)
+        arriving.head.fields = HeaderFields()
+    }
+
+    func frameReceived(_ frame: nghttp2_frame) {
+        let ends = frame.hd.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0
+        switch UInt32(frame.hd.type) {
+        case NGHTTP2_HEADERS.rawValue:
+            if arriving.id == frame.hd.stream_id {
+                accept(ends)
+            } else if ends {
+                streams[frame.hd.stream_id]?.stream.body.end()
+            }
+        case NGHTTP2_DATA.rawValue:
+            if ends { streams[frame.hd.stream_id]?.stream.body.end() }
+        case NGHTTP2_SETTINGS.rawValue: hasPreface = true
+        case NGHTTP2_PING.rawValue:
+            if frame.hd.flags & UInt8(NGHTTP2_FLAG_ACK.rawValue) != 0 {
+                signals.append(.pingAnswered)
+            }
+        default: break
+        }
+    }
+
+    private func accept(_ ends: Bool) {
+        arriving.head.hasBody = !ends
+        if arriving.refusal == nil { arriving.refusal = check(&arriving) }
+        let id = arriving.id
+        let stream = ServerStream(
+            id: id, owner: self, context: context,
+            expectsContinue: arriving.head.expectsContinue)
+        stream.isHead = arriving.head.method == "HEAD"
+        if ends { stream.body.end() }
+        context.statistics.streamOpened()
+        streams[id] = HTTP2Stream(stream: stream)
+        streamDeadline = min(
+            streamDeadline, stream.progressMark.time + context.limits.progressInterval)
+        accepted.append(
+            Accepted(stream: stream, head: arriving.takeHead(), refusal: arriving.refusal))
+        arriving = Arriving.none
+        arrivingSince = nil
+    }
+
+    /// Checks what nghttp2 does not, as the HTTP/1.1 parser does.
+    /// - Returns: Why the request is rejected; nil if it is not.
+    private func check(_ request: inout Arriving) -> (status: Int, reason: String)? {
+        if request.hasHost, let host = request.head.fields["host"] {
+            if request.head.authority == nil { request.head.authority = host }
+            if !request.head.authority!.utf8.elementsEqual(host.utf8) {
+                return (400, ":authority and Host differ")
+            }
+        }
+        if let authority = request.head.authority, !isHost(authority) {
+            return (400, "malformed :authority")
+        }
+        // CONNECT has no path, and nghttp2 checks the path only for HTTP's schemes.
+        guard isTarget(request.head.target, of: request.head.method) else {
+            return (400, "malformed request target")
+        }
+        if request.hasLength, let length = request.head.fields["content-length"] {
+            request.head.contentLength = Decimal.parse(length.utf8.span, maximumDigits: 19)
+        }
+        if request.hasExpectation, let expect = request.head.fields.list("expect") {
+            guard ASCII.isEqual(expect.utf8.span, ignoringCase: "100-continue") else {
+                return (417, "unknown expectation")
+            }
+            request.head.expectsContinue = request.head.hasBody
+        }
+        return nil
+    }
+
+    func dataReceived(_ id: Int32, _ bytes: UnsafeRawBufferPointer) {
+        if let stream = streams[id]?.stream {
+            stream.body.push(bytes.bytes)
+        } else {
+            nghttp2_session_consume_connection(session, bytes.count)
+        }
+    }
+
+    func frameSent(_ frame: nghttp2_frame) {
+        let header = frame.hd
+        switch UInt32(header.type) {
+        case NGHTTP2_RST_STREAM.rawValue:
+            guards.resetSent(now: context.loop.now)
+        case NGHTTP2_GOAWAY.rawValue:
+            signals.append(.goawaySent(frame.goaway.error_code))
+        case NGHTTP2_HEADERS.rawValue, NGHTTP2_DATA.rawValue:
+            if header.type == UInt8(NGHTTP2_DATA.rawValue) { guards.dataSent(header) }
+            if header.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0,
+                let stream = streams[header.stream_id]?.stream
+            {
+                sentStreams.append(stream)
+            }
+        default: break
+        }
+    }
+
+    /// nghttp2 did not send a frame: a response without its header block would never end.
+    func frameNotSent(_ frame: nghttp2_frame, _ code: Int32) {
+        if UInt32(frame.hd.type) == NGHTTP2_HEADERS.rawValue {
+            unsendable.append((frame.hd.stream_id, code))
+        }
+    }
+
+    /// Reads the next bytes of a response's body into the output, after the space for the frame's header.
+    func readData(_ id: Int32, _ length: Int, _ flags: UnsafeMutablePointer<UInt32>) -> Int {
+        guard let stream = streams[id]?.stream, let output else {
+            return Int(NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE.rawValue)
+        }
+        // The next frame that nghttp2 may hand over must fit behind this one.
+        let room = output.room - 9 - HTTP2Connection.frameRoom
+        if room < min(length, 4096) {
+            starved.append(id)
+            return Int(NGHTTP2_ERR_DEFERRED.rawValue)
+        }
+        let free = output.free
+        var span = UnsafeMutableRawBufferPointer(
+            rebasing: free[9..<9 + min(length, room)]
+        ).mutableBytes
+        do {
+            switch try stream.read(into: &span) {
+            case .wait: return Int(NGHTTP2_ERR_DEFERRED.rawValue)
+            case .end:
+                flags.pointee |= NGHTTP2_DATA_FLAG_EOF.rawValue
+                return 0
+            case .bytes(let count):
+                flags.pointee |= NGHTTP2_DATA_FLAG_NO_COPY.rawValue
+                if stream.remaining == 0 { flags.pointee |= NGHTTP2_DATA_FLAG_EOF.rawValue }
+                return count
+            }
+        } catch {
+            // RST_STREAM with INTERNAL_ERROR: the client sees that the body is incomplete.
+            return Int(NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE.rawValue)
+        }
+    }
+
+    /// Completes a DATA frame after ``readData(_:_:_:)`` has placed its payload.
+    func sendData(_ header: UnsafePointer<UInt8>, _ length: Int) {
+        guard let output else { return }
+        output.append(UnsafeRawBufferPointer(start: header, count: 9))
+        output.advance(length)
+    }
+}
+
+/// nghttp2 did not send a response's header block.
+struct HeadNotSent: Error, CustomStringConvertible {
+    /// Of `nghttp2_error`.
+    let code: Int32
+
+    /// Whether the peer has ended the stream or the session, or broke the protocol: nothing of ours failed.
+    static func isByPeer(_ code: Int32) -> Bool {
+        [NGHTTP2_ERR_SESSION_CLOSING, NGHTTP2_ERR_STREAM_CLOSING, NGHTTP2_ERR_STREAM_CLOSED]
+            .contains { $0.rawValue == code }
+    }
+
+    var description: String {
+        // More than 64 KiB (`max_send_header_block_length`).
+        code == NGHTTP2_ERR_FRAME_SIZE_ERROR.rawValue
+            ? "the header block is larger than HTTP/2 can send here"
+            : "HTTP/2 did not send the header block: \(String(cString: nghttp2_strerror(code)))"
+    }
+}

@@ -1,0 +1,13 @@
+/// A request on an HTTP/2 connection, with the state that only HTTP/2 has.
+struct HTTP2Stream {
+    let stream: ServerStream
+    var window = StreamWindow()
+    var unwantedBody = UnwantedBody()
+
+    /// The next moment at which something must have happened.
+    func deadline(_ limits: ServerLimits) -> UInt64 {
+        min(
+            stream.progressMark.time + limits.progressInterval,
+            unwantedBody.deadline(limits))
+    }
+}

@@ -1,0 +1,158 @@
+import Wire
+
+/// A JSON Web Token that has been read and not believed yet (RFC 7519; JWS compact serialization, RFC 7515, section 7.1).
+struct JSONWebToken {
+    /// Bytes of a token at most: 16 KiB.
+    static let maximumBytes = 16 * 1024
+
+    /// Which key signs how.
+    struct Header {
+        let algorithm: String
+        let keyID: String?
+    }
+
+    let header: Header
+    let claims: Claims
+    let signature: [UInt8]
+    /// What is signed: everything before the second dot.
+    let signedBytes: Int
+
+    /// Reads `text`, in which there are exactly two dots.
+    ///
+    /// `jku`, `x5u`, `jwk` and `x5c` are not even looked at: keys come from the issuer's own set alone.
+    /// - Throws: ``CredentialError`` of `malformed`.
+    init(_ text: [UInt8]) throws(CredentialError) {
+        guard text.count <= JSONWebToken.maximumBytes else {
+            throw fault("it has more than 16 KiB")
+        }
+        guard let first = text.firstIndex(of: UInt8(ascii: ".")),
+            let second = text.lastIndex(of: UInt8(ascii: ".")), first < second,
+            let headerText = Base64.decodeForURL(text[..<first]),
+            let claimsText = Base64.decodeForURL(text[(first + 1)..<second]),
+            let signature = Base64.decodeForURL(text[(second + 1)...])
+        else { throw fault("it is not three parts in base64url") }
+        header = try Header(headerText)
+        claims = try Claims(claimsText)
+        self.signature = signature
+        signedBytes = second
+    }
+}
+
+private func fault(_ cause: String) -> CredentialError { CredentialError(.malformed, cause) }
+
+/// A JSON object, no name twice at any level.
+private func object(_ text: [UInt8], _ what: String) throws(CredentialError) -> JSONDocument {
+    // What the reader says of a fault names members: those are part of the token.
+    guard let document = try? JSONDocument(text), document.kind(0) == .object else {
+        throw fault("\(what) is not one JSON object without equal names")
+    }
+    return document
+}
+
+extension JSONDocument {
+    /// A string.
+    fileprivate func string(_ place: Int) -> String? { kind(place) == .string ? text(place) : nil }
+}
+
+extension JSONWebToken.Header {
+    fileprivate init(_ text: [UInt8]) throws(CredentialError) {
+        let document = try object(text, "the header")
+        var algorithm: String?
+        var keyID: String?
+        for name in document.children(of: 0) {
+            if document.has(name, "alg") {
+                algorithm = document.string(name + 1)
+            } else if document.has(name, "kid") {
+                keyID = document.string(name + 1)
+                if keyID == nil { throw fault("kid is not a string") }
+            } else if document.has(name, "crit") {
+                throw fault("it has critical extensions")
+            } else if document.has(name, "typ") {
+                guard let type = document.string(name + 1), Self.isToken(type) else {
+                    throw fault("typ is not that of a token")
+                }
+            }
+        }
+        guard let algorithm else { throw fault("alg is missing") }
+        self.algorithm = algorithm
+        self.keyID = keyID
+    }
+
+    /// `JWT`, or `at+jwt` (RFC 9068, section 2.1).
+    private static func isToken(_ type: String) -> Bool {
+        let type = type.asciiLowercased()
+        let short = type.hasPrefix("application/") ? type.dropFirst(12) : type[...]
+        return short == "jwt" || short == "at+jwt"
+    }
+}
+
+/// What a token says (RFC 7519, section 4.1).
+struct Claims {
+    let document: JSONDocument
+    private(set) var issuer: String?
+    private(set) var subject: String?
+    /// Seconds since 1970.
+    private(set) var expires: Double?
+    private(set) var notBefore: Double?
+    private(set) var issuedAt: Double?
+    private(set) var authenticatedAt: Double?
+    /// The place of `aud`.
+    private var audience: Int?
+
+    fileprivate init(_ text: [UInt8]) throws(CredentialError) {
+        document = try object(text, "the claim set")
+        for name in document.children(of: 0) {
+            let place = name + 1
+            if document.has(name, "iss") {
+                issuer = try string(place, "iss")
+            } else if document.has(name, "sub") {
+                subject = try string(place, "sub")
+            } else if document.has(name, "aud") {
+                audience = place
+                guard audiences.allSatisfy({ document.kind($0) == .string }) else {
+                    throw fault("aud is not a string")
+                }
+            } else if document.has(name, "exp") {
+                expires = try time(place, "exp")
+            } else if document.has(name, "nbf") {
+                notBefore = try time(place, "nbf")
+            } else if document.has(name, "iat") {
+                issuedAt = try time(place, "iat")
+            } else if document.has(name, "auth_time") {
+                authenticatedAt = try time(place, "auth_time")
+            }
+        }
+    }
+
+    /// About how much memory they take as values of the rules: their text, and 96 bytes for each name and value.
+    var bytes: Int { document.bytes.count + document.count * 96 }
+
+    /// Where a claim's value is; nil where there is none of that name.
+    func place(_ name: String) -> Int? {
+        document.children(of: 0).first { document.has($0, name) }.map { $0 + 1 }
+    }
+
+    /// A claim that is a string; nil where it is none.
+    subscript(_ name: String) -> String? { place(name).flatMap(document.string) }
+
+    func has(audience: String) -> Bool { audiences.contains { document.has($0, audience) } }
+
+    /// The places of `aud` where it is one, or those in it where it is a list.
+    private var audiences: [Int] {
+        guard let audience else { return [] }
+        return document.kind(audience) == .array
+            ? Array(document.children(of: audience)) : [audience]
+    }
+
+    private func string(_ place: Int, _ name: String) throws(CredentialError) -> String {
+        guard let text = document.string(place) else { throw fault("\(name) is not a string") }
+        return text
+    }
+
+    private func time(_ place: Int, _ name: String) throws(CredentialError) -> Double {
+        guard document.kind(place) == .number,
+            let time = ClaimValues.number(document.text(place))
+        else { throw fault("\(name) is not a number") }
+        return time
+    }
+}

@@ -1,6 +1,0 @@
-extension Ruleset {
-    /// The candidate that a mistyped word was probably meant to be; nil where none is near.
-    package static func suggestion(for word: String, among candidates: [String]) -> String? {
-        nearestName(to: word, among: candidates)
-    }
-}

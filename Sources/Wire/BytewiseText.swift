@@ -1,0 +1,213 @@
+// Text is compared by its bytes in every module that imports Wire.
+//
+// Swift's own operators compare strings by canonical equivalence and search them by grapheme: U+212A equals "K", "a\u{301}"
+// does not begin with "a", and "/" followed by U+0301 is no slash. What a store, a signature or another program says of the
+// same text depends on its bytes alone. These declarations hide Swift's own, so that the plain spelling is the right one:
+// `==`, `switch`, derived `Equatable`, `hasPrefix`, `split`. Dictionaries and sets can't be changed this way: their keys
+// are `BytewiseString`. A tidy test looks into the compiled objects for what still uses Swift's comparison.
+
+extension String {
+    /// Whether the bytes are the same.
+    package static func == (left: String, right: String) -> Bool {
+        BytewiseString.areEqual(left, right)
+    }
+
+    /// Whether the bytes differ.
+    package static func != (left: String, right: String) -> Bool {
+        !BytewiseString.areEqual(left, right)
+    }
+
+    /// Matches a pattern of `switch` by bytes.
+    package static func ~= (pattern: String, value: String) -> Bool {
+        BytewiseString.areEqual(pattern, value)
+    }
+
+    /// The order of the bytes.
+    package static func < (left: String, right: String) -> Bool {
+        left.utf8.lexicographicallyPrecedes(right.utf8)
+    }
+
+    /// The order of the bytes.
+    package static func > (left: String, right: String) -> Bool { right < left }
+
+    /// The order of the bytes.
+    package static func <= (left: String, right: String) -> Bool { !(right < left) }
+
+    /// The order of the bytes.
+    package static func >= (left: String, right: String) -> Bool { !(left < right) }
+
+    /// Whether the bytes begin with those of `prefix`.
+    package func hasPrefix(_ prefix: String) -> Bool { utf8.starts(with: prefix.utf8) }
+
+    /// Whether the bytes end with those of `suffix`.
+    package func hasSuffix(_ suffix: String) -> Bool {
+        utf8.reversed().starts(with: suffix.utf8.reversed())
+    }
+}
+
+extension String {
+    /// The text with each occurrence of another, which must not be empty, replaced.
+    package func replacing(_ text: String, with replacement: String) -> String {
+        let (bytes, wanted) = (Array(utf8), Array(text.utf8))
+        var output: [UInt8] = []
+        var index = 0
+        while index < bytes.count {
+            if bytes[index...].starts(with: wanted) {
+                output += replacement.utf8
+                index += wanted.count
+            } else {
+                output.append(bytes[index])
+                index += 1
+            }
+        }
+        return String(decoding: output, as: UTF8.self)
+    }
+}
+
+extension Substring {
+    /// Whether the bytes are the same.
+    package static func == (left: Substring, right: Substring) -> Bool {
+        left.utf8.elementsEqual(right.utf8)
+    }
+
+    /// Whether the bytes differ.
+    package static func != (left: Substring, right: Substring) -> Bool { !(left == right) }
+
+    /// Whether the bytes are the same.
+    package static func == (left: Substring, right: String) -> Bool {
+        left.utf8.elementsEqual(right.utf8)
+    }
+
+    /// Whether the bytes differ.
+    package static func != (left: Substring, right: String) -> Bool { !(left == right) }
+
+    /// Whether the bytes begin with those of `prefix`.
+    package func hasPrefix(_ prefix: String) -> Bool { utf8.starts(with: prefix.utf8) }
+
+    /// Whether the bytes end with those of `suffix`.
+    package func hasSuffix(_ suffix: String) -> Bool {
+        utf8.reversed().starts(with: suffix.utf8.reversed())
+    }
+}
+
+extension Optional where Wrapped == String {
+    /// Whether the bytes are the same.
+    package static func == (left: String?, right: String?) -> Bool {
+        switch (left, right) {
+        case (nil, nil): true
+        case (let left?, let right?): BytewiseString.areEqual(left, right)
+        default: false
+        }
+    }
+
+    /// Whether the bytes differ.
+    package static func != (left: String?, right: String?) -> Bool { !(left == right) }
+
+    // A literal is tried as a String before it is wrapped.
+
+    /// Whether the bytes are the same.
+    package static func == (left: String?, right: String) -> Bool {
+        left.map { BytewiseString.areEqual($0, right) } ?? false
+    }
+
+    /// Whether the bytes differ.
+    package static func != (left: String?, right: String) -> Bool { !(left == right) }
+
+    /// Whether the bytes are the same.
+    package static func == (left: String, right: String?) -> Bool { right == left }
+
+    /// Matches a pattern of `switch` by bytes.
+    package static func ~= (pattern: String, value: String?) -> Bool { value == pattern }
+}
+
+extension Array where Element == String {
+    /// Whether the bytes are the same.
+    package static func == (left: [String], right: [String]) -> Bool {
+        left.count == right.count && left.indices.allSatisfy { left[$0] == right[$0] }
+    }
+
+    /// Whether the bytes differ.
+    package static func != (left: [String], right: [String]) -> Bool { !(left == right) }
+}
+
+extension Sequence where Element == String {
+    /// Whether one has the same bytes.
+    package func contains(_ text: String) -> Bool { contains { $0 == text } }
+
+    /// The strings in the order of their bytes.
+    package func sorted() -> [String] { sorted { $0 < $1 } }
+}
+
+extension Collection where Element == String {
+    /// The first place of these bytes.
+    package func firstIndex(of text: String) -> Index? { firstIndex { $0 == text } }
+}
+
+/// The character of a search must be one of ASCII.
+extension StringProtocol where SubSequence == Substring, UTF8View: BidirectionalCollection {
+    /// Whether an ASCII character is in the text.
+    package func contains(_ character: Character) -> Bool {
+        firstIndex(of: character) != nil
+    }
+
+    /// The first place of an ASCII character.
+    package func firstIndex(of character: Character) -> String.Index? {
+        utf8.firstIndex(of: byte(of: character))
+    }
+
+    /// The last place of an ASCII character.
+    package func lastIndex(of character: Character) -> String.Index? {
+        utf8.lastIndex(of: byte(of: character))
+    }
+
+    /// Cuts at an ASCII character.
+    package func split(
+        separator: Character, maxSplits: Int = .max, omittingEmptySubsequences: Bool = true
+    ) -> [Substring] {
+        utf8.split(
+            separator: byte(of: separator), maxSplits: maxSplits,
+            omittingEmptySubsequences: omittingEmptySubsequences
+        ).map { self[$0.startIndex..<$0.endIndex] }
+    }
+
+    /// CRLF is one character for Swift, and two bytes.
+    private func byte(of character: Character) -> UInt8 {
+        precondition(character.utf8.count == 1, "a search is for one character of ASCII")
+        return character.utf8.first!
+    }
+
+    /// With the letters A–Z in lower case, and all else as it is: U+212A is no "k".
+    package func asciiLowercased() -> String {
+        String(decoding: utf8.map(ASCII.lowercased), as: UTF8.self)
+    }
+
+    /// With the letters a–z in upper case, and all else as it is.
+    package func asciiUppercased() -> String {
+        String(decoding: utf8.map { ASCII.isLowercase($0) ? $0 ^ 0x20 : $0 }, as: UTF8.self)
+    }
+}
+
+extension Dictionary where Key == BytewiseString {
+    /// The value of a key with these bytes.
+    package subscript(key: String) -> Value? {
+        get { self[BytewiseString(key)] }
+        set { self[BytewiseString(key)] = newValue }
+    }
+
+    /// The value of a key with these bytes.
+    package subscript(key: String, default value: @autoclosure () -> Value) -> Value {
+        get { self[BytewiseString(key), default: value()] }
+        set { self[BytewiseString(key)] = newValue }
+    }
+}
+
+extension Set where Element == BytewiseString {
+    /// Whether one has the same bytes.
+    package func contains(_ text: String) -> Bool { contains(BytewiseString(text)) }
+
+    /// Whether none of the texts is in the set.
+    package func isDisjoint(with texts: [String]) -> Bool { !texts.contains { contains($0) } }
+
+    /// Inserts a text by its bytes.
+    package mutating func insert(_ text: String) { insert(BytewiseString(text)) }
+}

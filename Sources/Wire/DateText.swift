@@ -1,0 +1,98 @@
+/// Writes the parts of dates into a buffer that is large enough.
+struct DateWriter {
+    private let buffer: UnsafeMutableBufferPointer<UInt8>
+    private(set) var count = 0
+
+    init(_ buffer: UnsafeMutableBufferPointer<UInt8>) { self.buffer = buffer }
+
+    mutating func put(_ text: StaticString) {
+        text.withUTF8Buffer { for byte in $0 { put(byte) } }
+    }
+
+    private mutating func put(_ byte: UInt8) {
+        buffer[count] = byte
+        count += 1
+    }
+
+    /// Three letters of a table.
+    mutating func letters(_ table: StaticString, at index: Int) {
+        for offset in 0..<3 { put(table.utf8Start[index * 3 + offset]) }
+    }
+
+    mutating func decimal(_ value: Int, _ digits: Int) {
+        var divisor = 1
+        for _ in 1..<digits { divisor *= 10 }
+        while divisor > 0 {
+            put(UInt8(value / divisor % 10) + 0x30)
+            divisor /= 10
+        }
+    }
+
+    mutating func clock(_ time: CivilDate) {
+        decimal(time.hour, 2)
+        put(":")
+        decimal(time.minute, 2)
+        put(":")
+        decimal(time.second, 2)
+    }
+}
+
+/// Reads the parts of dates one after the other. A part that is not there leaves the text as it was.
+struct DateReader {
+    private(set) var rest: ArraySlice<UInt8>
+
+    init(_ text: ArraySlice<UInt8>) { rest = text }
+
+    mutating func skip(_ text: StaticString) -> Bool {
+        guard ASCII.hasPrefix(rest.span, text) else { return false }
+        rest = rest.dropFirst(text.utf8CodeUnitCount)
+        return true
+    }
+
+    /// One of several words.
+    mutating func skip(anyOf words: [String]) -> Bool {
+        guard let word = words.first(where: { rest.starts(with: $0.utf8) }) else { return false }
+        rest = rest.dropFirst(word.utf8.count)
+        return true
+    }
+
+    /// The value of exactly so many digits.
+    mutating func number(_ digits: Int) -> Int? {
+        guard rest.count >= digits, let value = Decimal.parse(rest.prefix(digits)) else {
+            return nil
+        }
+        rest = rest.dropFirst(digits)
+        return Int(value)
+    }
+
+    /// A digit, if one follows.
+    mutating func digit() -> Int? {
+        guard let byte = rest.first, ASCII.isDigit(byte) else { return nil }
+        rest = rest.dropFirst()
+        return Int(byte - 0x30)
+    }
+
+    /// The index in a table of names of three letters.
+    mutating func name(of table: StaticString) -> Int? {
+        guard rest.count >= 3 else { return nil }
+        let first = rest.startIndex
+        let (a, b, c) = (rest[first], rest[first + 1], rest[first + 2])
+        return table.withUTF8Buffer { names in
+            for place in stride(from: 0, to: names.count, by: 3)
+            where names[place] == a && names[place + 1] == b && names[place + 2] == c {
+                rest = rest[(first + 3)...]
+                return place / 3
+            }
+            return nil
+        }
+    }
+
+    /// `08:49:37` as the time of a day.
+    mutating func clock(into date: inout CivilDate) -> Bool {
+        guard let hour = number(2), skip(":"), let minute = number(2), skip(":"),
+            let second = number(2)
+        else { return false }
+        (date.hour, date.minute, date.second) = (hour, minute, second)
+        return true
+    }
+}

@@ -1,0 +1,140 @@
+import Buckets
+import EventLoop
+import Glibc
+import HTTPClient
+import Synchronization
+import TestSupport
+import Wire
+
+/// S3-compatible servers, installed in the directory that `SLUICE_UPSTREAMS` names.
+enum S3Server: String, CaseIterable, Sendable, CustomStringConvertible {
+    case moto
+    case seaweedfs
+    case rclone
+
+    /// The virtual environment with the servers; nil to skip the tests that need them.
+    static let directory = getenv("SLUICE_UPSTREAMS").map { String(cString: $0) }
+
+    var description: String { rawValue }
+
+    static let credentials = AWSCredentials(accessKey: "sluice-key", secretKey: "sluice-secret")
+}
+
+/// A server that runs as long as this value exists.
+final class RunningServer: Sendable {
+    let origin: Origin
+    private let server: S3Server
+    private let process: pid_t
+    private let directory = TemporaryDirectory()
+    private let buckets = Atomic<Int>(0)
+
+    /// Starts the server. ``ready()`` waits for it.
+    init(_ server: S3Server) throws {
+        self.server = server
+        let bin = S3Server.directory! + "/bin/"
+        let ports = freePorts(8)
+        origin = Origin(.http, host: "127.0.0.1", port: ports[0])
+        var arguments: [String]
+        switch server {
+        case .moto:
+            arguments = [bin + "moto_server", "-H", "127.0.0.1", "-p", "\(ports[0])"]
+        case .rclone:
+            arguments = [
+                bin + "rclone", "serve", "s3", directory.path, "--addr", "127.0.0.1:\(ports[0])",
+                "--config", "/dev/null", "--vfs-cache-mode", "off",
+            ]
+        case .seaweedfs:
+            let identities = directory.path + "/identities.json"
+            let key = S3Server.credentials
+            write(
+                identities,
+                """
+                {"identities": [{"name": "sluice", "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+                "credentials": [{"accessKey": "\(key.accessKey)", "secretKey": "\(key.secretKey)"}]}]}
+                """)
+            arguments = [
+                bin + "weed", "server", "-dir=\(directory.path)", "-ip=127.0.0.1",
+                "-ip.bind=127.0.0.1", "-s3", "-s3.config=\(identities)", "-s3.port=\(ports[0])",
+                "-s3.port.grpc=\(ports[1])", "-master.port=\(ports[2])",
+                "-master.port.grpc=\(ports[3])", "-volume.port=\(ports[4])",
+                "-volume.port.grpc=\(ports[5])", "-filer.port=\(ports[6])",
+                "-filer.port.grpc=\(ports[7])", "-s3.port.iceberg=0", "-s3.port.lance=0",
+                "-volume.max=800",
+                "-master.volumeSizeLimitMB=64", "-master.telemetry=false",
+            ]
+        }
+        arguments.insert(contentsOf: ["env", "WEED_MASTER_VOLUME_GROWTH_COPY_1=1"], at: 0)
+        process = spawn(arguments)
+        if process < 0 { throw SystemError("posix_spawn", EIO) }
+    }
+
+    deinit {
+        kill(process, SIGKILL)
+        var status: Int32 = 0
+        waitpid(process, &status, 0)
+    }
+
+    /// Creates an empty bucket. Waits until the server responds.
+    func makeBucket(_ change: (inout S3Bucket.Settings) -> Void = { _ in }) async throws -> S3Bucket
+    {
+        let name = "sluice-\(buckets.add(1, ordering: .relaxed).newValue)"
+        var settings = S3Bucket.Settings(
+            endpoint: origin, bucket: name,
+            credentials: server == .rclone ? .anonymous : .fixed(S3Server.credentials))
+        settings.temporaryDirectory = directory.path
+        change(&settings)
+        let bucket = S3Bucket(
+            settings, upstream: Upstream(UpstreamSettings(name: "test", origin: settings.origin)),
+            pool: sharedPool)
+        try await prepare(bucket)
+        return bucket
+    }
+}
+
+private let givenPorts = Lock<Set<UInt16>>([])
+
+/// Ports without a listener, each returned once. They are below the kernel's range for client ports, so that no client
+/// takes one before the server is up.
+func freePorts(_ count: Int) -> [UInt16] {
+    var ports: [UInt16] = []
+    while ports.count < count {
+        let port = UInt16.random(in: 10_000..<32_000)
+        guard givenPorts.withLock({ $0.insert(port).inserted }) else { continue }
+        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        defer { close(descriptor) }
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_port = port.bigEndian
+        address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
+        let isFree = withUnsafePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size)) == 0
+            }
+        }
+        if isFree { ports.append(port) }
+    }
+    return ports
+}
+
+private func write(_ path: String, _ text: String) {
+    let descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0o600)
+    defer { close(descriptor) }
+    _ = Glibc.write(descriptor, text, text.utf8.count)
+}
+
+/// Starts a program found on the path, without its output.
+private func spawn(_ arguments: [String]) -> pid_t {
+    var list = arguments.map { strdup($0) } + [nil]
+    defer { for text in list { free(text) } }
+    var actions = posix_spawn_file_actions_t()
+    posix_spawn_file_actions_init(&actions)
+    defer { posix_spawn_file_actions_destroy(&actions) }
+    for descriptor: Int32 in 0...2 {
+        posix_spawn_file_actions_addopen(&actions, descriptor, "/dev/null", O_RDWR, 0)
+    }
+    var identifier: pid_t = -1
+    guard posix_spawnp(&identifier, arguments[0], &actions, nil, &list, environ) == 0 else {
+        return -1
+    }
+    return identifier
+}

@@ -1,0 +1,168 @@
+import HTTPClient
+import Testing
+import Wire
+
+@testable import Buckets
+
+@Suite("What the S3 driver makes of answers")
+struct S3Tests {
+    @Test func propertiesComeBackFromFields() {
+        let all = ObjectAttributes(
+            contentType: "text/plain", cacheControl: "no-store", contentDisposition: "ü  x",
+            contentEncoding: "gzip", contentLanguage: "de",
+            customMetadata: [
+                "plain": "a value", "Upper": "x", "": "no key", "empty": "", "two": "a  b",
+                "sluice-generation": "7", "line": "a\r\nb", "ü": "é", "word": "=?UTF-8?Q?x?=",
+            ])
+        for attributes in [
+            all, ObjectAttributes(), ObjectAttributes(contentType: "binary/octet-stream"),
+        ] {
+            var fields = HeaderFields()
+            S3Fields.append(attributes, to: &fields)
+            S3Fields.append(generation: 1_700_000_000_000_001, md5: nil, crc32c: 7, to: &fields)
+            fields.append("etag", "\"900150983cd24fb0d6963f7d28e17f72\"")
+            let object = S3Head(fields).metadata("n", size: 3, isAWS: false)
+            #expect(object.attributes == attributes)
+            #expect(object.generation == 1_700_000_000_000_001)
+            #expect(object.metageneration == 1)
+            #expect(object.created == 1_700_000_000_000)
+            #expect(object.crc32c == 7)
+            #expect(object.md5?.count == 16)
+        }
+    }
+
+    @Test func othersObjectsHaveAGenerationOfTheirTimeAndTag() {
+        var fields = HeaderFields()
+        fields.append("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT")
+        fields.append("etag", "\"5d41402a-2\"")
+        let object = S3Head(fields).metadata("n", size: 3, isAWS: false)
+        #expect(object.generation / 1_000_000 == 784_111_777)
+        #expect(object.created / 1000 == 784_111_777)
+        #expect(object.md5 == nil)
+    }
+
+    @Test func keysThatWereCarriedToOtherBytesDoNotCount() {
+        var fields = HeaderFields()
+        S3Fields.append(
+            generation: 5, md5: [UInt8](repeating: 1, count: 16), crc32c: 1, to: &fields)
+        fields.append("etag", "\"900150983cd24fb0d6963f7d28e17f72\"")
+        fields.append("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT")
+        let object = S3Head(fields).metadata("n", size: 3, isAWS: false)
+        #expect(object.generation != 5)
+        #expect(object.crc32c == nil)
+    }
+
+    @Test func tenThousandPartsHoldFiveTebibytes() {
+        let limit: UInt64 = 5 << 30
+        for size: UInt64? in [nil, 5 << 40, (5 << 40) - 1] {
+            var sent: UInt64 = 0
+            for part in 1...S3Multipart.maximumParts where size == nil || sent < size ?? 0 {
+                let length = S3Multipart.length(
+                    ofPart: part, size: size, minimum: 8 << 20, limit: limit, sent: sent)
+                #expect(length > 0 && length <= limit)
+                sent += length
+            }
+            if let size { #expect(sent == size) } else { #expect(sent >= 5 << 40) }
+        }
+        #expect(
+            S3Multipart.length(ofPart: 1, size: 100, minimum: 8 << 20, limit: limit, sent: 0) == 100
+        )
+    }
+
+    @Test func xml() throws {
+        let text = "<?xml version=\"1.0\"?><Error><Code>Slow&amp;Down</Code><A><B/></A></Error>"
+        #expect(S3Fault.code(in: Array(text.utf8)) == "Slow&Down")
+        let bomb = "<!DOCTYPE x [<!ENTITY a \"aaaa\">]><Error><Code>&a;</Code></Error>"
+        #expect(throws: S3XML.Malformed.self) { try S3XML.read(Array(bomb.utf8)) { _, _, _ in } }
+        let deep = String(repeating: "<a>", count: 17) + String(repeating: "</a>", count: 17)
+        #expect(throws: S3XML.Malformed.self) { try S3XML.read(Array(deep.utf8)) { _, _, _ in } }
+        #expect(throws: S3XML.Malformed.self) { try S3XML.read([]) { _, _, _ in } }
+        let long = "<a>" + String(repeating: "x", count: 20_000) + "</a>"
+        #expect(throws: S3XML.Malformed.self) { try S3XML.read(Array(long.utf8)) { _, _, _ in } }
+    }
+
+    @Test(arguments: [
+        // An entry that is dropped, and a token that contains an element instead of text.
+        "<CommonPrefixes><Prefix>%FF/</Prefix></CommonPrefixes>"
+            + "<NextContinuationToken><a>token</a></NextContinuationToken>",
+        "<Contents><Key>%FF</Key></Contents>",
+        "<NextContinuationToken>token</NextContinuationToken>",
+        "",
+    ])
+    func aPageThatIsNotTheLastLeadsOn(_ rest: String) throws {
+        let head =
+            "<ListBucketResult><EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>"
+        let page = Array((head + rest + "</ListBucketResult>").utf8)
+        #expect(throws: BucketError.self) { try S3ListPage(page) }
+        // A token leads past dropped entries.
+        let dropped =
+            "<Contents><Key>%FF</Key></Contents>"
+            + "<NextContinuationToken>token</NextContinuationToken></ListBucketResult>"
+        #expect(try S3ListPage(Array((head + dropped).utf8)).next == .token("token"))
+    }
+
+    @Test func aTagThatContradictsTheServicesOwnChecksumIsNoMD5() {
+        var fields = HeaderFields()
+        S3Fields.append(
+            generation: 5, md5: [UInt8](repeating: 1, count: 16), crc32c: 1, to: &fields)
+        fields.append("etag", "\"900150983cd24fb0d6963f7d28e17f72\"")
+        fields.append("x-amz-checksum-crc32c", "AAAAAQ==")
+        let object = S3Head(fields).metadata("n", size: 3, isAWS: false)
+        #expect(object.generation == 5 && object.md5 == [UInt8](repeating: 1, count: 16))
+        let learned = S3Head(fields).metadata("n", size: 3, isAWS: false, tagsAreMD5: false)
+        #expect(learned == object)
+    }
+
+    @Test(arguments: ["ConditionalRequestConflict", "OperationAborted"])
+    func aConflictIsABusyService(_ code: String) {
+        let body = Array("<Error><Code>\(code)</Code></Error>".utf8)
+        for status in [200, 409] {
+            let fault = S3Fault(
+                CollectedResponse(status: status, fields: HeaderFields(), body: body))
+            #expect(fault.isRefusal && fault.error("upload").code == .overloaded)
+        }
+    }
+
+    @Test func listPagesMergeAndSkipWhatWasShown() {
+        let query = ListQuery(prefix: "", delimited: true, limit: 2)
+        var first = CloudList(query, after: nil)
+        #expect(first.start == .beginning)
+        first.add(items: ["c", "a", "b//x"], prefixes: ["a/", "b//"], isLast: true)
+        #expect(first.page.items == ["a"])
+        #expect(first.page.prefixes == ["a/"])
+        #expect(first.page.end == "a/")
+        var second = CloudList(query, after: "a/")
+        #expect(second.start == .after("a/\u{10FFFF}"))
+        second.add(items: ["c"], prefixes: ["a/"], isLast: true)
+        #expect(second.page.items == ["c"])
+        #expect(second.page.prefixes == [])
+        #expect(second.page.end == nil)
+        #expect(
+            CloudList(ListQuery(prefix: "x//", delimited: false, limit: 1), after: nil).isHidden)
+    }
+
+    @Test func profiles() {
+        let file = AWSConfigurationFile(
+            """
+            # comment
+            [default]
+            aws_access_key_id = A  # mine
+              nested = 1
+            [profile  two]
+            AWS_SECRET_ACCESS_KEY=s#c
+            """)
+        #expect(file.profile("default", inConfiguration: false) == ["aws_access_key_id": "A"])
+        #expect(file.profile("two", inConfiguration: true) == ["aws_secret_access_key": "s#c"])
+        #expect(file.profile("none", inConfiguration: true) == [:])
+    }
+
+    @Test func credentialsAreNotShown() {
+        let credentials = AWSCredentials(
+            accessKey: "key-1", secretKey: "secret-1", sessionToken: "token-1")
+        var dumped = ""
+        dump(credentials, to: &dumped)
+        for text in ["\(credentials)", String(reflecting: credentials), dumped] {
+            #expect(!text.contains("-1"))
+        }
+    }
+}

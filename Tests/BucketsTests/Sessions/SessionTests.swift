@@ -1,0 +1,242 @@
+import BucketConformance
+import EventLoop
+import Glibc
+import OpenSSL
+import TestSupport
+import Testing
+
+@testable import Buckets
+
+@Suite("Upload sessions of the directory driver", .timeLimit(.minutes(5)))
+struct SessionTests {
+    let directory = TemporaryDirectory()
+    var path: String { directory.path + "/bucket" }
+
+    @Test(arguments: SessionConformance.all)
+    func conforms(_ check: SessionConformance.Case) async throws {
+        let path = path
+        try await check.run { try openBucket(path) }
+        try await endSessions()
+        try expectNoLeftovers(path)
+    }
+
+    /// Cancels what is open, so that no file may be left.
+    private func endSessions() async throws {
+        try await withBucket { bucket in
+            for (id, _) in try await bucket.listSessions(after: nil, limit: 1000) {
+                try await bucket.openSession(id).cancel()
+            }
+        }
+    }
+
+    private func withBucket<Result: Sendable>(
+        _ body: @escaping @Sendable (DirectoryBucket) async throws -> Result
+    ) async throws -> Result {
+        let path = path
+        return try await onLoop {
+            let bucket = try openBucket(path)
+            let result = try await body(bucket)
+            await bucket.close()
+            return result
+        }
+    }
+
+    @Test func isPromised() async throws {
+        try await withBucket { bucket in #expect(bucket.capabilities().uploadSessions) }
+    }
+
+    @Test("A saved digest goes on as if it had not stopped, wherever it was cut")
+    func digests() {
+        let bytes = pattern(300, seed: 1)
+        for algorithm in Digest.Algorithm.allCases {
+            let wanted = digest(algorithm, bytes)
+            for cut in 0...130 {
+                var first = ResumableDigest(algorithm)
+                first.update(bytes.span.bytes.extracting(0..<cut))
+                #expect(first.value == digest(algorithm, Array(bytes[..<cut])))
+                let saved = first.savedState
+                var second = ResumableDigest(algorithm, savedState: saved)
+                #expect(second?.savedState == saved)
+                second?.update(bytes.span.bytes.extracting(cut..<300))
+                #expect(second?.value == wanted, "\(algorithm) cut at \(cut)")
+                // What is not a state is none.
+                #expect(ResumableDigest(algorithm, savedState: saved.dropLast()) == nil)
+                #expect(ResumableDigest(algorithm, savedState: saved + [0]) == nil)
+            }
+        }
+        // Longer than 32 bits count.
+        var long = ResumableDigest(.md5).savedState
+        long.replaceSubrange(16..<24, with: [0, 0, 0, 3, 0, 0, 0, 0])
+        let far = ResumableDigest(.md5, savedState: long)
+        #expect(far?.savedState == long)
+    }
+
+    @Test("What is not a saved state of digests is refused")
+    func foreignDigests() {
+        var digests = SessionDigests([.sha256, .sha512])
+        digests.update(pattern(200, seed: 1).span.bytes)
+        let saved = digests.saved
+        #expect(SessionDigests(saved: saved)?.facts(size: 200) == digests.facts(size: 200))
+        for count in 0..<saved.count where SessionDigests(saved: Array(saved[..<count])) != nil {
+            // Only where a whole digest is missing.
+            #expect([5 + 2 + 16 + 8 + 8, saved.count - (2 + 64 + 8 + 72)].contains(count))
+        }
+        #expect(SessionDigests(saved: saved + [1]) == nil)
+        #expect(SessionDigests(saved: [2] + saved.dropFirst()) == nil)
+    }
+
+    @Test("Only the text of an id is one")
+    func ids() {
+        let id = UploadSessionID(expires: 1_700_000_000)
+        #expect(UploadSessionID(text: id.text) == id)
+        #expect(UploadSessionID(id.bytes) == id)
+        let negative = "8" + id.text.dropFirst()
+        for text in [
+            "", "..", "../../etc/passwd", id.text + "0", String(id.text.dropLast()),
+            id.text.uppercased(), "/" + id.text, id.text + "\0", negative,
+            String(id.text.dropLast()) + "/", String(repeating: "é", count: 24),
+        ] { #expect(UploadSessionID(text: text) == nil, "\(text)") }
+        #expect(UploadSessionID(expires: -5).expires == 0)
+        #expect(UploadSessionID(expires: .max).expires == .max)
+    }
+
+    @Test("What a killed process wrote beyond the durable offset does not count")
+    func uncountedBytes() async throws {
+        let path = path
+        let id = try await withBucket { bucket in
+            let session = try await bucket.begin("n")
+            try await session.append(pattern(50_000, seed: 1), at: 0)
+            return session.id
+        }
+        let blob = path + "/blobs/0/" + files(of: path).blobs[0]
+        for isAppended in [false, true] {
+            let descriptor = open(blob, O_WRONLY | O_APPEND)
+            #expect(write(descriptor, [UInt8](repeating: 7, count: 9), 9) == 9)
+            close(descriptor)
+            try await withBucket { bucket in
+                let session = try await bucket.openSession(id)
+                #expect(try await session.offset() == (isAppended ? 50_001 : 50_000))
+                if !isAppended { try await session.append([1], at: 50_000) }
+                if isAppended { try await session.commitAll() }
+            }
+        }
+        var status = Glibc.stat()
+        #expect(lstat(blob, &status) == 0 && status.st_size == 50_001)
+        try await withBucket { bucket in
+            let bytes = try await bucket.get("n")
+            #expect(bytes == pattern(50_000, seed: 1) + [1])
+        }
+    }
+
+    @Test("A file that lost acknowledged bytes is never made an object")
+    func lostBytes() async throws {
+        let path = path
+        let id = try await withBucket { bucket in
+            let session = try await bucket.begin("n")
+            try await session.append(pattern(50_000, seed: 1), at: 0)
+            return session.id
+        }
+        let blob = path + "/blobs/0/" + files(of: path).blobs[0]
+        #expect(truncate(blob, 49_999) == 0)
+        for isMissing in [false, true] {
+            if isMissing { #expect(unlink(blob) == 0) }
+            try await withBucket { bucket in
+                let session = try await bucket.openSession(id)
+                let facts = try await session.finish()
+                for attempt in 0..<2 {
+                    await #expect(throws: SessionError.self) {
+                        if attempt == 0 {
+                            _ = try await session.append(AppendPlan(at: 50_000))
+                        } else {
+                            _ = try await session.commit(facts, Preconditions(), resultUntil: .max)
+                        }
+                    }
+                }
+                await #expect(throws: BucketError.self) { try await bucket.stat("n") }
+            }
+        }
+        try await endSessions()
+        try expectNoLeftovers(path)
+    }
+
+    @Test("The bytes of a cancelled or closed session are gone when the call returns")
+    func freedAtOnce() async throws {
+        let path = path
+        try await withBucket { bucket in
+            for isClosed in [false, true] {
+                let session = try await bucket.begin("n")
+                let append = try await session.append(AppendPlan(at: 0))
+                try await append.fill(pattern(100_000, seed: 1))
+                #expect(files(of: path).blobs.count == 1)
+                if isClosed {
+                    try await session.close([], until: .max)
+                } else {
+                    try await session.cancel()
+                }
+                #expect(files(of: path).blobs == [])
+            }
+        }
+    }
+
+    @Test("A long append is durable in steps, before it ends")
+    func checkpoints() async throws {
+        try await withBucket { bucket in
+            let session = try await bucket.begin("n")
+            let block = pattern(1 << 20, seed: 1)
+            let append = try await session.append(AppendPlan(at: 0))
+            let whole = try await bucket.begin("m")
+            let atOnce = try await whole.append(AppendPlan(at: 0, isAllOrNothing: true))
+            for _ in 0..<66 {
+                try await append.fill(block, step: 1 << 20)
+                try await atOnce.fill(block, step: 1 << 20)
+            }
+            func offsets() async throws -> [String: UInt64] {
+                let all = try await bucket.listSessions(after: nil, limit: 9)
+                return Dictionary(
+                    uniqueKeysWithValues: all.map { ($0.state.name, $0.state.offset) })
+            }
+            try await eventually {
+                try await offsets()["n"] ?? 0 >= DirectoryAppend.checkpointStep
+            }
+            #expect(try await offsets()["m"] == 0)
+            #expect(try await append.end() == 66 << 20)
+            await atOnce.discard()
+            #expect(try await offsets() == ["n": 66 << 20, "m": 0])
+            let step = Digest(.md5)
+            for _ in 0..<66 { step.update(block.span.bytes) }
+            #expect(try await session.finish().md5 == step.finish())
+        }
+    }
+
+    @Test("Nobody holds what nobody uses")
+    func descriptors() async throws {
+        try await withBucket { bucket in
+            let session = try await bucket.begin("n")
+            let before = entries("/proc/self/fd").count
+            for index in 0..<50 {
+                let append = try await session.append(AppendPlan(at: UInt64(index)))
+                try await append.fill([UInt8(index)])
+                if index % 2 == 0 { _ = try await append.end() }
+            }
+            #expect(try await session.offset() == 50)
+            await eventually { entries("/proc/self/fd").count <= before + 5 }
+            weak let gone = try await bucket.begin("m") as? DirectoryUploadSession
+            await eventually { gone == nil }
+        }
+    }
+
+    @Test("A bucket that was made before there were sessions has them, too")
+    func olderIndex() async throws {
+        try await withBucket { bucket in _ = try await bucket.put("n", [1]) }
+        try SQLiteConnection(path + "/index.sqlite", cacheKiB: 512)
+            .execute("DROP TABLE sessions")
+        try await withBucket { bucket in
+            #expect(try await bucket.get("n") == [1])
+            let session = try await bucket.begin("n")
+            try await session.append([2], at: 0)
+            try await session.commitAll()
+            #expect(try await bucket.get("n") == [2])
+        }
+        try expectNoLeftovers(path)
+    }
+}

@@ -1,0 +1,64 @@
+import Testing
+
+@testable import HTTPServer
+
+/// Walks every row of the tables of ``StreamWindow`` and ``ConnectionWindow``.
+@Suite("Receive windows")
+struct ReceiveWindowTests {
+    private static let limits = {
+        var limits = ServerLimits()
+        limits.initialWindow = 100
+        limits.maximumWindow = 350
+        return limits
+    }()
+
+    @Test("A stream's window doubles with each window consumed, up to its maximum")
+    func streamGrows() {
+        var window = StreamWindow()
+        for (count, increment) in [
+            (99, 0), (1, 100), (199, 0), (1, 150), (350, 0), (349, 0), (1, 0),
+        ] {
+            let more = window.consumed(count, isQueueEmpty: true, Self.limits)
+            #expect(more == increment)
+            window.granted(more)
+        }
+        #expect(window.grown == 250)
+        #expect(window.size(Self.limits) == 350)
+    }
+
+    @Test("A window whose bytes still wait does not grow, and counts again")
+    func queued() {
+        var window = StreamWindow()
+        #expect(window.consumed(100, isQueueEmpty: false, Self.limits) == 0)
+        #expect(window.consumed(99, isQueueEmpty: true, Self.limits) == 0)
+        #expect(window.consumed(1, isQueueEmpty: true, Self.limits) == 100)
+    }
+
+    @Test("An increment that is not granted leaves the window, and counts again")
+    func notGranted() {
+        var window = StreamWindow()
+        #expect(window.consumed(100, isQueueEmpty: true, Self.limits) == 100)
+        #expect(window.size(Self.limits) == 100)
+        #expect(window.consumed(99, isQueueEmpty: true, Self.limits) == 0)
+        #expect(window.consumed(1, isQueueEmpty: true, Self.limits) == 100)
+    }
+
+    @Test("A connection's window follows the sum of its streams")
+    func connection() {
+        var limits = ServerLimits()
+        limits.maximumWindow = 100_000
+        var window = ConnectionWindow(limits)
+        #expect(window.size == 100_000)
+        #expect(window.streamGrew(by: 100_000) == nil)
+        #expect(window.streamGrew(by: 1) == 100_001)
+        window.streamClosed(grown: 100_000)
+        #expect(window.size == 100_001)
+        #expect(window.streamGrew(by: 100_000) == nil)
+        #expect(window.streamGrew(by: 1) == 100_002)
+    }
+
+    @Test("A connection's window is never smaller than the initial one of RFC 9113")
+    func smallest() {
+        #expect(ConnectionWindow(Self.limits).size == 65_535)
+    }
+}

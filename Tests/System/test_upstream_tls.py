@@ -1,0 +1,112 @@
+"""An upstream that speaks HTTP/1.1 over TLS, executes a request on a reused connection, and closes it without a byte:
+nothing is done twice, and what was done is reported as done."""
+
+import itertools
+import ssl
+import subprocess
+import types
+
+import pytest
+
+import gcs_model
+import upstreams
+import wire as wire_client
+
+NUMBERS = itertools.count(1)
+LIMITS = ("upstream: { connectTimeout: 2s, firstByteTimeout: 5s, progressTimeout: 5s, retryDelay: 10ms, "
+          "maximumRetryDelay: 50ms }\n")
+LARGE = bytes(600_000)
+
+
+class Handler(gcs_model.Handler):
+    """Leaves the response to the next request of a method out, where another came before it on the connection."""
+
+    def setup(self):
+        super().setup()
+        self.requests = 0
+
+    def answer(self, status, content=b"", fields=None):
+        self.requests += 1
+        model = self.server.model
+        is_next = self.command in model.silent and (self.command != "PUT" or "content-range" in self.headers)
+        if is_next and self.requests > 1 and status < 300:
+            model.silent.remove(self.command)
+            self.close_connection = True
+        else:
+            super().answer(status, content, fields)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("certificate")
+    made, key = directory / "certificate.pem", directory / "key.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                    "-days", "2", "-keyout", key, "-out", made, "-subj", "/CN=model", "-addext",
+                    "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+    return made, key
+
+
+@pytest.fixture(params=["tls", "cleartext"])
+def silent(request, certificate, launch):
+    model, port = gcs_model.Model(), upstreams.free_port()
+    model.silent = []
+    service = gcs_model.serve(model, port, Handler)
+    scheme, tls = "http", ""
+    if request.param == "tls":
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*certificate)
+        service.socket = context.wrap_socket(service.socket, server_side=True, do_handshake_on_connect=False)
+        scheme, tls = "https", f", tls: {{ certificateAuthorities: {certificate[0]} }}"
+    server = launch(buckets=f"  photos: {{ gcs: {{ endpoint: \"{scheme}://127.0.0.1:{port}\", bucket: photos, "
+                            f"credentials: anonymous }}{tls} }}\n", extra=LIMITS)
+    yield types.SimpleNamespace(model=model, server=server, client=wire_client.Wire(server))
+    service.shutdown()
+    service.server_close()
+
+
+@pytest.fixture
+def name():
+    return f"tls/{next(NUMBERS)}"
+
+
+def made(silent, name):
+    """How often the object was stored; every fault must have been met."""
+    assert silent.model.silent == []
+    return sum(1 for stored, _ in silent.model.commits if stored == name)
+
+
+@pytest.mark.parametrize("fields", [(), ("If-None-Match: *",)], ids=["plain", "create-only"])
+@pytest.mark.parametrize("method, body", [("POST", b"small"), ("PUT", LARGE)], ids=["small", "session"])
+def test_an_upload_is_stored_once(silent, name, method, body, fields):
+    silent.client.missing(name)
+    silent.model.silent = [method]
+    answer = silent.client.put(name, body, *fields)
+    assert answer.status == 201 and made(silent, name) == 1, answer
+    assert silent.client.get(name).body == body
+
+
+@pytest.mark.parametrize("fields", [(), ("X-Object-Metageneration-Match: 1",)], ids=["plain", "pinned"])
+def test_a_patch_is_made_once(silent, name, fields):
+    silent.client.stored(name)
+    silent.model.silent = ["PATCH"]
+    answer = silent.client.patch(name, {"cacheControl": "no-store"}, *fields)
+    assert answer.status == 200 and silent.model.silent == [], answer
+    assert int(silent.client.metadata(name)["metageneration"]) == 2
+
+
+@pytest.mark.parametrize("is_pinned", [False, True])
+def test_a_deletion_is_made(silent, name, is_pinned):
+    generation = silent.client.stored(name)["generation"]
+    silent.model.silent = ["DELETE"]
+    fields = [f"X-Object-Generation-Match: {generation}"] if is_pinned else []
+    answer = silent.client.delete(name, *fields)
+    assert answer.status == 204 and silent.model.silent == [], answer
+    silent.client.missing(name)
+
+
+def test_a_read_is_repeated(silent, name):
+    silent.client.stored(name, b"bytes")
+    for _ in range(3):
+        silent.model.silent = ["GET"]
+        assert silent.client.metadata(name)["size"] == "5" and silent.model.silent == []
+    assert silent.client.get(name).body == b"bytes"
