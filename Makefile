@@ -13,7 +13,8 @@ UPSTREAMS ?= moto rclone
 # How long `make fuzz` runs each target.
 SECONDS_EACH ?= 60
 # The number of test files that run in parallel follows: most tests wait for peers. Memory tests run separately.
-PYTEST := .venv/bin/pytest -q --dist loadfile -n
+# A test that hangs fails after ten minutes with the stack of each thread.
+PYTEST := .venv/bin/pytest -q -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true --dist loadfile -n
 MEMORY_TESTS := Tests/System/test_memory.py Tests/System/test_upstream_memory.py Tests/System/test_soak.py
 # The system tests in `make check`: each kind of request over each protocol, the rules, the command line.
 CHECKED := Tests/System/test_contract_objects.py Tests/System/test_contract_conditions.py Tests/System/test_rules_cli.py \

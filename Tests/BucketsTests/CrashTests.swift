@@ -17,7 +17,7 @@ private struct Ledger {
     var pending: [String: Object?] = [:]
     var count = 0
 
-    mutating func read(_ line: Substring) {
+    mutating func read(_ line: String) {
         let words = line.split(separator: " ").map(String.init)
         guard words.count >= 2 else { return }
         let name = words[1]
@@ -39,89 +39,20 @@ private struct Ledger {
     }
 }
 
-/// A child process whose standard output is read line by line.
-final class Child {
-    private let identifier: pid_t
-    private let output: Int32
-    private var rest = ""
-
-    init(_ arguments: [String]) throws {
-        var ends: [Int32] = [0, 0]
-        try #require(pipe(&ends) == 0)
-        var actions = posix_spawn_file_actions_t()
-        posix_spawn_file_actions_init(&actions)
-        defer { posix_spawn_file_actions_destroy(&actions) }
-        posix_spawn_file_actions_adddup2(&actions, ends[1], 1)
-        posix_spawn_file_actions_addclose(&actions, ends[0])
-        posix_spawn_file_actions_addclose(&actions, ends[1])
-        var list = arguments.map { strdup($0) } + [nil]
-        defer { for text in list { free(text) } }
-        var identifier: pid_t = 0
-        let code = posix_spawn(&identifier, arguments[0], &actions, nil, &list, environ)
-        close(ends[1])
-        try #require(code == 0, "\(arguments[0]): \(String(cString: strerror(code)))")
-        self.identifier = identifier
-        output = ends[0]
-        _ = fcntl(output, F_SETFD, FD_CLOEXEC)
-    }
-
-    /// The next complete lines; nil at the end of the output.
-    func lines() -> [Substring]? {
-        var buffer = [UInt8](repeating: 0, count: 65_536)
-        let count = read(output, &buffer, buffer.count)
-        guard count > 0 else { return nil }
-        rest += String(decoding: buffer[..<count], as: UTF8.self)
-        guard let end = rest.lastIndex(of: "\n") else { return [] }
-        let whole = rest[..<end].split(separator: "\n")
-        rest = String(rest[rest.index(after: end)...])
-        return whole
-    }
-
-    /// Kills the process, waits for it and returns its status.
-    func kill() -> Int32 {
-        Glibc.kill(identifier, SIGKILL)
-        var status: Int32 = 0
-        waitpid(identifier, &status, 0)
-        return status
-    }
-
-    deinit { close(output) }
-}
-
 @Suite("Killed at any moment", .timeLimit(.minutes(10)))
 struct CrashTests {
-    /// The helper program is next to the test executable.
-    static func storm() throws -> String {
-        var buffer = [CChar](repeating: 0, count: 4096)
-        let count = readlink("/proc/self/exe", &buffer, buffer.count - 1)
-        try #require(count > 0)
-        let own = String(decoding: buffer[..<count].map { UInt8(bitPattern: $0) }, as: UTF8.self)
-        let besides = own[...own.lastIndex(of: "/")!] + "BucketStorm"
-        try #require(access(String(besides), X_OK) == 0, "\(besides) is not built")
-        return String(besides)
-    }
-
     @Test("Every acknowledged write is there, nothing half, nothing left over: 60 times")
     func killedSixtyTimes() async throws {
         let directory = TemporaryDirectory()
         let path = directory.path + "/bucket"
-        let storm = try Self.storm()
         var ledger = Ledger()
         var present = 0
         for round in 0..<60 {
-            let child = try Child([storm, path, String(round)])
             // From the first moments, when files are created and leftovers removed, to long storms.
-            var remaining = round % 3 == 0 ? round / 3 : round * 7 % 200
-            var isReady = false
-            while remaining > 0 || !isReady, let lines = child.lines() {
-                for line in lines {
-                    isReady = isReady || line == "ready"
-                    ledger.read(line)
-                }
-                remaining -= lines.count
+            let length = round % 3 == 0 ? round / 3 : round * 7 % 200
+            for line in try await killedStorm([path, String(round)], after: length) {
+                ledger.read(line)
             }
-            #expect(child.kill() == SIGKILL, "the storm ended by itself")
-            while let lines = child.lines() { for line in lines { ledger.read(line) } }
             present = try await verify(path, &ledger)
         }
         // There was a storm, and it left objects to verify.

@@ -21,13 +21,7 @@ struct DirectoryTests {
     private func withBucket<Result: Sendable>(
         _ body: @escaping @Sendable (DirectoryBucket) async throws -> Result
     ) async throws -> Result {
-        let path = path
-        return try await onLoop {
-            let bucket = try openBucket(path)
-            let result = try await body(bucket)
-            await bucket.close()
-            return result
-        }
+        try await onOpenBucket(path, body)
     }
 
     private func expectRefused(_ words: String, sourceLocation: SourceLocation = #_sourceLocation) {

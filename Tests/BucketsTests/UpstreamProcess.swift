@@ -28,17 +28,7 @@ final class UpstreamProcess: Sendable {
         origin = Origin(.http, host: "127.0.0.1", port: port)
         var words = arguments(port)
         words[0] = "\(try #require(UpstreamProcess.environment))/\(words[0])"
-        var list = words.map { strdup($0) } + [nil]
-        defer { for text in list { free(text) } }
-        var actions = posix_spawn_file_actions_t()
-        posix_spawn_file_actions_init(&actions)
-        defer { posix_spawn_file_actions_destroy(&actions) }
-        for descriptor in [1, 2] as [Int32] {
-            posix_spawn_file_actions_addopen(&actions, descriptor, "/dev/null", O_WRONLY, 0)
-        }
-        var identifier: pid_t = 0
-        let failure = posix_spawn(&identifier, words[0], &actions, nil, &list, environ)
-        try #require(failure == 0, "\(words[0]): \(String(cString: strerror(failure)))")
+        let identifier = try spawn(words)
         self.identifier = identifier
         UpstreamProcess.endsThemAtExit
         _ = UpstreamProcess.running.withLock { $0.insert(identifier) }

@@ -64,8 +64,7 @@ final class RunningServer: Sendable {
             ]
         }
         arguments.insert(contentsOf: ["env", "WEED_MASTER_VOLUME_GROWTH_COPY_1=1"], at: 0)
-        process = spawn(arguments)
-        if process < 0 { throw SystemError("posix_spawn", EIO) }
+        process = try spawn(arguments)
     }
 
     deinit {
@@ -120,21 +119,4 @@ private func write(_ path: String, _ text: String) {
     let descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0o600)
     defer { close(descriptor) }
     _ = Glibc.write(descriptor, text, text.utf8.count)
-}
-
-/// Starts a program found on the path, without its output.
-private func spawn(_ arguments: [String]) -> pid_t {
-    var list = arguments.map { strdup($0) } + [nil]
-    defer { for text in list { free(text) } }
-    var actions = posix_spawn_file_actions_t()
-    posix_spawn_file_actions_init(&actions)
-    defer { posix_spawn_file_actions_destroy(&actions) }
-    for descriptor: Int32 in 0...2 {
-        posix_spawn_file_actions_addopen(&actions, descriptor, "/dev/null", O_RDWR, 0)
-    }
-    var identifier: pid_t = -1
-    guard posix_spawnp(&identifier, arguments[0], &actions, nil, &list, environ) == 0 else {
-        return -1
-    }
-    return identifier
 }

@@ -23,7 +23,7 @@ private struct SessionLedger {
     var sessions: [String: KnownSession] = [:]
     var lines = 0
 
-    mutating func read(_ line: Substring) {
+    mutating func read(_ line: String) {
         let words = line.split(separator: " ").map(String.init)
         guard words.count >= 2 else { return }
         lines += 1
@@ -51,22 +51,13 @@ struct SessionCrashTests {
     func killedFortyTimes() async throws {
         let directory = TemporaryDirectory()
         let path = directory.path + "/bucket"
-        let storm = try CrashTests.storm()
         var (lines, continued, made) = (0, 0, 0)
         for round in 0..<40 {
-            let child = try Child([storm, path, String(round), "sessions"])
             var ledger = SessionLedger()
-            var remaining = round % 4 == 0 ? round / 4 : round * 7 % 150
-            var isReady = false
-            while remaining > 0 || !isReady, let lines = child.lines() {
-                for line in lines {
-                    isReady = isReady || line == "ready"
-                    ledger.read(line)
-                }
-                remaining -= lines.count
+            let length = round % 4 == 0 ? round / 4 : round * 7 % 150
+            for line in try await killedStorm([path, String(round), "sessions"], after: length) {
+                ledger.read(line)
             }
-            #expect(child.kill() == SIGKILL, "the storm ended by itself")
-            while let lines = child.lines() { for line in lines { ledger.read(line) } }
             lines += ledger.lines
             let found = try await verify(path, ledger)
             continued += found.continued

@@ -32,13 +32,7 @@ struct SessionTests {
     private func withBucket<Result: Sendable>(
         _ body: @escaping @Sendable (DirectoryBucket) async throws -> Result
     ) async throws -> Result {
-        let path = path
-        return try await onLoop {
-            let bucket = try openBucket(path)
-            let result = try await body(bucket)
-            await bucket.close()
-            return result
-        }
+        try await onOpenBucket(path, body)
     }
 
     @Test func isPromised() async throws {
