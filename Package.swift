@@ -37,30 +37,30 @@ let package = Package(
             name: "CExpat", pkgConfig: "expat", providers: [.apt(["libexpat1-dev"])]),
         .target(name: "Wire", swiftSettings: strict),
         .target(name: "YAML", dependencies: ["Wire", "CYAML"], swiftSettings: strict),
-        .target(name: "EventLoop", dependencies: ["Wire", "CLinux"], swiftSettings: strict),
+        .target(name: "System", dependencies: ["Wire", "CLinux"], swiftSettings: strict),
         .target(name: "OpenSSL", dependencies: ["Wire", "COpenSSL"], swiftSettings: strict),
         .target(name: "CRE2", linkerSettings: [.linkedLibrary("re2")]),
         .target(
             name: "SecurityRules", dependencies: ["Wire", "CRE2"],
             swiftSettings: strict + [.strictMemorySafety()]),
         .target(
-            name: "HTTPServer", dependencies: ["EventLoop", "OpenSSL", "Wire", "CNghttp2"],
+            name: "HTTPServer", dependencies: ["System", "OpenSSL", "Wire", "CNghttp2"],
             swiftSettings: strict),
         .target(
-            name: "HTTPClient", dependencies: ["EventLoop", "Wire", "CCurl"],
+            name: "HTTPClient", dependencies: ["System", "Wire", "CCurl"],
             swiftSettings: strict),
         .target(
             name: "Identity",
-            dependencies: ["EventLoop", "OpenSSL", "Wire", "HTTPClient", "SecurityRules"],
+            dependencies: ["System", "OpenSSL", "Wire", "HTTPClient", "SecurityRules"],
             swiftSettings: strict),
         .target(
             name: "Buckets",
-            dependencies: ["EventLoop", "OpenSSL", "Wire", "HTTPClient", "CSQLite", "CExpat"],
+            dependencies: ["System", "OpenSSL", "Wire", "HTTPClient", "CSQLite", "CExpat"],
             swiftSettings: strict),
         .target(
             name: "Gateway",
             dependencies: [
-                "HTTPServer", "HTTPClient", "Buckets", "Identity", "SecurityRules", "EventLoop",
+                "HTTPServer", "HTTPClient", "Buckets", "Identity", "SecurityRules", "System",
                 "OpenSSL", "Wire", "YAML",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
@@ -73,7 +73,7 @@ let package = Package(
         .executableTarget(
             name: "CLI",
             dependencies: [
-                "Gateway", "HTTPServer", "HTTPClient", "Buckets", "EventLoop", "Identity",
+                "Gateway", "HTTPServer", "HTTPClient", "Buckets", "System", "Identity",
                 "OpenSSL",
                 "SecurityRules", "RulesTesting", "Wire",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
@@ -81,7 +81,7 @@ let package = Package(
             ],
             swiftSettings: strict),
         .executableTarget(
-            name: "BucketBenchmark", dependencies: ["Buckets", "EventLoop"],
+            name: "BucketBenchmark", dependencies: ["Buckets", "System"],
             path: "Benchmarks/Buckets", swiftSettings: strict),
         .target(name: "CAllocations", path: "Benchmarks/CAllocations"),
         .executableTarget(
@@ -89,45 +89,45 @@ let package = Package(
             path: "Benchmarks/Rules", swiftSettings: strict),
         .executableTarget(
             name: "IdentityBenchmark",
-            dependencies: ["Identity", "OpenSSL", "Wire", "EventLoop", "CAllocations", "COpenSSL"],
+            dependencies: ["Identity", "OpenSSL", "Wire", "System", "CAllocations", "COpenSSL"],
             path: "Benchmarks/Identity", swiftSettings: strict),
         .testTarget(name: "WireTests", dependencies: ["Wire"], swiftSettings: tests),
-        .testTarget(name: "EventLoopTests", dependencies: ["EventLoop"], swiftSettings: tests),
+        .testTarget(name: "SystemTests", dependencies: ["System"], swiftSettings: tests),
         .systemLibrary(
             name: "CHTTPParser", path: "Tests/CHTTPParser",
             providers: [.apt(["libhttp-parser-dev"])]),
         .target(
-            name: "TestSupport", dependencies: ["EventLoop", "HTTPClient"],
+            name: "TestSupport", dependencies: ["System", "HTTPClient"],
             path: "Tests/TestSupport", swiftSettings: tests),
         .testTarget(
             name: "HTTPServerTests",
-            dependencies: ["HTTPServer", "EventLoop", "Wire", "CHTTPParser"],
+            dependencies: ["HTTPServer", "System", "Wire", "CHTTPParser"],
             swiftSettings: tests),
         .testTarget(
             name: "HTTPClientTests",
             dependencies: [
-                "TestSupport", "HTTPClient", "EventLoop", "Wire", "COpenSSL", "CHTTPParser",
+                "TestSupport", "HTTPClient", "System", "Wire", "COpenSSL", "CHTTPParser",
             ],
             swiftSettings: tests),
         .target(
             name: "BucketConformance",
-            dependencies: ["Buckets", "HTTPClient", "EventLoop", "OpenSSL", "Wire"],
+            dependencies: ["Buckets", "HTTPClient", "System", "OpenSSL", "Wire"],
             path: "Tests/BucketConformance", swiftSettings: tests),
         .executableTarget(
-            name: "BucketStorm", dependencies: ["Buckets", "BucketConformance", "EventLoop"],
+            name: "BucketStorm", dependencies: ["Buckets", "BucketConformance", "System"],
             path: "Tests/BucketStorm", swiftSettings: tests),
         .testTarget(
             name: "BucketsTests",
             dependencies: [
                 "TestSupport", "Buckets", "BucketConformance", "BucketStorm", "HTTPClient",
-                "EventLoop", "OpenSSL",
+                "System", "OpenSSL",
                 "Wire",
             ],
             exclude: ["Fixtures"], swiftSettings: tests),
         .testTarget(
             name: "IdentityTests",
             dependencies: [
-                "TestSupport", "Identity", "HTTPClient", "EventLoop", "OpenSSL",
+                "TestSupport", "Identity", "HTTPClient", "System", "OpenSSL",
                 "SecurityRules", "Wire", "COpenSSL",
             ],
             swiftSettings: tests),
@@ -135,7 +135,7 @@ let package = Package(
             name: "GatewayTests",
             dependencies: [
                 "TestSupport", "BucketConformance", "Gateway", "SecurityRules", "HTTPServer",
-                "HTTPClient", "Identity", "Buckets", "EventLoop", "OpenSSL", "Wire",
+                "HTTPClient", "Identity", "Buckets", "System", "OpenSSL", "Wire",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
                 .product(name: "Yams", package: "Yams"),
@@ -158,7 +158,7 @@ if Context.environment["SLUICE_FUZZ"] != nil {
             name: "Fuzz",
             dependencies: [
                 "CLibFuzzer", "Gateway", "HTTPServer", "HTTPClient", "Buckets", "Identity",
-                "EventLoop", "OpenSSL", "SecurityRules", "Wire",
+                "System", "OpenSSL", "SecurityRules", "Wire",
             ],
             path: "Fuzz/Sources", swiftSettings: strict,
             // gold, the default, fails on the sanitizers.

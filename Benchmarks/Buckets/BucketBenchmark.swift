@@ -1,6 +1,6 @@
 import Buckets
-import EventLoop
 import Glibc
+import System
 
 /// Measures the directory driver alone: `BucketBenchmark DIRECTORY [OBJECTS]`. The directory must not exist.
 ///

@@ -1,10 +1,10 @@
 import CAllocations
 import COpenSSL
-import EventLoop
 import Glibc
 import HTTPClient
 import Identity
 import OpenSSL
+import System
 import Wire
 
 /// Measures the lookup of a known token of 1 KiB and the verification of a new one, compared with OpenSSL's

@@ -1,5 +1,5 @@
-import EventLoop
 import OpenSSL
+import System
 import Wire
 
 @testable import Identity

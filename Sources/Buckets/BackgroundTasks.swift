@@ -1,4 +1,4 @@
-import EventLoop
+import System
 
 /// Background work that only ``finish()`` waits for, such as cancelling abandoned uploads at the service.
 final class BackgroundTasks: Sendable {

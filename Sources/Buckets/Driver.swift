@@ -1,4 +1,4 @@
-import EventLoop
+import System
 import Wire
 
 /// The operations that every store implements: a minimal set without default implementations.

@@ -1,6 +1,6 @@
-import EventLoop
 import HTTPClient
 import OpenSSL
+import System
 
 /// The bytes of an object as a reader gets them: either exactly the expected number, with a matching checksum if the
 /// whole object is read, or an error. The last bytes are withheld if the checksum does not match.

@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import System
 
 /// A temporary file for bytes whose number must be known before the first one is sent to a service. The file has no
 /// name and is removed when it is closed. Calls block and must run on a pool.

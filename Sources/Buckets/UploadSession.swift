@@ -1,4 +1,4 @@
-import EventLoop
+import System
 
 /// A store with upload sessions: uploads that survive their requests, and the process.
 ///

@@ -1,4 +1,4 @@
-import EventLoop
+import System
 
 /// Waits once on a loop, for a callback or the end of the task, whichever comes first.
 ///

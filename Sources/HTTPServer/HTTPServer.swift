@@ -1,6 +1,6 @@
-import EventLoop
 import OpenSSL
 import Synchronization
+import System
 
 /// An address to listen on and what answers there.
 public struct ListenerConfiguration: Sendable {

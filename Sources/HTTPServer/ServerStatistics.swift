@@ -1,5 +1,5 @@
-import EventLoop
 import Synchronization
+import System
 
 /// A limit that was hit; see ``ServerLimits``.
 public enum LimitKind: Int, CaseIterable, Sendable {

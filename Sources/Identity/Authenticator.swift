@@ -1,8 +1,8 @@
-import EventLoop
 import Glibc
 import HTTPClient
 import OpenSSL
 import SecurityRules
+import System
 import Wire
 
 /// Verifies what a request carries in `Authorization`: JSON Web Tokens of the configured issuers (RFC 8725), and static

@@ -1,5 +1,5 @@
-import EventLoop
 import HTTPClient
+import System
 import Wire
 
 /// When keys are fetched. Times are in nanoseconds.

@@ -1,5 +1,5 @@
-import EventLoop
 import HTTPClient
+import System
 import Wire
 
 /// What was fetched of an issuer.

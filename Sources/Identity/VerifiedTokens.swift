@@ -1,6 +1,6 @@
-import EventLoop
 import OpenSSL
 import Synchronization
+import System
 
 /// The tokens that were verified, by their fingerprints, until they expire. At most 10,000, and 32 MiB of them; those go
 /// first that have not been shown for long.

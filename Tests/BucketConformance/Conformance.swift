@@ -1,7 +1,7 @@
 import Buckets
-import EventLoop
 import Glibc
 import OpenSSL
+import System
 
 /// The requirements of every ``BucketDriver``, as cases that the tests of each driver run one by one:
 ///

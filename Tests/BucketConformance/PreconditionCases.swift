@@ -1,6 +1,6 @@
 import Buckets
-import EventLoop
 import Synchronization
+import System
 
 extension BucketConformance {
     static let preconditionCases: [Case] = [

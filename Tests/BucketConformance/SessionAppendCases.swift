@@ -1,6 +1,6 @@
 import Buckets
-import EventLoop
 import OpenSSL
+import System
 
 extension SessionConformance {
     static let appendCases: [Case] = [

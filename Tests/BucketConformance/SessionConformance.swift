@@ -1,6 +1,6 @@
 import Buckets
-import EventLoop
 import Glibc
+import System
 
 /// What every ``SessionDriver`` must do, as cases that any driver's tests can run, one by one:
 ///

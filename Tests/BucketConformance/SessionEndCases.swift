@@ -1,5 +1,5 @@
 import Buckets
-import EventLoop
+import System
 
 extension SessionConformance {
     static let endCases: [Case] = [

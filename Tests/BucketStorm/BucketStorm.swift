@@ -1,7 +1,7 @@
 import BucketConformance
 import Buckets
-import EventLoop
 import Glibc
+import System
 
 /// Writes, patches and deletes without end until it is killed: `BucketStorm DIRECTORY SEED`; or uploads in sessions:
 /// `BucketStorm DIRECTORY SEED sessions`.

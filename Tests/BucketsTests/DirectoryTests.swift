@@ -1,7 +1,7 @@
 import BucketConformance
-import EventLoop
 import Glibc
 import Synchronization
+import System
 import TestSupport
 import Testing
 

@@ -1,6 +1,6 @@
 import BucketConformance
-import EventLoop
 import Glibc
+import System
 import TestSupport
 import Testing
 

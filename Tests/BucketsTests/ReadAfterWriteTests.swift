@@ -1,6 +1,6 @@
 import BucketConformance
-import EventLoop
 import Synchronization
+import System
 import TestSupport
 import Testing
 

@@ -1,7 +1,7 @@
 import BucketConformance
 import Buckets
-import EventLoop
 import Glibc
+import System
 import TestSupport
 import Testing
 

@@ -1,12 +1,12 @@
-import EventLoop
 import Glibc
 import HTTPClient
+import System
 import TestSupport
 import Testing
 
 /// A real object server that runs as long as its test.
 ///
-/// `SLUICE_UPSTREAMS` names the virtual environment with the servers of `Tests/System/requirements.txt`. Without it,
+/// `SLUICE_UPSTREAMS` names the virtual environment with the servers of `Tests/EndToEnd/requirements.txt`. Without it,
 /// these tests are skipped.
 final class UpstreamProcess: Sendable {
     static let environment: String? = getenv("SLUICE_UPSTREAMS").map { String(cString: $0) }

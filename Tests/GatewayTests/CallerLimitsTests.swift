@@ -1,6 +1,6 @@
-import EventLoop
 import HTTPServer
 import Synchronization
+import System
 import Testing
 
 @testable import Gateway

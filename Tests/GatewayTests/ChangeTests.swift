@@ -1,6 +1,6 @@
 import Buckets
-import EventLoop
 import HTTPServer
+import System
 import Testing
 
 import struct SecurityRules.DocumentPath

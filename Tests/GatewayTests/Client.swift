@@ -1,7 +1,7 @@
 import Buckets
-import EventLoop
 import Foundation
 import Synchronization
+import System
 import Wire
 
 @testable import Gateway

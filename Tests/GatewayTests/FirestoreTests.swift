@@ -1,6 +1,6 @@
 import Buckets
-import EventLoop
 import SecurityRules
+import System
 import TestSupport
 import Testing
 import Wire

@@ -1,8 +1,8 @@
-import EventLoop
 import Foundation
 import Glibc
 import HTTPServer
 import Logging
+import System
 import Testing
 
 @testable import Gateway

@@ -1,7 +1,7 @@
 import Buckets
-import EventLoop
 import OpenSSL
 import Synchronization
+import System
 
 /// A store in memory that can be told to fail.
 ///

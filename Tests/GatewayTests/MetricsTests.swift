@@ -1,6 +1,6 @@
 import CoreMetrics
-import EventLoop
 import HTTPServer
+import System
 import Testing
 
 @testable import Gateway

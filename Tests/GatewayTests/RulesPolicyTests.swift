@@ -1,6 +1,6 @@
 import Buckets
-import EventLoop
 import SecurityRules
+import System
 import Testing
 
 @testable import Gateway

@@ -1,7 +1,7 @@
 import Buckets
-import EventLoop
 import HTTPServer
 import Synchronization
+import System
 import Testing
 
 @testable import Gateway

@@ -1,6 +1,6 @@
 import Dispatch
-import EventLoop
 import Glibc
+import System
 import TestSupport
 import Testing
 

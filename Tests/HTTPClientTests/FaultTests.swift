@@ -1,7 +1,7 @@
 import Dispatch
-import EventLoop
 import Glibc
 import Synchronization
+import System
 import TestSupport
 import Testing
 

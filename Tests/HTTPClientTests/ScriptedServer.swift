@@ -1,9 +1,9 @@
 import COpenSSL
-import EventLoop
 import Foundation
 import Glibc
 import HTTPClient
 import Synchronization
+import System
 import TestSupport
 import Testing
 

@@ -1,6 +1,6 @@
-import EventLoop
 import Glibc
 import Synchronization
+import System
 import TestSupport
 import Testing
 import Wire

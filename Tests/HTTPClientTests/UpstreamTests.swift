@@ -1,5 +1,5 @@
-import EventLoop
 import Synchronization
+import System
 import TestSupport
 import Testing
 

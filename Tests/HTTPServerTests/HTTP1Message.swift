@@ -1,5 +1,5 @@
 import CHTTPParser
-import EventLoop
+import System
 import Wire
 
 @testable import HTTPServer

@@ -1,6 +1,6 @@
-import EventLoop
 import Foundation
 import HTTPServer
+import System
 import Testing
 
 /// A server of one loop with one handler, for curl.

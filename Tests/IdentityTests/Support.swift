@@ -1,7 +1,7 @@
-import EventLoop
 import Glibc
 import HTTPClient
 import Synchronization
+import System
 import TestSupport
 import Testing
 import Wire

@@ -1,6 +1,6 @@
-import EventLoop
 import Glibc
 import HTTPClient
+import System
 
 /// A service that answers each request as a test says, on threads of its own, with plain blocking calls.
 ///

@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import System
 import Testing
 
 /// A directory that is removed when the value goes.

@@ -26,18 +26,18 @@ import Testing
     /// is for the tests alone: it would take a third of an idle program's memory.
     private static let mayImport: [(target: String, modules: Set<String>)] = [
         ("Wire", []),
-        ("EventLoop", ["Wire", "CLinux"]),
+        ("System", ["Wire", "CLinux"]),
         ("YAML", ["Wire", "CYAML"]),
         ("OpenSSL", ["Wire", "COpenSSL"]),
         ("SecurityRules", ["Wire", "CRE2"]),
-        ("HTTPServer", ["EventLoop", "OpenSSL", "Wire", "CNghttp2"]),
-        ("HTTPClient", ["EventLoop", "Wire", "CCurl"]),
-        ("Identity", ["EventLoop", "OpenSSL", "Wire", "HTTPClient", "SecurityRules"]),
-        ("Buckets", ["EventLoop", "OpenSSL", "Wire", "HTTPClient", "CSQLite", "CExpat"]),
+        ("HTTPServer", ["System", "OpenSSL", "Wire", "CNghttp2"]),
+        ("HTTPClient", ["System", "Wire", "CCurl"]),
+        ("Identity", ["System", "OpenSSL", "Wire", "HTTPClient", "SecurityRules"]),
+        ("Buckets", ["System", "OpenSSL", "Wire", "HTTPClient", "CSQLite", "CExpat"]),
         (
             "Gateway",
             [
-                "EventLoop", "OpenSSL", "Wire", "HTTPServer", "HTTPClient", "Buckets", "Identity",
+                "System", "OpenSSL", "Wire", "HTTPServer", "HTTPClient", "Buckets", "Identity",
                 "SecurityRules", "YAML", "Logging", "CoreMetrics",
             ]
         ),
@@ -45,7 +45,7 @@ import Testing
         (
             "CLI",
             [
-                "EventLoop", "OpenSSL", "Wire", "SecurityRules", "HTTPServer", "HTTPClient",
+                "System", "OpenSSL", "Wire", "SecurityRules", "HTTPServer", "HTTPClient",
                 "Buckets", "Identity", "Gateway", "RulesTesting", "ArgumentParser", "Logging",
             ]
         ),

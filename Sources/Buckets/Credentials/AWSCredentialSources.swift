@@ -1,6 +1,6 @@
-import EventLoop
 import Glibc
 import HTTPClient
+import System
 import Wire
 
 /// Fetches credentials from one source, or from the first of the standard ones that has any.

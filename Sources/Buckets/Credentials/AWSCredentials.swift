@@ -1,4 +1,4 @@
-import EventLoop
+import System
 import Wire
 
 /// What requests are signed with. Its description shows no secret.

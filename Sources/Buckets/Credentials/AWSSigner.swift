@@ -1,5 +1,5 @@
-import EventLoop
 import OpenSSL
+import System
 import Wire
 
 /// Signs requests as AWS's services want it: Signature Version 4, in the `authorization` field.

@@ -1,6 +1,6 @@
-import EventLoop
 import Glibc
 import HTTPClient
+import System
 import Wire
 
 /// Access tokens for Google's services: fetched when they are first wanted, renewed ahead of their end, and shared by

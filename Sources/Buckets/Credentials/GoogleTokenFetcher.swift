@@ -1,5 +1,5 @@
-import EventLoop
 import HTTPClient
+import System
 import Wire
 
 /// Fetches one access token. Files are read anew each time, so that keys and subject tokens can be rotated in place.

@@ -1,4 +1,4 @@
-import EventLoop
+import System
 
 /// An append in progress: the loop fills one buffer while the pool writes and hashes another.
 ///

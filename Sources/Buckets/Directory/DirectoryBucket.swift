@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import System
 
 /// A bucket in a local directory: blobs in files, and a SQLite index. The embedded default.
 ///

@@ -1,6 +1,6 @@
-import EventLoop
 import Glibc
 import Synchronization
+import System
 
 /// Makes changes durable, many with one sync ("group commit"): while one batch waits for the disk, the next one is
 /// collected.

@@ -1,6 +1,6 @@
-import EventLoop
 import Glibc
 import Synchronization
+import System
 import Wire
 
 /// The files of an open bucket directory: the lock, the blobs and the staging area.

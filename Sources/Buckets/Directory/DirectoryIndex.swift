@@ -1,6 +1,6 @@
-import EventLoop
 import Glibc
 import Synchronization
+import System
 import Wire
 
 /// An object as returned by a lookup.

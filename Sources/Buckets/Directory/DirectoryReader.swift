@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import System
 
 /// The bytes of an object at the time of its opening: a file descriptor, or the bytes themselves if they are in the
 /// index.

@@ -1,6 +1,6 @@
-import EventLoop
 import Glibc
 import Synchronization
+import System
 
 /// One opening of a bucket directory. It ends when the directory is closed, removed or replaced.
 ///

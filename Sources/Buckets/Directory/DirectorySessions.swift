@@ -1,4 +1,4 @@
-import EventLoop
+import System
 
 /// The upload sessions of a bucket that somebody uses now: one object for each, so that all its users meet there. What
 /// nobody uses takes no memory; its row has everything.

@@ -1,7 +1,7 @@
-import EventLoop
 import Glibc
 import OpenSSL
 import Synchronization
+import System
 
 /// A buffer of at most ``limit`` bytes of an upload. It grows as bytes arrive, so that a small body needs little
 /// memory.

@@ -1,4 +1,4 @@
-import EventLoop
+import System
 
 /// An upload session of a directory: its row in the index, and a file among the blobs. Between calls nothing is open.
 ///

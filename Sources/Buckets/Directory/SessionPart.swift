@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import System
 
 /// The file of an upload session while an append writes to it, and the digests of what is in it.
 ///

@@ -1,6 +1,6 @@
-import EventLoop
 import HTTPClient
 import Synchronization
+import System
 import Wire
 
 /// A bucket of Google Cloud Storage, accessed through its JSON API.

@@ -1,7 +1,7 @@
-import EventLoop
 import HTTPClient
 import OpenSSL
 import Synchronization
+import System
 import Wire
 
 /// A cache of the metadata of some hundred objects.

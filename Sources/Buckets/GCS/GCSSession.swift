@@ -1,5 +1,5 @@
-import EventLoop
 import HTTPClient
+import System
 import Wire
 
 /// Bytes to be sent to a session. They can be sent again unless they are gone.

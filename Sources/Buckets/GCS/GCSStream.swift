@@ -1,5 +1,5 @@
-import EventLoop
 import HTTPClient
+import System
 
 /// The body of a resumable session. Its task hashes each full buffer on the pool and sends it, while the loop fills a
 /// second buffer.

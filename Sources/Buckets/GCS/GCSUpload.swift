@@ -1,5 +1,5 @@
-import EventLoop
 import HTTPClient
+import System
 
 extension GCSBucket {
     public func beginUpload(_ name: String, _ plan: UploadPlan) async throws(BucketError)

@@ -1,5 +1,5 @@
-import EventLoop
 import HTTPClient
+import System
 
 /// A streamed request body, either plain or in signed chunks.
 ///

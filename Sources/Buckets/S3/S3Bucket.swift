@@ -1,8 +1,8 @@
-import EventLoop
 import Glibc
 import HTTPClient
 import OpenSSL
 import Synchronization
+import System
 import Wire
 
 /// A bucket of Amazon S3 or of an S3-compatible service.

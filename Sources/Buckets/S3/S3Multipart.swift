@@ -1,5 +1,5 @@
-import EventLoop
 import HTTPClient
+import System
 import Wire
 
 /// A multipart upload, whose parts become visible together. Confined to its loop.

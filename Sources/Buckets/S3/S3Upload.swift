@@ -1,6 +1,6 @@
-import EventLoop
 import HTTPClient
 import OpenSSL
+import System
 import Wire
 
 extension S3Bucket {

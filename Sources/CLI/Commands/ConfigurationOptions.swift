@@ -1,8 +1,8 @@
 import ArgumentParser
-import EventLoop
 import Gateway
 import Glibc
 import SecurityRules
+import System
 import Wire
 
 /// The options that name the configuration file and override its values.

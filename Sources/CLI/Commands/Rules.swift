@@ -1,7 +1,7 @@
 import ArgumentParser
-import EventLoop
 import Glibc
 import SecurityRules
+import System
 import Wire
 
 /// `sluice rules …`: tools for writing rules, one file for each subcommand. See `docs/writing-rules.md`.

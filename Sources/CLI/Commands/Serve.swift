@@ -1,7 +1,7 @@
 import ArgumentParser
-import EventLoop
 import Gateway
 import Glibc
+import System
 import Wire
 
 /// `sluice serve`: serves until SIGTERM or SIGINT, then drains; a second signal exits at once. SIGHUP reloads.

@@ -1,6 +1,6 @@
 import ArgumentParser
-import EventLoop
 import Gateway
+import System
 import Wire
 
 /// `sluice sign`: makes a signed link, with the keys of the gateway that will serve it.

@@ -1,10 +1,10 @@
 import Buckets
-import EventLoop
 import Gateway
 import HTTPClient
 import HTTPServer
 import Identity
 import OpenSSL
+import System
 import Wire
 
 extension Configuration {

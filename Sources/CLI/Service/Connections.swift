@@ -1,8 +1,8 @@
 import Buckets
-import EventLoop
 import Gateway
 import HTTPClient
 import SecurityRules
+import System
 import Wire
 
 /// The result of `sluice check --connect` for one service.

@@ -1,8 +1,8 @@
-import EventLoop
 import Gateway
 import Identity
 import Logging
 import OpenSSL
+import System
 import Wire
 
 extension Service {

@@ -1,11 +1,11 @@
 import Buckets
-import EventLoop
 import Gateway
 import Glibc
 import HTTPServer
 import Identity
 import Logging
 import OpenSSL
+import System
 import Wire
 
 /// All parts of a running gateway. The parts in a `Lock` can be replaced by a reload.

@@ -1,8 +1,8 @@
 import Buckets
-import EventLoop
 import Gateway
 import Glibc
 import HTTPClient
+import System
 import Wire
 
 /// The stores of a configuration's buckets. Directories are opened at once. Services are not contacted here; the

@@ -1,9 +1,9 @@
 import Buckets
-import EventLoop
 import Gateway
 import Glibc
 import OpenSSL
 import SecurityRules
+import System
 import Wire
 
 /// Files that are reloaded when they change, with their stamps at the last load.

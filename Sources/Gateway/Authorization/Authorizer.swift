@@ -1,7 +1,7 @@
 import Buckets
-import EventLoop
 import HTTPServer
 import SecurityRules
+import System
 import Wire
 
 /// Decides one request: asks the bucket's policy, or the grant that the request shows, and looks up what they need.

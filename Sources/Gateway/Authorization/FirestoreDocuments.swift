@@ -1,7 +1,7 @@
 import Buckets
-import EventLoop
 import HTTPClient
 import SecurityRules
+import System
 import Wire
 
 /// Documents of Firestore, for `firestore.get` and `firestore.exists` of the rules, by its REST API.

@@ -1,7 +1,7 @@
 import Buckets
-import EventLoop
 import Identity
 import SecurityRules
+import System
 import Wire
 
 /// Who asks.

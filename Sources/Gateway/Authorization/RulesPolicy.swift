@@ -1,6 +1,6 @@
 import Buckets
-import EventLoop
 import SecurityRules
+import System
 import Wire
 
 /// Security Rules as the policy of a bucket.

@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import System
 import Wire
 
 /// Limits each caller's requests per second, bytes per second and concurrent requests.

@@ -1,7 +1,7 @@
-import EventLoop
 import HTTPClient
 import HTTPServer
 import Identity
+import System
 import Wire
 
 /// Authentication, caller limits and signed links.

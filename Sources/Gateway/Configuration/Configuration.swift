@@ -1,6 +1,6 @@
-import EventLoop
 import HTTPClient
 import HTTPServer
+import System
 import Wire
 
 /// The configuration of a server: one immutable value, read from a YAML file, the environment and flags.

@@ -1,6 +1,6 @@
 import Buckets
-import EventLoop
 import HTTPServer
+import System
 import Wire
 
 /// The header fields of objects that were sent lately: they are always the same for one state of an object, and

@@ -1,5 +1,5 @@
 import Buckets
-import EventLoop
+import System
 
 // What a driver does, with its errors as problems.
 extension Bucket {

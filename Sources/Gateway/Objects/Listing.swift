@@ -1,5 +1,5 @@
 import Buckets
-import EventLoop
+import System
 import Wire
 
 extension OperationHandler {

@@ -1,5 +1,5 @@
-import EventLoop
 import HTTPServer
+import System
 
 /// What one request of a caller with limits uses. Confined to its loop.
 final class CallerLease {

@@ -1,4 +1,4 @@
-import EventLoop
+import System
 import Wire
 
 /// Whether the gateway can serve: named checks and the draining flag.

@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import System
 import Wire
 
 /// Builds one log line in a buffer that it owns.

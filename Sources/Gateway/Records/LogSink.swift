@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import System
 import Wire
 
 /// The format of log lines.

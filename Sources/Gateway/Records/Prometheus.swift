@@ -1,6 +1,6 @@
 import CoreMetrics
-import EventLoop
 import Synchronization
+import System
 import Wire
 
 /// The swift-metrics backend for Prometheus.

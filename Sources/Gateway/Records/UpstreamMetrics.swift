@@ -1,6 +1,6 @@
 import CoreMetrics
-import EventLoop
 import HTTPClient
+import System
 import Wire
 
 /// Counts requests to upstreams. Each attempt counts separately.

@@ -1,6 +1,6 @@
 import Buckets
-import EventLoop
 import HTTPServer
+import System
 import Wire
 
 /// What responds to requests: an immutable snapshot of buckets, their policies and settings, swapped whole on reload.

@@ -1,6 +1,6 @@
 import Buckets
-import EventLoop
 import HTTPServer
+import System
 import Wire
 
 /// The state of one request on its way through the gateway, with its record. Confined to its loop.

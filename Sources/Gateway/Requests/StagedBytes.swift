@@ -1,4 +1,4 @@
-import EventLoop
+import System
 import Wire
 
 /// Bytes of uploads to one bucket that were received and are not committed yet, in all and by caller.

@@ -1,4 +1,4 @@
-import EventLoop
+import System
 
 /// Turns for changes of one object, which get into each other's way where each is pinned to what it was decided on.
 ///

@@ -1,4 +1,4 @@
-import EventLoop
+import System
 
 /// The body of a response in libcurl's hands.
 final class CurlBody: ByteSource {

@@ -1,5 +1,5 @@
 import CCurl
-import EventLoop
+import System
 import Wire
 
 /// The options of a request's easy handle, and the functions that libcurl calls.

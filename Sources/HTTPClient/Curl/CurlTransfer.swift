@@ -1,6 +1,6 @@
 import CCurl
-import EventLoop
 import Glibc
+import System
 import Wire
 
 /// One request that libcurl executes.

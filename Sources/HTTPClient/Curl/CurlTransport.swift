@@ -1,5 +1,5 @@
 import CCurl
-import EventLoop
+import System
 import Wire
 
 /// Requests over TLS by libcurl's multi interface, driven by the loop.

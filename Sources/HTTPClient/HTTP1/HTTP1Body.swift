@@ -1,4 +1,4 @@
-import EventLoop
+import System
 
 /// The body of a response, as its reader holds it. It closes itself when it is dropped.
 final class HTTP1Body: ByteSource {

@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import System
 
 /// One socket to an upstream in clear text: connecting, moving bytes, and the time-outs of both. It carries one
 /// exchange after the other and rests in its transport between them. Confined to its loop.

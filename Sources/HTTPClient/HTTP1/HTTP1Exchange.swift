@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import System
 import Wire
 
 /// One request on its connection. It sends the request as the socket takes it and reads the response's head. The body is

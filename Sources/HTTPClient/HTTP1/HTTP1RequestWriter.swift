@@ -1,4 +1,4 @@
-import EventLoop
+import System
 import Wire
 
 /// The bytes of one request on their way to the kernel: the head, and the body without a copy of it.

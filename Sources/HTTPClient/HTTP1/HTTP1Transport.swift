@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import System
 import Wire
 
 /// HTTP/1.1 in clear text (RFC 9112) over sockets of our own: the requests of one upstream on one loop, its idle

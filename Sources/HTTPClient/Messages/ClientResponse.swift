@@ -1,4 +1,4 @@
-import EventLoop
+import System
 import Wire
 
 /// A response whose body has not been read yet. Confined to its loop.

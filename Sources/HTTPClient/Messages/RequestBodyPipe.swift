@@ -1,4 +1,4 @@
-import EventLoop
+import System
 
 /// A request's body that is written while it is sent. Confined to its loop.
 ///

@@ -1,5 +1,5 @@
-import EventLoop
 import Synchronization
+import System
 
 /// Leaves an upstream alone that fails again and again, and tries it with one request after each pause.
 ///

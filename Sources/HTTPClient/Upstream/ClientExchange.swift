@@ -1,4 +1,4 @@
-import EventLoop
+import System
 
 /// One attempt of a request: it waits in the queue, is sent, and has one response or failure.
 ///

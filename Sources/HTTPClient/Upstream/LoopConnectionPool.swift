@@ -1,4 +1,4 @@
-import EventLoop
+import System
 
 /// An upstream's connections on one loop, and the queue of requests that wait for one. Confined to its loop.
 final class LoopConnectionPool {

@@ -1,4 +1,4 @@
-import EventLoop
+import System
 import Wire
 
 /// A service that requests are sent to: one origin, with its connections, queues, retries and circuit breaker.

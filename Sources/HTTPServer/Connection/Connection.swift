@@ -1,6 +1,6 @@
-import EventLoop
 import Glibc
 import OpenSSL
+import System
 
 /// One accepted socket: TLS if any, the choice of protocol, reading and writing with back-pressure, and time-outs.
 /// Confined to its loop.

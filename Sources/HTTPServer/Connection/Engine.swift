@@ -1,4 +1,4 @@
-import EventLoop
+import System
 
 /// A protocol on a connection: takes received bytes and produces bytes to send. It does no I/O on the socket, except
 /// ``transfer(to:)``.

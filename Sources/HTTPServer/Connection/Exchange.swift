@@ -1,4 +1,4 @@
-import EventLoop
+import System
 import Wire
 
 /// A request's method, target and fields (RFC 9110).

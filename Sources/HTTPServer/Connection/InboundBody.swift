@@ -1,4 +1,4 @@
-import EventLoop
+import System
 
 /// A request's body between its connection and a sink. Bytes that the sink does not take wait here, and the peer's window
 /// grows only by what was taken. Confined to the loop of its stream.

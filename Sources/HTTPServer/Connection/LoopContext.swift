@@ -1,6 +1,6 @@
-import EventLoop
 import Glibc
 import OpenSSL
+import System
 import Wire
 
 /// The bytes that one flush of a connection sends. There is one buffer per loop, used by the connection that flushes.

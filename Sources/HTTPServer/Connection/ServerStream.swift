@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import System
 
 /// What a stream asks of the connection that carries it.
 protocol StreamOwner: AnyObject {

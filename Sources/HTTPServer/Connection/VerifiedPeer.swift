@@ -1,5 +1,5 @@
-import EventLoop
 import OpenSSL
+import System
 
 /// The client of a connection that showed a certificate, and whether it still counts. Confined to the connection's loop.
 struct VerifiedPeer {

@@ -1,4 +1,4 @@
-import EventLoop
+import System
 import Wire
 
 /// HTTP/1.1 on one connection: one request at a time. The next request is read when the response has been sent.

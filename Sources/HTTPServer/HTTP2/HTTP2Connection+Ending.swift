@@ -1,5 +1,5 @@
 import CNghttp2
-import EventLoop
+import System
 
 /// How an HTTP/2 connection ends: by an error, by a drain, or because time ran out.
 extension HTTP2Connection {

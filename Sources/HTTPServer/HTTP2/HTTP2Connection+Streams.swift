@@ -1,5 +1,5 @@
 import CNghttp2
-import EventLoop
+import System
 import Wire
 
 /// What streams ask of their connection: responses, flow control, resets.

@@ -1,5 +1,5 @@
 import CNghttp2
-import EventLoop
+import System
 import Wire
 
 /// HTTP/2 on one connection. nghttp2 does framing and header compression; requests, flow control, limits and the end of

@@ -1,5 +1,5 @@
 import CNghttp2
-import EventLoop
+import System
 
 /// Counts what a peer can make the server do at no cost of its own, and decides when the connection must end (see
 /// ``ServerLimits``). The first violation counts.

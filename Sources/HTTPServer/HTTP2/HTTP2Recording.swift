@@ -1,5 +1,5 @@
 import CNghttp2
-import EventLoop
+import System
 import Wire
 
 /// What nghttp2's callbacks do: they record what happened, for ``HTTP2Connection/process()``.

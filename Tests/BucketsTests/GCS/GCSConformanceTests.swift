@@ -1,7 +1,7 @@
 import BucketConformance
-import EventLoop
 import HTTPClient
 import Synchronization
+import System
 import Testing
 
 @testable import Buckets

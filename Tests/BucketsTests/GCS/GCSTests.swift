@@ -1,8 +1,8 @@
 import BucketConformance
-import EventLoop
 import HTTPClient
 import OpenSSL
 import Synchronization
+import System
 import TestSupport
 import Testing
 import Wire

@@ -1,7 +1,7 @@
 import BucketConformance
-import EventLoop
 import HTTPClient
 import OpenSSL
+import System
 import TestSupport
 import Testing
 import Wire

@@ -1,7 +1,7 @@
 import BucketConformance
-import EventLoop
 import Glibc
 import HTTPClient
+import System
 import Testing
 import Wire
 

@@ -1,6 +1,6 @@
 import BucketConformance
-import EventLoop
 import HTTPClient
+import System
 import Testing
 import Wire
 

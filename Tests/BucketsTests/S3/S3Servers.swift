@@ -1,8 +1,8 @@
 import Buckets
-import EventLoop
 import Glibc
 import HTTPClient
 import Synchronization
+import System
 import TestSupport
 import Wire
 

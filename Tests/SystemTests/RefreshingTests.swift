@@ -1,4 +1,4 @@
-import EventLoop
+import System
 import Testing
 
 /// One refresh at a time, and those who wait for it.

@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import System
 import Testing
 
 /// Safety: confined to its loop until the test waits for it.

@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import System
 import Testing
 
 /// A timer that arms itself a few times while it fires and disarms another. Confined to its loop.

@@ -1,6 +1,6 @@
 """Real servers with the APIs of Google Cloud Storage and S3, on loopback. Each is ended by its process ID.
 
-    python3 Tests/System/upstreams.py seaweedfs moto
+    python3 Tests/EndToEnd/upstreams.py seaweedfs moto
 
 starts servers, prints a line of JSON for each (name, kind, endpoint, bucket), and ends them when its standard input
 ends. They are installed from upstreams.txt, in .venv-upstreams or in the directory SLUICE_UPSTREAMS.

@@ -1,6 +1,6 @@
 """Sends requests of every kind to one server and measures its memory after each round.
 
-    python3 Tests/System/soak.py --seconds 3600 --output .soak
+    python3 Tests/EndToEnd/soak.py --seconds 3600 --output .soak
 
 runs all cases in turn for an hour and writes memory.csv and memory.svg. The tests in test_soak.py repeat each case
 until a round does not increase the memory.

@@ -1,4 +1,4 @@
-import EventLoop
+import System
 import Testing
 
 /// A rate with a burst.

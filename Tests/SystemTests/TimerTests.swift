@@ -1,5 +1,5 @@
-import EventLoop
 import Glibc
+import System
 import Testing
 
 /// Safety: confined to the loop's thread until it has ended.

@@ -1,4 +1,4 @@
-import EventLoop
+import System
 import Testing
 
 @Suite struct SocketAddressTests {
