@@ -667,6 +667,7 @@ def test_pings_do_not_keep_a_connection(hasty):
 
 def test_connections_of_one_address_over_the_limit(launch):
     server = prepare(launch(extra="limits: { connectionsPerAddress: 5 }\n"))
+    wait_until(lambda: server.metrics()["sluice_connections_open"] == 0)
     get = b"GET /b/photos/o/small HTTP/1.1\r\nHost: a\r\n\r\n"
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(connect(address(server))) for _ in range(9)]
@@ -688,6 +689,7 @@ def test_connections_of_one_address_over_the_limit(launch):
 
 def test_connections_over_the_limit(launch):
     server = prepare(launch(extra="limits: { connections: 20 }\n"))
+    wait_until(lambda: server.metrics()["sluice_connections_open"] == 0)
     before = hits(server, "connections")
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(connect(address(server))) for _ in range(40)]
