@@ -104,6 +104,22 @@ import Testing
                 == "allowed")
     }
 
+    /// A lookup whose path is unknown may be one of the first two, so the third document decides nothing yet.
+    @Test func documentLimitAndUnknownPaths() throws {
+        let (a, b) = ("\(Self.users)/a", "\(Self.users)/b")
+        let sized = "\(Self.users)/$(string(request.resource.size))"
+        let condition =
+            "firestore.exists(\(sized)) || (firestore.exists(\(a)) && firestore.exists(\(b)))"
+        var known = early
+        for path in [a, b] { known.setDocument(document(path), .present([:])) }
+        known.setDocument(document("\(Self.users)/5"), .absent)
+        #expect(try decide(condition, known) == "size")
+        known.incoming?.set(.size, .known(5))
+        #expect(try decide(condition, known) == "denied")
+        known.setDocument(document("\(Self.users)/5"), .present([:]))
+        #expect(try decide(condition, known) == "allowed")
+    }
+
     @Test func rulesAreJoined() throws {
         let rules = try Ruleset.load(
             source: """

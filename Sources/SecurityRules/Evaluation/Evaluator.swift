@@ -112,6 +112,9 @@ struct Evaluator<R: Recorder> {
     private var pastGuards: InputBits = []
     /// The documents requested so far, and whether each lookup certainly happens.
     private(set) var documents: [(path: DocumentPath, isSure: Bool)] = []
+    /// Lookups whose path is not known yet, and the inputs that it depends on.
+    private var unnamedDocuments = 0
+    private var unnamedBits: InputBits = []
 
     init(_ context: Context, _ recorder: R, clock: @escaping Ruleset.Clock = { 1 }) {
         self.context = context
@@ -389,7 +392,7 @@ struct Evaluator<R: Recorder> {
         var place = documents.firstIndex { $0.path == path }
         if place == nil || (!documents[place ?? 0].isSure && guards.isEmpty) {
             let sure = documents.count { $0.isSure }
-            let possible = documents.count + (place == nil ? 1 : 0)
+            let possible = documents.count + unnamedDocuments + (place == nil ? 1 : 0)
             if sure >= EvaluationLimits.documents {
                 let message =
                     "Service call error. At most \(EvaluationLimits.documents) different documents "
@@ -401,13 +404,21 @@ struct Evaluator<R: Recorder> {
                 place = documents.count - 1
             }
             if possible > EvaluationLimits.documents {
-                return .failure(Stop(value: .unknown(Unknown(bits: pastGuards, mayFail: true))))
+                let bits = pastGuards.union(unnamedBits)
+                return .failure(Stop(value: .unknown(Unknown(bits: bits, mayFail: true))))
             }
             if let place, guards.isEmpty { documents[place].isSure = true }
         }
         if let known = context.request.documents[path] { return .success(known) }
         let bits = place.map(InputBits.document) ?? pastGuards
         return .failure(Stop(value: .unknown(Unknown(bits: bits, mayFail: true))))
+    }
+
+    /// Counts a lookup whose path is unknown: it may be one of the first, which the limit lets through.
+    mutating func lookUpLater(_ path: Datum) {
+        guard case .unknown(let unknown) = path else { return }
+        unnamedDocuments += 1
+        unnamedBits.formUnion(unknown.bits)
     }
 }
 

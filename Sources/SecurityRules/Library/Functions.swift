@@ -6,7 +6,10 @@ extension Evaluator {
     mutating func call(_ node: Int32, _ function: Function, _ operands: OperandList) -> Datum {
         let arguments = values(operands)
         if function == .debug { return arguments[0] }
-        if let stop = stop(arguments) { return stop }
+        if let stop = stop(arguments) {
+            if function == .firestoreGet || function == .firestoreExists { lookUpLater(stop) }
+            return stop
+        }
         guard function.entry.accepts(arguments) else {
             return unsupported(node, function.entry, arguments)
         }
