@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 LIBRARIES := libnghttp2-dev libssl-dev libcurl4-openssl-dev libre2-dev libsqlite3-dev libyaml-dev libexpat1-dev pkg-config
 TEST_TOOLS := curl nghttp2-client nghttp2-proxy openssl python3-venv libhttp-parser-dev
-# The test servers for Google Cloud Storage and S3. Tests/EndToEnd/upstreams.py and the Swift tests start them.
+# The test servers for Google Cloud Storage and S3. Tests/EndToEnd/support/upstreams.py and the Swift tests start them.
 test test-release soak capabilities sanitize: export SLUICE_UPSTREAMS ?= $(CURDIR)/.venv-upstreams
 # The servers behind the gateway in the contract tests. All possible ones: UPSTREAMS="gcs-model fake-gcs-server
 # seaweedfs moto rclone". gcp-storage-emulator has no conditional requests, so only the conformance suite uses it.
@@ -13,12 +13,11 @@ UPSTREAMS ?= moto rclone
 # How long `make fuzz` runs each target.
 SECONDS_EACH ?= 60
 # The number of test files that run in parallel follows: most tests wait for peers. Memory tests run separately.
-# A test that hangs fails after ten minutes with the stack of each thread.
-PYTEST := .venv/bin/pytest -q -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true --dist loadfile -n
-MEMORY_TESTS := Tests/EndToEnd/test_memory.py Tests/EndToEnd/test_upstream_memory.py Tests/EndToEnd/test_soak.py
-# The system tests in `make check`: each kind of request over each protocol, the rules, the command line.
-CHECKED := Tests/EndToEnd/test_contract_objects.py Tests/EndToEnd/test_contract_conditions.py Tests/EndToEnd/test_rules_cli.py \
-	Tests/EndToEnd/test_cli.py
+PYTEST := .venv/bin/pytest -q --dist loadfile -n
+MEMORY_TESTS := Tests/EndToEnd/memory
+# The end-to-end tests in `make check`: each kind of request over each protocol, the rules, the command line.
+CHECKED := $(addprefix Tests/EndToEnd/,contract/test_objects.py contract/test_conditions.py rules/test_rules_cli.py \
+	operation/test_cli.py)
 # The duration of `make soak`.
 SOAK_SECONDS ?= 3600
 # Tests import internal declarations, which a release build permits only with this flag. CI passes the same flags to
@@ -36,8 +35,8 @@ test: libraries test-tools .venv/installed .venv-upstreams/installed
 	@echo "of both (4), tests of the program over real connections (4), its contract with servers of S3 (3), memory (5)."
 	swift build --build-tests
 	@Tests/quiet .build/swift-tests.log swift test --skip-build
-	$(PYTEST) 4 $(MEMORY_TESTS:%=--ignore %) Tests/EndToEnd
-	for upstream in $(UPSTREAMS); do $(PYTEST) 4 $(MEMORY_TESTS:%=--ignore %) Tests/EndToEnd --upstream $$upstream; done
+	$(PYTEST) 4 --ignore $(MEMORY_TESTS) Tests/EndToEnd
+	for upstream in $(UPSTREAMS); do $(PYTEST) 4 --ignore $(MEMORY_TESTS) Tests/EndToEnd --upstream $$upstream; done
 	$(MAKE) --no-print-directory test-release
 
 # For use during development: at most five minutes, most of them for the first build.
@@ -57,7 +56,7 @@ test-release: libraries test-tools .venv/installed .venv-upstreams/installed
 # Runs an hour of mixed load and plots the resident memory: .soak/memory.svg.
 soak: libraries test-tools .venv/installed .venv-upstreams/installed
 	swift build -c release --product sluice
-	SLUICE=$$(swift build -c release --show-bin-path)/sluice .venv/bin/python Tests/EndToEnd/soak.py --seconds $(SOAK_SECONDS)
+	SLUICE=$$(swift build -c release --show-bin-path)/sluice .venv/bin/python Tests/EndToEnd/support/soak.py --seconds $(SOAK_SECONDS)
 
 # Writes docs/capabilities.md from a run of the conformance suite with every server.
 capabilities: libraries test-tools .venv-upstreams/installed
@@ -95,7 +94,7 @@ libraries:
 test-tools:
 	@.ci/install $(TEST_TOOLS)
 
-# The Python packages of the system tests, and the test servers. Each file pins their versions.
+# The Python packages of the end-to-end tests, and the test servers. Each file pins their versions.
 .venv/installed: Tests/EndToEnd/requirements.txt
 .venv-upstreams/installed: Tests/EndToEnd/upstreams.txt
 .venv/installed .venv-upstreams/installed:

@@ -6,7 +6,7 @@ import Testing
 
 /// A real object server that runs as long as its test.
 ///
-/// `SLUICE_UPSTREAMS` names the virtual environment with the servers of `Tests/EndToEnd/requirements.txt`. Without it,
+/// `SLUICE_UPSTREAMS` names the virtual environment with the servers of `Tests/EndToEnd/upstreams.txt`. Without it,
 /// these tests are skipped.
 final class UpstreamProcess: Sendable {
     static let environment: String? = getenv("SLUICE_UPSTREAMS").map { String(cString: $0) }

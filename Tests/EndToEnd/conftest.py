@@ -1,13 +1,8 @@
-"""Starts real servers for the system tests: the built program on loopback. Each is ended by its process ID."""
+"""Fixtures and options of the end-to-end tests: servers, clients and connections."""
 
 import os
-import pathlib
 import re
 import signal
-import subprocess
-import time
-import urllib.error
-import urllib.request
 
 import pytest
 
@@ -16,10 +11,7 @@ import secret_words
 import upstreams
 import wire as wire_client
 from http2_peer import Peer
-from upstreams import free_port
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-BINARY = pathlib.Path(os.environ.get("SLUICE", ROOT / ".build" / "debug" / "sluice"))
+from program import Server, curl, wait_until
 
 
 def pytest_addoption(parser):
@@ -40,17 +32,6 @@ def pytest_collection_modifyitems(config, items):
         reason = known_limits.reason(name, item.nodeid)
         if reason:
             item.add_marker(pytest.mark.xfail(reason=reason, strict=True))
-
-
-def wait_until(condition, timeout=20, what="condition"):
-    """Polls until `condition()` is true; fails after `timeout` seconds."""
-    end = time.monotonic() + timeout
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.01)
-    raise AssertionError(f"{what() if callable(what) else what} did not come true within {timeout} s")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -82,115 +63,6 @@ def nothing_stays(request):
         wait_until(lambda: not server.live(), what=lambda: f"the end of {server.live()}")
         wait_until(lambda: server.status("VmRSS") - before.get(server, server.resident) < RESIDUE,
                    what=lambda: f"less than {server.status('VmRSS')} KiB of memory, before {before.get(server)}")
-
-
-def new_token(name):
-    """Makes a static token; returns the token and its line of the configuration."""
-    done = subprocess.run([str(BINARY), "token", "new", name], capture_output=True, text=True, check=True)
-    first, entry = done.stderr.splitlines()
-    assert first == "tokens:"
-    return secret_words.secret(done.stdout.strip()), entry
-
-
-class Server:
-    """A `sluice serve` process with a bucket `photos` in `directory`. `extra` is YAML added to its configuration."""
-
-    #: The logs of all servers of the run.
-    logs = set()
-    started = []
-
-    @classmethod
-    def running(cls):
-        """The servers that have not ended."""
-        cls.started = [server for server in cls.started if server.process.poll() is None]
-        return cls.started
-
-    def __init__(self, directory, extra="", buckets=None, threads=1, tls=True, environment=None,
-                 ready=200, arguments=(), rules="none"):
-        self.directory = pathlib.Path(directory)
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self.http, self.https, self.operator = free_port(), free_port(), free_port()
-        if buckets is None:
-            buckets = f"  photos: {{ directory: {{ path: {self.directory}/photos }} }}\n"
-        https = f"  https: {{ address: 127.0.0.1:{self.https}, certificate: self-signed }}\n"
-        self.config = self.directory / "sluice.yaml"
-        self.config.write_text(
-            f"listen:\n  http: 127.0.0.1:{self.http}\n{https if tls else ''}"
-            f"  operator: 127.0.0.1:{self.operator}\n"
-            f"threads: {threads}\nrules: {rules}\nbuckets:\n{buckets}{extra}"
-        )
-        self.environment = environment or {}
-        self.arguments = arguments
-        #: The status of /readyz when the server has started.
-        self.first = ready
-        self.process = None
-        self.start()
-
-    def start(self):
-        self.log = open(self.directory / "server.log", "ab")
-        Server.logs.add(self.directory / "server.log")
-        self.process = subprocess.Popen(
-            [str(BINARY), "serve", "--config", str(self.config), *self.arguments],
-            stdout=self.log, stderr=self.log, env={**os.environ, **self.environment},
-        )
-        wait_until(self.ready, what="the server")
-        #: Resident memory after the start, in KiB.
-        self.resident = self.status("VmRSS")
-        if self not in Server.started:
-            Server.started.append(self)
-
-    def ready(self):
-        if self.process.poll() is not None:
-            raise AssertionError(f"the server ended:\n{self.output()}")
-        try:
-            url = f"http://127.0.0.1:{self.operator}/readyz"
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                return answer.status == self.first
-        except urllib.error.HTTPError as error:
-            return error.code == self.first
-        except OSError:
-            return False
-
-    def output(self):
-        return (self.directory / "server.log").read_text(errors="replace")
-
-    def stop(self, how=signal.SIGTERM, timeout=40):
-        """Ends the process; returns its exit status."""
-        if self.process.poll() is None:
-            self.process.send_signal(how)
-        status = self.process.wait(timeout)
-        self.log.close()
-        return status
-
-    def metrics(self):
-        """The samples of /metrics by name with labels."""
-        url = f"http://127.0.0.1:{self.operator}/metrics"
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            lines = answer.read().decode().splitlines()
-        return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1])
-                for line in lines if line and not line.startswith("#")}
-
-    def live(self):
-        """Live connections, streams and upstream requests, without this request itself."""
-        found = {}
-        for name, value in self.metrics().items():
-            if name.startswith('sluice_live_objects{listener="operator"'):
-                value -= 1
-            elif not re.match(r"sluice_(live_objects|streams_live|connections_open|upstream_requests_(in_flight|queued))", name):
-                continue
-            if value:
-                found[name] = value
-        return found
-
-    def status(self, field):
-        """A field of /proc/PID/status in KiB."""
-        for line in open(f"/proc/{self.process.pid}/status"):
-            if line.startswith(field + ":"):
-                return int(line.split()[1])
-        raise KeyError(field)
-
-    def url(self, path, scheme="http"):
-        return f"{scheme}://127.0.0.1:{self.http if scheme == 'http' else self.https}{path}"
 
 
 @pytest.fixture(scope="session")
@@ -245,14 +117,6 @@ def launch(tmp_path):
     yield start
     for running in started:
         running.stop(signal.SIGKILL)
-
-
-def curl(*arguments, check=True):
-    """Runs curl; returns its standard output as bytes."""
-    done = subprocess.run(["curl", "-sS", "--max-time", "60", *arguments], capture_output=True)
-    if check and done.returncode != 0:
-        raise AssertionError(f"curl {arguments}: {done.returncode} {done.stderr.decode()}")
-    return done.stdout
 
 
 class Target:

@@ -3,6 +3,7 @@ enum Rules {
     static let maximumFileLines = 450
     static let maximumTestFileLines = 700
     static let maximumFunctionLines = 70
+    static let maximumFolderFiles = 25
 
     // MARK: Length
 

@@ -1,4 +1,5 @@
 import Foundation
+import Testing
 
 /// One Swift file, as it stands and with comments and strings blanked out.
 struct SourceFile {
@@ -97,6 +98,27 @@ func files(below folder: String, suffixes: [String] = [".swift"]) throws -> [(St
             let url = root.appending(path: name)
             return ("\(folder)/\(name)", try String(contentsOf: url, encoding: .utf8))
         }
+}
+
+/// The number of files directly in each folder of the repository. What `.gitignore` names does not count, and no hidden
+/// file or folder except `.ci`.
+func folderSizes() throws -> [String: Int] {
+    let keys: [URLResourceKey] = [.isDirectoryKey]
+    let root = try #require(
+        FileManager.default.enumerator(at: repository, includingPropertiesForKeys: keys))
+    let ignored: Set = ["__pycache__", "data", "Packages"]
+    var sizes: [String: Int] = [:]
+    for case let url as URL in root {
+        let isFolder = try url.resourceValues(forKeys: Set(keys)).isDirectory == true
+        let name = url.lastPathComponent
+        if ignored.contains(name) || name.hasPrefix(".") && name != ".ci" {
+            if isFolder { root.skipDescendants() }
+        } else if !isFolder {
+            let folder = url.deletingLastPathComponent().path
+            sizes[String(folder.dropFirst(repository.path.count)), default: 0] += 1
+        }
+    }
+    return sizes
 }
 
 /// The top of the repository.

@@ -26,7 +26,7 @@ struct S3SignerTests {
         "GET": "GET", "PUT": "PUT", "HEAD": "HEAD", "DELETE": "DELETE", "POST": "POST",
     ]
 
-    /// Compares with signatures that `Tests/EndToEnd/s3_signatures.py` made with botocore.
+    /// Compares with signatures that `Tests/EndToEnd/buckets/s3_signatures.py` made with botocore.
     @Test func signsAsBotocoreDoes() throws {
         let lines = try Self.read("signatures.jsonl").split(separator: UInt8(ascii: "\n"))
         #expect(lines.count == 400)

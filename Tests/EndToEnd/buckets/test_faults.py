@@ -1,0 +1,255 @@
+"""What is left when the process, the client, the disk or the directory fails: the old object or the new, nothing between.
+
+KILLS sets the rounds of the storm (12 here; 50 and more are for a night).
+"""
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import random
+import re
+import signal
+import socket
+import sqlite3
+import threading
+import time
+
+import pytest
+
+import http2_peer as http2
+import raw
+import wire as wire_client
+from program import wait_until
+
+KILLS = int(os.environ.get("KILLS", "12"))
+SIZES = [0, 1, 100, 4096, 4097, 20_000, 65_536, 65_537, 200_000, 700_000]
+
+
+def content(seed, size):
+    return hashlib.shake_256(str(seed).encode()).digest(size)
+
+
+def exchange(port, request, timeout=30):
+    """One request on a connection of its own; None where no whole answer came."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout) as connection:
+            connection.sendall(request)
+            taken = b""
+            while more := connection.recv(1 << 16):
+                taken += more
+        return raw.responses(taken)[-1] if taken else None
+    except (OSError, AssertionError):
+        return None
+
+
+def request(method, name, body=b""):
+    return (f"{method} /b/photos/o/{name} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+            .encode() + body)
+
+
+def leftovers(directory):
+    """Files on disk that the index does not name, and names in the index without their file."""
+    with contextlib.closing(sqlite3.connect(f"file:{directory}/index.sqlite?mode=ro", uri=True)) as index:
+        rows = dict(index.execute("SELECT blob, size FROM objects WHERE blob IS NOT NULL"))
+        garbage = {blob for blob, in index.execute("SELECT blob FROM garbage")}
+        inline = {generation for generation, in index.execute("SELECT generation FROM contents")}
+        owners = {generation for generation, in index.execute(
+            "SELECT generation FROM objects WHERE blob IS NULL AND size > 0")}
+    files = {int(path.name): path.stat().st_size for path in (directory / "blobs").rglob("*") if path.is_file()}
+    assert inline == owners
+    assert {blob: files.get(blob) for blob in rows} == rows, "a blob is missing or has another size"
+    staged = [path.name for path in (directory / "staging").iterdir()]
+    return sorted(set(files) - set(rows) - garbage) + staged
+
+
+class Writer(threading.Thread):
+    """Writes names of its own, one after the other, and remembers what was acknowledged."""
+
+    def __init__(self, port, number, known):
+        super().__init__()
+        self.port, self.number, self.known, self.stop, self.count = port, number, known, False, 0
+        self.random = random.Random(number * 1000 + len(known))
+
+    def run(self):
+        while not self.stop:
+            self.count += 1
+            name = f"storm/{self.number}/{self.random.randrange(6)}"
+            before = self.known.get(name, [None])
+            if self.random.random() < 0.25:
+                body, answer = None, exchange(self.port, request("DELETE", name))
+                acknowledged = answer is not None and answer.status in (204, 404)
+            else:
+                body = content(self.random.random(), self.random.choice(SIZES))
+                answer = exchange(self.port, request("PUT", name, body))
+                acknowledged = answer is not None and answer.status in (200, 201)
+            assert acknowledged or answer is None, (answer.status, answer.body)
+            # What was not acknowledged may have happened or not, but nothing else.
+            self.known[name] = [body] if acknowledged else [*before, body]
+            if not acknowledged:
+                return
+
+
+def check(server, known):
+    client = wire_client.Wire(server)
+    for name, candidates in known.items():
+        answer = exchange(server.http, request("GET", name))
+        got = None if answer.status == 404 else answer.body
+        assert answer.status in (200, 404) and got in candidates, (
+            name, answer.status, len(answer.body), [None if c is None else len(c) for c in candidates])
+        known[name] = [got]
+        if got is not None:
+            digest = "".join(re.findall("md5=:(.*?):", answer.fields["repr-digest"]))
+            assert hashlib.md5(got).digest() == base64.b64decode(digest)
+    names = {item["fullPath"] for item in client.call("GET", "/b/photos/o?prefix=storm/").json["items"]}
+    assert names == {name for name, [body] in known.items() if body is not None}
+
+
+def test_killed_in_a_storm_of_writes(launch, capsys):
+    server = launch(threads=2)
+    known = [{} for _ in range(8)]
+    written, starts = 0, []
+    for round in range(KILLS):
+        writers = [Writer(server.http, number, known[number]) for number in range(8)]
+        for writer in writers:
+            writer.start()
+        target = 20 + random.Random(round).randrange(150)
+        wait_until(lambda: sum(writer.count for writer in writers) >= target or not any(w.is_alive() for w in writers))
+        server.process.send_signal(signal.SIGKILL)
+        for writer in writers:
+            writer.stop = True
+            writer.join()
+        server.process.wait()
+        server.log.close()
+        written += sum(writer.count for writer in writers)
+        begin = time.monotonic()
+        server.start()
+        starts.append(time.monotonic() - begin)
+        check(server, {name: candidates for part in known for name, candidates in part.items()})
+        # Settle what the check found, so that the next round begins from certainty.
+        for part in known:
+            for name in part:
+                answer = exchange(server.http, request("GET", name))
+                part[name] = [None if answer.status == 404 else answer.body]
+        assert leftovers(server.directory / "photos") == []
+    assert server.stop() == 0
+    assert leftovers(server.directory / "photos") == []
+    with capsys.disabled():
+        print(f"\n  {KILLS} kills, {written} writes, starts {min(starts) * 1000:.0f}-{max(starts) * 1000:.0f} ms", end="")
+
+
+# Clients that go away
+
+
+def staged(server, upstream):
+    """What of uploads is left where nobody sees it; sessions of Google's end by themselves."""
+    if upstream is None:
+        return list((server.directory / "photos" / "staging").iterdir())
+    return upstream.uploads(server.bucket) if upstream.kind == "s3" else 0
+
+
+def gone(server, name):
+    return [line for line in server.output().splitlines() if f"o/{name}\"" in line and '"status":499' in line]
+
+
+@pytest.mark.parametrize("protocol", ["http1", "h2c", "tls"])
+def test_uploads_that_are_cut(server, http1, folder, protocol, upstream):
+    name, body = f"{folder}/o", content("cut", 400_000)
+    before = http1.stored(name, b"old")
+    for sent in (0, 1000, 60_000):
+        if protocol == "http1":
+            connection = raw.connect(("127.0.0.1", server.http))
+            connection.sendall(request("PUT", name, body)[:-len(body)] + body[:sent])
+            connection.close()
+        else:
+            peer = http2.Peer(("127.0.0.1", server.https if protocol == "tls" else server.http), tls=protocol == "tls")
+            peer.handshake()
+            # Once by RST_STREAM, once by closing.
+            for stream in (1, 3):
+                peer.request(stream=stream, method="PUT", path=f"/b/photos/o/{name}",
+                             extra=[("content-length", str(len(body)))], end=False)
+                for start in range(0, sent // 2, 15_000):
+                    peer.send(http2.DATA, stream=stream, payload=body[start:min(start + 15_000, sent // 2)])
+                if stream == 1:
+                    peer.send(http2.RST_STREAM, stream=1, payload=http2.word(http2.CANCEL))
+                    peer.alive()
+            peer.close()
+    wait_until(lambda: len(gone(server, name)) >= 3, what="499 in the log")
+    wait_until(lambda: not staged(server, upstream), what="an empty staging area")
+    assert http1.metadata(name) == before and http1.get(name).body == b"old"
+
+
+@pytest.mark.parametrize("protocol", ["http1", "h2c", "tls"])
+def test_downloads_that_are_cut(server, http1, folder, protocol):
+    name = f"{folder}/o"
+    http1.stored(name, content("down", 20 << 20))
+    if protocol == "http1":
+        connection = raw.connect(("127.0.0.1", server.http), receive_buffer=8192)
+        connection.sendall(request("GET", name))
+        connection.recv(1000)
+        connection.close()
+    else:
+        peer = http2.Peer(("127.0.0.1", server.https if protocol == "tls" else server.http), tls=protocol == "tls")
+        peer.handshake()
+        peer.request(path=f"/b/photos/o/{name}")
+        peer.until(lambda frame: frame.type == http2.DATA)
+        peer.close()
+    [line] = wait_until(lambda: gone(server, name), what="499 in the log")
+    assert '"method":"GET"' in line and '"level":"warning"' in line
+    assert len(http1.get(name, "Range: bytes=0-9").body) == 10
+
+
+@pytest.mark.parametrize("protocol", ["http1", "h2c", "tls"])
+def test_a_blob_that_ends_early_is_the_servers_fault(launch, protocol):
+    server = launch()
+    wire_client.Wire(server).stored("short", content("short", 20 << 20))
+    [blob] = [path for path in (server.directory / "photos" / "blobs").rglob("*") if path.is_file()]
+    if protocol == "http1":
+        connection = raw.connect(("127.0.0.1", server.http), receive_buffer=8192)
+        connection.sendall(request("GET", "short"))
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
+        os.truncate(blob, 1 << 20)
+        taken = 0
+        with contextlib.suppress(ConnectionError):
+            while more := connection.recv(1 << 16):
+                taken += len(more)
+        assert taken < 20 << 20
+        connection.close()
+    else:
+        peer = http2.Peer(("127.0.0.1", server.https if protocol == "tls" else server.http), tls=protocol == "tls")
+        peer.handshake()
+        peer.request(path="/b/photos/o/short")
+        peer.until(lambda frame: frame.type == http2.DATA)
+        os.truncate(blob, 10_000)
+        # Window for all of it, so that the source and not the window ends it.
+        for stream in (0, 1):
+            peer.send(http2.WINDOW_UPDATE, stream=stream, payload=http2.word(30 << 20))
+        ended = peer.until(lambda frame: frame.type == http2.RST_STREAM)
+        assert ended.payload == http2.word(http2.INTERNAL_ERROR)
+        peer.close()
+    [line] = wait_until(lambda: [line for line in server.output().splitlines() if '"method":"GET"' in line],
+                        what="the access line")
+    line = json.loads(line)
+    assert (line["status"], line["level"], line["code"]) == (200, "error", "internal"), line
+    assert "shorter than its object's size" in line["cause"]
+    assert server.metrics()['sluice_requests_total{operation="get",status="5xx"}'] == 1
+
+
+def descriptors(server):
+    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+
+
+def test_what_is_cut_leaves_no_descriptors(launch):
+    server = launch()
+    client = wire_client.Wire(server)
+    client.stored("o", content("fd", 4 << 20))
+    before = wait_until(lambda: descriptors(server))
+    for number in range(100):
+        connection = raw.connect(("127.0.0.1", server.http), receive_buffer=4096)
+        connection.sendall(request("GET", "o") if number % 2 else request("PUT", "p", b"x" * 200_000)[:150_000])
+        if number % 2:
+            connection.recv(100)
+        connection.close()
+    wait_until(lambda: descriptors(server) <= before, what="as many descriptors as before")
+    assert staged(server, None) == []

@@ -1,0 +1,314 @@
+"""Answers of an S3 service that are wrong, late or come from something else: nothing is lost by them, and nobody's newer
+object replaced."""
+
+import itertools
+import subprocess
+import time
+import types
+
+import pytest
+
+import program
+import upstreams
+import wire as wire_client
+from program import wait_until
+from faults import Bytes, Fault, FaultProxy, Status
+from test_s3_uploads import BODY, LARGE, LIMITS, NEWER, SMALL, UNDECIDED, VISIBLE, upload
+
+NUMBERS = itertools.count(1)
+FAILED = b"<?xml version=\"1.0\"?><Error><Code>InternalError</Code><Message>We failed.</Message></Error>"
+XML = {"content-type": "application/xml"}
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory):
+    running = upstreams.UPSTREAMS["moto"](tmp_path_factory.mktemp("upstream"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def broken(real, launch):
+    proxy = FaultProxy(real.port)
+    server = launch(buckets=f"  photos: {{ {real.store(proxy.endpoint)} }}\n",
+                    extra=LIMITS.replace("firstByteTimeout: 10s", "firstByteTimeout: 1s"))
+    yield types.SimpleNamespace(real=real, proxy=proxy, server=server, client=wire_client.Wire(server))
+    proxy.stop()
+
+
+@pytest.fixture
+def name():
+    return f"uploads/{next(NUMBERS)}"
+
+
+# Numbers beyond what is counted in
+
+
+@pytest.mark.parametrize("head", [
+    "200 OK\r\ncontent-length: 9999999999999999999",
+    "206 Partial Content\r\ncontent-length: 5\r\ncontent-range: bytes 0-18446744073709551613/18446744073709551614",
+    "206 Partial Content\r\ncontent-length: 5\r\ncontent-range: bytes 0-9223372036854775807/9223372036854775808",
+])
+def test_sizes_beyond_all_counts_are_refused(broken, name, head):
+    broken.proxy.fault(Bytes(f"HTTP/1.1 {head}\r\netag: \"a\"\r\n\r\nBytes".encode()), method="GET", target=name, times=None)
+    assert broken.client.get(name).status == 502
+    assert broken.client.put(name, SMALL).status == 201
+
+
+@pytest.mark.parametrize("key", ["generation", "metageneration"])
+@pytest.mark.parametrize("number", [0, 2**62, 2**63 - 1, 10**19])
+def test_generations_that_leave_no_room_are_not_taken(broken, real, name, key, number):
+    fields = {"x-amz-meta-sluice-generation": "7", f"x-amz-meta-sluice-{key}": str(number)}
+    for change in ("put", "patch"):
+        real.call("PUT", f"/{real.bucket}/{name}", SMALL, fields)
+        tag = broken.client.head(name)["etag"]
+        if change == "put":
+            assert broken.client.put(name, BODY, f"If-Match: {tag}").status == 200
+        else:
+            assert broken.client.patch(name, {"contentType": "text/plain"}).status == 200
+        assert 0 < int(broken.client.metadata(name)["metageneration"]) < 2**62
+
+
+# Success that is none
+
+
+@pytest.mark.parametrize("how", VISIBLE)
+@pytest.mark.parametrize("body", [b"", b"  \n<Error><Code>Internal", b"<html>Welcome</html>"],
+                         ids=["empty", "truncated", "html"])
+def test_success_that_shows_no_object_is_an_error(broken, real, name, how, body):
+    """An older object of the same size is there: it is not taken for the upload, and stays."""
+    older = b"o" * len(SMALL if how == "memory" else BODY)
+    real.put(real.bucket, name, older)
+    method, target = VISIBLE[how]
+    broken.proxy.fault(Status(200, {}, body), method=method, target=target, times=None)
+    _, answer = upload(broken, name, how)
+    assert answer.status == 502, answer
+    assert real.content(name) == older
+    wait_until(lambda: real.uploads(of=name) == 0, what="the abort of the parts")
+
+
+# Errors that come after the deed
+
+
+class Failed(Fault):
+    """An internal error after the deed; before it is told, something else happens."""
+
+    def __init__(self, happens):
+        self.happens = happens
+
+    def after(self, connection, request, answer):
+        answer.read()
+        self.happens()
+        connection.send_head(500, {"content-length": str(len(FAILED)), **XML})
+        connection.send(FAILED)
+
+
+@pytest.mark.parametrize("how", VISIBLE)
+def test_an_internal_error_is_no_leave_to_replace_what_is_newer(broken, real, name, how):
+    method, target = VISIBLE[how]
+    broken.proxy.fault(Failed(lambda: real.put(real.bucket, name, NEWER)), method=method, target=target)
+    _, answer = upload(broken, name, how)
+    assert answer.status == 502, answer
+    assert real.content(name) == NEWER
+    assert len(broken.proxy.sent(method, target)) == 1
+
+
+@pytest.mark.parametrize("how", VISIBLE)
+def test_an_internal_error_after_the_deed_is_looked_into(broken, real, name, how):
+    method, target = VISIBLE[how]
+    broken.proxy.fault(Failed(lambda: None), method=method, target=target)
+    body, answer = upload(broken, name, how)
+    assert answer.status == 201, answer
+    assert real.content(name) == body
+    assert len(broken.proxy.sent(method, target)) == 1
+
+
+@pytest.mark.parametrize("method", ["DELETE", "PUT"])
+def test_an_internal_error_of_a_change_is_looked_into(broken, real, name, method):
+    broken.client.stored(name, SMALL)
+    seen = len(broken.proxy.sent(method, name + "$"))
+    broken.proxy.fault(Failed(lambda: real.put(real.bucket, name, NEWER)), method=method, target=name + "$")
+    if method == "DELETE":
+        assert broken.client.delete(name).status == 204
+    else:
+        assert broken.client.patch(name, {"contentType": "text/plain"}).status == 502
+    assert real.content(name) == NEWER
+    assert len(broken.proxy.sent(method, name + "$")) == seen + 1
+
+
+# Answers that take their time
+
+
+class Late(Fault):
+    """The answer, later than other requests may be answered."""
+
+    def after(self, connection, request, answer):
+        time.sleep(2)
+        connection.pass_on(answer)
+
+
+class Spaces(Fault):
+    """The head at once, then a space now and then, as AWS does, and at last the document."""
+
+    def after(self, connection, request, answer):
+        body = answer.read()
+        connection.send_head(200, {"content-length": str(len(body) + 6), **XML})
+        for _ in range(6):
+            connection.send(b" ")
+            time.sleep(0.5)
+        connection.send(body)
+
+
+@pytest.mark.parametrize("fault", [Late, Spaces])
+def test_what_puts_together_and_copies_may_take_its_time(broken, real, name, fault):
+    method, target = VISIBLE["parts"]
+    broken.proxy.fault(fault(), method=method, target=target)
+    body, answer = upload(broken, name, "parts")
+    assert answer.status == 201, answer
+    assert real.content(name) == body and len(broken.proxy.sent(method, target)) == 1
+    broken.proxy.fault(fault(), method="PUT", target=name + "$")
+    assert broken.client.patch(name, {"contentType": "text/plain"}).status == 200
+    assert len(broken.proxy.sent("PUT", name + "$")) == 1
+
+
+# Rights and credentials
+
+
+@pytest.mark.parametrize("how", VISIBLE)
+@pytest.mark.parametrize("status", [403, 500])
+def test_who_may_write_need_not_be_allowed_to_look(broken, real, name, how, status):
+    broken.proxy.fault(Status(status), method="HEAD", times=None)
+    body, answer = upload(broken, name, how)
+    assert answer.status == 201, answer
+    assert real.content(name) == body
+
+
+KEYS = "aws_access_key_id = {key}\naws_secret_access_key = secret\n"
+REFUSED = b"<?xml version=\"1.0\"?><Error><Code>ExpiredToken</Code><Message>It has expired.</Message></Error>"
+
+
+class Expired(Status):
+    """A refusal of all that is signed with the first key."""
+
+    def __init__(self, status):
+        super().__init__(status, XML, REFUSED)
+
+    def before(self, connection, request):
+        if "Credential=first/" not in request.fields.get("authorization", ""):
+            return False
+        self.body = b"" if request.method == "HEAD" else REFUSED
+        return super().before(connection, request)
+
+
+@pytest.mark.parametrize("status", [400, 403])
+@pytest.mark.parametrize("what", ["get", "head", "health", "streamed", "parts"])
+def test_credentials_that_the_service_refuses_are_read_again(real, launch, tmp_path, name, status, what):
+    keys = tmp_path / "credentials"
+    keys.write_text("[default]\n" + KEYS.format(key="first"))
+    proxy = FaultProxy(real.port)
+    server = launch(buckets=f"  photos: {{ s3: {{ endpoint: \"{proxy.endpoint}\", bucket: {real.bucket}, "
+                            f"credentials: {keys} }} }}\n", extra=LIMITS)
+    client = wire_client.Wire(server)
+    client.stored(name, SMALL)
+    proxy.fault(Expired(status), times=None)
+    keys.write_text("[default]\n" + KEYS.format(key="second"))
+    if what == "get":
+        assert client.get(name).body == SMALL
+    elif what == "head":
+        assert client.head(name).status == 200
+    elif what == "health":
+        wait_until(lambda: server.ready() and "Credential=second/" in proxy.requests[-1].fields["authorization"],
+                   what="readiness with the other key")
+    else:
+        # What streams can't be sent again, but whoever comes next must not fare the same.
+        fields = ["Transfer-Encoding: chunked"] if what == "parts" else []
+        wait_until(lambda: client.put(name, BODY, *fields).status == 200, what="an upload with the other key")
+    proxy.stop()
+
+
+# A service that is busy
+
+
+@pytest.mark.parametrize("target", ["uploads=", "partNumber=1", "partNumber=2"])
+@pytest.mark.parametrize("status", [500, 503])
+def test_a_busy_service_does_not_end_an_upload_in_parts(real, launch, tmp_path, name, target, status):
+    """Of known length, and not decided before the digest is known."""
+    rules = tmp_path / "undecided.rules"
+    rules.write_text(UNDECIDED)
+    proxy = FaultProxy(real.port)
+    server = launch(buckets=f"  photos: {{ {real.store(proxy.endpoint)} }}\n", extra=LIMITS,
+                    environment={"SLUICE_RULES": str(rules)})
+    proxy.fault(Status(status, XML, FAILED if status == 500 else FAILED.replace(b"InternalError", b"SlowDown")),
+                method=("PUT", "POST"), target=target)
+    client = wire_client.Wire(server)
+    # The first is of a length that a part ends with.
+    for body in (LARGE[:8 << 20], LARGE):
+        client.stored(name, body)
+        assert client.get(name).body == body
+    assert real.uploads(of=name) == 0
+    parts = [request for request in proxy.sent("PUT", "partNumber=") if request.status == 200]
+    assert [request.received >= 1 << 20 for request in parts] == [True] * 3
+    proxy.stop()
+
+
+# What is said of a store
+
+
+def check(proxy, real, tmp_path):
+    config = tmp_path / "check.yaml"
+    config.write_text(f"listen: {{ http: 127.0.0.1:0, operator: null }}\nrules: none\n"
+                      f"buckets:\n  photos: {{ {real.store(proxy.endpoint)} }}\n")
+    done = subprocess.run([program.BINARY, "check", "--connect", config], capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def proxy(real):
+    running = FaultProxy(real.port)
+    yield running
+    running.stop()
+
+
+@pytest.mark.parametrize("status, code, fields, said", [
+    (403, "SignatureDoesNotMatch", {}, "the secret access key is wrong, or a proxy changes requests (SignatureDoesNotMatch"),
+    (403, "InvalidAccessKeyId", {}, "refuses the credentials: InvalidAccessKeyId"),
+    (403, "RequestTimeTooSkewed", {}, "clock is wrong"),
+    (404, "NoSuchBucket", {}, "does not exist"),
+    (400, "AuthorizationHeaderMalformed", {"x-amz-bucket-region": "eu-north-1"}, "is in eu-north-1, not in us-east-1"),
+    (301, "PermanentRedirect", {"x-amz-bucket-region": "eu-north-1"}, "is in eu-north-1, not in us-east-1"),
+])
+def test_what_is_wrong_is_said(real, proxy, tmp_path, status, code, fields, said):
+    class Refused(Status):
+        def before(self, connection, request):
+            body = b"" if request.method == "HEAD" else FAILED.replace(b"InternalError", code.encode())
+            super().__init__(status, {**XML, **fields, "x-amz-request-id": "1"}, body)
+            return super().before(connection, request)
+
+    proxy.fault(Refused(status), times=None)
+    ended, _, err = check(proxy, real, tmp_path)
+    assert ended == 1 and said in err, err
+
+
+@pytest.mark.parametrize("status", [200, 403, 404])
+def test_a_web_server_that_is_no_s3_is_recognised(real, proxy, tmp_path, status):
+    proxy.fault(Status(status, {"content-type": "text/html"}, b"<!DOCTYPE html><title>It works!</title>"), times=None)
+    ended, _, err = check(proxy, real, tmp_path)
+    assert ended == 1 and "is the endpoint another web server?" in err, err
+
+
+def test_a_bucket_that_may_only_be_read_is_fine(real, proxy, tmp_path):
+    denied = FAILED.replace(b"InternalError", b"AccessDenied")
+    proxy.fault(Status(403, XML, denied), method=("PUT", "POST", "DELETE"), times=None)
+    ended, out, err = check(proxy, real, tmp_path)
+    assert (ended, err) == (0, "") and "note: can't write: " in out, (out, err)
+
+
+def test_what_a_probe_leaves_is_not_listed(real, launch):
+    """Where a service passes over conditions and lets nobody delete, the probe's object stays."""
+    left = ".sluice-probe-" + "0" * 32
+    for name in (left, left + "0", "listed"):
+        real.put(real.bucket, name, SMALL)
+    client = wire_client.Wire(launch(buckets=f"  photos: {{ {real.store()} }}\n"))
+    for query in ("", "?delimiter=/"):
+        listed = [item["fullPath"] for item in client.get(query).json["items"]]
+        assert "listed" in listed and left + "0" in listed and left not in listed

@@ -1,0 +1,228 @@
+"""Ways to reach an S3 service: over TLS, with the bucket in the host's name, and where it is a plain file server.
+
+SeaweedFS verifies the signatures here: with another secret every request fails.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+
+import pytest
+
+import program
+import upstreams
+import wire as wire_client
+from secret_words import secret
+
+SMALL = b"Quercus robur, thirty metres tall.\n"
+LARGE = hashlib.shake_256(b"large").digest((9 << 20) + 1)
+SECRET = secret("hush-hush-secret")
+DOMAIN = "s3.test"
+
+
+class SignedSeaweedFS(upstreams.SeaweedFS):
+    """Who signs must sign right; who does not may do all, so that the tests can look."""
+
+    def command(self):
+        every = ["Admin", "Read", "Write", "List", "Tagging"]
+        identities = self.directory / "identities.json"
+        identities.write_text(json.dumps({"identities": [
+            {"name": "sluice", "actions": every, "credentials": [{"accessKey": "sluice", "secretKey": SECRET}]},
+            {"name": "anonymous", "actions": every}]}))
+        return [*super().command(), f"-s3.config={identities}", f"-s3.domainName={DOMAIN}"]
+
+
+class TLSProxy:
+    """Ends TLS before a real server and remembers what clients said, up to some bytes of each connection."""
+
+    def __init__(self, upstream, directory):
+        self.upstream, self.heard = upstream, []
+        self.certificate, key = directory / "certificate.pem", directory / "key.pem"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+                        "-days", "2", "-keyout", key, "-out", self.certificate, "-subj", "/CN=proxy", "-addext",
+                        f"subjectAltName=IP:127.0.0.1,DNS:{DOMAIN},DNS:*.{DOMAIN}"], check=True, capture_output=True)
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(self.certificate, key)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
+
+    def serve(self, client):
+        with contextlib.suppress(OSError):
+            client = self.context.wrap_socket(client, server_side=True)
+            upstream = socket.create_connection(("127.0.0.1", self.upstream))
+            threading.Thread(target=self.pump, args=(upstream, client, None), daemon=True).start()
+            self.pump(client, upstream, self.heard)
+
+    def pump(self, source, target, heard):
+        with contextlib.suppress(OSError):
+            while block := source.recv(65536):
+                if heard is not None:
+                    heard.append(block)
+                target.sendall(block)
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def requests(self):
+        """The heads that came."""
+        said = b"".join(self.heard)
+        return re.findall(rb"(?:GET|HEAD|PUT|POST|DELETE) \S+ HTTP/1.1\r\n(?:[^\r\n]+\r\n)+", said)
+
+
+@pytest.fixture(scope="module")
+def seaweedfs(tmp_path_factory):
+    running = SignedSeaweedFS(tmp_path_factory.mktemp("upstream"))
+    running.put(running.bucket, "first", SMALL)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def proxy(seaweedfs, tmp_path):
+    running = TLSProxy(seaweedfs.port, tmp_path)
+    yield running
+    running.listener.close()
+
+
+@pytest.fixture
+def overlaid(tmp_path, monkeypatch):
+    """Lets servers see other files in place of some of the system's: `overlaid({"/etc/hosts": "…"})`."""
+    if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        pytest.skip("only root may mount")
+
+    def overlay(files):
+        mounts = []
+        for number, (path, text) in enumerate(files.items()):
+            copy = tmp_path / f"overlay{number}"
+            copy.write_text(text)
+            mounts.append(f"mount --bind {copy} {path}")
+        script = tmp_path / "overlaid"
+        script.write_text(f"#!/bin/sh\nexec unshare -m sh -ec '{'; '.join(mounts)}; exec \"$@\"' - {program.BINARY} \"$@\"\n")
+        script.chmod(0o755)
+        monkeypatch.setattr(program, "BINARY", script)
+        return script
+    return overlay
+
+
+def store(endpoint, secret=SECRET, addressing="path"):
+    return (f"s3: {{ endpoint: \"{endpoint}\", bucket: photos, addressing: {addressing}, accessKeyId: sluice, "
+            f"secretAccessKey: {secret} }}")
+
+
+def round_trip(client, folder):
+    """Everything that S3 is asked, once."""
+    for name, body, fields in [("small", SMALL, []), ("known", LARGE, []), ("parts", LARGE, ["Transfer-Encoding: chunked"])]:
+        name = f"{folder}/{name} ä+&"
+        quoted = name.replace(" ", "%20").replace("&", "%26").replace("ä", "%C3%A4")
+        client.stored(quoted, body, *fields)
+        assert client.get(quoted).body == body
+        assert client.get(quoted, "Range: bytes=10-19").body == body[10:20]
+        assert client.patch(quoted, {"customMetadata": {"Place": "Malmö"}}).status == 200
+        assert client.metadata(quoted)["customMetadata"] == {"Place": "Malmö"}
+        assert [item["name"] for item in client.get(f"{folder}/").json["items"]] == [name.split("/")[1]]
+        assert client.delete(quoted).status == 204
+        assert client.get(quoted).status == 404
+
+
+def test_over_tls_bodies_are_not_signed(proxy, launch):
+    server = launch(buckets=f"  photos: {{ {store(f'https://127.0.0.1:{proxy.port}')}, "
+                            f"tls: {{ certificateAuthorities: {proxy.certificate} }} }}\n")
+    round_trip(wire_client.Wire(server), "tls")
+    heads = proxy.requests()
+    streamed = [head for head in heads if b"partNumber=" in head]
+    assert len(streamed) >= 2
+    assert all(b"x-amz-content-sha256: UNSIGNED-PAYLOAD\r\n" in head for head in streamed), streamed[0]
+    assert not any(b"aws-chunked" in head or b"STREAMING" in head for head in heads)
+
+
+def test_in_clear_text_bodies_are_signed_in_chunks(seaweedfs, launch):
+    server = launch(buckets=f"  photos: {{ {store(seaweedfs.endpoint)} }}\n")
+    round_trip(wire_client.Wire(server), "clear")
+
+
+def test_another_secret_is_refused(seaweedfs, launch):
+    server = launch(buckets=f"  photos: {{ {store(seaweedfs.endpoint, 'another-secret')} }}\n", ready=503)
+    answer = wire_client.Wire(server).put("refused", SMALL)
+    assert answer.status == 502, answer
+    assert "another-secret" not in server.output()
+
+
+def test_a_certificate_that_nobody_vouches_for(proxy, launch):
+    server = launch(buckets=f"  photos: {{ {store(f'https://127.0.0.1:{proxy.port}')} }}\n", ready=503)
+    assert wire_client.Wire(server).get("first").status == 502
+    assert proxy.requests() == []
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_the_bucket_in_the_hosts_name(seaweedfs, proxy, launch, overlaid, scheme):
+    overlaid({"/etc/hosts": f"127.0.0.1 localhost {DOMAIN} photos.{DOMAIN}\n"})
+    port = seaweedfs.port if scheme == "http" else proxy.port
+    tls = f", tls: {{ certificateAuthorities: {proxy.certificate} }}" if scheme == "https" else ""
+    described = store(f"{scheme}://{DOMAIN}:{port}", addressing="virtual-host")
+    server = launch(buckets=f"  photos: {{ {described}{tls} }}\n")
+    round_trip(wire_client.Wire(server), scheme)
+    if scheme == "https":
+        heads = proxy.requests()
+        assert heads and all(f"Host: photos.{DOMAIN}:{port}\r\n".encode() in head for head in heads), heads[0]
+        assert not any(head.split(b" ")[1].startswith(b"/photos") for head in heads)
+
+
+def test_without_libcurl_upstreams_with_tls_are_refused_at_the_start(overlaid, tmp_path):
+    libraries = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True).stdout
+    paths = {os.path.realpath(path) for path in re.findall(r"libcurl\.so\.4 .*=> (\S+)", libraries)}
+    script = overlaid({path: "" for path in paths})
+    for number, (scheme, status) in enumerate([("https", 1), ("http", 0)]):
+        config = tmp_path / f"{scheme}.yaml"
+        config.write_text(f"listen: {{ http: 127.0.0.1:0, operator: null }}\nrules: none\n"
+                          f"buckets:\n  photos: {{ {store(f'{scheme}://127.0.0.1:1')} }}\n")
+        done = subprocess.run([script, "check", "--connect", config], capture_output=True, text=True, timeout=60)
+        said = done.stdout + done.stderr
+        assert done.returncode != 0 and ("libcurl" in said) == (scheme == "https"), said
+        assert "Fatal error" not in said
+    config = tmp_path / "https.yaml"
+    done = subprocess.run([script, "serve", "--config", config], capture_output=True, text=True, timeout=60)
+    assert done.returncode > 0 and "bucket photos: requests over TLS need libcurl" in done.stdout + done.stderr
+
+
+@pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
+def test_a_plain_file_server(launch, tmp_path):
+    data, port = tmp_path / "data", upstreams.free_port()
+    (data / "photos").mkdir(parents=True)
+    (tmp_path / "nginx.conf").write_text(
+        f"daemon off; worker_processes 1; user root; pid {tmp_path}/pid; error_log {tmp_path}/error.log;\n"
+        f"events {{ }}\nhttp {{ access_log off; client_max_body_size 0; client_body_temp_path {tmp_path}/body;\n"
+        f"server {{ listen 127.0.0.1:{port}; root {data}; dav_methods PUT DELETE; create_full_put_path on; }} }}\n")
+    nginx = subprocess.Popen(["nginx", "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf")], stderr=subprocess.DEVNULL)
+    try:
+        server = launch(buckets=f"  photos: {{ s3: {{ endpoint: \"http://127.0.0.1:{port}\", bucket: photos, "
+                                f"credentials: anonymous }} }}\n")
+        client = wire_client.Wire(server)
+        for name, body in [("small", SMALL), ("large", LARGE)]:
+            assert client.put(f"folder/{name}", body).status in (200, 201)
+            assert (data / "photos" / "folder" / name).read_bytes() == body
+            assert client.get(f"folder/{name}").body == body
+            assert client.get(f"folder/{name}", "Range: bytes=5-9").body == body[5:10]
+            assert client.head(f"folder/{name}")["content-length"] == str(len(body))
+            assert client.delete(f"folder/{name}").status == 204
+            assert client.get(f"folder/{name}").status == 404
+        assert [path for path in (data / "photos").rglob("*") if path.is_file()] == []
+    finally:
+        nginx.terminate()
+        nginx.wait(20)
+

@@ -1,0 +1,195 @@
+"""Uploads to S3 that meet others of the same name, end early, or whose outcome only the object itself tells."""
+
+import hashlib
+import itertools
+import re
+import signal
+import socket
+import types
+
+import pytest
+
+import upstreams
+import wire as wire_client
+from program import wait_until
+from faults import Cut, Fault, FaultProxy, Status
+
+NUMBERS = itertools.count(1)
+#: More than is kept in memory to be sent again.
+BODY = hashlib.shake_256(b"body").digest(1_300_000)
+LARGE = hashlib.shake_256(b"large").digest(9 << 20)
+SMALL = b"Quercus robur, thirty metres tall.\n"
+NEWER = b"stored by somebody else meanwhile"
+LIMITS = ("upstream: { connectTimeout: 1s, firstByteTimeout: 10s, progressTimeout: 1s, attempts: 3, retryDelay: 10ms, "
+          "maximumRetryDelay: 50ms }\n")
+#: Which rules make the gateway wait for the whole body before it decides.
+UNDECIDED = ("rules_version = '2';\nservice firebase.storage { match /b/{b}/o { match /{name=**} {\n"
+             "  allow read, delete: if true;\n  allow write: if request.resource.md5Hash != 'none';\n} } }\n")
+
+
+@pytest.fixture(scope="module", params=["seaweedfs", "moto"])
+def real(request, tmp_path_factory):
+    running = upstreams.UPSTREAMS[request.param](tmp_path_factory.mktemp("upstream"))
+    # SeaweedFS makes its volumes with the first object, which takes seconds.
+    running.put(running.bucket, "first", SMALL)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def broken(real, launch):
+    """A server before a proxy before the upstream."""
+    proxy = FaultProxy(real.port)
+    server = launch(buckets=f"  photos: {{ {real.store(proxy.endpoint)} }}\n", extra=LIMITS)
+    yield types.SimpleNamespace(real=real, proxy=proxy, server=server, client=wire_client.Wire(server))
+    proxy.stop()
+
+
+@pytest.fixture
+def name():
+    """An object that no other test uses."""
+    return f"uploads/{next(NUMBERS)}"
+
+
+class Meanwhile(Fault):
+    """A cut connection, before which something else happens: to the upstream the request came, or it did not."""
+
+    def __init__(self, happens, reaches):
+        self.happens, self.reaches = happens, reaches
+
+    def before(self, connection, request):
+        if self.reaches:
+            return False
+        connection.drop_body(request)
+        self.happens()
+        raise Cut()
+
+    def after(self, connection, request, answer):
+        self.happens()
+        raise Cut()
+
+
+def upload(broken, name, how, *fields):
+    """In one request from memory, in one that streams, or in parts."""
+    body = SMALL if how == "memory" else BODY
+    return body, broken.client.put(name, body, *fields, *(["Transfer-Encoding: chunked"] if how == "parts" else []))
+
+
+#: The request that makes an object visible.
+VISIBLE = {"memory": ("PUT", r"uploads/\d+$"), "single": ("PUT", r"uploads/\d+$"), "parts": ("POST", "uploadId=")}
+
+
+@pytest.mark.parametrize("how", VISIBLE)
+@pytest.mark.parametrize("reaches", [True, False], ids=["answer", "request"])
+def test_what_is_stored_meanwhile_is_not_replaced(broken, name, how, reaches):
+    """The connection is cut, and somebody else stores the same name before the gateway can look: nobody can tell whether
+    the upload was stored in between, so it is an error, and what is newer stays."""
+    method, target = VISIBLE[how]
+    newer = Meanwhile(lambda: broken.real.put(broken.real.bucket, name, NEWER), reaches)
+    broken.proxy.fault(newer, method=method, target=target)
+    _, answer = upload(broken, name, how)
+    assert answer.status in (502, 503, 504), answer
+    assert broken.real.content(name) == NEWER
+    assert len(broken.proxy.sent(method, target)) == 1
+
+
+@pytest.mark.parametrize("how", VISIBLE)
+def test_an_answer_that_is_lost_is_asked_for_and_nothing_sent_again(broken, name, how):
+    method, target = VISIBLE[how]
+    broken.proxy.fault(Meanwhile(lambda: None, True), method=method, target=target)
+    body, answer = upload(broken, name, how)
+    assert answer.status in (200, 201), answer
+    assert broken.real.content(name) == body
+    assert len(broken.proxy.sent(method, target)) == 1
+
+
+@pytest.mark.parametrize("how", ["memory", "parts"])
+@pytest.mark.parametrize("condition", [[], ["If-None-Match: *"]], ids=["plain", "new"])
+def test_a_request_that_is_lost_is_sent_again_where_that_is_safe(broken, name, how, condition):
+    method, target = VISIBLE[how]
+    broken.proxy.fault(Meanwhile(lambda: None, False), method=method, target=target)
+    body, answer = upload(broken, name, how, *condition)
+    assert answer.status in (200, 201), answer
+    assert broken.real.content(name) == body
+    sent = broken.proxy.sent(method, target)
+    assert len(sent) == 2
+    # Whoever stores the name from now on is not replaced.
+    assert sent[-1].fields.get("if-none-match") == "*"
+
+
+BUSY = b"<?xml version=\"1.0\"?><Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
+
+
+@pytest.mark.parametrize("how", ["memory", "parts"])
+@pytest.mark.parametrize("status", [429, 503])
+def test_what_the_service_refuses_is_sent_again_as_it_is(broken, name, how, status):
+    method, target = VISIBLE[how]
+    broken.proxy.fault(Status(status, {"content-type": "application/xml"}, BUSY), method=method, target=target)
+    body, answer = upload(broken, name, how)
+    assert answer.status in (200, 201), answer
+    assert broken.real.content(name) == body
+    sent = broken.proxy.sent(method, target)
+    assert len(sent) == 2 and "if-none-match" not in sent[-1].fields
+    # Nobody looked in between.
+    order = [request.method for request in broken.proxy.requests]
+    assert "HEAD" not in order[broken.proxy.requests.index(sent[0]):]
+
+
+@pytest.mark.parametrize("reaches", [True, False], ids=["answer", "request"])
+def test_a_deletion_does_not_take_what_is_stored_meanwhile(broken, name, reaches):
+    broken.client.stored(name, SMALL)
+    newer = Meanwhile(lambda: broken.real.put(broken.real.bucket, name, NEWER), reaches)
+    broken.proxy.fault(newer, method="DELETE")
+    assert broken.client.delete(name).status == 204
+    assert broken.real.content(name) == NEWER
+    assert len(broken.proxy.sent("DELETE")) == 1
+
+
+# What is given up
+
+
+def begun(server, name, sent, length=None):
+    """A connection with an upload of which so many bytes were sent."""
+    connection = socket.create_connection(("127.0.0.1", server.http))
+    framing = f"Content-Length: {length}" if length else "Transfer-Encoding: chunked"
+    connection.sendall(f"PUT /b/photos/o/{name} HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n".encode())
+    connection.sendall(sent if length else b"%x\r\n%s\r\n" % (len(sent), sent))
+    return connection
+
+
+def test_parts_of_a_cut_upload_are_aborted(broken, name):
+    with begun(broken.server, name, LARGE):
+        wait_until(lambda: broken.real.uploads(of=name) == 1, what="an upload in parts")
+    wait_until(lambda: broken.real.uploads(of=name) == 0, what="its abort")
+    assert broken.real.content(name) is None
+
+
+def test_parts_of_uploads_that_a_drain_ends_are_aborted(real, launch, name):
+    server = launch(buckets=f"  photos: {{ {real.store()} }}\n", extra="limits: { drainTimeout: 100ms }\n")
+    with begun(server, name, LARGE):
+        wait_until(lambda: real.uploads(of=name) == 1, what="an upload in parts")
+        server.stop(signal.SIGTERM)
+    assert real.uploads(of=name) == 0
+    assert real.content(name) is None
+
+
+def test_an_undecided_upload_of_known_length_goes_in_parts(real, launch, tmp_path, name):
+    """Nothing of it can be seen before the rules have seen its digest."""
+    rules = tmp_path / "undecided.rules"
+    rules.write_text(UNDECIDED)
+    proxy = FaultProxy(real.port)
+    server = launch(buckets=f"  photos: {{ {real.store(proxy.endpoint)} }}\n", extra=LIMITS,
+                    environment={"SLUICE_RULES": str(rules)})
+    client = wire_client.Wire(server)
+    with begun(server, name, LARGE[:-1], len(LARGE)) as connection:
+        wait_until(lambda: real.uploads(of=name) == 1, what="an upload in parts")
+        wait_until(lambda: any(request.status == 200 for request in proxy.sent("PUT", "partNumber=1")), what="the first part")
+        assert real.content(name) is None
+        connection.sendall(LARGE[-1:])
+        assert re.match(rb"HTTP/1.1 20[01] ", connection.recv(1000))
+    assert client.get(name).body == LARGE
+    parts = proxy.sent("PUT", "partNumber=")
+    assert [request.received >= 1 << 20 for request in parts] == [True, True]
+    assert all("content-length" in request.fields for request in parts)
+    assert real.uploads(of=name) == 0
+    proxy.stop()

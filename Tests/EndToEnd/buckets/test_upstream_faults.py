@@ -1,0 +1,411 @@
+"""What clients see, and what is stored, when an upstream fails in every way it can."""
+
+import base64
+import hashlib
+import itertools
+import json
+import os
+import re
+import socket
+import subprocess
+import threading
+import types
+import urllib.error
+import urllib.request
+
+import pytest
+
+import upstreams
+import wire as wire_client
+from program import wait_until
+from faults import Alter, Break, Bytes, FaultProxy, Reset, Stall, StallRequest, Status
+
+NUMBERS = itertools.count(1)
+BODY = hashlib.shake_256(b"body").digest(700_000)
+SMALL = b"Quercus robur, thirty metres tall.\n"
+LIMITS = ("upstream: { connectTimeout: 1s, firstByteTimeout: 3s, progressTimeout: 1s, queueTimeout: 1s, attempts: 3, "
+          "retryDelay: 10ms, maximumRetryDelay: 50ms }\n")
+#: Longer than any retry waits.
+NEVER = None
+
+
+@pytest.fixture(scope="module", params=["gcs-model", "seaweedfs"])
+def real(request, tmp_path_factory):
+    running = upstreams.UPSTREAMS[request.param](tmp_path_factory.mktemp("upstream"))
+    # SeaweedFS makes its volumes with the first object, which takes seconds.
+    running.put(running.bucket, "first", SMALL)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def broken(real, launch):
+    """A server before a proxy before the upstream."""
+    proxy = FaultProxy(real.port)
+    server = launch(buckets=f"  photos: {{ {real.store(proxy.endpoint)} }}\n", extra=LIMITS)
+    yield types.SimpleNamespace(real=real, proxy=proxy, server=server, client=wire_client.Wire(server))
+    proxy.stop()
+    # What opens a session, signs a request or names a token stays out of the log.
+    assert not re.search(r"upload_id=|session-\d|Signature=|Bearer|hush", server.output())
+
+
+@pytest.fixture
+def name():
+    """An object that no other test uses."""
+    return f"faults/{next(NUMBERS)}"
+
+
+def fetch(server, name, transport="http1", *options):
+    """A download that may break off: curl's exit status, the answer's status and its body."""
+    scheme, *mode = wire_client.TRANSPORTS[transport]
+    done = subprocess.run(
+        ["curl", "-s", "--max-time", "30", "-w", "%{stderr}%{http_code}", *mode, *options,
+         server.url(f"/b/photos/o/{name}", scheme)], capture_output=True)
+    return done.returncode, int(done.stderr or 0), done.stdout
+
+
+def is_media(real):
+    """The target of a download."""
+    return "alt=media" if real.kind == "gcs" else "/photos/faults"
+
+
+def commits(broken, name):
+    """How often the upstream made an object of that name visible."""
+    if broken.real.kind == "gcs":
+        return sum(1 for made, _ in broken.real.model.commits if made == name)
+    path = f"/photos/{name}"
+    single = [request for request in broken.proxy.sent("PUT", path + r"(\?|$)")
+              if "partNumber" not in request.target and request.status == 200]
+    # The same upload may be completed again: that is asking how it ended.
+    return len(single) + len({request.target for request in broken.proxy.sent("POST", path + r"\?.*uploadId=")
+                              if request.status == 200})
+
+
+def upload(broken, name, body, how="known", *fields):
+    """`known`: with a length, in one block; `streamed`: without a length."""
+    fields = [*fields, *(["Transfer-Encoding: chunked"] if how == "streamed" else [])]
+    return broken.client.put(name, body, *fields)
+
+
+WRITES = {"gcs": ("POST", "PUT"), "s3": ("POST", "PUT")}
+HOW = ["known", "streamed"]
+
+
+# Downloads
+
+
+@pytest.mark.parametrize("fault", [
+    Status(503), Status(503, {"retry-after": "0"}), Status(429), Status(500), Status(502), Status(504), Status(408), Reset(),
+    Reset(reset=False), Bytes(b""), Status(503, early=True),
+], ids=lambda fault: f"{type(fault).__name__}{getattr(fault, 'status', '')}")
+def test_a_read_that_fails_once_is_repeated(broken, name, fault):
+    broken.client.stored(name, BODY)
+    broken.proxy.fault(fault, method=("GET", "HEAD"), target="faults", times=1)
+    assert fetch(broken.server, name) == (0, 200, BODY)
+
+
+def test_a_read_that_fails_always_is_an_error(broken, name):
+    broken.client.stored(name, BODY)
+    broken.proxy.fault(Status(503), times=NEVER)
+    answer = broken.client.get(name)
+    assert answer.status in (502, 503), answer
+    assert len(broken.proxy.sent("GET", "faults")) <= 2 * 3
+    assert "photos" not in json.dumps(answer.json["detail"]) or "http" not in answer.json["detail"]
+
+
+@pytest.mark.parametrize("transport", list(wire_client.TRANSPORTS))
+@pytest.mark.parametrize("fault", [Break(1), Break(300_000), Break(300_000, reset=False), Break(len(BODY) - 1, reset=False),
+                                   Stall(300_000)], ids=["first", "reset", "end", "last", "stall"])
+def test_a_download_that_breaks_is_never_a_clean_short_body(broken, name, fault, transport):
+    broken.client.stored(name, BODY)
+    broken.proxy.fault(fault, method="GET", target="faults", times=NEVER)
+    code, status, body = fetch(broken.server, name, transport)
+    # It is whole where each answer has gone on from the one before.
+    assert code != 0 or status >= 500 or body == BODY, (code, status, len(body))
+    assert status >= 500 or BODY.startswith(body)
+
+
+@pytest.mark.parametrize("fault", [Break(0), Break(1), Break(300_000), Break(300_000, reset=False), Stall(300_000)],
+                         ids=["head", "first", "reset", "end", "stall"])
+def test_a_download_that_breaks_once_is_whole(broken, name, fault):
+    broken.client.stored(name, BODY)
+    broken.proxy.fault(fault, method="GET", target=is_media(broken.real))
+    code, status, body = fetch(broken.server, name)
+    # Of S3 it may be an error.
+    assert (code, status, body) == (0, 200, BODY) or code != 0 and broken.real.kind == "s3", (code, status, len(body))
+
+
+def test_flipped_bytes_are_not_passed_as_the_object(broken, name):
+    # Of a small body S3 is told the checksum beforehand, and can tell it.
+    body = BODY if broken.real.kind == "gcs" else BODY[:60_000]
+    broken.client.stored(name, body)
+    broken.proxy.fault(Alter(lambda status, fields, body: (status, fields, body[:5000] + b"!" + body[5001:])), method="GET",
+                       target="faults", times=NEVER)
+    for transport in wire_client.TRANSPORTS:
+        code, status, taken = fetch(broken.server, name, transport)
+        assert code != 0 or status >= 500, (code, status, len(taken))
+
+
+def test_an_answer_that_stays_away(broken, name):
+    broken.client.stored(name, BODY)
+    broken.proxy.fault(Stall(), method=("GET", "HEAD"), target="faults", times=NEVER)
+    answer = broken.client.get(name)
+    assert answer.status in (502, 503, 504), answer
+
+
+# Uploads
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("fault", [Status(503), Status(429, {"retry-after": "0"}), Status(500), Reset(), Reset(reset=False)],
+                         ids=["503", "429", "500", "reset", "end"])
+@pytest.mark.parametrize("place", range(3))
+def test_an_upload_with_a_fault_on_the_way(broken, name, how, fault, place):
+    """The fault takes the first, second or third writing request. Whatever is reported is true."""
+    broken.proxy.fault(fault, method=WRITES[broken.real.kind], skip=place)
+    check_upload(broken, name, upload(broken, name, BODY, how), BODY)
+
+
+def check_upload(broken, name, answer, body):
+    """Stored once and whole, or reported as a failure with at most the whole object visible."""
+    content = broken.real.content(name)
+    assert answer.status in (200, 201) or answer.status >= 500, answer
+    if answer.status < 300:
+        assert content == body
+        assert commits(broken, name) == 1
+        assert answer.json.get("md5Hash", wire_md5(body)) == wire_md5(body)
+    else:
+        assert content in (None, body)
+        assert commits(broken, name) <= 1
+
+
+def wire_md5(body):
+    return base64.b64encode(hashlib.md5(body).digest()).decode()
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("place", range(4))
+def test_an_upload_whose_answer_is_lost(broken, name, how, place):
+    """The upstream has done what it was asked, and nobody hears of it: it is not done twice."""
+    broken.proxy.fault(Reset(after=None), method=WRITES[broken.real.kind], skip=place)
+    check_upload(broken, name, upload(broken, name, BODY, how), BODY)
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("kind", ["cut", "stall", "garbage", "redirect"])
+@pytest.mark.parametrize("place", range(3))
+def test_an_upload_that_can_not_be_finished(broken, name, how, kind, place):
+    fault = {"cut": Reset(after=1000), "stall": StallRequest(after=1000), "garbage": Bytes(b"\x16\x03\x01\x00\xff\r\n\r\n"),
+             "redirect": Status(307, {"location": "http://127.0.0.1:1/"})}[kind]
+    if (broken.real.kind, how, kind, place) == ("s3", "streamed", "stall", 2):
+        pytest.skip("putting parts together may take five minutes")
+    broken.proxy.fault(fault, method=WRITES[broken.real.kind], skip=place, times=NEVER)
+    answer = upload(broken, name, BODY, how)
+    broken.proxy.clear()
+    check_upload(broken, name, answer, BODY)
+
+
+def test_a_success_that_is_an_error(broken, name):
+    """S3 may answer 200 and then say in the body that it failed."""
+    error = b"<?xml version=\"1.0\"?><Error><Code>InternalError</Code><Message>Try again.</Message></Error>"
+    target = r"uploadId=|upload_id=" if broken.real.kind == "s3" else "upload"
+    broken.proxy.fault(Status(200, {"content-type": "application/xml"}, error), method=("POST", "PUT"), target=target,
+                       times=NEVER)
+    check_upload(broken, name, upload(broken, name, BODY, "streamed"), BODY)
+
+
+def test_a_checksum_that_differs_is_not_reported_as_stored(broken, name):
+    def change(status, fields, body):
+        body = re.sub(rb'"md5Hash": ?"[^"]+"', b'"md5Hash": "AAAAAAAAAAAAAAAAAAAAAA=="', body)
+        body = re.sub(rb'"crc32c": ?"[^"]+"', b'"crc32c": "AAAAAA=="', body)
+        if "etag" in fields:
+            fields["etag"] = '"00000000000000000000000000000000"'
+        return status, fields, body
+    broken.proxy.fault(Alter(change), method=("POST", "PUT"), times=NEVER)
+    answer = upload(broken, name, BODY)
+    if broken.real.kind == "s3":
+        # Its entity tag need not be an md5: what is stored was read back.
+        assert answer.status == 201 and broken.real.content(name) == BODY, answer
+    else:
+        assert answer.status >= 500, answer
+
+
+def test_a_client_that_goes_away(broken, name):
+    with socket.create_connection(("127.0.0.1", broken.server.http)) as connection:
+        connection.sendall(f"PUT /b/photos/o/{name} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(BODY)}\r\n\r\n".encode())
+        connection.sendall(BODY[:-1])
+    wait_until(lambda: '"status":499' in broken.server.output(), what="a 499")
+    assert broken.real.content(name) is None and commits(broken, name) == 0
+    if broken.real.kind == "s3":
+        wait_until(lambda: broken.real.uploads(of=name) == 0, what="the abort of the upload")
+
+
+def test_a_reader_that_goes_away_frees_the_upstream(broken, name):
+    broken.client.stored(name, BODY)
+    stall = broken.proxy.fault(Stall(1000), method="GET", target="faults")
+    with socket.create_connection(("127.0.0.1", broken.server.http)) as connection:
+        connection.sendall(f"GET /b/photos/o/{name} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        wait_until(lambda: any(request.fault is stall for request in broken.proxy.requests), what="the request")
+    wait_until(lambda: any(request.abandoned for request in broken.proxy.requests), timeout=5, what="the cancellation")
+
+
+@pytest.mark.parametrize("persisted", [0, 262_144])
+def test_a_session_that_keeps_less_than_was_sent(broken, name, persisted):
+    if broken.real.kind != "gcs":
+        pytest.skip("S3 has no such sessions")
+    broken.real.model.persisted = persisted or None
+    try:
+        if persisted == 0:
+            broken.proxy.fault(Status(308), method="PUT", target="upload_id")
+        body = BODY * 30
+        check_upload(broken, name, upload(broken, name, body, "streamed"), body)
+    finally:
+        broken.real.model.persisted = None
+
+
+# Changes
+
+
+def test_a_deletion_whose_answer_is_lost_is_no_404(broken, name):
+    broken.client.stored(name, SMALL)
+    broken.proxy.fault(Reset(after=None), method="DELETE")
+    answer = broken.client.delete(name)
+    assert answer.status == 204 or answer.status >= 500, answer
+    assert broken.real.content(name) is None
+
+
+@pytest.mark.parametrize("fault", [Status(503), Reset(after=None)], ids=["503", "lost"])
+def test_a_patch_is_applied_once(broken, name, fault):
+    broken.client.stored(name, SMALL, "X-Object-Meta-Kept: yes")
+    before = broken.client.metadata(name)
+    method = "PATCH" if broken.real.kind == "gcs" else "PUT"
+    broken.proxy.fault(fault, method=method)
+    answer = broken.client.patch(name, {"customMetadata": {"place": "Oslo"}})
+    after = broken.client.metadata(name)
+    assert answer.status == 200 or answer.status >= 500, answer
+    if answer.status == 200:
+        assert after["customMetadata"] == {"kept": "yes", "place": "Oslo"}
+        assert int(after["metageneration"]) == int(before["metageneration"]) + 1
+    assert broken.client.get(name).body == SMALL
+
+
+# Answers that no upstream should give
+
+
+@pytest.mark.parametrize("fault", [
+    Bytes(b"\x00\x01\x02 garbage\r\n\r\n"), Bytes(b"HTTP/1.1 200 OK\r\n", b"x-filler: " + b"a" * 1000 + b"\r\n", None),
+    Bytes(b"HTTP/1.1 200 OK\r\nx: ", b"a" * 65536, None), Bytes(b"HTTP/1.1 99999 What\r\n\r\n"),
+    Bytes(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello!"),
+    Bytes(b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n" * 100, None),
+    Status(302, {"location": "http://127.0.0.1:1/secret"}), Status(200, {"content-length": "99999999"}, b"short"),
+], ids=["garbage", "headers", "header", "status", "lengths", "interim", "redirect", "short"])
+@pytest.mark.parametrize("path", ["o/{name}", "o/{name}?metadata", "o/faults/"])
+def test_nonsense_is_an_error_and_costs_no_memory(broken, name, fault, path):
+    broken.client.stored(name, SMALL)
+    broken.proxy.fault(fault, method=("GET", "HEAD"), times=NEVER)
+    code, status, body = fetch(broken.server, path.format(name=name).removeprefix("o/"))
+    # To HEAD a length without a body is an answer like any other.
+    is_head = broken.real.kind == "s3" and "metadata" in path and getattr(fault, "body", b"") == b"short"
+    assert is_head or code != 0 or status in (502, 503, 504), (code, status, body[:200])
+    assert b"secret" not in body
+    if "SANITIZER" not in os.environ:
+        assert broken.server.status("VmHWM") <= 48 * 1024
+    broken.proxy.clear()
+    wait_until(lambda: broken.client.get(name).status == 200, what="recovery")
+
+
+def test_a_redirect_is_not_followed(broken, name):
+    trap = FaultProxy(broken.real.port)
+    broken.client.stored(name, SMALL)
+    for status in (301, 302, 303, 307, 308):
+        broken.proxy.fault(Status(status, {"location": f"{trap.endpoint}/photos/{name}"}), method=("GET", "HEAD"), times=NEVER)
+        assert broken.client.get(name).status >= 500
+        broken.proxy.clear()
+    assert not trap.requests
+    trap.stop()
+
+
+def test_a_huge_page_of_a_list(broken, name):
+    def change(status, fields, body):
+        filler = b" " * (64 << 20)
+        return status, fields, body.replace(b">", b">" + filler, 1) if body[:1] == b"<" else body.replace(b"{", b"{" + filler, 1)
+
+    broken.client.stored(name, SMALL)
+    broken.proxy.fault(Alter(change), method="GET", times=NEVER)
+    answer = broken.client.get("faults/")
+    assert answer.status in (502, 503), answer
+    if "SANITIZER" not in os.environ:
+        assert broken.server.status("VmHWM") <= 48 * 1024
+
+
+def test_a_page_of_a_list_that_breaks_off(broken, name):
+    broken.client.stored(name, SMALL)
+    broken.proxy.fault(Break(200, reset=False), method="GET", times=NEVER)
+    answer = broken.client.get("faults/")
+    assert answer.status in (502, 503, 504), answer
+
+
+# An upstream that goes away and comes back
+
+
+def readiness(server):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.operator}/readyz?verbose", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_an_upstream_that_goes_away_and_comes_back(broken, name):
+    broken.client.stored(name, SMALL)
+    broken.proxy.pause()
+    for _ in range(12):
+        assert broken.client.get(name).status in (502, 503)
+    answer = upload(broken, f"{name}-lost", SMALL)
+    assert answer.status in (502, 503), answer
+    wait_until(lambda: readiness(broken.server)[0] == 503, what="not ready")
+    assert "bucket photos" in readiness(broken.server)[1]
+    broken.proxy.resume()
+    wait_until(lambda: broken.client.get(name).status == 200, what="recovery")
+    assert broken.client.get(name).body == SMALL
+    wait_until(lambda: readiness(broken.server)[0] == 200, what="readiness")
+    assert broken.real.content(f"{name}-lost") is None
+
+
+def test_the_process_starts_without_its_upstream(real, launch):
+    proxy = FaultProxy(real.port)
+    proxy.pause()
+    server = launch(buckets=f"  photos: {{ {real.store(proxy.endpoint)} }}\n", extra=LIMITS, ready=503)
+    status, text = readiness(server)
+    assert status == 503 and "bucket photos" in text and f":{proxy.port}" in text, text
+    proxy.resume()
+    wait_until(lambda: readiness(server)[0] == 200, what="readiness")
+    proxy.stop()
+
+
+def test_metrics_tell_of_the_upstream(broken, name):
+    broken.client.stored(name, BODY)
+    broken.proxy.fault(Status(503), method=("GET", "HEAD"), target="faults")
+    assert broken.client.get(name).status == 200
+    wait_until(lambda: broken.server.metrics().get('sluice_upstream_retries_total{upstream="bucket photos"}', 0) >= 1,
+               what="a retry")
+    metrics = broken.server.metrics()
+    assert any(key.startswith("sluice_upstream_requests_total{") and 'method="GET"' in key and 'outcome="5xx"' in key
+               for key in metrics), metrics
+    assert metrics['sluice_upstream_breaker_open{upstream="bucket photos"}'] == 0
+
+
+def test_a_slow_upstream_holds_nobody_else_up(broken, name):
+    """Requests that wait for an upstream cost its own clients time, and nobody else."""
+    broken.client.stored(name, SMALL)
+    broken.proxy.fault(Stall(), method="GET", target="faults", times=40)
+    threads = [threading.Thread(target=fetch, args=(broken.server, name)) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    assert readiness(broken.server)[0] in (200, 503)
+    with urllib.request.urlopen(f"http://127.0.0.1:{broken.server.operator}/livez", timeout=5) as answer:
+        assert answer.status == 200
+    for thread in threads:
+        thread.join()
+    broken.proxy.clear()
+    wait_until(lambda: broken.client.get(name).status == 200, what="recovery")

@@ -1,0 +1,156 @@
+"""How connections end, and what becomes of requests that no handler sees."""
+
+import json
+import signal
+
+import pytest
+
+from program import wait_until
+from raw import (
+    END_HEADERS, END_STREAM, GOAWAY, HEADERS, HTTP2, PING, PREFACE, SETTINGS, WINDOW_UPDATE, block, connect, encrypt,
+    frame, read_to_end, responses,
+)
+
+
+def access_lines(server):
+    lines = [json.loads(line) for line in server.output().splitlines() if line.startswith("{")]
+    return [line for line in lines if "request" in line]
+
+
+CONNECTION_ERRORS = {
+    "PING of 7 bytes": frame(PING, 0, 0, bytes(7)),
+    "SETTINGS of 5 bytes": frame(SETTINGS, 0, 0, bytes(5)),
+    "WINDOW_UPDATE of 0": frame(WINDOW_UPDATE, 0, 0, bytes(4)),
+    "PUSH_PROMISE": frame(5, END_HEADERS, 1, bytes(4)),
+    "broken header block": frame(HEADERS, END_HEADERS | END_STREAM, 129, b"\xff\xff\xff\xff\xff\xff"),
+    "even stream": frame(HEADERS, END_HEADERS | END_STREAM, 130, block()),
+    "flood of PING": frame(PING, 0, 0, bytes(8)) * 8000,
+}
+REFUSED = {
+    "malformed": (b"GET /\r\n\r\n", 400, "-"),
+    "long target": (b"GET /" + b"x" * 9000 + b" HTTP/1.1\r\nHost: a\r\n\r\n", 414, "-"),
+    "large header": (b"GET /b HTTP/1.1\r\nHost: a\r\nX: " + b"y" * 40_000 + b"\r\n\r\n", 431, "-"),
+    "unknown coding": (b"PUT /b HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 501, "-"),
+    "unknown version": (b"GET /b HTTP/3.0\r\nHost: a\r\n\r\n", 505, "-"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_request_has_an_access_line(launch, name):
+    sent, status, path = REFUSED[name]
+    running = launch(extra="log: { format: json }\n")
+    with connect(("127.0.0.1", running.http)) as raw:
+        raw.sendall(sent)
+        answer = responses(read_to_end(raw))[0]
+    assert answer.status == status
+    problem = json.loads(answer.body)
+    wait_until(lambda: access_lines(running), what="an access line")
+    line = access_lines(running)[-1]
+    assert line["status"] == status and line["path"] == path
+    # Malformed requests are no faults of ours, whatever their status.
+    assert line["level"] == "warning"
+    assert line["request"] == problem["instance"] and line["code"] == problem["code"]
+    assert line["cause"] == problem["detail"] and line["bytes_out"] == len(answer.body)
+    assert running.metrics()['sluice_requests_total{operation="none",status="4xx"}'] == 1
+
+
+@pytest.mark.parametrize("name", CONNECTION_ERRORS)
+def test_requests_before_an_error_of_their_client_are_its_own(launch, name):
+    """What ends because its client broke the protocol is a 499, not a failure of ours."""
+    running = launch(extra="log: { format: json }\n")
+    with HTTP2(("127.0.0.1", running.http)) as peer:
+        requests = b"".join(
+            frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, block(b"GET", b"/b/photos/o/none")) for n in range(64))
+        peer.send(requests + CONNECTION_ERRORS[name])
+        assert peer.end() not in (None, 0)
+    wait_until(lambda: not running.live(), what="the end of all requests")
+    lines = access_lines(running)
+    assert {line["level"] for line in lines} <= {"warning"}
+    assert {line["status"] for line in lines} <= {404, 499}
+    assert all(line["cause"] == "the client went away" for line in lines if line["status"] == 499)
+    assert not [key for key, value in running.metrics().items() if 'status="5xx"' in key and value]
+
+
+def test_request_refused_in_http2_has_an_access_line(launch):
+    running = launch(extra="log: { format: json }\n")
+    with HTTP2(("127.0.0.1", running.http)) as peer:
+        peer.request(1, b"GET", b"/b/photos/o/secret?token=abc", *[(b"x", b"y")] * 101)
+        assert peer.until(HEADERS)
+    wait_until(lambda: access_lines(running), what="an access line")
+    line = access_lines(running)[-1]
+    assert (line["status"], line["path"], line["protocol"]) == (431, "/b/photos/o/secret", "HTTP/2")
+    assert "abc" not in running.output()
+
+
+def test_small_unwanted_body_keeps_the_connection(server):
+    get = b"GET /b/photos/o/none HTTP/1.1\r\nHost: a\r\n\r\n"
+    refused = b"PUT /b/none/o/x HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n"
+    with connect(("127.0.0.1", server.http)) as raw:
+        # The body comes with the head, then in parts, then the whole again with the next request behind it.
+        raw.sendall(refused + bytes(1000))
+        raw.sendall(refused + bytes(10))
+        assert b"404" in raw.recv(4096)
+        raw.sendall(bytes(990) + refused + bytes(1000) + get.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        found = responses(read_to_end(raw))
+    assert found[-1].status == 404 and json.loads(found[-1].body)["code"] == "object-not-found"
+
+
+@pytest.mark.parametrize("fields", [b"Content-Length: 1000000", b"Transfer-Encoding: chunked",
+                                    b"Content-Length: 10\r\nExpect: 100-continue"])
+def test_large_or_unknown_unwanted_body_ends_the_connection(server, fields):
+    with connect(("127.0.0.1", server.http)) as raw:
+        raw.sendall(b"PUT /b/none/o/x HTTP/1.1\r\nHost: a\r\n" + fields + b"\r\n\r\n")
+        found = responses(read_to_end(raw))
+    assert [answer.status for answer in found] == [404]
+    assert found[0].fields.get("connection") == "close"
+
+
+@pytest.mark.parametrize("transport", ["clear", "tls"])
+def test_drain_answers_who_had_only_connected(launch, transport):
+    """A request may be on its way when the drain begins: it must not meet a reset."""
+    running = launch()
+    port = running.http if transport == "clear" else running.https
+    raw = connect(("127.0.0.1", port))
+    idle = HTTP2(("127.0.0.1", running.http))
+    running.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: "draining" in running.output(), what="the drain")
+    # GOAWAY on another connection tells that the loop has begun to drain.
+    assert idle.until(GOAWAY)
+    if transport == "tls":
+        raw = encrypt(raw, ["http/1.1"])
+    raw.sendall(b"GET /b/photos/o/none HTTP/1.1\r\nHost: a\r\n\r\n")
+    answer = responses(read_to_end(raw))[0]
+    assert answer.status == 404 and answer.fields.get("connection") == "close"
+    idle.end()
+    assert running.process.wait(20) == 0
+
+
+def test_tls_ends_with_close_notify(server):
+    with encrypt(connect(("127.0.0.1", server.https)), ["http/1.1"]) as raw:
+        raw.suppress_ragged_eofs = False
+        raw.sendall(b"GET /b/photos/o/none HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        while raw.recv(4096):
+            pass
+
+
+@pytest.mark.parametrize("protocols", [["http/1.1"], []], ids=["http/1.1", "none"])
+def test_http2_over_tls_takes_alpn(server, protocols):
+    """RFC 9113, section 3.2: without h2 by ALPN the preface is a request of a version that is not supported."""
+    with encrypt(connect(("127.0.0.1", server.https)), protocols) as raw:
+        raw.sendall(PREFACE + frame(SETTINGS, 0, 0))
+        answer = responses(read_to_end(raw))[0]
+    assert answer.status == 505
+
+
+@pytest.mark.parametrize("transport", ["clear", "tls"])
+def test_response_to_a_rejected_upload_survives_its_body(server, transport):
+    """A client that first sends all of a large body, and only then reads, gets the response that did not wait for it."""
+    raw = connect(("127.0.0.1", server.http if transport == "clear" else server.https), timeout=60)
+    if transport == "tls":
+        raw = encrypt(raw, ["http/1.1"])
+    with raw:
+        raw.sendall(b"PUT /b/photos/o/a%%2F%%2Fb HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (20 << 20))
+        for _ in range(20):
+            raw.sendall(bytes(1 << 20))
+        answer = responses(read_to_end(raw))[0]
+    assert answer.status == 400 and json.loads(answer.body)["code"] == "invalid-name"

@@ -1,0 +1,417 @@
+"""Sources/Gateway/NativeAPI/openapi.yaml: that it is valid, that every response that it describes comes so, and that no other comes.
+
+Every operation is made to respond with every status that its description has. Then each parameter is given values that it
+can't have, alone and together: whatever comes back must be described, with its fields and its body.
+"""
+
+import json
+import random
+import re
+import urllib.parse
+
+import openapi_spec_validator
+import pytest
+
+from program import ROOT
+from openapi import DESCRIPTION, FILE, OPERATIONS, PAGE, call, check, head, resolved, send, validator
+from openapi_gateways import Gateways
+
+# The description
+
+
+def test_it_is_valid():
+    openapi_spec_validator.validate(DESCRIPTION)
+    assert DESCRIPTION["openapi"].startswith("3.1.")
+
+
+def swift_codes():
+    """The codes of Problem.swift with their statuses."""
+    [file] = ROOT.glob("Sources/**/Problem.swift")
+    text = file.read_text()
+    body = text[text.index("enum Code"):text.index("public var title")]
+    names = {name: value or name for name, value in re.findall(r"^\s*case `?(\w+)`?(?: = \"([a-z-]+)\")?$", body, re.M)}
+    found = {}
+    for cases, status in re.findall(r"case ((?:\.\w+,?\s*)+):\s*(\d{3})", body):
+        found |= {names[case]: int(status) for case in re.findall(r"\.(\w+)", cases)}
+    assert set(found) == set(names.values()) and len(found) >= 35
+    return found
+
+
+def test_every_problem_code_is_described():
+    codes = swift_codes()
+    assert set(DESCRIPTION["components"]["schemas"]["Problem"]["properties"]["code"]["enum"]) == set(codes)
+    described = {}
+    for response in DESCRIPTION["components"]["responses"].values():
+        for kind, content in response.get("content", {}).items():
+            if kind == "application/problem+json":
+                properties = content["schema"]["allOf"][1]["properties"]
+                for code in properties["code"]["enum"]:
+                    described.setdefault(code, set()).add(properties["status"]["const"])
+    # Malformed HTTP has invalid-argument with statuses of its own.
+    assert described.pop("invalid-argument") == {400, 414, 417, 431, 505}
+    assert described == {code: {status} for code, status in codes.items() if code != "invalid-argument"}
+
+
+def test_every_problem_code_is_in_the_page():
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (\d{3}) \|", PAGE, re.M))
+    assert {code: int(status) for code, status in rows.items()} == swift_codes()
+
+
+def test_what_is_described_is_in_the_page():
+    parts = {name for operation in OPERATIONS.values() for name in [entry["name"] for entry in operation.parameters]}
+    parts -= {"bucket", "name", "folder"}
+    for operation in OPERATIONS.values():
+        for status, response in operation.responses.items():
+            parts |= {name for name in response.get("headers", {}) if not name.startswith("Access-Control-")}
+            assert str(status) in PAGE, status
+    for schema in DESCRIPTION["components"]["schemas"].values():
+        parts |= set(schema.get("properties", {}))
+    page = PAGE.lower()
+    assert [part for part in sorted(parts) if part.lower() not in page] == []
+    for operation in OPERATIONS.values():
+        path = operation.path.replace("{bucket}", "BUCKET").replace("{name}", "NAME").replace("{folder}", "FOLDER")
+        assert f"`{path}`" in PAGE or f" {path}" in PAGE, operation.path
+
+
+# How each status is brought about: for every operation, or for the one of that id.
+
+
+@pytest.fixture(scope="module")
+def gateways(tmp_path_factory):
+    found = Gateways(tmp_path_factory.mktemp("openapi"))
+    yield found
+    found.stop()
+
+
+def missing(gateways, operation):
+    return call(gateways["plain"], operation, operation.target(bucket="none"))
+
+
+def malformed(gateways, operation):
+    return send(gateways["plain"], operation, head(operation, operation.target(), [("Bad field", "x")]))
+
+
+def coded(gateways, operation):
+    return send(gateways["plain"], operation, head(operation, operation.target(), [("Transfer-Encoding", "gzip")]))
+
+
+def slowly(gateways, operation):
+    return send(gateways["slow"], operation, head(operation, operation.target())[:-2])
+
+
+def limited(gateways, operation):
+    # Of OPTIONS those that fail are counted.
+    bucket = "none" if operation.method == "OPTIONS" else "photos"
+    for _ in range(10):
+        response = call(gateways["limited"], operation, operation.target(bucket=bucket))
+        if response.status == 429:
+            break
+    return response
+
+
+def plain(target=None, query="", fields=(), body=None):
+    return lambda gateways, operation: call(
+        gateways["plain"], operation, target or operation.target(query), fields, body)
+
+
+def at(kind, *fields, **more):
+    return lambda gateways, operation: call(gateways[kind], operation, fields=fields, **more)
+
+
+def created(gateways, operation):
+    call(gateways["plain"], OPERATIONS["deleteObject"], operation.target(name="new.png"))
+    return call(gateways["plain"], operation, operation.target(name="new.png"))
+
+
+def deleted(gateways, operation):
+    call(gateways["plain"], OPERATIONS["putObject"], operation.target(name="old.png"))
+    return call(gateways["plain"], operation, operation.target(name="old.png"))
+
+
+def stalled(gateways, operation):
+    with gateways.stalled(operation.id) as server:
+        return call(server, operation)
+
+
+def part_of_an_upload(gateways, operation):
+    return call(gateways["plain"], operation, fields=[("Upload-Complete", "?0")])
+
+
+WAYS = {
+    200: plain(), 201: created, 204: plain(),
+    206: plain(fields=[("Range", "bytes=2-3")]),
+    304: plain(fields=[("If-None-Match", "*")]),
+    400: malformed,
+    401: at("strict", ("Authorization", "Bearer x")),
+    403: at("denying"),
+    404: missing,
+    405: plain(query="sign"), ("putObject", 405): plain(query="metadata"), ("deleteObject", 405): plain(query="metadata"),
+    ("signObject", 405): plain(query="other"),
+    408: slowly,
+    412: plain(fields=[("If-Match", '"other"')]),
+    413: plain(body=bytes(100_001)),
+    414: plain(query="x=" + "x" * 9000),
+    415: plain(fields=[("Content-Type", "text/plain")]),
+    416: plain(fields=[("Range", "bytes=10-")]),
+    417: plain(fields=[("Expect", "x")]),
+    421: at("development", host="page.example"),
+    429: limited,
+    431: plain(fields=[("X", "x" * 40_000)]),
+    500: at("damaged"),
+    501: coded,
+    ("putObject", 501): part_of_an_upload,
+    502: at("unreachable"), 503: at("busy"), 504: stalled,
+    505: at("plain", version="HTTP/3.0"), 507: at("full"),
+    ("deleteObject", 204): deleted,
+}
+
+
+def described():
+    for operation in OPERATIONS.values():
+        for status in operation.responses:
+            yield pytest.param(operation, status, id=f"{operation.id}-{status}")
+
+
+@pytest.mark.parametrize("operation,status", list(described()))
+def test_every_described_response_comes_as_described(gateways, operation, status):
+    way = WAYS.get((operation.id, status)) or WAYS[status]
+    response = way(gateways, operation)
+    assert response.status == status, response
+    check(operation, response)
+
+
+def test_a_slow_body(gateways):
+    for name in ("putObject", "patchObject", "signObject"):
+        operation = OPERATIONS[name]
+        response = send(gateways["slow"], operation, head(operation, operation.target(), [("Content-Length", "9")]) + b"{")
+        assert response.status == 408, response
+        check(operation, response)
+
+
+def test_metadata_is_described(gateways):
+    operation = OPERATIONS["getObject"]
+    response = call(gateways["plain"], operation, operation.target("metadata"))
+    check(operation, response)
+    schema = DESCRIPTION["components"]["schemas"]["ObjectMetadata"]
+    assert list(validator(schema).iter_errors(json.loads(response.body))) == []
+    head_response = call(gateways["plain"], OPERATIONS["headObject"], operation.target("metadata"))
+    check(OPERATIONS["headObject"], head_response)
+    for name in ("etag", "last-modified", "accept-ranges", "repr-digest"):
+        assert name not in response.fields and name not in head_response.fields
+    # The bytes have all that the description says of them.
+    assert {"etag", "last-modified", "accept-ranges", "repr-digest"} <= set(call(gateways["plain"], operation).fields)
+
+
+def test_pages_are_described(gateways):
+    operation, token = OPERATIONS["listObjects"], ""
+    for _ in range(10):
+        response = call(gateways["plain"], operation, operation.target(f"maxResults=1{token}"))
+        assert response.status == 200
+        check(operation, response)
+        following = json.loads(response.body).get("nextPageToken")
+        if not following:
+            return
+        token = f"&pageToken={following}"
+    raise AssertionError("the list does not end")
+
+
+def test_cross_origin_responses_are_described(gateways):
+    fields = [("Origin", "https://app.example"), ("Access-Control-Request-Method", "PUT"), ("Access-Control-Request-Headers", "a, b")]
+    for operation in OPERATIONS.values():
+        if not operation.is_operators:
+            response = call(gateways["cors"], operation, fields=fields)
+            check(operation, response)
+            assert response.fields["access-control-allow-origin"] == "https://app.example"
+
+
+def test_a_link_is_as_described(gateways):
+    operation = OPERATIONS["signObject"]
+    for method in ("GET", "PUT", "DELETE"):
+        wanted = json.dumps({"method": method, **({"size": 13, "contentType": "image/png"} if method == "PUT" else {})})
+        response = call(gateways["plain"], operation, operation.target(name="linked.png"), body=wanted.encode())
+        check(operation, response)
+        path = json.loads(response.body)["path"]
+        used = OPERATIONS[{"GET": "getObject", "PUT": "putObject", "DELETE": "deleteObject"}[method]]
+        known = {entry["name"]: entry["schema"] for entry in used.parameters if entry["in"] == "query"}
+        for name, value in urllib.parse.parse_qsl(path.partition("?")[2], strict_parsing=True):
+            assert validator(known[name]).is_valid(coerced(known[name], value)), (name, value)
+        check(used, call(gateways["plain"], used, path))
+        refused = call(gateways["plain"], used, path + "&x=1")
+        assert refused.status == 403
+        check(used, refused)
+
+
+def test_the_operator_serves_the_description(gateways):
+    response = call(gateways["plain"], OPERATIONS["openapi"])
+    assert response.status == 200 and response.body == FILE.read_bytes()
+
+
+# Values that parameters can't have
+
+PATHS = ["%", "%2", "%zz", "%00", "%0d%0a", "%ff", "%c0%af", "a%2f%2fb", "a//b", ".", "..", "%2e%2e", "a/../b", "a/", "%2F", "x" * 1025,
+         ".well-known/acme-challenge/x", "a%5Bb", "\udcff", "%EF%BF%BD", "\ufffd", "+", "%F0%9F%8C%B2", "a;b=c", "a:b@c", "%25"]
+QUERIES = ["", "0", "1", "1000", "1001", "-1", "007", "1.5", "1e3", "%205", "9" * 30, "x", "/", "//", "%2F", "%zz", "%", "%ff", "%00", "%0a",
+           "x" * 1024, "x" * 1025, "%F0%9F%8C%B2", "a%26b", "=", "null", "true", "GET", "AAAA"]
+FIELDS = [b"", b"x", b"*", b"0", b"1", b"-1", b"1.5", b"9" * 19, b"9" * 30, b"1, 2", b'"', b'"open', b'"a"', b'W/"a"', b'"a", "b"', b'"a" "b"',
+          b",", b";", b"=", b":::", b"bytes", b"bytes=", b"bytes=0-1", b"bytes=5-1", b"bytes=0-1,3-4", b"bytes=-0", b"bytes 0-1/2", b"x" * 2048,
+          b"x" * 2049, b"a\tb", b"\xc3\xa9", b"\xff", b"sha-256=:AAAA:", b"md5=1", b"md5=:AAAAAAAAAAAAAAAAAAAAAA==:", b"md5=:AAAAAAAAAAAAAAAAAAAAAA:",
+          b"crc32c=:AAAAAA==:", b"unknown=:AAAA:", b"AAAAAAAAAAAAAAAAAAAAAA==", b"AAAAAAAAAAAAAAAAAAAAAA", b"?0", b"?1", b"100-continue",
+          b"Sat, 01 Jan 2000 00:00:00 GMT", b"Sat, 31 Feb 2000 99:00:00 GMT", b"https://app.example", b"text/html", b"null"]
+VALUES = {"path": PATHS, "query": QUERIES, "header": FIELDS}
+#: Statuses by which a value that can't be is rejected.
+REJECTED = {400, 417, 501}
+#: What has any value, is ignored where it is malformed, or needs more than a schema to be judged.
+ANY = {"metadata", "sign", "verbose", "Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers", "Range", "If-Range",
+       "If-Modified-Since", "If-Unmodified-Since", "Content-Digest", "Repr-Digest", "Content-MD5", "bucket", "pageToken"}
+
+
+#: What the path of an object means where it ends in a slash.
+FOLDERS = {"GET": "listFolder", "HEAD": "headFolder", "OPTIONS": "optionsFolder"}
+
+
+def coerced(schema, text):
+    """A parameter's value as its schema sees it."""
+    return int(text) if schema.get("type") == "integer" and re.fullmatch(r"-?[0-9]{1,25}", text) else text
+
+
+def is_possible(parameter, value):
+    """Whether the description allows the value; None where that is not to be told by its schema."""
+    if parameter["name"] in ANY or parameter["name"].startswith("link-"):
+        return None
+    if parameter["in"] == "header":
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            return None
+        if parameter["name"].startswith("X-Object-") and len(text) > 18:
+            # Larger than 64 bits, or nothing that could match.
+            return None
+    else:
+        try:
+            raw = value.replace("+", " ") if parameter["in"] == "query" else value
+            if re.search("%(?![0-9A-Fa-f]{2})", raw):
+                return False
+            text = urllib.parse.unquote(raw, errors="strict")
+            if len(text.encode()) > resolved(parameter["schema"]).get("maxLength", 1024):
+                return False
+        except UnicodeError:
+            return False
+    return validator(resolved(parameter["schema"])).is_valid(coerced(resolved(parameter["schema"]), text))
+
+
+def request_with(operation, values):
+    """The target and the fields of a request whose parameters have these values, by name."""
+    names, query, fields = {}, [], []
+    for parameter in operation.parameters:
+        for value in values.get(parameter["name"], ()):
+            if parameter["in"] == "path":
+                names[parameter["name"]] = value
+            elif parameter["in"] == "query":
+                query.append(f"{parameter['name']}={value}")
+            else:
+                fields.append((parameter["name"], value))
+    return operation.target("&".join(query), **names), fields
+
+
+def parameters():
+    for operation in OPERATIONS.values():
+        for parameter in operation.parameters:
+            yield pytest.param(operation, parameter, id=f"{operation.id}-{parameter['name']}")
+
+
+@pytest.mark.parametrize("operation,parameter", list(parameters()))
+def test_values_of_a_parameter(gateways, operation, parameter):
+    server = gateways["plain"]
+    name = parameter["name"]
+    for value in VALUES[parameter["in"]]:
+        more = {"sign": [""]} if operation.method == "POST" and name != "sign" else {}
+        target, fields = request_with(operation, {name: [value], **more})
+        response = call(server, operation, target, fields)
+        if name == "name" and operation.method in FOLDERS and re.search("(/|%2F)$", value):
+            check(OPERATIONS[FOLDERS[operation.method]], response)
+            continue
+        check(operation, response)
+        possible = is_possible(parameter, value)
+        # OPTIONS does not look at names.
+        if possible is None or operation.method == "OPTIONS" and parameter["in"] == "path":
+            continue
+        said = f"{operation.id} {name} {value!r}: {response}"
+        if not possible:
+            assert response.status in REJECTED, said
+        else:
+            assert response.status not in REJECTED, said
+
+
+@pytest.mark.parametrize("name", ["prefix", "delimiter", "maxResults", "pageToken"])
+def test_a_parameter_that_is_given_twice(gateways, name):
+    operation = OPERATIONS["listObjects"]
+    value = {"maxResults": "5", "delimiter": "/"}.get(name, "a")
+    response = call(gateways["plain"], operation, operation.target(f"{name}={value}&{name}={value}"))
+    assert response.status == 400
+    check(operation, response)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_many_values_at_once(gateways, seed):
+    """Whatever is asked, the response is described."""
+    choose, server = random.Random(seed), gateways["plain"]
+    kinds = list(OPERATIONS.values())
+    for _ in range(250):
+        operation = choose.choice(kinds)
+        values = {}
+        for parameter in operation.parameters:
+            if parameter["in"] == "path":
+                # Mostly what is there, so that the rest is looked at.
+                if choose.random() < 0.1:
+                    values[parameter["name"]] = [choose.choice(PATHS[:9] + PATHS[10:13] + PATHS[15:])]
+            elif parameter["name"] != "Expect" and choose.random() < 0.25:
+                values[parameter["name"]] = choose.choices(VALUES[parameter["in"]], k=choose.choice([1, 1, 1, 2]))
+        if operation.method == "POST":
+            values["sign"] = [""]
+        target, fields = request_with(operation, values)
+        if re.search("(/|%2[Ff])(\\?|$)", target) and operation.path.endswith("{name}"):
+            continue
+        body = choose.choice(BODIES).encode() if operation.method in ("PATCH", "POST") else None
+        check(operation, call(server, operation, target, fields, body))
+
+
+# Bodies
+
+LONG = json.dumps("x" * 2049)
+PATCHES = [
+    "{}", '{"contentType": "text/x"}', '{"contentType": null}', '{"contentType": ""}', '{"cacheControl": "a\\tb"}', '{"contentLanguage": "é"}',
+    '{"customMetadata": {"a": "b", "c": null}}', '{"customMetadata": null}', '{"customMetadata": {}}', '{"customMetadata": {"é": "ü"}}',
+    '{"contentType": 1}', '{"contentType": true}', '{"contentType": []}', '{"contentType": {}}', '{"contentType": " x"}', '{"contentType": "x "}',
+    '{"contentType": "a\\nb"}', '{"contentType": "a\\u0000"}', '{"contentDisposition": "a\\u007f"}', '{"contentEncoding": %s}' % LONG,
+    '{"customMetadata": 1}', '{"customMetadata": []}', '{"customMetadata": "x"}', '{"customMetadata": {"": "x"}}', '{"customMetadata": {"a": 1}}',
+    '{"customMetadata": {"a": {"b": "c"}}}', '{"customMetadata": {"a": "\\u0000"}}', '{"customMetadata": {"\\u0000": "a"}}', '{"size": "1"}',
+    '{"etag": null}', '{"unknown": "x"}', '{"ContentType": "x"}', "[]", '"x"', "null", "1", "true",
+]
+LINKS = [
+    "{}", '{"method": "GET"}', '{"method": "PUT"}', '{"method": "DELETE"}', '{"expiresIn": 1}', '{"expiresIn": 604800}',
+    '{"method": "PUT", "size": 0}', '{"method": "PUT", "size": 100000, "contentType": "a/b"}', '{"method": "HEAD"}', '{"method": "get"}',
+    '{"method": null}', '{"method": 1}', '{"expiresIn": 0}', '{"expiresIn": -1}', '{"expiresIn": 2592001}', '{"expiresIn": 1.5}', '{"expiresIn": "9"}',
+    '{"expiresIn": null}', '{"size": 1}', '{"contentType": "a/b"}', '{"method": "GET", "size": 1}', '{"method": "PUT", "size": -1}',
+    '{"method": "PUT", "size": "1"}', '{"method": "PUT", "contentType": ""}', '{"method": "PUT", "contentType": 1}',
+    '{"method": "PUT", "contentType": %s}' % LONG, '{"path": "x"}', "[]", '"x"', "null", "1",
+]
+NOT_JSON = ["", "{", "}", "{]", "{'a': 1}", '{"a"}', '{"contentType": "x",}', "\ufeff{}", '{"contentType": "\\ud800"}', "nul", "{} {}", "NaN"]
+BODIES = PATCHES + LINKS + NOT_JSON
+
+
+@pytest.mark.parametrize("name,schema,bodies", [("patchObject", "ObjectPatch", PATCHES), ("signObject", "LinkRequest", LINKS)])
+def test_bodies_that_the_schema_allows_and_others(gateways, name, schema, bodies):
+    operation, judge = OPERATIONS[name], validator(DESCRIPTION["components"]["schemas"][schema])
+    answers = set()
+    for body in bodies:
+        response = call(gateways["plain"], operation, operation.target(), [("Content-Type", "application/json")], body.encode())
+        check(operation, response)
+        possible = judge.is_valid(json.loads(body))
+        assert response.status == (200 if possible else 400), (body, response)
+        answers.add(possible)
+    assert answers == {True, False}
+    for body in NOT_JSON:
+        response = call(gateways["plain"], operation, operation.target(), (), body.encode())
+        check(operation, response)
+        # Nothing at all asks for a link to download.
+        assert response.status == (200 if not body and name == "signObject" else 400), (body, response)

@@ -1,0 +1,249 @@
+"""What the server keeps in memory, whatever the size and number of transfers: bounds, and figures printed with -s.
+
+The bounds are those of a release build (SLUICE names it); a debug build is held to them too. MEMORY_FULL=1 takes
+objects of 1 GiB for the hundred transfers as well.
+"""
+
+import concurrent.futures
+import contextlib
+import os
+import resource
+import socket
+import struct
+import subprocess
+import time
+
+import pytest
+
+import http2_peer as http2
+import raw
+from program import curl, wait_until
+
+pytestmark = pytest.mark.skipif("SANITIZER" in os.environ, reason="sanitizers keep what was freed")
+MIB = 1 << 20
+BOUND = 48 * 1024
+FULL = os.environ.get("MEMORY_FULL") == "1"
+DOWNLOAD = 1024 * MIB if FULL else 64 * MIB
+UPLOAD = 1024 * MIB if FULL else 16 * MIB
+IDLE = int(os.environ.get("IDLE_CONNECTIONS", "2000"))
+
+
+@pytest.fixture(autouse=True)
+def descriptors():
+    """As many descriptors as the two thousand connections need, on our side too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture
+def report(request, capsys):
+    def say(text):
+        with capsys.disabled():
+            print(f"\n  {request.node.name}: {text}", end="")
+    return say
+
+
+@pytest.fixture
+def calm(launch):
+    """A server whose stalled peers may stay as long as a test needs."""
+    return launch(extra="limits: { idleTimeout: 10m, progressInterval: 10m }\n", threads=2)
+
+
+def sparse(path, size):
+    with open(path, "wb") as file:
+        file.truncate(size)
+    return str(path)
+
+
+def held(server, report, what):
+    peak, now = server.status("VmHWM"), server.status("VmRSS")
+    report(f"{what}: peak {peak / 1024:.1f} MiB, now {now / 1024:.1f} MiB")
+    assert peak <= BOUND, f"{what}: {peak} KiB"
+
+
+def test_after_the_start(launch, report):
+    begin = time.monotonic()
+    server = launch()
+    took = time.monotonic() - begin
+    rss = server.status("VmRSS")
+    report(f"{rss / 1024:.1f} MiB, of them {server.status('RssAnon') / 1024:.1f} anonymous; ready after {took * 1000:.0f} ms")
+    assert rss <= BOUND
+
+
+@pytest.mark.parametrize("protocol", ["--http1.1", "--http2-prior-knowledge", "--http2"])
+def test_one_gibibyte_up_and_down(launch, tmp_path, report, protocol):
+    server = launch(tls=protocol == "--http2")
+    url = server.url("/b/photos/o/large", "https" if protocol == "--http2" else "http")
+    source = sparse(tmp_path / "source", 1024 * MIB)
+    options = [protocol, "--insecure", "--fail", "--max-time", "600"]
+    curl(*options, "-T", source, url, "-o", os.devnull)
+    up = server.status("VmHWM")
+    size = curl(*options, url, "-o", os.devnull, "-w", "%{size_download}")
+    assert size == b"1073741824"
+    held(server, report, f"1 GiB up ({up / 1024:.1f} MiB) and down")
+
+
+def many(commands):
+    running = [subprocess.Popen(["curl", "-sS", "--fail", "-k", "--max-time", "900", *command, "-o", os.devnull])
+               for command in commands]
+    assert [process.wait() for process in running] == [0] * len(running)
+
+
+@pytest.mark.parametrize("protocol", ["--http1.1", "--http2-prior-knowledge", "--http2"])
+def test_a_hundred_transfers_at_once(launch, tmp_path, report, protocol):
+    server = launch(threads=2)
+    scheme = "https" if protocol == "--http2" else "http"
+    source = sparse(tmp_path / "source", DOWNLOAD)
+    curl("--fail", "-T", source, server.url("/b/photos/o/large"), "-o", os.devnull, "--max-time", "600")
+    many([[protocol, server.url("/b/photos/o/large", scheme)] for _ in range(100)])
+    down = server.status("VmHWM")
+    source = sparse(tmp_path / "source", UPLOAD)
+    if protocol == "--http1.1":
+        many([[protocol, "-T", source, server.url(f"/b/photos/o/up{number % 10}", scheme)] for number in range(100)])
+    else:
+        # Not curl: its uploads over HTTP/2 spin while the window is closed, and a hundred of them take all processors.
+        done = subprocess.run(["h2load", "-n100", "-c100", "-m1", "-d", source, "-H:method: PUT",
+                               server.url("/b/photos/o/up", scheme)], capture_output=True, text=True, timeout=900)
+        assert "100 succeeded" in done.stdout, done.stdout + done.stderr
+    held(server, report, f"100 downloads ({down / 1024:.1f} MiB), 100 uploads")
+
+
+def stalled_http1(server, tls):
+    connection = raw.connect(("127.0.0.1", server.https if tls else server.http), receive_buffer=4096)
+    if tls:
+        connection = raw.encrypt(connection, ("http/1.1",))
+    connection.sendall(b"GET /b/photos/o/large HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert connection.recv(64).startswith(b"HTTP/1.1 200")
+    return connection
+
+
+def windows(connection, stream=1, size=(1 << 31) - 1):
+    """Opens both windows as wide as they go: what is held back then is held by the transport."""
+    connection.send(http2.WINDOW_UPDATE, stream=0, payload=http2.word(size - 65535))
+
+
+def stalled_http2(server, tls, streams=1):
+    connection = http2.Peer(("127.0.0.1", server.https if tls else server.http), tls=tls)
+    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.handshake((http2.INITIAL_WINDOW_SIZE, (1 << 31) - 1), (http2.ENABLE_PUSH, 0))
+    windows(connection)
+    for number in range(streams):
+        connection.request(stream=1 + 2 * number, path="/b/photos/o/large")
+    connection.until(lambda frame: frame.type == http2.HEADERS)
+    return connection
+
+
+def settled(server, field="VmRSS"):
+    """Waits until the memory has been the same for half a second: nothing moves any more."""
+    last, since = None, time.monotonic()
+
+    def same():
+        nonlocal last, since
+        now = server.status(field)
+        if now != last:
+            last, since = now, time.monotonic()
+        return time.monotonic() - since > 0.5
+
+    wait_until(same, 60, "a standing memory size")
+    return last
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["clear", "tls"])
+@pytest.mark.parametrize("protocol", ["http1", "http2", "http2, ten streams each"])
+def test_two_hundred_stalled_readers(calm, tmp_path, report, protocol, tls):
+    curl("--fail", "-T", sparse(tmp_path / "source", 16 * MIB), calm.url("/b/photos/o/large"), "-o", os.devnull)
+    opened = []
+    with contextlib.ExitStack() as stack:
+        for number in range(20 if "ten" in protocol else 200):
+            if protocol == "http1":
+                opened.append(stalled_http1(calm, tls))
+            else:
+                opened.append(stalled_http2(calm, tls, 10 if "ten" in protocol else 1))
+            stack.callback(opened[-1].close)
+        settled(calm)
+        held(calm, report, "200 stalled readers of 16 MiB")
+        # They are all being served: each gets more as soon as it reads.
+        for connection in opened[:5]:
+            transport = connection if protocol == "http1" else connection.socket
+            # The kernel has tried ever more seldom to get into the tiny buffer.
+            transport.settimeout(120)
+            assert transport.recv(65536)
+
+
+@pytest.mark.parametrize("protocol", ["http1", "h2c"])
+def test_two_hundred_slow_uploads(calm, report, protocol):
+    body = bytes(60_000)
+    with contextlib.ExitStack() as stack:
+        for number in range(200):
+            path = f"/b/photos/o/slow{number}"
+            if protocol == "http1":
+                connection = stack.enter_context(raw.connect(("127.0.0.1", calm.http)))
+                head = f"PUT {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {16 * MIB}\r\n\r\n".encode()
+                connection.sendall(head + body)
+            else:
+                peer = http2.Peer(("127.0.0.1", calm.http)).handshake()
+                stack.callback(peer.close)
+                peer.request(method="PUT", path=path, extra=[("content-length", str(16 * MIB))], end=False)
+                for start in range(0, len(body), 15_000):
+                    peer.send(http2.DATA, stream=1, payload=body[start:start + 15_000])
+        settled(calm)
+        held(calm, report, "200 slow uploads with 60,000 bytes of 16 MiB each")
+
+
+def per_connection(server, report, what, opener):
+    warm = [opener() for _ in range(50)]
+    before = settled(server)
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        opened = list(pool.map(lambda _: opener(), range(IDLE)))
+    after = settled(server)
+    each = (after - before) / IDLE
+    report(f"{IDLE} {what}: {each:.1f} KiB each ({before / 1024:.1f} to {after / 1024:.1f} MiB)")
+    for connection in warm + opened:
+        connection.close()
+    return each
+
+
+def test_idle_tls_connections(calm, report):
+    def opener():
+        return raw.encrypt(raw.connect(("127.0.0.1", calm.https)), ("http/1.1",))
+    assert per_connection(calm, report, "idle TLS connections", opener) <= 32
+
+
+def test_idle_http2_connections_over_tls(calm, report):
+    def opener():
+        return http2.Peer(("127.0.0.1", calm.https), tls=True).handshake()
+    assert per_connection(calm, report, "idle TLS connections with HTTP/2", opener) <= 44
+
+
+def test_idle_http2_connections_that_were_used(calm, report):
+    curl("--fail", "-T", os.devnull, calm.url("/b/photos/o/empty"), "-o", os.devnull)
+
+    def opener():
+        peer = http2.Peer(("127.0.0.1", calm.https), tls=True).handshake()
+        peer.request(path="/b/photos/o/empty")
+        assert peer.response().status == 200
+        return peer
+    assert per_connection(calm, report, "used TLS connections with HTTP/2", opener) <= 44
+
+
+def test_idle_connections_in_clear(calm, report):
+    def opener():
+        return http2.Peer(("127.0.0.1", calm.http)).handshake()
+    assert per_connection(calm, report, "idle clear HTTP/2 connections", opener) <= 24
+
+
+def test_memory_comes_back_after_a_burst(calm, tmp_path, report):
+    """Ten bursts of stalled readers that go away: the tenth leaves no more than the third."""
+    curl("--fail", "-T", sparse(tmp_path / "source", 16 * MIB), calm.url("/b/photos/o/large"), "-o", os.devnull)
+    sizes = []
+    for _ in range(10):
+        opened = [stalled_http1(calm, False) for _ in range(100)]
+        for connection in opened:
+            # Cut rather than closed in order.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+        sizes.append(settled(calm))
+    report("KiB after each burst: " + " ".join(map(str, sizes)))
+    assert sizes[-1] <= sizes[2] + 4096
