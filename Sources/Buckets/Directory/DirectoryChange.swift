@@ -9,7 +9,7 @@ struct DirectoryChange: Sendable {
         /// Makes an upload session; its file's number is the committer's to choose.
         indirect case beginSession(SessionRow)
         /// Something else with upload sessions, of a directory that must still be this one.
-        indirect case session(SessionChange, DirectorySession?)
+        indirect case session(SessionChange, OpenDirectory?)
 
         /// Whether the change is rejected on a nearly full disk.
         var needsRoom: Bool {
@@ -37,7 +37,7 @@ struct DirectoryChange: Sendable {
         /// The upload sessions that were found, as the change left them.
         var sessions: [SessionRow] = []
         /// Where those were found.
-        var opening: DirectorySession?
+        var directory: OpenDirectory?
     }
 
     let name: String
@@ -48,7 +48,7 @@ struct DirectoryChange: Sendable {
 
 /// Applies the changes of one batch to the rows of the index.
 struct DirectoryTransaction {
-    let session: DirectorySession
+    let directory: OpenDirectory
     let writer: IndexWriter
     let clock: @Sendable () -> Int64
     /// Blobs that the transaction has added to the garbage table.

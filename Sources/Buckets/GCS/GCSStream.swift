@@ -34,7 +34,7 @@ final class GCSStream: @unchecked Sendable {
     /// The sent bytes of the current chunk; nil if no spool could be created.
     private var sent: Spool?
     /// The last bytes, which the commit sends.
-    private var tail: GCSHeldBytes?
+    private var tail: ReplayBuffer?
     private var facts: ContentFacts?
 
     /// - Parameter start: Begins the session.
@@ -238,7 +238,7 @@ final class GCSStream: @unchecked Sendable {
             } else {
                 outcome = try await session.answer(to: stream)
             }
-            try await session.settle(outcome, sent.map(GCSHeldBytes.spool) ?? .gone(count))
+            try await session.settle(outcome, sent.map(ReplayBuffer.spool) ?? .gone(count))
         } catch {
             stream.exchange.cancel()
             throw error

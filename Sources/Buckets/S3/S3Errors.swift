@@ -2,7 +2,7 @@ import HTTPClient
 import Wire
 
 /// An error response of the service.
-struct S3Fault {
+struct S3ErrorResponse {
     var status: Int
     /// The code in the response's XML; empty if there is none, as in every response to `HEAD`.
     var code: String
@@ -13,7 +13,7 @@ struct S3Fault {
 
     init(_ response: CollectedResponse) {
         status = response.status
-        code = S3Fault.code(in: response.body) ?? ""
+        code = S3ErrorResponse.code(in: response.body) ?? ""
         region = response.fields["x-amz-bucket-region"]
         isForeign =
             code.isEmpty && !response.body.isEmpty
