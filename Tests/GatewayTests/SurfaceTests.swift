@@ -11,7 +11,9 @@ private final class Judge: Policy {
     private let rule: @Sendable (RequestedAccess, ProposedObject) -> Decision
     private let log = Lock<[(RequestedAccess, ProposedObject)]>([])
 
-    init(_ rule: @escaping @Sendable (RequestedAccess, ProposedObject) -> Decision) { self.rule = rule }
+    init(_ rule: @escaping @Sendable (RequestedAccess, ProposedObject) -> Decision) {
+        self.rule = rule
+    }
 
     var asked: [(RequestedAccess, ProposedObject)] { log.withLock { $0 } }
     var names: [String] { asked.map(\.0.name) }

@@ -20,7 +20,7 @@ struct DirectoryChange: Sendable {
             }
         }
 
-        /// Whether files are removed before it is answered.
+        /// Whether files are removed before it completes.
         var freesSpace: Bool {
             if case .session(let change, _) = self { change.freesSpace } else { false }
         }
@@ -43,7 +43,7 @@ struct DirectoryChange: Sendable {
     let name: String
     let kind: Kind
     let preconditions: Preconditions
-    let answer: @Sendable (Result<Outcome, BucketError>) -> Void
+    let completion: @Sendable (Result<Outcome, BucketError>) -> Void
 }
 
 /// Applies the changes of one batch to the rows of the index.

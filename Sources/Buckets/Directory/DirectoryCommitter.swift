@@ -104,7 +104,7 @@ final class DirectoryCommitter: @unchecked Sendable {
             self.directory = nil
             for change in batch {
                 change.kind.discard()
-                change.answer(.failure(error))
+                change.completion(.failure(error))
             }
             return
         }
@@ -120,7 +120,7 @@ final class DirectoryCommitter: @unchecked Sendable {
         let released = transaction.released
         let isFirst = batch.contains { $0.kind.freesSpace }
         if isFirst { collect(released, directory) }
-        for (change, result) in zip(batch, results) { change.answer(result) }
+        for (change, result) in zip(batch, results) { change.completion(result) }
         if !isFirst { collect(released, directory) }
         if writer.pagesInLog >= DirectoryCommitter.checkpointPages { checkpoint(directory, writer) }
     }

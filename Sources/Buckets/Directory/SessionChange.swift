@@ -19,7 +19,7 @@ enum SessionChange: Sendable {
         }
     }
 
-    /// Whether files are removed before it is answered.
+    /// Whether files are removed before it completes.
     var freesSpace: Bool {
         switch self {
         case .close, .cancel, .removeExpired: true

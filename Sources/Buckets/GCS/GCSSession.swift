@@ -145,7 +145,7 @@ final class GCSSession: @unchecked Sendable {
         let body: [UInt8]
         do throws(ClientError) {
             response = try await exchange.response()
-            body = try await response.collect(limit: GCSRequests.maximumAnswer)
+            body = try await response.collect(limit: GCSRequests.maximumResponse)
         } catch {
             if error.code == .cancelled { throw BucketError(error) }
             return .unknown(BucketError(error), retryAfter: nil)
@@ -176,7 +176,7 @@ final class GCSSession: @unchecked Sendable {
     }
 
     /// The response to a stream after all bytes were written, or after the pipe stopped accepting them.
-    func answer(to stream: Stream) async throws(BucketError) -> Outcome {
+    func response(to stream: Stream) async throws(BucketError) -> Outcome {
         try await outcome(of: stream.exchange)
     }
 
@@ -308,9 +308,9 @@ final class GCSSession: @unchecked Sendable {
     {
         var offset = start
         while offset < spool.count {
-            let place = offset
+            let start = offset
             let bytes = try await pool.run { () throws(BucketError) in
-                try spool.read(at: place, limit: UploadBuffer.limit)
+                try spool.read(at: start, limit: UploadBuffer.limit)
             }
             let isTaken = await pipe.writeAll(bytes.count) {
                 try pipe.write(bytes.span.bytes.extracting(droppingFirst: $0))

@@ -133,7 +133,7 @@ extension S3Upload {
         _ request: () async throws(BucketError) -> CollectedResponse
     ) async throws(BucketError) -> CommitResult {
         let failure: BucketError
-        var answer: CollectedResponse?
+        var success: CollectedResponse?
         var etag: String?
         // Whether the object may have been stored despite the failure.
         var isOpen = true
@@ -142,7 +142,7 @@ extension S3Upload {
             if (200...299).contains(response.status), S3ErrorResponse.code(in: response.body) == nil
             {
                 etag = storedTag(response)
-                answer = response
+                success = response
             }
             failure = S3ErrorResponse(response).error("upload")
             isOpen =
@@ -154,16 +154,16 @@ extension S3Upload {
         // Whether the service has verified a digest that was sent with the object.
         let isProven =
             bucket.isSigned && multipart.generation == nil && (md5 != nil || crc32c != nil)
-        if let answer, let etag {
+        if let success, let etag {
             return CommitResult(
                 metadata: try await stored(
-                    answer, etag, generation, facts, md5: md5, crc32c: crc32c, isProven))
+                    success, etag, generation, facts, md5: md5, crc32c: crc32c, isProven))
         }
         if isOpen, let found = try? await bucket.find(name) {
             if found.generation == generation {
                 return CommitResult(metadata: try await checked(found, facts, isProven))
             }
-            if let answer, await isPlainlyStored(found, answer, facts) {
+            if let success, await isPlainlyStored(found, success, facts) {
                 // The service reports no md5 to compare with, so later uploads need not compute it.
                 bucket.tellsMD5.store(false, ordering: .relaxed)
                 return CommitResult(
@@ -185,12 +185,12 @@ extension S3Upload {
     /// plain file server, which keeps no generation: its status reports a created or replaced file, or the object
     /// differs from the previous one.
     private func isPlainlyStored(
-        _ found: ObjectMetadata, _ answer: CollectedResponse, _ facts: ContentFacts
+        _ found: ObjectMetadata, _ response: CollectedResponse, _ facts: ContentFacts
     ) async -> Bool {
         guard !bucket.isSigned, multipart.generation == nil, found.size == facts.size else {
             return false
         }
-        if answer.status == 201 || answer.status == 204 { return true }
+        if response.status == 201 || response.status == 204 { return true }
         guard let before = await before else { return false }
         return before.object?.isSame(as: found) != true
     }
@@ -279,8 +279,8 @@ extension S3Bucket {
     func confirmation(_ name: String, _ generation: Int64, _ condition: WriteCondition)
         -> (CollectedResponse?) async -> Bool
     {
-        { [self] answer in
-            if let answer, S3ErrorResponse(answer).isRefusal { return true }
+        { [self] response in
+            if let response, S3ErrorResponse(response).isRefusal { return true }
             guard let found = try? await state(name), found.object?.generation != generation else {
                 return false
             }

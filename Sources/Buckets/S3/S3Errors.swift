@@ -73,10 +73,10 @@ struct S3ErrorResponse {
             return BucketError(.unavailable, "\(what): the bucket does not exist (\(said))")
         case (301, _), (307, _), (_, "AuthorizationHeaderMalformed"),
             (_, "IllegalLocationConstraintException"):
-            let place = region.map { ": it is in \($0)" } ?? ""
+            let location = region.map { ": it is in \($0)" } ?? ""
             return BucketError(
                 .unavailable,
-                "\(what): the bucket is at another endpoint or region\(place) (\(said))")
+                "\(what): the bucket is at another endpoint or region\(location) (\(said))")
         case (_, "SignatureDoesNotMatch"):
             return BucketError(
                 .unavailable,

@@ -106,11 +106,11 @@ final class S3Multipart {
     private func copy(_ spool: Spool, to body: S3Body) async throws(BucketError) {
         var offset: UInt64 = 0
         while offset < spool.count {
-            let place = offset
+            let start = offset
             let bytes: [UInt8]
             do throws(BucketError) {
                 bytes = try await bucket.pool.run { () throws(BucketError) in
-                    try spool.read(at: place, limit: S3Multipart.step)
+                    try spool.read(at: start, limit: S3Multipart.step)
                 }
             } catch {
                 body.cancel()

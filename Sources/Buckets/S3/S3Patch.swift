@@ -92,8 +92,8 @@ extension S3Bucket {
 
     /// Whether a change may be repeated: the service rejected it, or the object is unchanged.
     func confirmation(unchanged object: ObjectMetadata) -> (CollectedResponse?) async -> Bool {
-        { [self] answer in
-            if let answer, S3ErrorResponse(answer).isRefusal { return true }
+        { [self] response in
+            if let response, S3ErrorResponse(response).isRefusal { return true }
             return (try? await stat(object.name))?.isSame(as: object) ?? false
         }
     }

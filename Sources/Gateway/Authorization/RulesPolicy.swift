@@ -234,9 +234,9 @@ extension Ruleset {
         for block in explanation.blocks {
             for rule in block.rules where reasons.count < 4 {
                 let step = rule.condition.map(decisive)
-                let place = step?.range.lowerBound ?? rule.range.lowerBound
+                let start = step?.range.lowerBound ?? rule.range.lowerBound
                 let text = step.map { "\($0.text) is \($0.outcome)" } ?? rule.outcome.description
-                reasons.append("\(fileName):\(place.line):\(place.column): \(text)")
+                reasons.append("\(fileName):\(start.line):\(start.column): \(text)")
             }
         }
         return reasons.joined(separator: "; ")
