@@ -25,7 +25,7 @@ func fuzzResponse(_ bytes: [UInt8]) {
 
 /// Parses a head in pieces of `step` bytes; nil if there is none.
 private func read(_ bytes: [UInt8], step: Int) -> HTTP1ResponseHead? {
-    var parser = HTTP1ResponseParser(answersHead: false)
+    var parser = HTTP1ResponseParser(respondsToHead: false)
     var end = 0
     while end < bytes.count {
         end = min(bytes.count, end + max(1, step))

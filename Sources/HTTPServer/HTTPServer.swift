@@ -2,7 +2,7 @@ import OpenSSL
 import Synchronization
 import System
 
-/// An address to listen on and what answers there.
+/// An address to listen on, and the handler of its requests.
 public struct ListenerConfiguration: Sendable {
     public var address: SocketAddress
     /// nil for clear text: HTTP/2 with prior knowledge and HTTP/1.1 on the same port.
@@ -31,7 +31,7 @@ public struct ListenerConfiguration: Sendable {
     }
 }
 
-/// Accepts connections on every loop (`SO_REUSEPORT`) and answers their requests.
+/// Accepts connections on every loop (`SO_REUSEPORT`) and serves their requests.
 public final class HTTPServer: Sendable {
     public let statistics: ServerStatistics
     private let workers: [Worker]
@@ -72,7 +72,7 @@ public final class HTTPServer: Sendable {
     }
 
     /// Stops accepting, lets every open request finish, and closes the connections: HTTP/2 by GOAWAY in two steps,
-    /// HTTP/1.1 after the current answer. What is left after ``ServerLimits/drainTimeout`` is cut.
+    /// HTTP/1.1 after the current response. What is left after ``ServerLimits/drainTimeout`` is cut.
     public func drain() async {
         for worker in workers { worker.loop.execute { worker.beginDrain() } }
         for worker in workers {

@@ -56,7 +56,7 @@ public struct ServerLimits: Sendable, Equatable {
     public var progressInterval: UInt64 = 20_000_000_000
     /// Bytes a body must move in each ``progressInterval``. Under it: 408 or RST_STREAM with CANCEL.
     public var minimumProgress: UInt64 = 4 * 1024
-    /// Nanoseconds for which a stream stays open when its answer was sent before the end of the request's body. Over
+    /// Nanoseconds for which a stream stays open when its response was sent before the end of the request's body. Over
     /// it, or after ``maximumWindow`` bytes more: RST_STREAM with NO_ERROR.
     public var unwantedBodyTimeout: UInt64 = 1_000_000_000
     /// Nanoseconds for which a connection stays after its last response to read and drop what the peer still sends. Over

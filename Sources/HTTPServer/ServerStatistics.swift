@@ -38,7 +38,7 @@ public final class ServerStatistics: Sendable {
     public var openConnections: Int { open.load(ordering: .relaxed) }
     /// Connections accepted since the start.
     public var acceptedConnections: Int { accepted.load(ordering: .relaxed) }
-    /// Requests whose answer has not ended yet.
+    /// Requests whose response has not ended yet.
     public var liveStreams: Int { streams.load(ordering: .relaxed) }
     /// Connections that ended because the peer broke the protocol.
     public var protocolErrorCount: Int { protocolErrors.load(ordering: .relaxed) }

@@ -20,8 +20,8 @@ struct ClaimValues {
         map(0, depth: 0) { document.has($0, name) }
     }
 
-    private func map(_ place: Int, depth: Int, isLeftOut: (Int) -> Bool) -> SlicedValue? {
-        let names = document.children(of: place)
+    private func map(_ index: Int, depth: Int, isLeftOut: (Int) -> Bool) -> SlicedValue? {
+        let names = document.children(of: index)
         var map = SlicedValue.Map(capacity: names.count)
         for name in names where !isLeftOut(name) {
             guard let value = value(name + 1, depth: depth + 1) else { return nil }
@@ -30,19 +30,19 @@ struct ClaimValues {
         return SlicedValue(map)
     }
 
-    private func value(_ place: Int, depth: Int) -> SlicedValue? {
+    private func value(_ index: Int, depth: Int) -> SlicedValue? {
         guard depth <= ClaimValues.maximumDepth else { return nil }
-        switch document.kind(place) {
+        switch document.kind(index) {
         case .null: return SlicedValue(.null)
         case .false: return SlicedValue(.bool(false))
         case .true: return SlicedValue(.bool(true))
         case .number:
-            let text = document.text(place)
+            let text = document.text(index)
             if let integer = Int64(text) { return SlicedValue(.int(integer)) }
             return ClaimValues.fraction(text).map { SlicedValue(Value(number: $0)) }
-        case .string: return SlicedValue(document.range(place), of: source)
+        case .string: return SlicedValue(document.range(index), of: source)
         case .array:
-            let elements = document.children(of: place)
+            let elements = document.children(of: index)
             var list = SlicedValue.List(capacity: elements.count)
             for element in elements {
                 guard let value = value(element, depth: depth + 1) else { return nil }
@@ -50,7 +50,7 @@ struct ClaimValues {
             }
             return SlicedValue(list)
         case .object:
-            return map(place, depth: depth) { _ in false }
+            return map(index, depth: depth) { _ in false }
         }
     }
 

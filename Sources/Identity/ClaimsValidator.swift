@@ -79,7 +79,7 @@ struct ClaimsValidator {
 
     /// Whether a claim is there, and is the Boolean true.
     private func isTrue(_ claim: String) -> Bool {
-        claims.place(claim).map { claims.document.kind($0) == .true } ?? false
+        claims.index(claim).map { claims.document.kind($0) == .true } ?? false
     }
 
     private func fault(_ cause: String) -> CredentialError { CredentialError(.malformed, cause) }

@@ -51,7 +51,7 @@ private func object(_ text: [UInt8], _ what: String) throws(CredentialError) -> 
 
 extension JSONDocument {
     /// A string.
-    fileprivate func string(_ place: Int) -> String? { kind(place) == .string ? text(place) : nil }
+    fileprivate func string(_ index: Int) -> String? { kind(index) == .string ? text(index) : nil }
 }
 
 extension JSONWebToken.Header {
@@ -96,30 +96,30 @@ struct Claims {
     private(set) var notBefore: Double?
     private(set) var issuedAt: Double?
     private(set) var authenticatedAt: Double?
-    /// The place of `aud`.
+    /// The index of `aud`.
     private var audience: Int?
 
     fileprivate init(_ text: [UInt8]) throws(CredentialError) {
         document = try object(text, "the claim set")
         for name in document.children(of: 0) {
-            let place = name + 1
+            let index = name + 1
             if document.has(name, "iss") {
-                issuer = try string(place, "iss")
+                issuer = try string(index, "iss")
             } else if document.has(name, "sub") {
-                subject = try string(place, "sub")
+                subject = try string(index, "sub")
             } else if document.has(name, "aud") {
-                audience = place
+                audience = index
                 guard audiences.allSatisfy({ document.kind($0) == .string }) else {
                     throw fault("aud is not a string")
                 }
             } else if document.has(name, "exp") {
-                expires = try time(place, "exp")
+                expires = try time(index, "exp")
             } else if document.has(name, "nbf") {
-                notBefore = try time(place, "nbf")
+                notBefore = try time(index, "nbf")
             } else if document.has(name, "iat") {
-                issuedAt = try time(place, "iat")
+                issuedAt = try time(index, "iat")
             } else if document.has(name, "auth_time") {
-                authenticatedAt = try time(place, "auth_time")
+                authenticatedAt = try time(index, "auth_time")
             }
         }
     }
@@ -128,30 +128,30 @@ struct Claims {
     var bytes: Int { document.bytes.count + document.count * 96 }
 
     /// Where a claim's value is; nil where there is none of that name.
-    func place(_ name: String) -> Int? {
+    func index(_ name: String) -> Int? {
         document.children(of: 0).first { document.has($0, name) }.map { $0 + 1 }
     }
 
     /// A claim that is a string; nil where it is none.
-    subscript(_ name: String) -> String? { place(name).flatMap(document.string) }
+    subscript(_ name: String) -> String? { index(name).flatMap(document.string) }
 
     func has(audience: String) -> Bool { audiences.contains { document.has($0, audience) } }
 
-    /// The places of `aud` where it is one, or those in it where it is a list.
+    /// The indices of `aud` where it is one, or those in it where it is a list.
     private var audiences: [Int] {
         guard let audience else { return [] }
         return document.kind(audience) == .array
             ? Array(document.children(of: audience)) : [audience]
     }
 
-    private func string(_ place: Int, _ name: String) throws(CredentialError) -> String {
-        guard let text = document.string(place) else { throw fault("\(name) is not a string") }
+    private func string(_ index: Int, _ name: String) throws(CredentialError) -> String {
+        guard let text = document.string(index) else { throw fault("\(name) is not a string") }
         return text
     }
 
-    private func time(_ place: Int, _ name: String) throws(CredentialError) -> Double {
-        guard document.kind(place) == .number,
-            let time = ClaimValues.number(document.text(place))
+    private func time(_ index: Int, _ name: String) throws(CredentialError) -> Double {
+        guard document.kind(index) == .number,
+            let time = ClaimValues.number(document.text(index))
         else { throw fault("\(name) is not a number") }
         return time
     }

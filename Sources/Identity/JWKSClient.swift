@@ -33,19 +33,20 @@ struct JWKSClient: Sendable {
         if let fault = issuer.fault { throw KeyFailure(fault) }
         switch issuer.keys {
         case .file(let path): return try await read(path, unless: stamp)
-        case .url(let url): return try await keys(from: try place(url))
+        case .url(let url): return try await keys(from: try endpoint(url))
         case .discovery:
             let configured = issuer.issuer ?? ""
             let base = configured.hasSuffix("/") ? String(configured.dropLast()) : configured
-            let place = try place(base + "/.well-known/openid-configuration")
-            let document = Document(try await get(place).body)
+            let endpoint = try endpoint(base + "/.well-known/openid-configuration")
+            let document = Document(try await get(endpoint).body)
             guard let issuer = document.issuer, BytewiseString.areEqual(issuer, configured) else {
-                throw KeyFailure("\(place.origin): the discovery document is of another issuer")
+                throw KeyFailure("\(endpoint.origin): the discovery document is of another issuer")
             }
             guard let url = document.keys, let keys = Origin.cut(url),
-                keys.origin.scheme == .https || keys.origin == place.origin
+                keys.origin.scheme == .https || keys.origin == endpoint.origin
             else {
-                throw KeyFailure("\(place.origin): the discovery document has no jwks_uri of https")
+                throw KeyFailure(
+                    "\(endpoint.origin): the discovery document has no jwks_uri of https")
             }
             return try await self.keys(from: keys)
         case .cluster: return try await fetchFromCluster()
@@ -68,8 +69,8 @@ struct JWKSClient: Sendable {
         let authorities = directory + "/ca.crt"
         var name = issuer.issuer
         if name == nil {
-            let place = (origin, "/.well-known/openid-configuration")
-            name = Document(try await get(place, fields, authorities).body).issuer
+            let endpoint = (origin, "/.well-known/openid-configuration")
+            name = Document(try await get(endpoint, fields, authorities).body).issuer
         }
         guard let name, !name.isEmpty else {
             throw KeyFailure("\(origin): the discovery document names no issuer")
@@ -120,7 +121,7 @@ struct JWKSClient: Sendable {
 
     // MARK: Requests
 
-    private typealias Place = (origin: Origin, target: String)
+    private typealias Endpoint = (origin: Origin, target: String)
 
     /// The members of a discovery document that matter.
     private struct Document {
@@ -134,13 +135,13 @@ struct JWKSClient: Sendable {
         }
     }
 
-    private func place(_ url: String) throws(KeyFailure) -> Place {
-        guard let place = Origin.cut(url) else { throw KeyFailure("its URL is not one") }
-        return place
+    private func endpoint(_ url: String) throws(KeyFailure) -> Endpoint {
+        guard let endpoint = Origin.cut(url) else { throw KeyFailure("its URL is not one") }
+        return endpoint
     }
 
-    private func keys(from place: Place) async throws(KeyFailure) -> FetchedKeys {
-        let response = try await get(place)
+    private func keys(from endpoint: Endpoint) async throws(KeyFailure) -> FetchedKeys {
+        let response = try await get(endpoint)
         return FetchedKeys(
             issuer: issuer.issuer ?? "", text: response.body,
             maximumAge: maximumAge(response.fields), stamp: nil)
@@ -148,9 +149,9 @@ struct JWKSClient: Sendable {
 
     /// A response of 200; redirects are not followed: the keys are where the operator says.
     private func get(
-        _ place: Place, _ fields: HeaderFields = HeaderFields(), _ authorities: String? = nil
+        _ endpoint: Endpoint, _ fields: HeaderFields = HeaderFields(), _ authorities: String? = nil
     ) async throws(KeyFailure) -> CollectedResponse {
-        var settings = UpstreamSettings(name: "keys of \(issuer.name)", origin: place.origin)
+        var settings = UpstreamSettings(name: "keys of \(issuer.name)", origin: endpoint.origin)
         settings.connectTimeout = 5_000_000_000
         settings.firstByteTimeout = 10_000_000_000
         settings.progressTimeout = 5_000_000_000
@@ -159,7 +160,7 @@ struct JWKSClient: Sendable {
         settings.certificateAuthorities = authorities ?? issuer.certificateAuthorities
         // A connection an hour is not worth keeping one.
         let upstream = Upstream(settings, observer: observer)
-        var request = ClientRequest("GET", place.target, fields: fields)
+        var request = ClientRequest("GET", endpoint.target, fields: fields)
         request.fields.append("accept", "application/jwk-set+json, application/json")
         let outcome: Result<CollectedResponse, ClientError>
         do throws(ClientError) {
@@ -171,8 +172,8 @@ struct JWKSClient: Sendable {
         switch outcome {
         case .success(let response) where response.status == 200: return response
         case .success(let response):
-            throw KeyFailure("\(place.origin) answers \(response.status)")
-        case .failure(let error): throw KeyFailure("\(place.origin): \(error.cause)")
+            throw KeyFailure("\(endpoint.origin) answers \(response.status)")
+        case .failure(let error): throw KeyFailure("\(endpoint.origin): \(error.cause)")
         }
     }
 

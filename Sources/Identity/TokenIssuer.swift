@@ -75,7 +75,7 @@ public struct TokenIssuer: Sendable, Equatable {
         name: String, audience: String, issuer: String? = nil, keys: String? = nil,
         group: String? = nil
     ) -> TokenIssuer {
-        let place: Keys =
+        let source: Keys =
             switch keys {
             case let keys? where keys.hasPrefix("https://") || keys.hasPrefix("http://"):
                 .url(keys)
@@ -83,7 +83,7 @@ public struct TokenIssuer: Sendable, Equatable {
             case nil: .cluster
             }
         return TokenIssuer(
-            name: name, keys: place, issuer: issuer, audiences: [audience], group: group)
+            name: name, keys: source, issuer: issuer, audiences: [audience], group: group)
     }
 
     /// What makes it no issuer that can be asked or believed, in words; nil where nothing does.

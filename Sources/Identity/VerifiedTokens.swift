@@ -44,7 +44,7 @@ final class VerifiedTokens: Sendable {
 
     /// The principal of a token that still counts.
     func find(_ fingerprint: Fingerprint, now: Int64) -> Principal? {
-        let entry = shards[fingerprint.place % VerifiedTokens.shardCount].withLock { shard in
+        let entry = shards[fingerprint.slot % VerifiedTokens.shardCount].withLock { shard in
             if let entry = shard.new[fingerprint] { return Optional(entry) }
             guard let entry = shard.old[fingerprint] else { return nil }
             VerifiedTokens.insert(entry, fingerprint, &shard)
@@ -58,7 +58,7 @@ final class VerifiedTokens: Sendable {
     }
 
     func insert(_ entry: Entry, _ fingerprint: Fingerprint) {
-        shards[fingerprint.place % VerifiedTokens.shardCount].withLock {
+        shards[fingerprint.slot % VerifiedTokens.shardCount].withLock {
             VerifiedTokens.insert(entry, fingerprint, &$0)
         }
     }

@@ -64,10 +64,10 @@ public final class Digest {
 
     deinit {
         let resting = Handle(pointer: context)
-        let place = algorithm.rawValue
+        let index = algorithm.rawValue
         let kept = Digest.shelf.idle.withLock { idle in
-            guard idle[place].count < Shelf.limit else { return false }
-            idle[place].append(resting)
+            guard idle[index].count < Shelf.limit else { return false }
+            idle[index].append(resting)
             return true
         }
         if !kept { EVP_MD_CTX_free(context) }

@@ -6,7 +6,7 @@ public struct Fingerprint: Hashable, Sendable {
     fileprivate var second: UInt64 = 0
 
     /// A number for choosing one of a few buckets of a table.
-    public var place: Int { Int(truncatingIfNeeded: second & 0xffff) }
+    public var slot: Int { Int(truncatingIfNeeded: second & 0xffff) }
 
     public func hash(into hasher: inout Hasher) { hasher.combine(first) }
 }

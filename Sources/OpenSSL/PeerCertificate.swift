@@ -49,9 +49,9 @@ public struct PeerCertificate: Sendable, Equatable {
         }
         let list = OpaquePointer(names)
         defer { GENERAL_NAMES_free(list) }
-        var place: Int32 = 0
-        while let name = sluice_general_name(list, place) {
-            place += 1
+        var index: Int32 = 0
+        while let name = sluice_general_name(list, index) {
+            index += 1
             guard let text = sluice_general_name_text(name) else { continue }
             let isURI = sluice_general_name_is_uri(name) == 1
             guard let visible = PeerCertificate.visible(text) else {

@@ -18,7 +18,7 @@ public enum SignatureAlgorithm: String, Sendable, CaseIterable {
     /// Ed25519.
     case eddsa = "EdDSA"
 
-    fileprivate var place: Int { SignatureAlgorithm.allCases.firstIndex(of: self) ?? 0 }
+    fileprivate var index: Int { SignatureAlgorithm.allCases.firstIndex(of: self) ?? 0 }
 
     fileprivate var digest: MessageDigest? {
         switch self {
@@ -219,7 +219,7 @@ public final class PublicKey: @unchecked Sendable {
     }
 
     private func context(_ algorithm: SignatureAlgorithm, _ digest: MessageDigest) -> Context? {
-        if let kept = idle.withLock({ $0[algorithm.place].popLast() }) { return kept }
+        if let kept = idle.withLock({ $0[algorithm.index].popLast() }) { return kept }
         guard let new = EVP_PKEY_CTX_new_from_pkey(nil, key, nil) else { return nil }
         var isReady = EVP_PKEY_verify_init(new) == 1
         if curve == nil {
@@ -241,8 +241,8 @@ public final class PublicKey: @unchecked Sendable {
 
     private func rest(_ context: Context, _ algorithm: SignatureAlgorithm) {
         let isKept = idle.withLock { idle in
-            guard idle[algorithm.place].count < PublicKey.shelfLimit else { return false }
-            idle[algorithm.place].append(context)
+            guard idle[algorithm.index].count < PublicKey.shelfLimit else { return false }
+            idle[algorithm.index].append(context)
             return true
         }
         if !isKept { EVP_PKEY_CTX_free(context.pointer) }

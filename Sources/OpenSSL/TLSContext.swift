@@ -143,18 +143,18 @@ private func selectProtocol(
 ) -> Int32 {
     guard let offered, let out, let outLength else { return SSL_TLSEXT_ERR_ALERT_FATAL }
     for wanted in ["h2", "http/1.1"] as [StaticString] {
-        var place = 0
-        while place < Int(length) {
-            let count = Int(offered[place])
-            guard place + 1 + count <= Int(length) else { return SSL_TLSEXT_ERR_ALERT_FATAL }
+        var offset = 0
+        while offset < Int(length) {
+            let count = Int(offered[offset])
+            guard offset + 1 + count <= Int(length) else { return SSL_TLSEXT_ERR_ALERT_FATAL }
             if count == wanted.utf8CodeUnitCount,
-                memcmp(offered + place + 1, wanted.utf8Start, count) == 0
+                memcmp(offered + offset + 1, wanted.utf8Start, count) == 0
             {
-                out.pointee = offered + place + 1
+                out.pointee = offered + offset + 1
                 outLength.pointee = UInt8(count)
                 return SSL_TLSEXT_ERR_OK
             }
-            place += 1 + count
+            offset += 1 + count
         }
     }
     return SSL_TLSEXT_ERR_ALERT_FATAL

@@ -89,7 +89,7 @@ struct APISuiteReader {
         let documents = members["functionMocks"].map { mocks($0, &notes) }
         return TestCase(
             name: name ?? "case \(index + 1)", index: index,
-            place: node.mark.map { "\(fileName):\($0.line):\($0.column)" } ?? fileName,
+            location: node.mark.map { "\(fileName):\($0.line):\($0.column)" } ?? fileName,
             request: request, documents: documents ?? .init(),
             expectsAllow: expectation == "ALLOW",
             reportLevel: level.flatMap(TestCase.ReportLevel.init) ?? .none, notes: notes)

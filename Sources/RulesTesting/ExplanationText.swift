@@ -110,7 +110,7 @@ extension TestResult {
         let painted = colour ? "\u{1B}[\(passed ? "32" : "31")m\(word)\u{1B}[0m" : word
         var text = "\(painted) \(VisibleText.escaped(testCase.name))\n"
         guard let failure else { return text }
-        for line in ["\(testCase.place): \(failure)"] + messages {
+        for line in ["\(testCase.location): \(failure)"] + messages {
             text += "     \(VisibleText.escaped(line))\n"
         }
         let why = ExplanationText(explanation, fileName: rules.fileName, colour: colour).text

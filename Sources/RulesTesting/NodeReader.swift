@@ -23,8 +23,8 @@ struct NodeReader {
 
     mutating func fail(_ message: String, _ mark: Mark?) {
         guard findings.count < Self.maximumFindings else { return }
-        let place = mark.map { ":\($0.line):\($0.column)" } ?? ""
-        findings.append(VisibleText.escaped("\(fileName)\(place): error: \(message)"))
+        let location = mark.map { ":\($0.line):\($0.column)" } ?? ""
+        findings.append(VisibleText.escaped("\(fileName)\(location): error: \(message)"))
     }
 
     /// The members of a mapping by key. A key that is not `known` is an error.

@@ -6,7 +6,7 @@ extension TestResult {
         var members: [(String, JSON)] = [
             ("state", .string(passed ? "SUCCESS" : "FAILURE")),
             ("index", .int(testCase.index)), ("name", .string(testCase.name)),
-            ("place", .string(testCase.place)),
+            ("place", .string(testCase.location)),
             ("expectation", .string(testCase.expectsAllow ? "ALLOW" : "DENY")),
             ("decision", .string(decision.isAllowed ? "ALLOW" : "DENY")),
         ]

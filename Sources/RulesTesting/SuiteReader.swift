@@ -62,13 +62,14 @@ struct SuiteReader {
         }
         let name = members["name"].flatMap { reader.string($0, "name") }
         return TestCase(
-            name: name ?? "case \(index + 1)", index: index, place: place(node), request: request,
+            name: name ?? "case \(index + 1)", index: index, location: location(node),
+            request: request,
             documents: members["documents"].map { documents($0) } ?? documents,
             expectsAllow: expectation == "allow",
             because: members["because"].flatMap { because($0) })
     }
 
-    private func place(_ node: Node) -> String {
+    private func location(_ node: Node) -> String {
         node.mark.map { "\(fileName):\($0.line):\($0.column)" } ?? fileName
     }
 

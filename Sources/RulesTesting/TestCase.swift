@@ -16,7 +16,7 @@ package struct TestCase: Sendable {
     /// Its index in the suite, from 0.
     package var index: Int
     /// The source location: file, line and column.
-    package var place: String
+    package var location: String
     var request: Request
     var documents: DocumentMocks
     var expectsAllow: Bool

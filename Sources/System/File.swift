@@ -62,15 +62,15 @@ public enum File {
         _ descriptor: Int32, to socket: Int32, count: Int, at offset: UInt64
     ) throws(SystemError) -> SendResult {
         let wanted = min(count, sendWindow)
-        for place in [offset, offset + UInt64(wanted) - 1] {
+        for position in [offset, offset + UInt64(wanted) - 1] {
             var byte: UInt8 = 0
-            if sluice_pread_nowait(descriptor, &byte, 1, off_t(place)) < 0 && errno == EAGAIN {
+            if sluice_pread_nowait(descriptor, &byte, 1, off_t(position)) < 0 && errno == EAGAIN {
                 return .wouldWait
             }
         }
-        var place = off_t(offset)
+        var position = off_t(offset)
         while true {
-            let sent = sendfile(socket, descriptor, &place, wanted)
+            let sent = sendfile(socket, descriptor, &position, wanted)
             if sent >= 0 { return .bytes(sent) }
             switch errno {
             case EINTR: continue

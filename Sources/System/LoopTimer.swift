@@ -13,7 +13,7 @@ public final class LoopTimer {
     func callAsFunction() { fire() }
 }
 
-/// A binary heap of armed timers, earliest first; each timer knows its place, so removal is O(log n).
+/// A binary heap of armed timers, earliest first; each timer stores its index, so removal is O(log n).
 struct TimerHeap {
     private var heap: [LoopTimer] = []
 

@@ -71,7 +71,7 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
     /// The port in host order.
     public var port: UInt16 {
         withUnsafePointer(to: storage) { pointer in
-            // sin_port and sin6_port stand at the same place.
+            // sin_port and sin6_port have the same offset.
             UInt16(
                 bigEndian: UnsafeRawPointer(pointer).assumingMemoryBound(to: sockaddr_in.self)
                     .pointee

@@ -20,7 +20,7 @@ public enum SourceRead: Equatable, Sendable {
 
 /// Gives a body's bytes when it is asked: back-pressure is pull. Confined to one loop.
 public protocol ByteSource: AnyObject {
-    /// Places the next bytes at the start of `buffer`.
+    /// Writes the next bytes to the start of `buffer`.
     /// - Throws: where the bytes can't be had; the receiver is then told that the body broke off.
     func read(into buffer: inout MutableRawSpan) throws -> SourceRead
     /// Has `resume` called on the loop, once, as soon as there is something to read, but never from within this call.

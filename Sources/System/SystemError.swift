@@ -16,7 +16,7 @@ public struct SystemError: Error, Equatable, CustomStringConvertible {
 
     public var description: String { "\(call): \(String(cString: strerror(code)))" }
 
-    /// Runs a call until it is not interrupted, and throws where it answers a negative number.
+    /// Repeats a call while it is interrupted (EINTR), and throws if it returns a negative number.
     @discardableResult
     public static func check<Result: SignedInteger>(_ call: String, _ body: () -> Result)
         throws(SystemError) -> Result

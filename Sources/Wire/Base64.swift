@@ -88,23 +88,23 @@ package enum Base64 {
         _ digits: UnsafeBufferPointer<UInt8>, _ values: UnsafeBufferPointer<UInt8>,
         _ output: UnsafeMutableBufferPointer<UInt8>
     ) -> Int? {
-        var (place, count) = (0, 0)
-        while place &+ 4 <= digits.count {
-            let (a, b) = (values[Int(digits[place])], values[Int(digits[place &+ 1])])
-            let (c, d) = (values[Int(digits[place &+ 2])], values[Int(digits[place &+ 3])])
+        var (offset, count) = (0, 0)
+        while offset &+ 4 <= digits.count {
+            let (a, b) = (values[Int(digits[offset])], values[Int(digits[offset &+ 1])])
+            let (c, d) = (values[Int(digits[offset &+ 2])], values[Int(digits[offset &+ 3])])
             if (a | b | c | d) & 0x80 != 0 { return nil }
             output[count] = a << 2 | b >> 4
             output[count &+ 1] = b << 4 | c >> 2
             output[count &+ 2] = c << 6 | d
-            place &+= 4
+            offset &+= 4
             count &+= 3
         }
-        guard place < digits.count else { return count }
-        let (a, b) = (values[Int(digits[place])], values[Int(digits[place + 1])])
-        let c = place + 2 < digits.count ? values[Int(digits[place + 2])] : 0
+        guard offset < digits.count else { return count }
+        let (a, b) = (values[Int(digits[offset])], values[Int(digits[offset + 1])])
+        let c = offset + 2 < digits.count ? values[Int(digits[offset + 2])] : 0
         if (a | b | c) & 0x80 != 0 { return nil }
         output[count] = a << 2 | b >> 4
-        if place + 2 == digits.count { return b & 15 == 0 ? count + 1 : nil }
+        if offset + 2 == digits.count { return b & 15 == 0 ? count + 1 : nil }
         output[count + 1] = b << 4 | c >> 2
         return c & 3 == 0 ? count + 2 : nil
     }

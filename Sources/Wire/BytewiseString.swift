@@ -42,7 +42,7 @@ public struct BytewiseString: Sendable, Hashable, Comparable, ExpressibleByStrin
 
     /// A number from the bytes (FNV-1a) for places in a cache, where a collision costs a look elsewhere. Not for tables
     /// that grow: names can be made that collide.
-    package static func place(of text: String, among count: Int) -> Int {
+    package static func hash(of text: String, below count: Int) -> Int {
         var hash: UInt64 = 0xcbf2_9ce4_8422_2325
         let bytes = text.utf8.span
         for index in bytes.indices { hash = (hash ^ UInt64(bytes[index])) &* 0x100_0000_01b3 }

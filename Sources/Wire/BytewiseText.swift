@@ -139,7 +139,7 @@ extension Sequence where Element == String {
 }
 
 extension Collection where Element == String {
-    /// The first place of these bytes.
+    /// The first index of these bytes.
     package func firstIndex(of text: String) -> Index? { firstIndex { $0 == text } }
 }
 
@@ -150,12 +150,12 @@ extension StringProtocol where SubSequence == Substring, UTF8View: Bidirectional
         firstIndex(of: character) != nil
     }
 
-    /// The first place of an ASCII character.
+    /// The first index of an ASCII character.
     package func firstIndex(of character: Character) -> String.Index? {
         utf8.firstIndex(of: byte(of: character))
     }
 
-    /// The last place of an ASCII character.
+    /// The last index of an ASCII character.
     package func lastIndex(of character: Character) -> String.Index? {
         utf8.lastIndex(of: byte(of: character))
     }

@@ -22,20 +22,20 @@ package struct ChunkedDecoder {
     /// - Parameter lineLimit: Bytes of a chunk's line, and of all trailers.
     package init(lineLimit: Int) { self.lineLimit = lineLimit }
 
-    /// Reads framing from `place` on until body bytes, the end, or the end of the input.
+    /// Reads framing from `offset` on until body bytes, the end, or the end of the input.
     /// - Throws: ``HTTP1SyntaxError`` where it is no chunked coding, or a line is too long.
-    package mutating func next(_ input: Span<UInt8>, at place: inout Int) throws(HTTP1SyntaxError)
+    package mutating func next(_ input: Span<UInt8>, at offset: inout Int) throws(HTTP1SyntaxError)
         -> Step
     {
-        while place < input.count {
+        while offset < input.count {
             if state == .data {
-                let count = Int(min(remaining, UInt64(input.count - place)))
+                let count = Int(min(remaining, UInt64(input.count - offset)))
                 remaining -= UInt64(count)
                 if remaining == 0 { state = .dataCR }
                 return .data(count)
             }
-            try take(input[place])
-            place += 1
+            try take(input[offset])
+            offset += 1
             if state == .done { return .end }
         }
         return .incomplete

@@ -78,10 +78,10 @@ struct DateReader {
         let first = rest.startIndex
         let (a, b, c) = (rest[first], rest[first + 1], rest[first + 2])
         return table.withUTF8Buffer { names in
-            for place in stride(from: 0, to: names.count, by: 3)
-            where names[place] == a && names[place + 1] == b && names[place + 2] == c {
+            for index in stride(from: 0, to: names.count, by: 3)
+            where names[index] == a && names[index + 1] == b && names[index + 2] == c {
                 rest = rest[(first + 3)...]
-                return place / 3
+                return index / 3
             }
             return nil
         }

@@ -151,19 +151,19 @@ public struct HeaderFields: Sendable, Equatable {
     /// Writes `name: value` lines as HTTP/1.1 wants them; there is room for ``lineBytes``.
     package func writeLines(to start: UnsafeMutableRawPointer) {
         read { fields in
-            var place = start
+            var output = start
             func put(_ bytes: UnsafeBufferPointer<UInt8>) {
                 guard let base = bytes.baseAddress else { return }
-                place.copyMemory(from: base, byteCount: bytes.count)
-                place += bytes.count
+                output.copyMemory(from: base, byteCount: bytes.count)
+                output += bytes.count
             }
             while let (name, value) = fields.next() {
                 put(name)
-                place.storeBytes(of: 0x203a, as: UInt16.self)  // ": "
-                place += 2
+                output.storeBytes(of: 0x203a, as: UInt16.self)  // ": "
+                output += 2
                 put(value)
-                place.storeBytes(of: 0x0a0d, as: UInt16.self)  // CR LF
-                place += 2
+                output.storeBytes(of: 0x0a0d, as: UInt16.self)  // CR LF
+                output += 2
             }
         }
     }

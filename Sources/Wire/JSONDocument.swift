@@ -1,7 +1,7 @@
 /// A JSON text that was read (RFC 8259), strictly: UTF-8 without a byte order mark, no key twice in an object, no lone
 /// surrogate, at most 64 levels. (A library's parser would keep one of two equal keys and not say so.)
 ///
-/// A value is known by its place; the whole text's is 0. What is in an array or an object follows it, so that a document
+/// A value is known by its index; the whole text's is 0. What is in an array or an object follows it, so that a document
 /// takes one array of places and no tree, and its strings are ranges of ``bytes``.
 package struct JSONDocument: Sendable {
     /// Where and why a text is not JSON.
@@ -18,7 +18,7 @@ package struct JSONDocument: Sendable {
         let kind: Kind
         /// Of a number and a string the first byte; of others how many values are in it.
         var start: UInt32 = 0
-        /// Of a number and a string the byte that follows; of others the place that follows.
+        /// Of a number and a string the byte that follows; of others the index that follows.
         var end: UInt32
     }
 
@@ -41,19 +41,19 @@ package struct JSONDocument: Sendable {
     package var count: Int { nodes.count }
 
     /// What the value is.
-    package func kind(_ place: Int) -> Kind { nodes[place].kind }
+    package func kind(_ index: Int) -> Kind { nodes[index].kind }
 
     /// Where in ``bytes`` a string is, without quotes and escapes, or a number as it is written.
-    package func range(_ place: Int) -> Range<Int> { nodes[place].range }
+    package func range(_ index: Int) -> Range<Int> { nodes[index].range }
 
     /// A string, or a number as it is written.
-    package func text(_ place: Int) -> String {
-        String(decoding: bytes[range(place)], as: UTF8.self)
+    package func text(_ index: Int) -> String {
+        String(decoding: bytes[range(index)], as: UTF8.self)
     }
 
     /// Whether a string has these bytes.
-    package func has(_ place: Int, _ text: String) -> Bool {
-        let (range, other) = (range(place), text.utf8.span)
+    package func has(_ index: Int, _ text: String) -> Bool {
+        let (range, other) = (range(index), text.utf8.span)
         guard range.count == other.count else { return false }
         for index in other.indices where bytes[range.lowerBound + index] != other[index] {
             return false
@@ -61,26 +61,26 @@ package struct JSONDocument: Sendable {
         return true
     }
 
-    /// The values of an array; the names of an object, each of whose value has the next place.
-    package func children(of place: Int) -> Children {
+    /// The values of an array; the names of an object, each of whose value has the next index.
+    package func children(of index: Int) -> Children {
         Children(
-            nodes: nodes, isObject: kind(place) == .object, place: place + 1,
-            count: Int(nodes[place].start))
+            nodes: nodes, isObject: kind(index) == .object, index: index + 1,
+            count: Int(nodes[index].start))
     }
 
     /// The places in an array or object, in the text's order.
     package struct Children: Sequence, IteratorProtocol {
         fileprivate let nodes: [Node]
         fileprivate let isObject: Bool
-        fileprivate var place: Int
+        fileprivate var index: Int
         /// How many follow.
         package private(set) var count: Int
-        /// The next place; nil after the last.
+        /// The next index; nil after the last.
         package mutating func next() -> Int? {
             if count == 0 { return nil }
             count -= 1
-            defer { place = nodes.follower(of: isObject ? place + 1 : place) }
-            return place
+            defer { index = nodes.follower(of: isObject ? index + 1 : index) }
+            return index
         }
     }
 }
@@ -90,11 +90,11 @@ extension JSONDocument.Node {
 }
 
 extension [JSONDocument.Node] {
-    /// The place behind a value and all that is in it.
-    fileprivate func follower(of place: Int) -> Int {
-        switch self[place].kind {
-        case .number, .string: place + 1
-        default: Int(self[place].end)
+    /// The index behind a value and all that is in it.
+    fileprivate func follower(of index: Int) -> Int {
+        switch self[index].kind {
+        case .number, .string: index + 1
+        default: Int(self[index].end)
         }
     }
 }
@@ -108,7 +108,7 @@ private struct Reader {
     var nodes: [JSONDocument.Node] = []
     /// Where the text ends; what follows in ``bytes`` are strings without their escapes.
     private let end: Int
-    private var place = 0
+    private var offset = 0
     /// Values that may still come.
     private var room: Int
 
@@ -127,12 +127,12 @@ private struct Reader {
         }
         try value(depth: 0)
         skipWhiteSpace()
-        if place < end { throw fail("something follows the value") }
+        if offset < end { throw fail("something follows the value") }
     }
 
-    private func fail(_ reason: String) -> Malformed { Malformed(reason: reason, offset: place) }
+    private func fail(_ reason: String) -> Malformed { Malformed(reason: reason, offset: offset) }
 
-    private var next: UInt8? { place < end ? bytes[place] : nil }
+    private var next: UInt8? { offset < end ? bytes[offset] : nil }
 
     private mutating func add(_ kind: JSONDocument.Kind, _ start: Int, _ end: Int) {
         nodes.append(JSONDocument.Node(kind: kind, start: UInt32(start), end: UInt32(end)))
@@ -140,13 +140,13 @@ private struct Reader {
 
     private mutating func skipWhiteSpace() {
         while let byte = next, byte == 0x20 || byte == 0x09 || byte == 0x0a || byte == 0x0d {
-            place += 1
+            offset += 1
         }
     }
 
     private mutating func skip(_ character: Unicode.Scalar) -> Bool {
         guard next == UInt8(ascii: character) else { return false }
-        place += 1
+        offset += 1
         return true
     }
 
@@ -167,15 +167,15 @@ private struct Reader {
     }
 
     private mutating func word(_ word: String, _ kind: JSONDocument.Kind) throws(Malformed) {
-        guard bytes[place..<end].starts(with: word.utf8) else { throw fail("a value is expected") }
-        place += word.utf8.count
+        guard bytes[offset..<end].starts(with: word.utf8) else { throw fail("a value is expected") }
+        offset += word.utf8.count
         add(kind, 0, nodes.count + 1)
     }
 
     private mutating func object(_ depth: Int) throws(Malformed) {
         let own = nodes.count
         add(.object, 0, 0)
-        place += 1
+        offset += 1
         var count = 0
         // Few names are compared with each other; many are put into a table, which takes longer to make.
         var names: Set<BytewiseString> = []
@@ -200,8 +200,8 @@ private struct Reader {
         nodes[own].end = UInt32(nodes.count)
     }
 
-    private func text(_ place: Int) -> String {
-        String(decoding: bytes[nodes[place].range], as: UTF8.self)
+    private func text(_ offset: Int) -> String {
+        String(decoding: bytes[nodes[offset].range], as: UTF8.self)
     }
 
     /// Whether an object has not had this name among its first `count`.
@@ -231,7 +231,7 @@ private struct Reader {
     private mutating func array(_ depth: Int) throws(Malformed) {
         let own = nodes.count
         add(.array, 0, 0)
-        place += 1
+        offset += 1
         var count = 0
         skipWhiteSpace()
         if !skip("]") {
@@ -247,7 +247,7 @@ private struct Reader {
     }
 
     private mutating func number() throws(Malformed) {
-        let start = place
+        let start = offset
         _ = skip("-")
         if !skip("0"), !digits() { throw fail("a value is expected") }
         if skip("."), !digits() { throw fail("a digit is expected") }
@@ -255,27 +255,27 @@ private struct Reader {
             if !skip("+") { _ = skip("-") }
             if !digits() { throw fail("a digit is expected") }
         }
-        add(.number, start, place)
+        add(.number, start, offset)
     }
 
     private mutating func digits() -> Bool {
-        let start = place
-        while let byte = next, ASCII.isDigit(byte) { place += 1 }
-        return place > start
+        let start = offset
+        while let byte = next, ASCII.isDigit(byte) { offset += 1 }
+        return offset > start
     }
 
     private mutating func string() throws(Malformed) {
         guard skip("\"") else { throw fail("a string is expected") }
-        let start = place
+        let start = offset
         let stop = endOfPlainText(from: start)
-        place = stop
+        offset = stop
         if skip("\"") { return add(.string, start, stop) }
         // It has an escape, or is malformed: it is written anew behind the text, byte by byte.
         let copy = bytes.count
-        bytes.append(contentsOf: bytes[start..<place])
+        bytes.append(contentsOf: bytes[start..<offset])
         while let byte = next {
             if byte < 0x20 { throw fail("a control character must be escaped") }
-            place += 1
+            offset += 1
             if byte == UInt8(ascii: "\"") { return add(.string, copy, bytes.count) }
             if byte == UInt8(ascii: "\\") {
                 bytes.append(contentsOf: String(Character(try escape())).utf8)
@@ -300,7 +300,7 @@ private struct Reader {
 
     private mutating func escape() throws(Malformed) -> Unicode.Scalar {
         guard let letter = next else { throw fail("a string has no end") }
-        place += 1
+        offset += 1
         switch letter {
         case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/"):
             return Unicode.Scalar(letter)
@@ -329,7 +329,7 @@ private struct Reader {
                 throw fail("four hexadecimal digits are expected")
             }
             value = value << 4 | UInt32(digit)
-            place += 1
+            offset += 1
         }
         return value
     }

@@ -47,18 +47,18 @@ package struct JSONMember: Equatable, Sendable {
 
 extension JSONValue {
     /// A value of a document, and all that is in it.
-    fileprivate init(_ document: JSONDocument, _ place: Int) {
-        switch document.kind(place) {
+    fileprivate init(_ document: JSONDocument, _ index: Int) {
+        switch document.kind(index) {
         case .null: self = .null
         case .false: self = .boolean(false)
         case .true: self = .boolean(true)
-        case .number: self = .number(document.text(place))
-        case .string: self = .string(document.text(place))
+        case .number: self = .number(document.text(index))
+        case .string: self = .string(document.text(index))
         case .array:
-            self = .array(document.children(of: place).map { JSONValue(document, $0) })
+            self = .array(document.children(of: index).map { JSONValue(document, $0) })
         case .object:
             self = .object(
-                document.children(of: place).map { key in
+                document.children(of: index).map { key in
                     JSONMember(key: document.text(key), value: JSONValue(document, key + 1))
                 })
         }

@@ -51,19 +51,19 @@ package enum PercentEncoding {
         let digits: StaticString = "0123456789ABCDEF"
         let length = text.utf8.count + 2 * count
         return String(unsafeUninitializedCapacity: length) { output in
-            var place = 0
+            var offset = 0
             for byte in text.utf8 {
                 if ASCII.isUnreserved(byte) || byte == kept {
-                    output[place] = byte
-                    place += 1
+                    output[offset] = byte
+                    offset += 1
                 } else {
-                    output[place] = UInt8(ascii: "%")
-                    output[place + 1] = digits.utf8Start[Int(byte >> 4)]
-                    output[place + 2] = digits.utf8Start[Int(byte & 15)]
-                    place += 3
+                    output[offset] = UInt8(ascii: "%")
+                    output[offset + 1] = digits.utf8Start[Int(byte >> 4)]
+                    output[offset + 2] = digits.utf8Start[Int(byte & 15)]
+                    offset += 3
                 }
             }
-            return place
+            return offset
         }
     }
 

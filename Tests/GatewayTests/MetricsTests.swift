@@ -158,7 +158,7 @@ struct Exposition {
         var other = record(status: 404)
         other.operation = nil
         observer.finished(other)
-        for kind in Operation.Kind.allCases {
+        for kind in RequestedAccess.Kind.allCases {
             var own = record(status: 503)
             own.operation = kind
             observer.finished(own)
@@ -167,7 +167,7 @@ struct Exposition {
         #expect(samples[#"sluice_requests_total{operation="get",status="2xx"}"#] == 1)
         #expect(samples[#"sluice_requests_total{operation="get",status="4xx"}"#] == 1)
         #expect(samples[#"sluice_requests_total{operation="none",status="4xx"}"#] == 1)
-        for kind in Operation.Kind.allCases {
+        for kind in RequestedAccess.Kind.allCases {
             let key = "sluice_requests_total{operation=\"\(kind)\",status=\"5xx\"}"
             #expect(samples[key] == 1)
         }

@@ -8,17 +8,19 @@ import Testing
 
 /// Decides by a closure and remembers what it was asked.
 private final class Judge: Policy {
-    private let rule: @Sendable (Operation, ProposedObject) -> Decision
-    private let log = Lock<[(Operation, ProposedObject)]>([])
+    private let rule: @Sendable (RequestedAccess, ProposedObject) -> Decision
+    private let log = Lock<[(RequestedAccess, ProposedObject)]>([])
 
-    init(_ rule: @escaping @Sendable (Operation, ProposedObject) -> Decision) { self.rule = rule }
+    init(_ rule: @escaping @Sendable (RequestedAccess, ProposedObject) -> Decision) {
+        self.rule = rule
+    }
 
-    var asked: [(Operation, ProposedObject)] { log.withLock { $0 } }
+    var asked: [(RequestedAccess, ProposedObject)] { log.withLock { $0 } }
     var names: [String] { asked.map(\.0.name) }
 
     func decide(_ question: AuthorizationRequest) -> Decision {
-        log.withLock { $0.append((question.operation, question.proposal)) }
-        return rule(question.operation, question.proposal)
+        log.withLock { $0.append((question.access, question.proposal)) }
+        return rule(question.access, question.proposal)
     }
 
     func largestUpload(_ question: AuthorizationRequest) -> UInt64? { nil }

@@ -247,7 +247,7 @@ struct FaultTests {
             let text = try await TestLoop.run {
                 let pipe = RequestBodyPipe(length: 1 << 30)
                 let exchange = upstream.start(ClientRequest("PUT", "/x", body: .pipe(pipe)))
-                await #expect(throws: RequestBodyPipe.Interruption.answered(status: 403)) {
+                await #expect(throws: RequestBodyPipe.Interruption.responded(status: 403)) {
                     try await fill(pipe, 1 << 30)
                 }
                 let response = try await exchange.response()

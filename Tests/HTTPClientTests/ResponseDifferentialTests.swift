@@ -84,7 +84,7 @@ struct ResponseDifferentialTests {
         var compared = 0
         for _ in 0..<10_000 {
             let bytes = mutated(&dice)
-            var parser = HTTP1ResponseParser(answersHead: false)
+            var parser = HTTP1ResponseParser(respondsToHead: false)
             guard let head = try? parser.parse(bytes.span) else { continue }
             let theirs = Verdict(Array(bytes[..<head.length]))
             let shown = Comment(

@@ -4,10 +4,10 @@ import Wire
 @testable import HTTPClient
 
 /// Reads one head that comes in one piece.
-private func parse(_ text: String, answersHead: Bool = false) throws(HTTP1SyntaxError)
+private func parse(_ text: String, respondsToHead: Bool = false) throws(HTTP1SyntaxError)
     -> HTTP1ResponseHead?
 {
-    var parser = HTTP1ResponseParser(answersHead: answersHead)
+    var parser = HTTP1ResponseParser(respondsToHead: respondsToHead)
     return try parser.parse(Array(text.utf8).span)
 }
 
@@ -51,7 +51,7 @@ struct ResponseParserTests {
         let head = try #require(try parse(text))
         #expect(head.framing == framing)
         #expect(head.keepAlive == keepAlive)
-        let answer = try #require(try parse(text, answersHead: true))
+        let answer = try #require(try parse(text, respondsToHead: true))
         #expect(answer.framing == .none)
         #expect(answer.contentLength == head.contentLength)
     }
@@ -99,13 +99,13 @@ struct ResponseParserTests {
         let bytes = Array(text.utf8)
         let whole = try #require(try parse(text))
         for split in 0..<bytes.count {
-            var parser = HTTP1ResponseParser(answersHead: false)
+            var parser = HTTP1ResponseParser(respondsToHead: false)
             let early = try parser.parse(bytes.span.extracting(first: split))
             #expect(early == nil)
             let head = try #require(try parser.parse(bytes.span))
             #expect(head.fields == whole.fields && head.length == whole.length)
         }
-        var parser = HTTP1ResponseParser(answersHead: false)
+        var parser = HTTP1ResponseParser(respondsToHead: false)
         for end in 1..<bytes.count {
             let early = try parser.parse(bytes.span.extracting(first: end))
             #expect(early == nil)

@@ -7,7 +7,7 @@ import Wire
 final class AWSCredentialFetcher: Sendable {
     /// The addresses of container agents (ECS, EKS) that may be asked in clear text, besides loopback.
     private static let agents = ["169.254.170.2", "169.254.170.23", "fd00:ec2::23"]
-    /// Bytes of a file or an answer.
+    /// Bytes of a file or a response.
     private static let limit = 1 << 20
 
     private let source: AWSCredentialSource
@@ -160,13 +160,13 @@ final class AWSCredentialFetcher: Sendable {
         var request = ClientRequest("POST", "/", body: .bytes(Array(form.utf8)), isRepeatable: true)
         request.fields.append("content-type", "application/x-www-form-urlencoded")
         request.fields.append("accept", "application/xml")
-        let answer = try await ask(origin, request, "STS")
-        guard answer.status == 200 else {
-            let code = S3XML.first("Code", in: answer.body) ?? "status \(answer.status)"
+        let response = try await ask(origin, request, "STS")
+        guard response.status == 200 else {
+            let code = S3XML.first("Code", in: response.body) ?? "status \(response.status)"
             throw AWSCredentialsError(cause: "STS refuses the web identity: \(code)")
         }
         var values: [BytewiseString: String] = [:]
-        try? S3XML.read(answer.body) { parent, name, text in
+        try? S3XML.read(response.body) { parent, name, text in
             if parent == "Credentials" { values[name] = text }
         }
         return try temporary("STS") { values[$0 == "Token" ? "SessionToken" : $0] }
@@ -246,7 +246,7 @@ final class AWSCredentialFetcher: Sendable {
         let upstream = upstreams.withLock { upstreams in
             if let upstream = upstreams[origin] { return upstream }
             var settings = UpstreamSettings(name: "credentials from \(what)", origin: origin)
-            // On a host without it nobody answers.
+            // On a host without it nothing responds.
             settings.connectTimeout = 2_000_000_000
             settings.firstByteTimeout = 10_000_000_000
             settings.attempts = 3
@@ -261,11 +261,11 @@ final class AWSCredentialFetcher: Sendable {
         }
     }
 
-    private func credentials(_ answer: CollectedResponse, _ what: String)
+    private func credentials(_ response: CollectedResponse, _ what: String)
         throws(AWSCredentialsError) -> AWSCredentials
     {
-        guard answer.status == 200, let json = try? JSONReader.parse(answer.body) else {
-            throw AWSCredentialsError(cause: "\(what) gives none: status \(answer.status)")
+        guard response.status == 200, let json = try? JSONReader.parse(response.body) else {
+            throw AWSCredentialsError(cause: "\(what) gives none: status \(response.status)")
         }
         if let code = json["Code"]?.text, code != "Success" {
             throw AWSCredentialsError(cause: "\(what) gives none: \(code.prefix(64))")
@@ -277,7 +277,7 @@ final class AWSCredentialFetcher: Sendable {
         throws(AWSCredentialsError) -> AWSCredentials
     {
         guard let key = value("AccessKeyId"), let secret = value("SecretAccessKey") else {
-            throw AWSCredentialsError(cause: "\(what) gives an answer without keys")
+            throw AWSCredentialsError(cause: "\(what) gives a response without keys")
         }
         return AWSCredentials(
             accessKey: key, secretKey: secret, sessionToken: value("Token"),

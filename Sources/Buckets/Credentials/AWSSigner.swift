@@ -151,12 +151,12 @@ package struct CanonicalRequest {
         }
         var names: [UInt8] = []
         var previous: [UInt8] = []
-        for (place, index) in order.enumerated() {
+        for (position, index) in order.enumerated() {
             let field = list[index]
             if field.name == previous {
                 bytes.append(UInt8(ascii: ","))
             } else {
-                if place > 0 {
+                if position > 0 {
                     bytes.append(UInt8(ascii: "\n"))
                     names.append(UInt8(ascii: ";"))
                 }

@@ -154,12 +154,12 @@ extension GoogleAccount.External {
         subjectTokenType = try text("subject_token_type")
         tokenEndpoint = try GoogleEndpoint(
             url: try text("token_url"), "token_url", file: file)
-        let place = json["credential_source"]
-        if let path = place?["file"]?.text {
+        let source = json["credential_source"]
+        if let path = source?["file"]?.text {
             subject = .file(path)
-        } else if let url = place?["url"]?.text {
+        } else if let url = source?["url"]?.text {
             var fields: [(String, String)] = []
-            if case .object(let members)? = place?["headers"] {
+            if case .object(let members)? = source?["headers"] {
                 for member in members {
                     let name = member.key.utf8.map(ASCII.lowercased)
                     guard let value = member.value.text, !name.isEmpty,
@@ -179,7 +179,7 @@ extension GoogleAccount.External {
                 .unreachable,
                 "credentials: \(file): 'credential_source' names neither a file nor a url")
         }
-        let format = place?["format"]
+        let format = source?["format"]
         subjectField =
             format?["type"]?.text == "json" ? format?["subject_token_field_name"]?.text : nil
         if let url = json["service_account_impersonation_url"]?.text {

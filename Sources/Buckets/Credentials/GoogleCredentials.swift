@@ -32,7 +32,7 @@ public final class GoogleCredentials: Sendable {
         case datastore = "https://www.googleapis.com/auth/datastore"
     }
 
-    /// How long a failure without any valid token is answered from memory: one second.
+    /// How long a failure without any valid token is reported again without a new attempt: one second.
     private static let failureHold: UInt64 = 1_000_000_000
     /// How long after a failed renewal the old token is used without another attempt: ten seconds.
     private static let renewalPause: UInt64 = 10_000_000_000

@@ -4,7 +4,7 @@ import Wire
 
 /// Fetches one access token. Files are read anew each time, so that keys and subject tokens can be rotated in place.
 struct GoogleTokenFetcher: Sendable {
-    /// Bytes of a credentials file, of a subject token and of an endpoint's answer: 64 KiB.
+    /// Bytes of a credentials file, of a subject token and of an endpoint's response: 64 KiB.
     private static let maximumBytes = 64 * 1024
 
     let source: GoogleCredentials.Source
@@ -101,22 +101,22 @@ struct GoogleTokenFetcher: Sendable {
         let federated = try await grant(
             account.tokenEndpoint, form, authorization: account.basicAuthorization)
         guard let endpoint = account.impersonation else { return federated }
-        var json = JSONWriter(reserving: 256)
-        json.beginObject()
-        json.key("scope")
-        json.beginArray()
-        json.string(scope)
-        json.endArray()
-        json.member("lifetime", "\(account.impersonationSeconds)s")
-        json.endObject()
+        var body = JSONWriter(reserving: 256)
+        body.beginObject()
+        body.key("scope")
+        body.beginArray()
+        body.string(scope)
+        body.endArray()
+        body.member("lifetime", "\(account.impersonationSeconds)s")
+        body.endObject()
         var request = ClientRequest(
-            "POST", endpoint.target, body: .bytes(json.bytes), isRepeatable: true)
+            "POST", endpoint.target, body: .bytes(body.bytes), isRepeatable: true)
         request.fields.append("authorization", "Bearer \(federated.value)")
         request.fields.append("content-type", "application/json")
         let response = try await call(request, endpoint)
-        let answer = try parse(response, from: endpoint.origin)
-        guard let value = answer["accessToken"]?.text, isToken(value),
-            let expiry = answer["expireTime"]?.text.flatMap({ HTTPDate.parse(rfc3339: $0) })
+        let json = try parse(response, from: endpoint.origin)
+        guard let value = json["accessToken"]?.text, isToken(value),
+            let expiry = json["expireTime"]?.text.flatMap({ HTTPDate.parse(rfc3339: $0) })
         else {
             throw ClientError(.malformed, "credentials: \(endpoint.origin) gave no access token")
         }
@@ -128,13 +128,13 @@ struct GoogleTokenFetcher: Sendable {
         -> String
     {
         let bytes: [UInt8]
-        let place: String
+        let source: String
         switch account.subject {
         case .file(let path):
             bytes = try await read(path)
-            place = path
+            source = path
         case .endpoint(let endpoint, let fields):
-            place = "\(endpoint.origin)"
+            source = "\(endpoint.origin)"
             var request = ClientRequest("GET", endpoint.target)
             for (name, value) in fields { request.fields.append(name: name, value) }
             bytes = try await call(request, endpoint).body
@@ -143,20 +143,20 @@ struct GoogleTokenFetcher: Sendable {
         if let field = account.subjectField {
             guard let json = try? JSONReader.parse(bytes), let value = json[field]?.text else {
                 throw ClientError(
-                    .malformed, "credentials: \(place) has no member '\(field)' with a token")
+                    .malformed, "credentials: \(source) has no member '\(field)' with a token")
             }
             text = value
         }
         while text.utf8.last == 0x0a || text.utf8.last == 0x0d { text.unicodeScalars.removeLast() }
         guard !text.isEmpty else {
-            throw ClientError(.malformed, "credentials: the subject token in \(place) is empty")
+            throw ClientError(.malformed, "credentials: the subject token in \(source) is empty")
         }
         return text
     }
 
     // MARK: Requests
 
-    /// Posts a form and reads the token of the answer (RFC 6749, section 5).
+    /// Posts a form and reads the token in the response (RFC 6749, section 5).
     private func grant(
         _ endpoint: GoogleEndpoint, _ form: [(String, String)], authorization: String? = nil
     ) async throws(ClientError) -> GoogleToken {

@@ -11,7 +11,7 @@ final class DirectoryAppend: @unchecked Sendable {
     static let checkpointStep: UInt64 = 64 << 20
 
     private let session: DirectoryUploadSession
-    private let opening: DirectorySession
+    private let directory: OpenDirectory
     private let part: SessionPart
     private let loop: EventLoop
     private let pool: BlockingPool
@@ -34,11 +34,11 @@ final class DirectoryAppend: @unchecked Sendable {
     private var enders: [CheckedContinuation<Void, Never>] = []
 
     init(
-        _ session: DirectoryUploadSession, _ opening: DirectorySession, _ part: SessionPart,
+        _ session: DirectoryUploadSession, _ directory: OpenDirectory, _ part: SessionPart,
         _ loop: EventLoop, _ pool: BlockingPool, _ row: SessionRow, _ plan: AppendPlan
     ) {
         self.session = session
-        self.opening = opening
+        self.directory = directory
         self.part = part
         self.loop = loop
         self.pool = pool
@@ -133,7 +133,7 @@ final class DirectoryAppend: @unchecked Sendable {
             var next = row
             next.offset = part.offset
             next.digests = part.digests.saved
-            row = try await session.change(.save(next), opening)
+            row = try await session.change(.save(next), directory)
         } catch {
             failure = error
         }

@@ -53,17 +53,17 @@ public final class DirectoryBucket: BucketDriver {
     var batches: Int { committer.batches.load(ordering: .relaxed) }
 
     /// The directory as it is opened now.
-    func session() async throws(BucketError) -> DirectorySession {
-        if let session = try state.current() { return session }
+    func openDirectory() async throws(BucketError) -> OpenDirectory {
+        if let directory = try state.current() { return directory }
         let state = state
         // On the committer's thread, so that the old session's work has ended before leftovers are removed.
         return try await thread.run { () throws(BucketError) in try state.reopen() }
     }
 
     public func stat(_ name: String) async throws(BucketError) -> ObjectMetadata {
-        let session = try await session()
+        let directory = try await openDirectory()
         do throws(SQLiteError) {
-            if let entry = try session.index.lookup(name, withContent: false) {
+            if let entry = try directory.index.lookup(name, withContent: false) {
                 return entry.row.metadata
             }
         } catch { throw error.bucketError }
@@ -75,21 +75,21 @@ public final class DirectoryBucket: BucketDriver {
         // A blob that was just replaced can be removed between lookup and open. The next lookup finds the new one.
         var missing: Int64 = 0
         for _ in 0..<8 {
-            let session = try await session()
+            let directory = try await openDirectory()
             let found: IndexEntry?
             do throws(SQLiteError) {
-                found = try session.index.lookup(name, withContent: true)
+                found = try directory.index.lookup(name, withContent: true)
             } catch { throw error.bucketError }
             guard let found else { throw BucketError(.objectNotFound) }
             let row = found.row
             guard let blob = row.blob else {
                 return DirectoryReader(row.metadata, .memory(found.content ?? []), pool)
             }
-            if let descriptor = try session.files.openBlob(blob) {
+            if let descriptor = try directory.files.openBlob(blob) {
                 return DirectoryReader(row.metadata, .file(descriptor), pool)
             }
             missing = blob
-            do throws(BucketError) { try session.checkIdentity() } catch { state.lose(session) }
+            do throws(BucketError) { try directory.checkIdentity() } catch { state.lose(directory) }
         }
         throw BucketError(.unavailable, "blob \(missing) of an object is missing")
     }
@@ -97,11 +97,11 @@ public final class DirectoryBucket: BucketDriver {
     public func beginUpload(_ name: String, _ plan: UploadPlan) async throws(BucketError)
         -> any Upload
     {
-        let session = try await session()
+        let directory = try await openDirectory()
         guard let loop = EventLoop.current else {
             throw BucketError(.internal, "an upload belongs on a loop")
         }
-        return DirectoryUpload(self, session, loop, name, plan)
+        return DirectoryUpload(self, directory, loop, name, plan)
     }
 
     public func patch(_ name: String, _ patch: AttributePatch, _ preconditions: Preconditions)
@@ -125,20 +125,20 @@ public final class DirectoryBucket: BucketDriver {
     package func listMeasured(_ query: ListQuery, after: String?) async throws(BucketError)
         -> (ListPage, steps: Int)
     {
-        let session = try await session()
+        let directory = try await openDirectory()
         do throws(SQLiteError) {
             return try await pool.run { () throws(SQLiteError) in
-                try session.index.list(query, after: after)
+                try directory.index.list(query, after: after)
             }
         } catch { throw error.bucketError }
     }
 
     public func checkHealth() async throws(BucketError) {
-        let session = try await session()
+        let directory = try await openDirectory()
         let free = try await pool.run { () throws(BucketError) in
-            try session.checkIdentity()
-            try session.files.probe()
-            return session.files.freeBytes()
+            try directory.checkIdentity()
+            try directory.files.probe()
+            return directory.files.freeBytes()
         }
         // After a failure, or with little free space, only a successful write proves that the store works.
         if committer.isFailing || free < DirectoryBucket.ampleRoom {

@@ -9,7 +9,7 @@ struct DirectoryChange: Sendable {
         /// Makes an upload session; its file's number is the committer's to choose.
         indirect case beginSession(SessionRow)
         /// Something else with upload sessions, of a directory that must still be this one.
-        indirect case session(SessionChange, DirectorySession?)
+        indirect case session(SessionChange, OpenDirectory?)
 
         /// Whether the change is rejected on a nearly full disk.
         var needsRoom: Bool {
@@ -20,7 +20,7 @@ struct DirectoryChange: Sendable {
             }
         }
 
-        /// Whether files are removed before it is answered.
+        /// Whether files are removed before it completes.
         var freesSpace: Bool {
             if case .session(let change, _) = self { change.freesSpace } else { false }
         }
@@ -37,18 +37,18 @@ struct DirectoryChange: Sendable {
         /// The upload sessions that were found, as the change left them.
         var sessions: [SessionRow] = []
         /// Where those were found.
-        var opening: DirectorySession?
+        var directory: OpenDirectory?
     }
 
     let name: String
     let kind: Kind
     let preconditions: Preconditions
-    let answer: @Sendable (Result<Outcome, BucketError>) -> Void
+    let completion: @Sendable (Result<Outcome, BucketError>) -> Void
 }
 
 /// Applies the changes of one batch to the rows of the index.
 struct DirectoryTransaction {
-    let session: DirectorySession
+    let directory: OpenDirectory
     let writer: IndexWriter
     let clock: @Sendable () -> Int64
     /// Blobs that the transaction has added to the garbage table.

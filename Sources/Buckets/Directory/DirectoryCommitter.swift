@@ -47,7 +47,7 @@ final class DirectoryCommitter: @unchecked Sendable {
     let batches = Atomic<Int>(0)
     /// Whether the last write failed because of the store.
     private let failing = Atomic<Bool>(false)
-    private var session: DirectorySession?
+    private var directory: OpenDirectory?
     /// Blobs without a row, and the numbers of blobs that were not created. The next transaction adds them to the
     /// garbage table, so that none is forgotten before its removal is durable.
     private var pendingGarbage: [Int64] = []
@@ -89,60 +89,60 @@ final class DirectoryCommitter: @unchecked Sendable {
 
     private func perform(_ batch: [DirectoryChange]) {
         batches.wrappingAdd(1, ordering: .relaxed)
-        let session: DirectorySession
+        let directory: OpenDirectory
         let writer: IndexWriter
         do throws(BucketError) {
-            session = try state.currentForWriting()
-            if session !== self.session {
-                self.session = session
+            directory = try state.currentForWriting()
+            if directory !== self.directory {
+                self.directory = directory
                 pendingGarbage = []
                 unlinked = []
             }
-            writer = try session.openWriter()
+            writer = try directory.openWriter()
         } catch {
             failing.store(true, ordering: .relaxed)
-            self.session = nil
+            self.directory = nil
             for change in batch {
                 change.kind.discard()
-                change.answer(.failure(error))
+                change.completion(.failure(error))
             }
             return
         }
         // The next start may still find a failed transaction in the log, until another one has replaced it. Write before
         // any result is returned from the index, also for a batch that only reads.
         if isFailing { writer.touch() }
-        let placements = place(batch, session, writer, hasRoom: makeRoom(session, writer))
-        var transaction = DirectoryTransaction(session: session, writer: writer, clock: clock)
+        let placements = place(batch, directory, writer, hasRoom: makeRoom(directory, writer))
+        var transaction = DirectoryTransaction(directory: directory, writer: writer, clock: clock)
         var results = transact(batch, placements, &transaction)
-        unplace(batch, placements, &results, session.files)
-        session.index.publish(batch.map(\.name))
+        unplace(batch, placements, &results, directory.files)
+        directory.index.publish(batch.map(\.name))
         note(results)
         let released = transaction.released
         let isFirst = batch.contains { $0.kind.freesSpace }
-        if isFirst { collect(released, session) }
-        for (change, result) in zip(batch, results) { change.answer(result) }
-        if !isFirst { collect(released, session) }
-        if writer.pagesInLog >= DirectoryCommitter.checkpointPages { checkpoint(session, writer) }
+        if isFirst { collect(released, directory) }
+        for (change, result) in zip(batch, results) { change.completion(result) }
+        if !isFirst { collect(released, directory) }
+        if writer.pagesInLog >= DirectoryCommitter.checkpointPages { checkpoint(directory, writer) }
     }
 
     /// Checkpoints: moves the log into the index.
-    private func checkpoint(_ session: DirectorySession, _ writer: IndexWriter) {
+    private func checkpoint(_ directory: OpenDirectory, _ writer: IndexWriter) {
         // Readers release their snapshots before, so that the whole log can be moved, and after, so that the log can
         // start over.
-        session.index.releaseSnapshots()
+        directory.index.releaseSnapshots()
         writer.checkpoint()
-        session.index.releaseSnapshots()
+        directory.index.releaseSnapshots()
     }
 
     /// Whether an upload leaves enough free space. If there is little, the log is checkpointed first.
-    private func makeRoom(_ session: DirectorySession, _ writer: IndexWriter) -> Bool {
+    private func makeRoom(_ directory: OpenDirectory, _ writer: IndexWriter) -> Bool {
         func needed() -> UInt64 {
             DirectoryCommitter.reserve + UInt64(writer.pagesInLog * DirectoryCommitter.pageSize)
         }
-        if session.files.freeBytes() >= needed() { return true }
-        checkpoint(session, writer)
+        if directory.files.freeBytes() >= needed() { return true }
+        checkpoint(directory, writer)
         let inIndex = UInt64(writer.freePages() * DirectoryCommitter.pageSize)
-        return session.files.freeBytes() + inIndex >= needed()
+        return directory.files.freeBytes() + inIndex >= needed()
     }
 
     private func note(_ results: [Result<DirectoryChange.Outcome, BucketError>]) {
@@ -159,10 +159,10 @@ final class DirectoryCommitter: @unchecked Sendable {
 
     /// Writes or moves all blobs of a batch and syncs them. A failure only affects its own change.
     private func place(
-        _ batch: [DirectoryChange], _ session: DirectorySession, _ writer: IndexWriter,
+        _ batch: [DirectoryChange], _ directory: OpenDirectory, _ writer: IndexWriter,
         hasRoom: Bool
     ) -> [Placement] {
-        let files = session.files
+        let files = directory.files
         var placements: [Placement] = []
         var written: [(Int, Int32)] = []
         var shards: Set<Int64> = []
@@ -173,7 +173,7 @@ final class DirectoryCommitter: @unchecked Sendable {
                 continue
             }
             if case .beginSession = change.kind {
-                placements.append(makePart(session, writer, &shards))
+                placements.append(makePart(directory, writer, &shards))
                 continue
             }
             guard case .put(let content, let facts, _) = change.kind, facts.size > 0 else {
@@ -195,7 +195,7 @@ final class DirectoryCommitter: @unchecked Sendable {
                     }
                     File.startWriteback(descriptor, from: 0, count: facts.size)
                     written.append((placements.count, descriptor))
-                case .staged(let file): try file.place(in: session, as: blob)
+                case .staged(let file): try file.place(in: directory, as: blob)
                 }
                 shards.insert(blob / DirectoryFiles.idsPerShard)
                 placements.append(.blob(blob))
@@ -231,16 +231,16 @@ final class DirectoryCommitter: @unchecked Sendable {
     /// Makes the empty file of a new upload session. It is among the blobs from the beginning, so that a commit moves
     /// nothing: at every moment one row names it.
     private func makePart(
-        _ session: DirectorySession, _ writer: IndexWriter, _ shards: inout Set<Int64>
+        _ directory: OpenDirectory, _ writer: IndexWriter, _ shards: inout Set<Int64>
     ) -> Placement {
         let blob = writer.nextBlob
         writer.nextBlob += 1
         do throws(BucketError) {
-            close(try session.files.writeBlob(blob, UnsafeRawBufferPointer(start: nil, count: 0)))
+            close(try directory.files.writeBlob(blob, UnsafeRawBufferPointer(start: nil, count: 0)))
             shards.insert(blob / DirectoryFiles.idsPerShard)
             return .blob(blob)
         } catch {
-            forget(blob, session.files)
+            forget(blob, directory.files)
             return .failed(error)
         }
     }
@@ -275,8 +275,8 @@ final class DirectoryCommitter: @unchecked Sendable {
     }
 
     /// Removes the files of blobs that a transaction has added to the garbage table.
-    private func collect(_ blobs: [Int64], _ session: DirectorySession) {
-        for blob in blobs where session.files.removeBlob(blob) { unlinked.append(blob) }
+    private func collect(_ blobs: [Int64], _ directory: OpenDirectory) {
+        for blob in blobs where directory.files.removeBlob(blob) { unlinked.append(blob) }
     }
 
     // MARK: The transaction
@@ -298,9 +298,9 @@ final class DirectoryCommitter: @unchecked Sendable {
                 } catch {
                     // The disk is full. The log's space can be reused after a checkpoint.
                     guard error.bucketError.code == .insufficientStorage else { throw error }
-                    transaction.session.index.releaseSnapshots()
+                    transaction.directory.index.releaseSnapshots()
                     transaction.writer.checkpoint()
-                    transaction.session.index.releaseSnapshots()
+                    transaction.directory.index.releaseSnapshots()
                     results += try attempt(change, placement, &transaction)
                 }
             } catch {
@@ -310,12 +310,12 @@ final class DirectoryCommitter: @unchecked Sendable {
                     // another transaction has replaced it, the row's bytes must exist. A commit that did not fit into
                     // the log is not in it, so its bytes can be removed to free space.
                     if isFull {
-                        forget(blob, transaction.session.files)
+                        forget(blob, transaction.directory.files)
                     } else {
                         pendingGarbage.append(blob)
                     }
                 }
-                if !isFull { transaction.session.drop(transaction.writer) }
+                if !isFull { transaction.directory.drop(transaction.writer) }
                 results.append(.failure(error.bucketError))
             }
         }
@@ -354,7 +354,7 @@ final class DirectoryCommitter: @unchecked Sendable {
         let shards = Set(unlinked.map { $0 / DirectoryFiles.idsPerShard })
         let current = transaction.writer.nextBlob / DirectoryFiles.idsPerShard
         do throws(BucketError) {
-            try transaction.session.files.syncRemovals(in: shards, current: current)
+            try transaction.directory.files.syncRemovals(in: shards, current: current)
         } catch {
             return []
         }
@@ -381,8 +381,8 @@ final class DirectoryCommitter: @unchecked Sendable {
             return try transaction.begin(row, blob: blob)
         case (.beginSession, _):
             return .failure(BucketError(.internal, "an upload session without a file"))
-        case (.session(let request, let opening), _):
-            return try transaction.apply(request, change, opening: opening)
+        case (.session(let request, let directory), _):
+            return try transaction.apply(request, change, directory: directory)
         case (.probe, _):
             transaction.writer.touch()
             return .success(DirectoryChange.Outcome())

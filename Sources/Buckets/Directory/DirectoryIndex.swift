@@ -15,13 +15,13 @@ struct IndexEntry: Sendable {
 /// Recently requested objects of one reader, so that looking up a hot object needs no SQLite step. Each name maps to
 /// one slot, which keeps the last object: at most 512 entries, so at most 2 MiB of contents.
 struct IndexCache {
-    private static let places = 512
+    private static let slotCount = 512
     /// Objects with more bytes of custom metadata are not cached. An object can have up to 8 KiB.
     private static let maximumPairs = 512
     private var entries: [IndexEntry?] = []
 
     /// The slot of a name.
-    static func slot(_ name: String) -> Int { BytewiseString.place(of: name, among: places) }
+    static func slot(_ name: String) -> Int { BytewiseString.hash(of: name, below: slotCount) }
 
     func entry(_ name: String, _ slot: Int) -> IndexEntry? {
         guard !entries.isEmpty, let entry = entries[slot],
@@ -33,7 +33,7 @@ struct IndexCache {
     mutating func store(_ entry: IndexEntry, _ slot: Int) {
         let pairs = entry.row.metadata.attributes.customMetadata
         if pairs.byteCount > IndexCache.maximumPairs { return }
-        if entries.isEmpty { entries = Array(repeating: nil, count: IndexCache.places) }
+        if entries.isEmpty { entries = Array(repeating: nil, count: IndexCache.slotCount) }
         entries[slot] = entry
     }
 
@@ -55,8 +55,8 @@ final class DirectoryIndex: Sendable {
 
     init(_ path: String, readers count: Int) throws(SQLiteError) {
         var made: [IndexReader] = []
-        for place in 0..<max(1, count) + 2 {
-            let cache = place < 2 ? 512 : max(512, DirectoryIndex.cacheKiB / max(1, count))
+        for reader in 0..<max(1, count) + 2 {
+            let cache = reader < 2 ? 512 : max(512, DirectoryIndex.cacheKiB / max(1, count))
             made.append(try IndexReader(path, cacheKiB: cache))
         }
         listers = Array(made[..<2])

@@ -43,11 +43,11 @@ final class UploadBuffer: @unchecked Sendable {
 /// A complete and synced file in the staging area.
 struct StagedFile: Sendable {
     let id: Int64
-    let session: DirectorySession
+    let directory: OpenDirectory
 
     /// Moves the file to the blobs of `current`, if that is the session in which it was staged.
-    func place(in current: DirectorySession, as blob: Int64) throws(BucketError) {
-        guard session === current else {
+    func place(in current: OpenDirectory, as blob: Int64) throws(BucketError) {
+        guard directory === current else {
             throw BucketError(.unavailable, "the bucket directory was replaced during the upload")
         }
         try current.files.placeBlob(blob, staged: id)
@@ -61,7 +61,7 @@ enum UploadContent: Sendable {
 
     /// Removes a staged file that did not become a blob.
     func discard() {
-        if case .staged(let file) = self { file.session.files.removeStaged(file.id) }
+        if case .staged(let file) = self { file.directory.files.removeStaged(file.id) }
     }
 }
 
@@ -73,7 +73,7 @@ private final class UploadReceiver: @unchecked Sendable {
     /// The number of dirty bytes after which the kernel is asked to start writing: 8 MiB.
     private static let writebackStep: UInt64 = 8 << 20
 
-    private let session: DirectorySession
+    private let directory: OpenDirectory
     private let md5 = Digest(.md5)
     private var crc32c = CRC32C()
     private let others: [(DigestAlgorithm, Digest)]
@@ -83,8 +83,8 @@ private final class UploadReceiver: @unchecked Sendable {
     private var written: UInt64 = 0
     private var handedToKernel: UInt64 = 0
 
-    init(_ session: DirectorySession, _ digests: Set<DigestAlgorithm>) {
-        self.session = session
+    init(_ directory: OpenDirectory, _ digests: Set<DigestAlgorithm>) {
+        self.directory = directory
         others = digests.map { algorithm in
             switch algorithm {
             case .sha256: (algorithm, Digest(.sha256))
@@ -107,10 +107,10 @@ private final class UploadReceiver: @unchecked Sendable {
 
     /// Appends the buffer to the staged file.
     func write(_ buffer: UploadBuffer) throws(BucketError) {
-        if descriptor < 0 { descriptor = try session.files.createStaged(id) }
+        if descriptor < 0 { descriptor = try directory.files.createStaged(id) }
         try buffer.withBytes { bytes throws(BucketError) in
             try DirectoryFiles.writeAll(
-                descriptor, bytes, at: written, "\(session.files.path)/staging/\(id)")
+                descriptor, bytes, at: written, "\(directory.files.path)/staging/\(id)")
         }
         written += UInt64(buffer.count)
         if written - handedToKernel >= UploadReceiver.writebackStep {
@@ -131,17 +131,17 @@ private final class UploadReceiver: @unchecked Sendable {
         close(descriptor)
         descriptor = -1
         if code != 0 {
-            session.files.removeStaged(id)
-            throw BucketError("fdatasync", "\(session.files.path)/staging/\(id)", code)
+            directory.files.removeStaged(id)
+            throw BucketError("fdatasync", "\(directory.files.path)/staging/\(id)", code)
         }
-        return StagedFile(id: id, session: session)
+        return StagedFile(id: id, directory: directory)
     }
 
     func discard() {
         guard descriptor >= 0 else { return }
         close(descriptor)
         descriptor = -1
-        session.files.removeStaged(id)
+        directory.files.removeStaged(id)
     }
 }
 
@@ -174,7 +174,7 @@ final class DirectoryUpload: Upload, @unchecked Sendable {
     var isOpen: Bool { !isEnded }
 
     init(
-        _ bucket: DirectoryBucket, _ session: DirectorySession, _ loop: EventLoop, _ name: String,
+        _ bucket: DirectoryBucket, _ directory: OpenDirectory, _ loop: EventLoop, _ name: String,
         _ plan: UploadPlan
     ) {
         self.bucket = bucket
@@ -182,7 +182,7 @@ final class DirectoryUpload: Upload, @unchecked Sendable {
         attributes = plan.attributes
         expected = plan.size
         self.loop = loop
-        receiver = UploadReceiver(session, plan.digests)
+        receiver = UploadReceiver(directory, plan.digests)
     }
 
     deinit { abort() }

@@ -8,7 +8,7 @@ final class DirectoryUploadSession: UploadSession {
         /// What is durable; nil where it has to be read first.
         var row: SessionRow?
         /// Where the row is from.
-        var opening: DirectorySession?
+        var directory: OpenDirectory?
         var append: DirectoryAppend?
     }
 
@@ -33,7 +33,7 @@ final class DirectoryUploadSession: UploadSession {
         let row = outcome.sessions.first
         held.withLock { held in
             held.row = row
-            held.opening = outcome.opening
+            held.directory = outcome.directory
         }
         return row
     }
@@ -44,13 +44,13 @@ final class DirectoryUploadSession: UploadSession {
     /// Makes a change, and takes over what it left.
     /// - Throws: ``SessionError/notFound`` where there is no session any more.
     func change(
-        _ change: SessionChange, _ opening: DirectorySession?, _ name: String = "",
+        _ change: SessionChange, _ directory: OpenDirectory?, _ name: String = "",
         _ preconditions: Preconditions = Preconditions()
     ) async throws(SessionError) -> SessionRow {
         let outcome: DirectoryChange.Outcome
         do throws(SessionError) {
             outcome = try await bucket.sessionChange(
-                .session(change, opening), name, preconditions)
+                .session(change, directory), name, preconditions)
         } catch {
             forget()
             throw error
@@ -70,23 +70,23 @@ final class DirectoryUploadSession: UploadSession {
     /// Waits for the turn, ends an append in progress, and runs `body` with what is durable then.
     private func inTurn<Result>(
         keepingAppend: Bool = true,
-        _ body: (SessionRow, DirectorySession) async throws(SessionError) -> Result
+        _ body: (SessionRow, OpenDirectory) async throws(SessionError) -> Result
     ) async throws(SessionError) -> Result {
         await turn.take()
         defer { turn.end() }
         if let append = held.withLock({ $0.append }) { await append.stop(keeping: keepingAppend) }
-        let opening: DirectorySession
+        let directory: OpenDirectory
         do throws(BucketError) {
-            opening = try await bucket.session()
+            directory = try await bucket.openDirectory()
         } catch {
             throw .store(error)
         }
-        let known = held.withLock { $0.opening === opening ? $0.row : nil }
+        let known = held.withLock { $0.directory === directory ? $0.row : nil }
         let row: SessionRow
         if let known { row = known } else { row = try await change(.load(id), nil) }
         guard row.expires > bucket.clock() / 1_000_000 else { throw .notFound }
         // Where the directory was replaced a moment ago, the change that follows says so.
-        return try await body(row, opening)
+        return try await body(row, directory)
     }
 
     /// - Throws: ``SessionError/notFound`` where there is none.
@@ -112,15 +112,15 @@ final class DirectoryUploadSession: UploadSession {
         guard let loop = EventLoop.current else {
             throw .store(BucketError(.internal, "an append belongs on a loop"))
         }
-        return try await inTurn { row, opening throws(SessionError) in
+        return try await inTurn { row, directory throws(SessionError) in
             var row = row
             try DirectoryUploadSession.check(plan, row)
             if row.length == nil, let length = plan.length {
                 row.length = length
-                row = try await self.change(.save(row), opening)
+                row = try await self.change(.save(row), directory)
             }
-            let part = try await SessionPart.open(row, opening, self.bucket.pool)
-            let append = DirectoryAppend(self, opening, part, loop, self.bucket.pool, row, plan)
+            let part = try await SessionPart.open(row, directory, self.bucket.pool)
+            let append = DirectoryAppend(self, directory, part, loop, self.bucket.pool, row, plan)
             self.held.withLock { $0.append = append }
             return DirectoryAppendHandle(append)
         }
@@ -160,7 +160,7 @@ final class DirectoryUploadSession: UploadSession {
     func commit(
         _ facts: ContentFacts, _ preconditions: Preconditions, resultUntil: Int64
     ) async throws(SessionError) -> CommitResult {
-        try await inTurn { row, opening throws(SessionError) in
+        try await inTurn { row, directory throws(SessionError) in
             if case .closed = row.end { throw .finished }
             if row.end == nil {
                 guard facts.size == row.offset else { throw .offsetMismatch(durable: row.offset) }
@@ -168,10 +168,10 @@ final class DirectoryUploadSession: UploadSession {
                     throw .lengthMismatch(declared: length)
                 }
                 // The file ends where the object will, and has all of it.
-                try await SessionPart.open(row, opening, self.bucket.pool).close()
+                try await SessionPart.open(row, directory, self.bucket.pool).close()
             }
             let change = SessionChange.commit(self.id, facts, until: resultUntil)
-            let ended = try await self.change(change, opening, row.name, preconditions)
+            let ended = try await self.change(change, directory, row.name, preconditions)
             do throws(BucketError) {
                 guard let result = try ended.result() else {
                     throw BucketError(.internal, "a commit without an object")
@@ -185,17 +185,17 @@ final class DirectoryUploadSession: UploadSession {
         guard record.count <= SessionPlan.maximumContext else {
             throw .store(BucketError(.internal, "a record of \(record.count) bytes"))
         }
-        try await inTurn(keepingAppend: false) { row, opening throws(SessionError) in
+        try await inTurn(keepingAppend: false) { row, directory throws(SessionError) in
             if row.end != nil { throw .finished }
             let change = SessionChange.close(self.id, record: record, until: until)
-            let ended = try await self.change(change, opening)
+            let ended = try await self.change(change, directory)
             guard case .closed = ended.end else { throw .finished }
         }
     }
 
     func cancel() async throws(SessionError) {
-        try await inTurn(keepingAppend: false) { _, opening throws(SessionError) in
-            _ = try await self.change(.cancel(self.id), opening)
+        try await inTurn(keepingAppend: false) { _, directory throws(SessionError) in
+            _ = try await self.change(.cancel(self.id), directory)
             // What the change returned is the row as it was.
             self.forget()
         }

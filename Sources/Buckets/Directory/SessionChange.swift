@@ -19,7 +19,7 @@ enum SessionChange: Sendable {
         }
     }
 
-    /// Whether files are removed before it is answered.
+    /// Whether files are removed before it completes.
     var freesSpace: Bool {
         switch self {
         case .close, .cancel, .removeExpired: true
@@ -41,7 +41,7 @@ extension DirectoryTransaction {
     private func outcome(_ rows: [SessionRow]) -> Result {
         var outcome = DirectoryChange.Outcome()
         outcome.sessions = rows
-        outcome.opening = session
+        outcome.directory = directory
         return .success(outcome)
     }
 
@@ -54,11 +54,11 @@ extension DirectoryTransaction {
         return outcome(row)
     }
 
-    /// - Parameter opening: Where the session's file is; nil where it does not matter.
+    /// - Parameter directory: Where the session's file is; nil where it does not matter.
     mutating func apply(
-        _ change: SessionChange, _ request: DirectoryChange, opening: DirectorySession?
+        _ change: SessionChange, _ request: DirectoryChange, directory: OpenDirectory?
     ) throws(SQLiteError) -> Result {
-        if let opening, opening !== session {
+        if let directory, directory !== self.directory {
             return .failure(
                 BucketError(.unavailable, "the bucket directory was replaced during the upload"))
         }

@@ -19,14 +19,14 @@ final class SessionPart: @unchecked Sendable {
     private(set) var digests: SessionDigests
     private var handedToKernel: UInt64
 
-    private init(_ row: SessionRow, _ opening: DirectorySession, _ pool: BlockingPool)
+    private init(_ row: SessionRow, _ directory: OpenDirectory, _ pool: BlockingPool)
         throws(BucketError)
     {
         guard let digests = SessionDigests(saved: row.digests) else { throw row.unreadable }
-        descriptor = try opening.files.openPart(row.blob, offset: row.offset)
+        descriptor = try directory.files.openPart(row.blob, offset: row.offset)
         self.pool = pool
         self.digests = digests
-        name = "blob \(row.blob) of \(opening.files.path)"
+        name = "blob \(row.blob) of \(directory.files.path)"
         offset = row.offset
         handedToKernel = row.offset
     }
@@ -45,12 +45,12 @@ final class SessionPart: @unchecked Sendable {
     }
 
     /// Opens the file and cuts off what is not durable.
-    static func open(_ row: SessionRow, _ opening: DirectorySession, _ pool: BlockingPool)
+    static func open(_ row: SessionRow, _ directory: OpenDirectory, _ pool: BlockingPool)
         async throws(SessionError) -> SessionPart
     {
         do throws(BucketError) {
             return try await pool.run { () throws(BucketError) in
-                try SessionPart(row, opening, pool)
+                try SessionPart(row, directory, pool)
             }
         } catch {
             throw .store(error)

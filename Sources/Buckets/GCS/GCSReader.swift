@@ -9,10 +9,10 @@ import Wire
 /// A media response names the generation and metageneration of its object, but neither its custom metadata nor its
 /// time. If the cache has the metadata of exactly that state, no second request is needed.
 final class GCSMetadataCache: Sendable {
-    private static let places = 512
+    private static let slotCount = 512
     /// Larger custom metadata is not cached: 1 KiB.
     private static let maximumCustomBytes = 1024
-    private let slots = Lock<[ObjectMetadata?]>(Array(repeating: nil, count: places))
+    private let slots = Lock<[ObjectMetadata?]>(Array(repeating: nil, count: slotCount))
     /// Whether media responses name the metageneration. Otherwise cached metadata cannot be confirmed.
     private let confirmable = Atomic<Bool>(false)
 
@@ -20,8 +20,8 @@ final class GCSMetadataCache: Sendable {
 
     func find(_ name: String) -> ObjectMetadata? {
         guard isConfirmable else { return nil }
-        let place = BytewiseString.place(of: name, among: Self.places)
-        let found = slots.withLock { $0[place] }
+        let slot = BytewiseString.hash(of: name, below: Self.slotCount)
+        let found = slots.withLock { $0[slot] }
         return found.flatMap { BytewiseString.areEqual($0.name, name) ? $0 : nil }
     }
 
@@ -29,11 +29,11 @@ final class GCSMetadataCache: Sendable {
         guard metadata.attributes.customMetadata.byteCount <= Self.maximumCustomBytes else {
             return
         }
-        let place = BytewiseString.place(of: metadata.name, among: Self.places)
-        slots.withLock { $0[place] = metadata }
+        let slot = BytewiseString.hash(of: metadata.name, below: Self.slotCount)
+        slots.withLock { $0[slot] = metadata }
     }
 
-    func mediaAnswered(withMetageneration: Bool) {
+    func noteMedia(withMetageneration: Bool) {
         if withMetageneration != isConfirmable {
             confirmable.store(withMetageneration, ordering: .relaxed)
         }
@@ -89,7 +89,7 @@ extension GCSBucket {
                 throw error
             }
         }
-        known.mediaAnswered(withMetageneration: media.metageneration != nil)
+        known.noteMedia(withMetageneration: media.metageneration != nil)
         do throws(BucketError) {
             if !media.isOf(metadata) {
                 metadata = try await stat(name, generation: media.generation)
@@ -138,7 +138,7 @@ extension GCSBucket {
         }
         if [200, 206, 416].contains(response.status) { return GCSMedia(response) }
         var body: [UInt8] = []
-        if let words = try? await response.collect(limit: GCSRequests.maximumAnswer) {
+        if let words = try? await response.collect(limit: GCSRequests.maximumResponse) {
             body = words
         }
         throw ResumingSource.Fault(

@@ -51,7 +51,7 @@ struct GCSConditions: Equatable {
 /// The requests of one bucket: their targets, credentials and errors.
 struct GCSRequests: Sendable {
     /// The maximum size of a JSON response about one object: 256 KiB.
-    static let maximumAnswer = 256 * 1024
+    static let maximumResponse = 256 * 1024
 
     let bucket: String
     let userProject: String?
@@ -99,7 +99,7 @@ struct GCSRequests: Sendable {
 
     /// Sends a request and collects the response, whatever its status is.
     func call(
-        _ request: ClientRequest, limit: Int = maximumAnswer, _ attempts: Attempts = Attempts()
+        _ request: ClientRequest, limit: Int = maximumResponse, _ attempts: Attempts = Attempts()
     ) async throws(BucketError) -> CollectedResponse {
         let upstream = upstream
         return try await authorized(request, attempts, status: \.status) {
@@ -152,13 +152,13 @@ struct GCSRequests: Sendable {
         guard let json = try? JSONReader.parse(body),
             let metadata = GCSObject.metadata(json)
         else {
-            throw BucketError(.unavailable, "\(what): the answer is not an object's metadata")
+            throw BucketError(.unavailable, "\(what): the response is not an object's metadata")
         }
         // Accepting it could report or remove the wrong object.
         guard BytewiseString.areEqual(metadata.name, name),
             json["bucket"].map({ $0.text == bucket }) ?? true
         else {
-            throw BucketError(.unavailable, "\(what): the answer is about another object")
+            throw BucketError(.unavailable, "\(what): the response is about another object")
         }
         return metadata
     }

@@ -3,7 +3,7 @@ import System
 import Wire
 
 /// Bytes to be sent to a session. They can be sent again unless they are gone.
-enum GCSHeldBytes: Sendable {
+enum ReplayBuffer: Sendable {
     case memory([UInt8])
     case spool(Spool)
     /// The number of bytes that were sent and not kept.
@@ -145,7 +145,7 @@ final class GCSSession: @unchecked Sendable {
         let body: [UInt8]
         do throws(ClientError) {
             response = try await exchange.response()
-            body = try await response.collect(limit: GCSRequests.maximumAnswer)
+            body = try await response.collect(limit: GCSRequests.maximumResponse)
         } catch {
             if error.code == .cancelled { throw BucketError(error) }
             return .unknown(BucketError(error), retryAfter: nil)
@@ -176,13 +176,13 @@ final class GCSSession: @unchecked Sendable {
     }
 
     /// The response to a stream after all bytes were written, or after the pipe stopped accepting them.
-    func answer(to stream: Stream) async throws(BucketError) -> Outcome {
+    func response(to stream: Stream) async throws(BucketError) -> Outcome {
         try await outcome(of: stream.exchange)
     }
 
     /// Makes sure that the service keeps all bytes of a stream after its response. Missing bytes are sent again.
     /// - Throws: ``BucketError`` if missing bytes are no longer held.
-    func settle(_ outcome: Outcome, _ held: GCSHeldBytes) async throws(BucketError) {
+    func settle(_ outcome: Outcome, _ held: ReplayBuffer) async throws(BucketError) {
         try await deliver(held, nil, outcome)
     }
 
@@ -192,14 +192,14 @@ final class GCSSession: @unchecked Sendable {
     // MARK: Bytes that can be sent again
 
     /// Sends the bytes that follow the confirmed ones, until the service keeps them all.
-    func send(_ held: GCSHeldBytes) async throws(BucketError) {
+    func send(_ held: ReplayBuffer) async throws(BucketError) {
         try await deliver(held, nil, nil)
     }
 
     /// Sends the last bytes, which creates the object.
     /// - Parameter facts: The facts of the whole object, which the service compares with its own.
     /// - Throws: ``BucketError``, with `.preconditionFailed` if the session's conditions do not hold.
-    func finish(_ held: GCSHeldBytes, _ facts: ContentFacts) async throws(BucketError)
+    func finish(_ held: ReplayBuffer, _ facts: ContentFacts) async throws(BucketError)
         -> ObjectMetadata
     {
         guard let metadata = try await deliver(held, facts, nil) else {
@@ -213,7 +213,7 @@ final class GCSSession: @unchecked Sendable {
     ///   - facts: The facts of the whole object, if these are its last bytes.
     ///   - first: The result of the first request with these bytes, if there was one.
     @discardableResult
-    private func deliver(_ held: GCSHeldBytes, _ facts: ContentFacts?, _ first: Outcome?)
+    private func deliver(_ held: ReplayBuffer, _ facts: ContentFacts?, _ first: Outcome?)
         async throws(BucketError) -> ObjectMetadata?
     {
         let start = persisted
@@ -268,7 +268,7 @@ final class GCSSession: @unchecked Sendable {
         await requests.upstream.mayTryAgain(after: failures, retryAfter: retryAfter)
     }
 
-    private func sendOnce(_ held: GCSHeldBytes, from offset: UInt64, _ facts: ContentFacts?)
+    private func sendOnce(_ held: ReplayBuffer, from offset: UInt64, _ facts: ContentFacts?)
         async throws(BucketError) -> Outcome
     {
         let size = facts.map { String($0.size) } ?? "*"
@@ -308,9 +308,9 @@ final class GCSSession: @unchecked Sendable {
     {
         var offset = start
         while offset < spool.count {
-            let place = offset
+            let start = offset
             let bytes = try await pool.run { () throws(BucketError) in
-                try spool.read(at: place, limit: UploadBuffer.limit)
+                try spool.read(at: start, limit: UploadBuffer.limit)
             }
             let isTaken = await pipe.writeAll(bytes.count) {
                 try pipe.write(bytes.span.bytes.extracting(droppingFirst: $0))

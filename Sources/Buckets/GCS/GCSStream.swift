@@ -34,7 +34,7 @@ final class GCSStream: @unchecked Sendable {
     /// The sent bytes of the current chunk; nil if no spool could be created.
     private var sent: Spool?
     /// The last bytes, which the commit sends.
-    private var tail: GCSHeldBytes?
+    private var tail: ReplayBuffer?
     private var facts: ContentFacts?
 
     /// - Parameter start: Begins the session.
@@ -214,7 +214,7 @@ final class GCSStream: @unchecked Sendable {
     private func sendChunk(_ count: UInt64, _ session: GCSSession) async throws(BucketError) {
         let stream = session.beginStream(count)
         do throws(BucketError) {
-            var answer: GCSSession.Outcome?
+            var early: GCSSession.Outcome?
             var taken: UInt64 = 0
             while taken < count {
                 // Only the body's last buffer is not full, so no buffer spans two chunks.
@@ -223,22 +223,22 @@ final class GCSStream: @unchecked Sendable {
                 guard taken <= count else {
                     throw BucketError(.internal, "a buffer across the end of a chunk")
                 }
-                if answer == nil {
+                if early == nil {
                     let isTaken = await stream.pipe.writeAll(buffer.count) {
                         try buffer.write(from: $0, stream.pipe)
                     }
-                    if !isTaken { answer = try await session.answer(to: stream) }
+                    if !isTaken { early = try await session.response(to: stream) }
                 }
                 releaseFull()
-                if let answer, sent == nil { try await session.settle(answer, .gone(count)) }
+                if let early, sent == nil { try await session.settle(early, .gone(count)) }
             }
             let outcome: GCSSession.Outcome
-            if let answer {
-                outcome = answer
+            if let early {
+                outcome = early
             } else {
-                outcome = try await session.answer(to: stream)
+                outcome = try await session.response(to: stream)
             }
-            try await session.settle(outcome, sent.map(GCSHeldBytes.spool) ?? .gone(count))
+            try await session.settle(outcome, sent.map(ReplayBuffer.spool) ?? .gone(count))
         } catch {
             stream.exchange.cancel()
             throw error

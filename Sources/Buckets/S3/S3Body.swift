@@ -113,12 +113,12 @@ final class S3Body: @unchecked Sendable {
             // The response has the cause.
         }
         do throws(ClientError) {
-            let response = try await exchange.response()
-            let body = try await response.collect(limit: limit)
-            let answer = CollectedResponse(
-                status: response.status, fields: response.fields, body: body)
-            isSignedAnew = renews(answer)
-            return answer
+            let head = try await exchange.response()
+            let body = try await head.collect(limit: limit)
+            let response = CollectedResponse(
+                status: head.status, fields: head.fields, body: body)
+            isSignedAnew = renews(response)
+            return response
         } catch {
             throw BucketError(error)
         }

@@ -272,12 +272,13 @@ public final class S3Bucket: BucketDriver {
             let response = try await callOnce(request, limit: limit)
             // After a conflict the service may have dropped the parts of the upload. Report the conflict, which is the
             // cause.
-            if let refused, response.status == 404, S3Fault(response).code == "NoSuchUpload" {
+            if let refused, response.status == 404, S3ErrorResponse(response).code == "NoSuchUpload"
+            {
                 return refused
             }
             let isWrite = request.confirmsRepetition != nil
             guard response.status == 409 || isWrite && response.status == 200,
-                S3Fault(response).isRefusal
+                S3ErrorResponse(response).isRefusal
             else { return response }
             failures += 1
             refused = response
@@ -307,7 +308,7 @@ public final class S3Bucket: BucketDriver {
         _ used: AWSCredentials?, after response: CollectedResponse, isHead: Bool = false
     ) -> Bool {
         guard let credentials, let used, response.status == 400 || response.status == 403,
-            isHead || S3Fault(response).refusesCredentials
+            isHead || S3ErrorResponse(response).refusesCredentials
         else { return false }
         return credentials.refused(used)
     }
@@ -355,19 +356,19 @@ public final class S3Bucket: BucketDriver {
         // A file server used as a bucket may not have the concept of a bucket.
         let isS3 =
             isAWS || response.fields.contains("x-amz-request-id")
-            || S3Fault.code(in: response.body) != nil
+            || S3ErrorResponse.code(in: response.body) != nil
         if response.status >= 500 || isS3 && response.status >= 300 {
-            if response.status == 404, S3Fault(response).code != "NoSuchKey" {
+            if response.status == 404, S3ErrorResponse(response).code != "NoSuchKey" {
                 throw BucketError(.unavailable, "the bucket '\(settings.bucket)' does not exist")
             }
-            let fault = S3Fault(response)
-            if let region = fault.region, region != settings.region {
+            let failure = S3ErrorResponse(response)
+            if let region = failure.region, region != settings.region {
                 throw BucketError(
                     .unavailable,
                     "the bucket '\(settings.bucket)' is in \(region), not in \(settings.region) "
-                        + "(\(fault.said))")
+                        + "(\(failure.said))")
             }
-            throw fault.error("the bucket '\(settings.bucket)'")
+            throw failure.error("the bucket '\(settings.bucket)'")
         }
     }
 

@@ -9,7 +9,7 @@ extension S3Upload {
     {
         if case .single(let body, let begun, let generation) = mode {
             if preconditions != plan.preconditions,
-                try await bucket.guarding(name, preconditions) != begun
+                try await bucket.writeCondition(name, preconditions) != begun
             {
                 throw BucketError(
                     .preconditionFailed, "the upload was begun with other preconditions")
@@ -26,27 +26,27 @@ extension S3Upload {
             result.replaced = replaced
             return result
         }
-        let guarding = try await bucket.guarding(name, preconditions)
-        let replaced = await replaces(guarding)
+        let condition = try await bucket.writeCondition(name, preconditions)
+        let replaced = await replaces(condition)
         var result: CommitResult
         if let generation = multipart.generation {
             let multipart = multipart
             result = try await settledAgain(
-                guarding, generation, facts, md5: plan.md5, crc32c: plan.crc32c
-            ) { (guarding) async throws(BucketError) in
+                condition, generation, facts, md5: plan.md5, crc32c: plan.crc32c
+            ) { (condition) async throws(BucketError) in
                 try await multipart.complete(
-                    guarding, bucket.confirmation(name, generation, guarding))
+                    condition, bucket.confirmation(name, generation, condition))
             }
         } else {
             let generation = newGeneration()
             let fields = objectFields(generation, md5: facts.md5, crc32c: facts.crc32c)
             result = try await settledAgain(
-                guarding, generation, facts, md5: facts.md5, crc32c: facts.crc32c
-            ) { (guarding) async throws(BucketError) in
+                condition, generation, facts, md5: facts.md5, crc32c: facts.crc32c
+            ) { (condition) async throws(BucketError) in
                 var request = ClientRequest(
                     "PUT", bucket.target(name), fields: fields, body: .bytes(held))
-                guarding.append(to: &request.fields)
-                request.confirmsRepetition = bucket.confirmation(name, generation, guarding)
+                condition.append(to: &request.fields)
+                request.confirmsRepetition = bucket.confirmation(name, generation, condition)
                 return try await bucket.call(request)
             }
         }
@@ -57,8 +57,8 @@ extension S3Upload {
     /// Whether the commit replaces an existing object. Looked up before the commit, so that the upload itself is not
     /// found. If it cannot be determined the object counts as new: permission to write does not imply permission to
     /// read.
-    private func replaces(_ guarding: S3Bucket.Guard) async -> Bool {
-        if let replaced = guarding.replaces { return replaced }
+    private func replaces(_ condition: S3Bucket.WriteCondition) async -> Bool {
+        if let replaced = condition.replaces { return replaced }
         switch plan.existing {
         case .absent: return false
         case .object: return true
@@ -85,9 +85,10 @@ extension S3Upload {
     /// result is unknown, nothing has changed, and the service can be asked to store the object only if that is still
     /// true.
     private func settledAgain(
-        _ guarding: S3Bucket.Guard, _ generation: Int64, _ facts: ContentFacts, md5: [UInt8]?,
+        _ condition: S3Bucket.WriteCondition, _ generation: Int64, _ facts: ContentFacts,
+        md5: [UInt8]?,
         crc32c: UInt32?,
-        _ request: (S3Bucket.Guard) async throws(BucketError) -> CollectedResponse
+        _ request: (S3Bucket.WriteCondition) async throws(BucketError) -> CollectedResponse
     ) async throws(BucketError) -> CommitResult {
         // Whether the service or a proxy reported overload without saying that nothing was done, and its `Retry-After`.
         var isBusy = false
@@ -95,15 +96,16 @@ extension S3Upload {
         do throws(BucketError) {
             return try await settled(generation, facts, md5: md5, crc32c: crc32c) {
                 () async throws(BucketError) in
-                let response = try await request(guarding)
-                isBusy = [429, 503].contains(response.status) && !S3Fault(response).isRefusal
+                let response = try await request(condition)
+                isBusy =
+                    [429, 503].contains(response.status) && !S3ErrorResponse(response).isRefusal
                 retryAfter = response.fields["retry-after"]
                 return response
             }
         } catch {
             // After a timeout, the completion of a multipart upload may still be in progress, so it is not repeated.
             let isOver = error.code == .timedOut && multipart.generation == nil
-            guard guarding.isEmpty, error.code == .unavailable || isOver || isBusy,
+            guard condition.isEmpty, error.code == .unavailable || isOver || isBusy,
                 let before = await before,
                 await bucket.upstream.mayTryAgain(after: 1, retryAfter: retryAfter),
                 let found = try? await bucket.state(name),
@@ -111,7 +113,7 @@ extension S3Upload {
                 found.object?.generation == before.object?.generation,
                 (try? await bucket.decidesConditions()) == true
             else { throw error }
-            let pinned = S3Bucket.Guard(
+            let pinned = S3Bucket.WriteCondition(
                 match: before.object?.etag, isNew: before.object == nil)
             do throws(BucketError) {
                 return try await settled(generation, facts, md5: md5, crc32c: crc32c) {
@@ -131,17 +133,18 @@ extension S3Upload {
         _ request: () async throws(BucketError) -> CollectedResponse
     ) async throws(BucketError) -> CommitResult {
         let failure: BucketError
-        var answer: CollectedResponse?
+        var success: CollectedResponse?
         var etag: String?
         // Whether the object may have been stored despite the failure.
         var isOpen = true
         do throws(BucketError) {
             let response = try await request()
-            if (200...299).contains(response.status), S3Fault.code(in: response.body) == nil {
+            if (200...299).contains(response.status), S3ErrorResponse.code(in: response.body) == nil
+            {
                 etag = storedTag(response)
-                answer = response
+                success = response
             }
-            failure = S3Fault(response).error("upload")
+            failure = S3ErrorResponse(response).error("upload")
             isOpen =
                 response.status < 400 || response.status >= 500
                 || [404, 408, 409, 412].contains(response.status)
@@ -151,16 +154,16 @@ extension S3Upload {
         // Whether the service has verified a digest that was sent with the object.
         let isProven =
             bucket.isSigned && multipart.generation == nil && (md5 != nil || crc32c != nil)
-        if let answer, let etag {
+        if let success, let etag {
             return CommitResult(
                 metadata: try await stored(
-                    answer, etag, generation, facts, md5: md5, crc32c: crc32c, isProven))
+                    success, etag, generation, facts, md5: md5, crc32c: crc32c, isProven))
         }
         if isOpen, let found = try? await bucket.find(name) {
             if found.generation == generation {
                 return CommitResult(metadata: try await checked(found, facts, isProven))
             }
-            if let answer, await isPlainlyStored(found, answer, facts) {
+            if let success, await isPlainlyStored(found, success, facts) {
                 // The service reports no md5 to compare with, so later uploads need not compute it.
                 bucket.tellsMD5.store(false, ordering: .relaxed)
                 return CommitResult(
@@ -182,12 +185,12 @@ extension S3Upload {
     /// plain file server, which keeps no generation: its status reports a created or replaced file, or the object
     /// differs from the previous one.
     private func isPlainlyStored(
-        _ found: ObjectMetadata, _ answer: CollectedResponse, _ facts: ContentFacts
+        _ found: ObjectMetadata, _ response: CollectedResponse, _ facts: ContentFacts
     ) async -> Bool {
         guard !bucket.isSigned, multipart.generation == nil, found.size == facts.size else {
             return false
         }
-        if answer.status == 201 || answer.status == 204 { return true }
+        if response.status == 201 || response.status == 204 { return true }
         guard let before = await before else { return false }
         return before.object?.isSame(as: found) != true
     }
@@ -273,17 +276,17 @@ extension S3Bucket {
 
     /// Whether a write may be repeated: the service rejected it, or it has had no effect and its condition still holds.
     /// Without a condition, a repeated write could replace an object that was stored meanwhile.
-    func confirmation(_ name: String, _ generation: Int64, _ guarding: Guard)
+    func confirmation(_ name: String, _ generation: Int64, _ condition: WriteCondition)
         -> (CollectedResponse?) async -> Bool
     {
-        { [self] answer in
-            if let answer, S3Fault(answer).isRefusal { return true }
+        { [self] response in
+            if let response, S3ErrorResponse(response).isRefusal { return true }
             guard let found = try? await state(name), found.object?.generation != generation else {
                 return false
             }
-            return guarding.isNew
+            return condition.isNew
                 ? found.object == nil
-                : guarding.match != nil && found.object?.etag == guarding.match
+                : condition.match != nil && found.object?.etag == condition.match
         }
     }
 }

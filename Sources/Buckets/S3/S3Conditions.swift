@@ -56,12 +56,12 @@ extension S3Bucket {
             var request = ClientRequest("PUT", target(name), isRepeatable: true)
             request.fields.append("x-amz-copy-source", copySource(name))
             request.fields.append("x-amz-metadata-directive", "REPLACE")
-            Guard(match: match).append(to: &request.fields)
+            WriteCondition(match: match).append(to: &request.fields)
             return try await call(request)
         }
         func delete(_ match: String?) async throws(BucketError) -> CollectedResponse {
             var request = ClientRequest("DELETE", target(name), isRepeatable: true)
-            Guard(match: match).append(to: &request.fields)
+            WriteCondition(match: match).append(to: &request.fields)
             return try await call(request)
         }
         var found = ConditionalChanges.none
@@ -102,8 +102,8 @@ extension S3Bucket {
         let found: Bool
         switch response.status {
         case 404, 412:
-            let fault = S3Fault(response)
-            if fault.code == "NoSuchBucket" { throw fault.error("the conditional write") }
+            let failure = S3ErrorResponse(response)
+            if failure.code == "NoSuchBucket" { throw failure.error("the conditional write") }
             found = true
         case 200...299:
             found = false
@@ -111,14 +111,14 @@ extension S3Bucket {
         case 400, 405, 501: found = false
         // Without write permission it cannot be determined. The result is not cached, because permissions can change.
         case 401, 403: return false
-        default: throw S3Fault(response).error("the conditional write")
+        default: throw S3ErrorResponse(response).error("the conditional write")
         }
         conditions.withLock { $0 = found }
         return found
     }
 
     /// The condition that the service evaluates for a write.
-    struct Guard: Equatable {
+    struct WriteCondition: Equatable {
         /// The entity tag that the existing object must have.
         var match: String?
         /// Whether no object may exist.
@@ -137,11 +137,12 @@ extension S3Bucket {
 
     /// Converts preconditions to a condition that the service can evaluate: one entity tag, or that no object exists.
     /// - Throws: `.preconditionFailed` if they do not hold now.
-    func guarding(_ name: String, _ preconditions: Preconditions) async throws(BucketError) -> Guard
+    func writeCondition(_ name: String, _ preconditions: Preconditions) async throws(BucketError)
+        -> WriteCondition
     {
-        if preconditions.isEmpty { return Guard() }
+        if preconditions.isEmpty { return WriteCondition() }
         let decides = try await decidesConditions()
-        if decides, preconditions.meanNew { return Guard(isNew: true) }
+        if decides, preconditions.meanNew { return WriteCondition(isNew: true) }
         let existing: ObjectMetadata?
         switch preconditions.pin {
         case .object(let object) where decides: existing = object
@@ -151,8 +152,8 @@ extension S3Bucket {
         guard preconditions.evaluate(existing, reading: false) == nil else {
             throw BucketError(.preconditionFailed)
         }
-        guard decides else { return Guard() }
-        return existing.map { Guard(match: $0.etag) } ?? Guard(isNew: true)
+        guard decides else { return WriteCondition() }
+        return existing.map { WriteCondition(match: $0.etag) } ?? WriteCondition(isNew: true)
     }
 }
 

@@ -2,7 +2,7 @@ import HTTPClient
 import Wire
 
 /// An error response of the service.
-struct S3Fault {
+struct S3ErrorResponse {
     var status: Int
     /// The code in the response's XML; empty if there is none, as in every response to `HEAD`.
     var code: String
@@ -13,7 +13,7 @@ struct S3Fault {
 
     init(_ response: CollectedResponse) {
         status = response.status
-        code = S3Fault.code(in: response.body) ?? ""
+        code = S3ErrorResponse.code(in: response.body) ?? ""
         region = response.fields["x-amz-bucket-region"]
         isForeign =
             code.isEmpty && !response.body.isEmpty
@@ -73,10 +73,10 @@ struct S3Fault {
             return BucketError(.unavailable, "\(what): the bucket does not exist (\(said))")
         case (301, _), (307, _), (_, "AuthorizationHeaderMalformed"),
             (_, "IllegalLocationConstraintException"):
-            let place = region.map { ": it is in \($0)" } ?? ""
+            let location = region.map { ": it is in \($0)" } ?? ""
             return BucketError(
                 .unavailable,
-                "\(what): the bucket is at another endpoint or region\(place) (\(said))")
+                "\(what): the bucket is at another endpoint or region\(location) (\(said))")
         case (_, "SignatureDoesNotMatch"):
             return BucketError(
                 .unavailable,

@@ -75,7 +75,7 @@ extension S3Bucket {
         }
         let request = ClientRequest("GET", target(nil, pairs.joined(separator: "&")))
         let response = try await call(request, limit: S3Bucket.pageBytes)
-        guard response.status == 200 else { throw S3Fault(response).error("list") }
+        guard response.status == 200 else { throw S3ErrorResponse(response).error("list") }
         // Parsing several megabytes would block the loop.
         let page = try await pool.run { [body = response.body] () throws(BucketError) in
             try S3ListPage(body)

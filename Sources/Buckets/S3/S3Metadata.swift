@@ -151,7 +151,7 @@ struct S3Head {
     /// The generation of an object without one: its modification time in microseconds since 1970, with the microseconds
     /// of the second derived from the entity tag.
     static func generation(lastModified: Int64, etag: String) -> Int64 {
-        max(1, lastModified * 1_000_000 + Int64(BytewiseString.place(of: etag, among: 1_000_000)))
+        max(1, lastModified * 1_000_000 + Int64(BytewiseString.hash(of: etag, below: 1_000_000)))
     }
 
     /// Removes the quotes and the prefix of a weak tag.

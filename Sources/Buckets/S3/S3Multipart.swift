@@ -79,11 +79,11 @@ final class S3Multipart {
                 if isGivenUp { body.cancel() }
                 try await copy(spool, to: body)
                 let response = try await body.response()
-                let fault = S3Fault(response)
-                if response.status >= 500 || fault.isRefusal || response.status == 429
+                let failure = S3ErrorResponse(response)
+                if response.status >= 500 || failure.isRefusal || response.status == 429
                     || body.isSignedAnew, attempt < S3Multipart.attempts
                 {
-                    throw fault.error("upload")
+                    throw failure.error("upload")
                 }
                 try add(response, spool.count)
                 return await bucket.pool.run { spool.clear() }
@@ -106,11 +106,11 @@ final class S3Multipart {
     private func copy(_ spool: Spool, to body: S3Body) async throws(BucketError) {
         var offset: UInt64 = 0
         while offset < spool.count {
-            let place = offset
+            let start = offset
             let bytes: [UInt8]
             do throws(BucketError) {
                 bytes = try await bucket.pool.run { () throws(BucketError) in
-                    try spool.read(at: place, limit: S3Multipart.step)
+                    try spool.read(at: start, limit: S3Multipart.step)
                 }
             } catch {
                 body.cancel()
@@ -152,7 +152,7 @@ final class S3Multipart {
         var request = ClientRequest("POST", bucket.target(name, "uploads="), fields: fields)
         // If the repetition begins a second upload, that one is found and aborted later.
         request.confirmsRepetition = { response in
-            if response.map({ S3Fault($0).isRefusal }) != true { self.lost += 1 }
+            if response.map({ S3ErrorResponse($0).isRefusal }) != true { self.lost += 1 }
             return true
         }
         let response: CollectedResponse
@@ -162,11 +162,11 @@ final class S3Multipart {
             throw error
         }
         guard response.status == 200, let id = S3Multipart.id(of: response, name) else {
-            let fault = S3Fault(response)
-            isForbidden = fault.status == 403 && fault.code == "AccessDenied"
-            if fault.status < 400 || fault.status >= 500 { lost += 1 }
+            let failure = S3ErrorResponse(response)
+            isForbidden = failure.status == 403 && failure.code == "AccessDenied"
+            if failure.status < 400 || failure.status >= 500 { lost += 1 }
             abortLost(since: begun)
-            throw fault.error("upload in parts")
+            throw failure.error("upload in parts")
         }
         self.id = id
         opened = id
@@ -194,9 +194,9 @@ final class S3Multipart {
     }
 
     private func add(_ response: CollectedResponse, _ length: UInt64) throws(BucketError) {
-        guard (200...299).contains(response.status), S3Fault.code(in: response.body) == nil,
+        guard (200...299).contains(response.status), S3ErrorResponse.code(in: response.body) == nil,
             let etag = S3Head(response.fields).etag
-        else { throw S3Fault(response).error("upload of a part") }
+        else { throw S3ErrorResponse(response).error("upload of a part") }
         tags.append(etag)
         sent += length
         if tags.count == S3Multipart.maximumParts, size == nil || sent < size ?? 0 {
@@ -207,7 +207,8 @@ final class S3Multipart {
     /// Completes the upload, which makes the object visible.
     /// - Parameter confirm: Whether the request may be repeated although it may have succeeded.
     func complete(
-        _ guarding: S3Bucket.Guard, _ confirm: @escaping (CollectedResponse?) async -> Bool
+        _ condition: S3Bucket.WriteCondition,
+        _ confirm: @escaping (CollectedResponse?) async -> Bool
     ) async throws(BucketError) -> CollectedResponse {
         var body = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
         for (index, tag) in tags.enumerated() {
@@ -226,7 +227,7 @@ final class S3Multipart {
         request.confirmsRepetition = confirm
         request.waitLimit = S3Bucket.patience
         request.fields.append("content-type", "application/xml")
-        guarding.append(to: &request.fields)
+        condition.append(to: &request.fields)
         let response: CollectedResponse
         do throws(BucketError) {
             response = try await bucket.call(request)

@@ -29,7 +29,7 @@ extension S3Bucket {
             return (object, response.fields)
         case 404: throw BucketError(.objectNotFound)
         default:
-            throw S3Fault(
+            throw S3ErrorResponse(
                 CollectedResponse(status: response.status, fields: response.fields, body: [])
             ).error("stat")
         }
@@ -85,7 +85,7 @@ extension S3Bucket {
             if response.status == 204 || response.status == 200 && response.body.isEmpty { return }
             // A response with a body may be an error, or come from another server. Look at the object to find out.
             isAbsent = response.status == 404
-            failure = S3Fault(response).error("delete")
+            failure = S3ErrorResponse(response).error("delete")
         } catch {
             failure = error
         }

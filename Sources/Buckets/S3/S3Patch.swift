@@ -14,10 +14,10 @@ extension S3Bucket {
         guard preconditions.evaluate(existing, reading: false) == nil else {
             throw BucketError(.preconditionFailed)
         }
-        var guarding = Guard()
+        var condition = WriteCondition()
         let isInParts = existing.size > settings.singleLimit
         if isInParts || changes.withLock({ $0?.copies }) ?? true, try await decidesConditions() {
-            guarding.match = existing.etag
+            condition.match = existing.etag
         }
         let new = existing.patched(patch, now: now())
         var fields = HeaderFields(reserving: 512)
@@ -33,14 +33,14 @@ extension S3Bucket {
         do throws(BucketError) {
             let response =
                 isInParts
-                ? try await copyInParts(existing, fields, source, guarding)
-                : try await copy(existing, fields, source, guarding)
+                ? try await copyInParts(existing, fields, source, condition)
+                : try await copy(existing, fields, source, condition)
             if response.status == 200, let etag = S3Bucket.copiedTag(response) {
                 return new.with(md5: new.md5, etag: etag)
             }
-            let fault = S3Fault(response)
-            if fault.code == "NoSuchKey" { throw BucketError(.objectNotFound) }
-            failure = fault.error("patch")
+            let refused = S3ErrorResponse(response)
+            if refused.code == "NoSuchKey" { throw BucketError(.objectNotFound) }
+            failure = refused.error("patch")
         } catch {
             if error.code == .objectNotFound { throw error }
             failure = error
@@ -55,7 +55,8 @@ extension S3Bucket {
     }
 
     private func copy(
-        _ object: ObjectMetadata, _ fields: HeaderFields, _ source: HeaderFields, _ guarding: Guard
+        _ object: ObjectMetadata, _ fields: HeaderFields, _ source: HeaderFields,
+        _ condition: WriteCondition
     ) async throws(BucketError) -> CollectedResponse {
         var request = ClientRequest("PUT", target(object.name), fields: fields)
         request.confirmsRepetition = confirmation(unchanged: object)
@@ -64,12 +65,13 @@ extension S3Bucket {
         for name: StaticString in ["x-amz-copy-source", "x-amz-copy-source-if-match"] {
             if let value = source[name] { request.fields.append(name, value) }
         }
-        guarding.append(to: &request.fields)
+        condition.append(to: &request.fields)
         return try await call(request)
     }
 
     private func copyInParts(
-        _ object: ObjectMetadata, _ fields: HeaderFields, _ source: HeaderFields, _ guarding: Guard
+        _ object: ObjectMetadata, _ fields: HeaderFields, _ source: HeaderFields,
+        _ condition: WriteCondition
     ) async throws(BucketError) -> CollectedResponse {
         let parts = S3Multipart(self, object.name, size: object.size)
         do throws(BucketError) {
@@ -79,7 +81,7 @@ extension S3Bucket {
                 try await parts.copy(source, start..<end, fields)
                 start = end
             }
-            let response = try await parts.complete(guarding, confirmation(unchanged: object))
+            let response = try await parts.complete(condition, confirmation(unchanged: object))
             parts.abort()
             return response
         } catch {
@@ -90,8 +92,8 @@ extension S3Bucket {
 
     /// Whether a change may be repeated: the service rejected it, or the object is unchanged.
     func confirmation(unchanged object: ObjectMetadata) -> (CollectedResponse?) async -> Bool {
-        { [self] answer in
-            if let answer, S3Fault(answer).isRefusal { return true }
+        { [self] response in
+            if let response, S3ErrorResponse(response).isRefusal { return true }
             return (try? await stat(object.name))?.isSame(as: object) ?? false
         }
     }

@@ -13,7 +13,7 @@ extension S3Bucket {
             // This response does not describe the object.
             response.body.close()
             return S3Reader(self, try await stat(name), nil, covers: 0..<0)
-        default: throw await fault(response, "read")
+        default: throw await failure(response, "read")
         }
     }
 
@@ -99,7 +99,7 @@ extension S3Bucket {
         default:
             let isTemporary = response.status >= 500 || [408, 429].contains(response.status)
             throw ResumingSource.Fault(
-                cause: await fault(response, "read"), isTemporary: isTemporary)
+                cause: await failure(response, "read"), isTemporary: isTemporary)
         }
     }
 
@@ -119,7 +119,7 @@ extension S3Bucket {
         async throws(BucketError) -> (isSame: Bool, etag: String?)
     {
         let response = try await send(get(name, HeaderFields()))
-        guard response.status == 200 else { throw await fault(response, "read") }
+        guard response.status == 200 else { throw await failure(response, "read") }
         let head = S3Head(response.fields)
         guard generation == nil || head.generation == generation else {
             response.body.close()
@@ -135,7 +135,7 @@ extension S3Bucket {
     }
 
     /// Converts an unexpected response to an error.
-    private func fault(_ response: ClientResponse, _ what: String) async -> BucketError {
+    private func failure(_ response: ClientResponse, _ what: String) async -> BucketError {
         let body: [UInt8]
         do throws(ClientError) {
             body = try await response.collect(limit: 1 << 16)
@@ -143,10 +143,10 @@ extension S3Bucket {
             // The status is sufficient.
             body = []
         }
-        let fault = S3Fault(
+        let error = S3ErrorResponse(
             CollectedResponse(status: response.status, fields: response.fields, body: body))
-        if fault.status == 404, fault.code != "NoSuchBucket" { return BucketError(.objectNotFound) }
-        return fault.error(what)
+        if error.status == 404, error.code != "NoSuchBucket" { return BucketError(.objectNotFound) }
+        return error.error(what)
     }
 }
 

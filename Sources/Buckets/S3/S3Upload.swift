@@ -43,7 +43,7 @@ final class S3Upload: Upload, @unchecked Sendable {
 
     enum Mode {
         case memory
-        case single(S3Body, S3Bucket.Guard, generation: Int64)
+        case single(S3Body, S3Bucket.WriteCondition, generation: Int64)
         /// A multipart upload. Each part is buffered in a file, because its length must be known before it is sent, and
         /// for retries.
         case spooled(Spool?)
@@ -115,12 +115,12 @@ final class S3Upload: Upload, @unchecked Sendable {
 
     /// Begins the single request that carries the whole object.
     fileprivate func beginSingle(_ size: UInt64) async throws(BucketError) {
-        let guarding = try await bucket.guarding(name, plan.preconditions)
+        let condition = try await bucket.writeCondition(name, plan.preconditions)
         let generation = newGeneration()
         var fields = objectFields(generation, md5: plan.md5, crc32c: plan.crc32c)
-        guarding.append(to: &fields)
+        condition.append(to: &fields)
         let body = try await bucket.stream("PUT", bucket.target(name), fields, length: size)
-        mode = .single(body, guarding, generation: generation)
+        mode = .single(body, condition, generation: generation)
     }
 
     func newGeneration() -> Int64 {
@@ -197,7 +197,7 @@ final class S3Upload: Upload, @unchecked Sendable {
         } catch {
             step { _ throws(BucketError) in
                 let response = try await body.response()
-                throw S3Fault(response).error("upload")
+                throw S3ErrorResponse(response).error("upload")
             }
             return 0
         }

@@ -42,7 +42,7 @@ enum S3XML {
         }
         if status != XML_STATUS_OK {
             throw Malformed(
-                cause: state.fault ?? String(cString: XML_ErrorString(XML_GetErrorCode(parser))))
+                cause: state.failure ?? String(cString: XML_ErrorString(XML_GetErrorCode(parser))))
         }
     }
 
@@ -72,7 +72,7 @@ enum S3XML {
         private var path: [String] = []
         private var text: [UInt8] = []
         private var isLeaf = false
-        private(set) var fault: String?
+        private(set) var failure: String?
 
         init(_ parser: XML_Parser, _ leaf: @escaping (String, String, String) -> Void) {
             self.parser = parser
@@ -102,8 +102,8 @@ enum S3XML {
             isLeaf = false
         }
 
-        func stop(_ fault: String) {
-            self.fault = fault
+        func stop(_ failure: String) {
+            self.failure = failure
             XML_StopParser(parser, 0)
         }
     }

@@ -49,7 +49,7 @@ struct Sign: ParsableCommand {
         guard method == .put || size == nil && type == nil else {
             throw ValidationError("--size and --type are properties of links for PUT.")
         }
-        let (file, maximum) = try place()
+        let (file, maximum) = try keyFile()
         guard let lifetime = Configuration.duration(expires) else {
             throw ValidationError("--expires must be a duration such as 15m, not '\(expires)'.")
         }
@@ -81,7 +81,7 @@ struct Sign: ParsableCommand {
     }
 
     /// The path of the key file, and the maximum lifetime of a link in nanoseconds.
-    private func place() throws -> (String, UInt64) {
+    private func keyFile() throws -> (String, UInt64) {
         if let keys { return (keys, Configuration().links.maximumLifetime) }
         let links = try options.load().links
         guard let file = links.keys else {

@@ -9,7 +9,7 @@ import Wire
 final class Authorizer {
     private let context: RequestContext
     private let bucket: Bucket
-    private var operation: Operation
+    private var access: RequestedAccess
     /// Decides in place of the policy.
     private let grant: (any Grant)?
     /// The query's parameters, for the policy.
@@ -23,19 +23,20 @@ final class Authorizer {
     private var lookupFailure: String?
 
     init(
-        _ context: RequestContext, _ bucket: Bucket, _ operation: Operation, _ grant: (any Grant)?,
+        _ context: RequestContext, _ bucket: Bucket, _ access: RequestedAccess,
+        _ grant: (any Grant)?,
         parameters: [BytewiseString: String]
     ) {
         self.context = context
         self.bucket = bucket
-        self.operation = operation
+        self.access = access
         self.grant = grant
         self.parameters = parameters
     }
 
     /// Something else is decided on from now on.
-    func become(_ kind: Operation.Kind) {
-        operation.kind = kind
+    func become(_ kind: RequestedAccess.Kind) {
+        access.kind = kind
         context.record.operation = kind
     }
 
@@ -104,7 +105,7 @@ final class Authorizer {
             return decision
         }
         var request = request(existing)
-        if let folder { request.operation.name = folder }
+        if let folder { request.access.name = folder }
         request.documents = documents
         request.until = until
         let begin = EventLoop.monotonicNow()
@@ -122,7 +123,7 @@ final class Authorizer {
 
     private func request(_ existing: CurrentObject) -> AuthorizationRequest {
         AuthorizationRequest(
-            operation, context.caller, proposal, existing: existing, parameters: parameters)
+            access, context.caller, proposal, existing: existing, parameters: parameters)
     }
 
     private func missing(_ decision: Decision) throws(Problem) -> UnresolvedInput {

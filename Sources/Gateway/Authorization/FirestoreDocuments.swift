@@ -74,7 +74,7 @@ public final class FirestoreDocuments: Sendable {
         switch response.status {
         case 200:
             guard let json, let fields = FirestoreValue.fields(json["fields"]) else {
-                throw ClientError(.malformed, "the answer is not a document")
+                throw ClientError(.malformed, "the response is not a document")
             }
             return .present(fields)
         // The database, or the whole project, may be what is missing.

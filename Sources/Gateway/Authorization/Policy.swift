@@ -41,7 +41,7 @@ public struct ProposedObject: Sendable, Equatable {
 
 /// What a policy is asked.
 public struct AuthorizationRequest: Sendable {
-    public var operation: Operation
+    public var access: RequestedAccess
     public var caller: Caller
     public var proposal: ProposedObject
     public var existing: CurrentObject
@@ -55,10 +55,10 @@ public struct AuthorizationRequest: Sendable {
     public var until: Int64?
 
     public init(
-        _ operation: Operation, _ caller: Caller, _ proposal: ProposedObject = ProposedObject(),
+        _ access: RequestedAccess, _ caller: Caller, _ proposal: ProposedObject = ProposedObject(),
         existing: CurrentObject = .unknown, parameters: [BytewiseString: String] = [:]
     ) {
-        self.operation = operation
+        self.access = access
         self.caller = caller
         self.proposal = proposal
         self.existing = existing

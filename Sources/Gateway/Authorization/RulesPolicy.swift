@@ -92,10 +92,10 @@ public struct RulesPolicy: Policy {
     // MARK: The request as the rules see it
 
     private func rulesRequest(_ request: AuthorizationRequest) -> Request {
-        let operation = request.operation
+        let access = request.access
         let caller = request.caller.principal?.caller
         var evaluated = Request(
-            operation.method, bucket: operation.bucket, object: operation.name, caller: caller,
+            access.method, bucket: access.bucket, object: access.name, caller: caller,
             time: clock(), existing: existing(request), incoming: incoming(request))
         if !request.parameters.isEmpty {
             evaluated.setParameters(request.parameters.mapValues(Value.string))
@@ -108,13 +108,13 @@ public struct RulesPolicy: Policy {
     }
 
     private func existing(_ request: AuthorizationRequest) -> Request.Existing {
-        if request.operation.kind == .list { return .absent }
+        if request.access.kind == .list { return .absent }
         if request.hidesExisting { return .unknown }
         switch request.existing {
         case .unknown: return .unknown
         case .absent: return .absent
         case .object(let object):
-            var facts = ObjectFacts(name: object.name, bucket: request.operation.bucket)
+            var facts = ObjectFacts(name: object.name, bucket: request.access.bucket)
             facts.set(.timeCreated, moment(object.created))
             facts.set(.updated, moment(object.updated))
             facts.set(object)
@@ -130,15 +130,15 @@ public struct RulesPolicy: Policy {
     }
 
     private func incoming(_ request: AuthorizationRequest) -> ObjectFacts? {
-        switch request.operation.kind {
+        switch request.access.kind {
         case .get, .list, .delete: nil
-        case .create: created(request.operation, request.proposal)
+        case .create: created(request.access, request.proposal)
         case .update: updated(request)
         }
     }
 
-    private func created(_ operation: Operation, _ proposal: ProposedObject) -> ObjectFacts {
-        var facts = ObjectFacts(name: operation.name, bucket: operation.bucket)
+    private func created(_ access: RequestedAccess, _ proposal: ProposedObject) -> ObjectFacts {
+        var facts = ObjectFacts(name: access.name, bucket: access.bucket)
         facts.setNotStored()
         facts.set(.size, proposal.size.map { .known(.int(Int64(clamping: $0))) } ?? .unknown)
         facts.set(.md5Hash, proposal.md5.map { .known(.string(Base64.encode($0))) } ?? .unknown)
@@ -153,7 +153,7 @@ public struct RulesPolicy: Policy {
     }
 
     private func updated(_ request: AuthorizationRequest) -> ObjectFacts {
-        var facts = ObjectFacts(name: request.operation.name, bucket: request.operation.bucket)
+        var facts = ObjectFacts(name: request.access.name, bucket: request.access.bucket)
         let patch = request.proposal.patch
         switch request.existing {
         case .unknown: facts.setUnknown(stored: true)
@@ -211,7 +211,7 @@ extension ObjectFacts {
     }
 }
 
-extension Operation {
+extension RequestedAccess {
     fileprivate var method: Method {
         switch kind {
         case .get: .get
@@ -234,9 +234,9 @@ extension Ruleset {
         for block in explanation.blocks {
             for rule in block.rules where reasons.count < 4 {
                 let step = rule.condition.map(decisive)
-                let place = step?.range.lowerBound ?? rule.range.lowerBound
+                let start = step?.range.lowerBound ?? rule.range.lowerBound
                 let text = step.map { "\($0.text) is \($0.outcome)" } ?? rule.outcome.description
-                reasons.append("\(fileName):\(place.line):\(place.column): \(text)")
+                reasons.append("\(fileName):\(start.line):\(start.column): \(text)")
             }
         }
         return reasons.joined(separator: "; ")

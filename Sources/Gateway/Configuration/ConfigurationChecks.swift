@@ -117,7 +117,7 @@ extension ConfigurationReader {
     }
 
     private mutating func checkRules() {
-        let places =
+        let files =
             [("rules", result.rules), ("shadowRules", result.shadowRules)]
             + result.buckets.flatMap { bucket in
                 let path = "buckets.\(bucket.name)"
@@ -125,7 +125,7 @@ extension ConfigurationReader {
                     ("\(path).rules", bucket.rules), ("\(path).shadowRules", bucket.shadowRules),
                 ]
             }
-        for (key, file) in places {
+        for (key, file) in files {
             guard let file, file != Configuration.openToAll else { continue }
             do throws(RulesFileError) { _ = try Ruleset.load(file: file) } catch {
                 report(SettingError(message: "'\(key)': \(error)"), at: key)

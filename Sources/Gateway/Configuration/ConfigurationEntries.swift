@@ -47,8 +47,8 @@ extension Configuration {
     /// Inserts an entry in the order of names.
     mutating func insert<Entry: ConfigurationEntry>(_ entry: Entry) {
         let entries = self[keyPath: Entry.all]
-        let place = entries.firstIndex { $0.name > entry.name } ?? entries.endIndex
-        self[keyPath: Entry.all].insert(entry, at: place)
+        let index = entries.firstIndex { $0.name > entry.name } ?? entries.endIndex
+        self[keyPath: Entry.all].insert(entry, at: index)
     }
 }
 

@@ -96,8 +96,8 @@ struct ConfigurationReader {
             finding = Finding(line: .max, text: "\(name): \(finding.text)")
         case .file(let mark):
             let mark = error.mark ?? mark
-            let place = "\(file):\(mark.line):\(mark.column)"
-            finding = Finding(line: mark.line, text: "\(place): \(finding.text)")
+            let location = "\(file):\(mark.line):\(mark.column)"
+            finding = Finding(line: mark.line, text: "\(location): \(finding.text)")
         case nil: finding.text = "\(file): \(finding.text)"
         }
         findings.append(finding)
@@ -210,9 +210,9 @@ struct ConfigurationReader {
         let nearest = Spelling.nearest(
             to: word, among: prefix.isEmpty ? siblings + Self.sections : siblings)
         let elsewhere = names.first { $0.hasSuffix("." + word) }
-        let place = prefix.isEmpty ? "" : " in '\(prefix.dropLast())'"
+        let location = prefix.isEmpty ? "" : " in '\(prefix.dropLast())'"
         return SettingError(
-            message: "unknown key '\(word)'\(place)", suggestion: nearest ?? elsewhere)
+            message: "unknown key '\(word)'\(location)", suggestion: nearest ?? elsewhere)
     }
 
     private func origin(of node: Node) -> ConfigurationOrigin? {

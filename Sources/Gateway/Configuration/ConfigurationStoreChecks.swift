@@ -123,11 +123,11 @@ extension ConfigurationReader {
     /// Two buckets in one directory would overwrite each other's index. Several buckets may share one cloud bucket,
     /// because the service decides each request.
     private mutating func checkDirectories() {
-        let places = result.buckets.compactMap { bucket in
+        let directories = result.buckets.compactMap { bucket in
             bucket.directory.map { (bucket.name, Self.resolved($0)) }
         }
-        for (index, (name, path)) in places.enumerated() {
-            for (other, otherPath) in places[..<index] {
+        for (index, (name, path)) in directories.enumerated() {
+            for (other, otherPath) in directories[..<index] {
                 let isInside = path.hasPrefix(otherPath + "/") || otherPath.hasPrefix(path + "/")
                 guard path == otherPath || isInside else { continue }
                 let relation =

@@ -11,7 +11,7 @@ final class HeaderCache: Sendable {
         var fields: HeaderFields
     }
     /// Entries at most; each has about 1 KiB.
-    private static let places = 512
+    private static let slotCount = 512
     /// Bytes of custom metadata with which an object is not kept.
     private static let maximumPairs = 512
 
@@ -19,9 +19,9 @@ final class HeaderCache: Sendable {
 
     /// The fields of a `GET` and `HEAD` of `object`, but for the length.
     func fields(of object: ObjectMetadata) -> HeaderFields {
-        let place = BytewiseString.place(of: object.name, among: HeaderCache.places)
+        let slot = BytewiseString.hash(of: object.name, below: HeaderCache.slotCount)
         let known = entries.withLock { entries -> HeaderFields? in
-            guard !entries.isEmpty, let entry = entries[place], entry.object == object else {
+            guard !entries.isEmpty, let entry = entries[slot], entry.object == object else {
                 return nil
             }
             return entry.fields
@@ -35,8 +35,8 @@ final class HeaderCache: Sendable {
         object.appendFields(to: &fields)
         if object.attributes.customMetadata.byteCount > HeaderCache.maximumPairs { return fields }
         entries.withLock { entries in
-            if entries.isEmpty { entries = Array(repeating: nil, count: HeaderCache.places) }
-            entries[place] = Entry(object: object, fields: fields)
+            if entries.isEmpty { entries = Array(repeating: nil, count: HeaderCache.slotCount) }
+            entries[slot] = Entry(object: object, fields: fields)
         }
         return fields
     }

@@ -110,8 +110,8 @@ extension Route {
         do throws(PercentEncoding.Malformed) {
             bucket = String(decoding: try PercentEncoding.decode(path[3..<end]), as: UTF8.self)
         } catch {
-            let place = "at byte \(error.offset + 3) of the path"
-            throw Problem(.invalidName, "The percent-encoding is malformed \(place).")
+            let position = "at byte \(error.offset + 3) of the path"
+            throw Problem(.invalidName, "The percent-encoding is malformed \(position).")
         }
         query = QueryParameters(target.query)
     }

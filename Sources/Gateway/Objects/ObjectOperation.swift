@@ -1,7 +1,7 @@
 import Buckets
 import Wire
 
-/// What a request asks of a bucket, whichever dialect it was written in.
+/// A request as its dialect has parsed it: what to do in a bucket, with all parameters.
 enum ObjectOperation {
     /// The object's bytes.
     case download(ObjectName, ReadRequest)
@@ -24,15 +24,15 @@ enum ObjectOperation {
         }
     }
 
-    /// What a policy decides on.
-    func operation(in bucket: Bucket) -> Operation {
+    /// The access that the operation needs, for a policy to decide on.
+    func access(in bucket: Bucket) -> RequestedAccess {
         switch self {
         case .download(let name, _), .stat(let name, _), .sign(let name, _):
-            Operation(.get, bucket: bucket.name, name: name.value)
-        case .upload(let name, _): Operation(.create, bucket: bucket.name, name: name.value)
-        case .patch(let name, _): Operation(.update, bucket: bucket.name, name: name.value)
-        case .delete(let name, _): Operation(.delete, bucket: bucket.name, name: name.value)
-        case .list(let request): Operation(.list, bucket: bucket.name, name: request.folder)
+            RequestedAccess(.get, bucket: bucket.name, name: name.value)
+        case .upload(let name, _): RequestedAccess(.create, bucket: bucket.name, name: name.value)
+        case .patch(let name, _): RequestedAccess(.update, bucket: bucket.name, name: name.value)
+        case .delete(let name, _): RequestedAccess(.delete, bucket: bucket.name, name: name.value)
+        case .list(let request): RequestedAccess(.list, bucket: bucket.name, name: request.folder)
         }
     }
 }

@@ -142,42 +142,42 @@ private struct Pattern: Sendable {
         self.segments = segments
     }
 
-    func matches(_ name: [ArraySlice<UInt8>]) -> Bool { places(after: name)[segments.count] }
+    func matches(_ name: [ArraySlice<UInt8>]) -> Bool { positions(after: name)[segments.count] }
 
     /// Whether it can match a name in this folder.
     func mayMatch(below folder: [ArraySlice<UInt8>]) -> Bool {
-        places(after: folder)[..<segments.count].contains(true)
+        positions(after: folder)[..<segments.count].contains(true)
     }
 
     /// Whether it matches every name in this folder and below: `**` at its end has begun.
     func matchesAll(below folder: [ArraySlice<UInt8>]) -> Bool {
         guard segments.suffix(2) == [.anySegments, .pieces([[], []])] else { return false }
-        return places(after: folder)[segments.count - 2]
+        return positions(after: folder)[segments.count - 2]
     }
 
-    /// Follows all places of the pattern at once where the segments so far can have led.
-    private func places(after name: [ArraySlice<UInt8>]) -> [Bool] {
-        var places = [Bool](repeating: false, count: segments.count + 1)
-        places[0] = true
-        skipAny(&places)
+    /// Follows all positions of the pattern at once where the segments so far can have led.
+    private func positions(after name: [ArraySlice<UInt8>]) -> [Bool] {
+        var positions = [Bool](repeating: false, count: segments.count + 1)
+        positions[0] = true
+        skipAny(&positions)
         for segment in name {
             var next = [Bool](repeating: false, count: segments.count + 1)
-            for place in segments.indices where places[place] {
-                switch segments[place] {
-                case .anySegments: next[place] = true
+            for index in segments.indices where positions[index] {
+                switch segments[index] {
+                case .anySegments: next[index] = true
                 case .pieces(let pieces):
-                    if Pattern.matches(pieces, segment) { next[place + 1] = true }
+                    if Pattern.matches(pieces, segment) { next[index + 1] = true }
                 }
             }
             skipAny(&next)
-            places = next
+            positions = next
         }
-        return places
+        return positions
     }
 
-    private func skipAny(_ places: inout [Bool]) {
-        for place in segments.indices where places[place] && segments[place] == .anySegments {
-            places[place + 1] = true
+    private func skipAny(_ positions: inout [Bool]) {
+        for index in segments.indices where positions[index] && segments[index] == .anySegments {
+            positions[index + 1] = true
         }
     }
 

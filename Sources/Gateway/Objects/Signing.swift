@@ -72,7 +72,7 @@ extension OperationHandler {
 
 extension SignedLink.Method {
     /// What rules are asked for it.
-    fileprivate var kind: Operation.Kind {
+    fileprivate var kind: RequestedAccess.Kind {
         switch self {
         case .get: .get
         case .put: .create

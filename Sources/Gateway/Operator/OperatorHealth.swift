@@ -107,7 +107,7 @@ public final class Health: Sendable {
         }
     }
 
-    /// Marks the checks that are due as running and returns their places.
+    /// Marks the checks that are due as running and returns their indices.
     private func begin() -> [Int] {
         let now = now()
         return state.withLock { state in

@@ -151,7 +151,7 @@ extension LogLine {
     }
 }
 
-extension Operation.Kind {
+extension RequestedAccess.Kind {
     /// The operation's name, without allocating a string.
     var label: StaticString {
         switch self {

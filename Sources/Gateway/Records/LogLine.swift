@@ -69,12 +69,12 @@ struct LogLine: ~Copyable {
     /// Appends a number with exactly `count` digits, padded with zeros.
     @inline(__always)
     mutating func digits(_ value: UInt64, _ count: Int) {
-        let place = extend(count)
+        let output = extend(count)
         var value = value
         var index = count
         while index > 0 {
             index -= 1
-            place[index] = UInt8(ascii: "0") &+ UInt8(truncatingIfNeeded: value % 10)
+            output[index] = UInt8(ascii: "0") &+ UInt8(truncatingIfNeeded: value % 10)
             value /= 10
         }
     }
@@ -193,9 +193,9 @@ struct LogLine: ~Copyable {
 
     /// Appends a part of a text unchanged. The part must have nothing to redact or escape.
     mutating func copy(_ text: Span<UInt8>, _ range: Range<Int>) {
-        let place = extend(range.count)
+        let output = extend(range.count)
         text.extracting(range).withUnsafeBufferPointer { bytes in
-            if let first = bytes.baseAddress { place.update(from: first, count: bytes.count) }
+            if let first = bytes.baseAddress { output.update(from: first, count: bytes.count) }
         }
     }
 

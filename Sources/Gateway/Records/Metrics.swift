@@ -68,7 +68,7 @@ public struct RequestMetrics: Sendable {
         registry.describe(
             "sluice_shadow_differences_total",
             "Requests that the shadow rules decide differently, by their decision.")
-        let names = Operation.Kind.allCases.map(\.rawValue) + ["none"]
+        let names = RequestedAccess.Kind.allCases.map(\.rawValue) + ["none"]
         handles = names.map { Handles($0, registry) }
     }
 
@@ -88,7 +88,7 @@ public struct RequestMetrics: Sendable {
     }
 }
 
-extension Operation.Kind {
+extension RequestedAccess.Kind {
     /// The case's index in `allCases`.
     fileprivate var index: Int {
         switch self {

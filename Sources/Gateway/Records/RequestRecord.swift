@@ -9,7 +9,7 @@ public struct RequestRecord: Sendable {
     /// The value of `X-Request-Id` in the response: visible ASCII, made by the gateway.
     public var requestId: String
     /// The operation on the bucket; nil if no route matched.
-    public var operation: Operation.Kind?
+    public var operation: RequestedAccess.Kind?
     /// The bucket's name, if it is configured.
     public var bucket: String?
     /// The method as received: any token.
@@ -60,7 +60,7 @@ public struct RequestRecord: Sendable {
     }
 
     public init(
-        requestId: String, operation: Operation.Kind? = nil, bucket: String? = nil,
+        requestId: String, operation: RequestedAccess.Kind? = nil, bucket: String? = nil,
         method: String, path: String, status: Int, durationNanoseconds: UInt64 = 0,
         bytesIn: UInt64 = 0, bytesOut: UInt64 = 0, peer: String, version: HTTPVersion,
         isSecure: Bool = false, errorCode: String? = nil, cause: String? = nil

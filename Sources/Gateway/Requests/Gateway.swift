@@ -87,8 +87,8 @@ public final class Gateway: Sendable {
         if !route.claimsGrant { try context.admit(callers) }
         let bucket = try bucket(of: route, context)
         let operation = try dialect.parse(route, in: bucket, context)
-        let authorized = operation.operation(in: bucket)
-        context.record.operation = authorized.kind
+        let access = operation.access(in: bucket)
+        context.record.operation = access.kind
         var grant: (any Grant)?
         if route.claimsGrant {
             let shown = try dialect.grant(operation, route, in: bucket, context)
@@ -98,7 +98,7 @@ public final class Gateway: Sendable {
             try context.admit(callers)
         }
         let authorizer = Authorizer(
-            context, bucket, authorized, grant, parameters: route.query.values)
+            context, bucket, access, grant, parameters: route.query.values)
         return (
             operation, OperationHandler(context: context, authorizer: authorizer, bucket: bucket)
         )

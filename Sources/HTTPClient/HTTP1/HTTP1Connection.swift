@@ -21,7 +21,7 @@ final class HTTP1Connection: EventHandler {
     @exclusivity(unchecked) private var registration: Registration?
     /// What it carries; nil while it rests.
     @exclusivity(unchecked) private var exchange: HTTP1Exchange?
-    /// Whether an exchange before this one was answered on it: the upstream may have closed it meanwhile.
+    /// Whether an exchange before this one completed on it: the upstream may have closed it meanwhile.
     private(set) var isReused = false
     private var isReadable = false
     private var isWritable = false

@@ -56,7 +56,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
         self.delegate = delegate
         transport.statistics.alive.add(1, ordering: .relaxed)
         writer = HTTP1RequestWriter(request)
-        parser = HTTP1ResponseParser(answersHead: request.isHead)
+        parser = HTTP1ResponseParser(respondsToHead: request.isHead)
         if case .pipe(let pipe) = request.body {
             pipe.onWritten = { [unowned self] in connection?.markDirty() }
             pipe.sendNow = { [unowned self] in sendNow($0, $1) }
@@ -113,14 +113,14 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
 
     func fail(_ code: ClientError.Code, _ cause: String) {
         guard state != .over else { return }
-        let isAnswered = state == .body
+        let hasResponse = state == .body
         let error = ClientError(
             code, "\(transport.settings.name): \(cause)", mayHaveReached: writer.mayHaveReached)
         failure = error
         end(reusable: false)
         let delegate = delegate
         self.delegate = nil
-        if isAnswered { wake() } else { delegate?.failed(error) }
+        if hasResponse { wake() } else { delegate?.failed(error) }
         delegate?.ended()
     }
 
@@ -239,7 +239,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
             if interimResponses > HTTP1Exchange.maximumInterim {
                 throw HTTP1SyntaxError("too many interim responses", isTooLong: true)
             }
-            parser = HTTP1ResponseParser(answersHead: request.isHead)
+            parser = HTTP1ResponseParser(respondsToHead: request.isHead)
         }
         return offset
     }

@@ -73,9 +73,9 @@ struct HTTP1RequestWriter {
         var taken = 0
         switch request.body {
         case .bytes(let bytes):
-            let place = bodySent
+            let start = bodySent
             taken = try bytes.withUnsafeBufferPointer { (body) throws(SystemError) in
-                try connection.send(head, .init(UnsafeBufferPointer(rebasing: body[place...])))
+                try connection.send(head, .init(UnsafeBufferPointer(rebasing: body[start...])))
             }
             bodySent += max(0, taken - head.count)
         case .pipe(let pipe) where pipe.waitingCount > 0:
@@ -90,7 +90,7 @@ struct HTTP1RequestWriter {
         return min(taken, head.count)
     }
 
-    /// Places the head in the transport's buffer.
+    /// Writes the head to the transport's buffer.
     private func encodeHead(_ transport: HTTP1Transport) -> UnsafeRawBufferPointer {
         let method = request.method
         var target = request.target
@@ -98,32 +98,32 @@ struct HTTP1RequestWriter {
         let capacity =
             method.utf8CodeUnitCount + target.utf8.count + transport.hostLine.count + lines + 96
         let start = transport.outputRoom(capacity)
-        var output = Output(place: start)
+        var output = Output(end: start)
         output.put(method)
         output.put(" ")
         target.withUTF8 { output.put(UnsafeRawBufferPointer($0)) }
         output.put(" HTTP/1.1\r\n")
         transport.hostLine.withUnsafeBytes { output.put($0) }
         if !request.fields.contains("user-agent") { output.put("user-agent: sluice\r\n") }
-        request.fields.writeLines(to: output.place)
-        output.place += lines
+        request.fields.writeLines(to: output.end)
+        output.end += lines
         if var length = contentLength {
             output.put("content-length: ")
             length.withUTF8 { output.put(UnsafeRawBufferPointer($0)) }
             output.put("\r\n")
         }
         output.put("\r\n")
-        return UnsafeRawBufferPointer(start: start, count: output.place - start)
+        return UnsafeRawBufferPointer(start: start, count: output.end - start)
     }
 
     /// Where the next bytes of a head go; the caller has made room for them.
     private struct Output {
-        var place: UnsafeMutableRawPointer
+        var end: UnsafeMutableRawPointer
 
         mutating func put(_ bytes: UnsafeRawBufferPointer) {
             guard let base = bytes.baseAddress else { return }
-            place.copyMemory(from: base, byteCount: bytes.count)
-            place += bytes.count
+            end.copyMemory(from: base, byteCount: bytes.count)
+            end += bytes.count
         }
 
         mutating func put(_ text: StaticString) {

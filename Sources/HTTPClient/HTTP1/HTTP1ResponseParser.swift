@@ -13,7 +13,7 @@ struct HTTP1ResponseHead {
     var status: Int
     var fields: HeaderFields
     var framing: Framing
-    /// As declared, also where no body follows: answers to HEAD, and 304.
+    /// As declared, also where no body follows: responses to HEAD, and 304.
     var contentLength: UInt64?
     /// Whether the connection may carry another request.
     var keepAlive: Bool
@@ -28,7 +28,7 @@ struct HTTP1ResponseParser {
     static let maximumFields = 1024
 
     /// Whether the request was HEAD: no body follows whatever the fields say.
-    private let answersHead: Bool
+    private let respondsToHead: Bool
     private var lineStart = 0
     private var scanned = 0
     private var status = 0
@@ -39,7 +39,7 @@ struct HTTP1ResponseParser {
     private var saysClose = false
     private var saysKeepAlive = false
 
-    init(answersHead: Bool) { self.answersHead = answersHead }
+    init(respondsToHead: Bool) { self.respondsToHead = respondsToHead }
 
     /// Reads on in `input`, which begins at the head's first byte and has grown since the last call.
     /// - Returns: nil where the head is not complete yet.
@@ -165,7 +165,7 @@ struct HTTP1ResponseParser {
         if isChunked && isHTTP10 { throw HTTP1SyntaxError("Transfer-Encoding in HTTP/1.0") }
         if status == 101 { throw HTTP1SyntaxError("a protocol that was not asked for") }
         let framing: HTTP1ResponseHead.Framing =
-            if answersHead || status < 200 || status == 204 || status == 304 {
+            if respondsToHead || status < 200 || status == 204 || status == 304 {
                 .none
             } else if isChunked {
                 .chunked

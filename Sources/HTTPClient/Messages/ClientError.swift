@@ -6,7 +6,7 @@ public struct ClientError: Error, Sendable, Equatable, CustomStringConvertible {
     public enum Code: String, Sendable {
         /// No connection could be made: the name, the network, TLS.
         case unreachable
-        /// The upstream was too slow: to accept, to answer, or to go on.
+        /// The upstream was too slow to accept the connection, to respond, or to make progress.
         case timedOut = "timed-out"
         /// The connection ended before the response was complete.
         case connectionLost = "connection-lost"

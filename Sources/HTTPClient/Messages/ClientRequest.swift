@@ -20,7 +20,7 @@ public struct ClientRequest {
     public var body: RequestBody
     /// Whether it may be sent again although it may have been acted on: it has the same effect then.
     public var isRepeatable: Bool
-    /// Whether it is safe to send it again although it may have been acted on: asked each time, with the answer where one
+    /// Whether it is safe to send it again although it may have been acted on: asked each time, with the response if one
     /// came. nil where ``isRepeatable`` says it once and for all.
     public var confirmsRepetition: ((CollectedResponse?) async -> Bool)?
     /// How often it is sent at most, where that is less than ``UpstreamSettings/attempts``: once by a caller that repeats

@@ -13,8 +13,8 @@ public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
     public enum Interruption: Error, Equatable {
         /// The request failed.
         case failed(ClientError)
-        /// The upstream answered before it had the body: ``ClientExchange/response()`` has what it said.
-        case answered(status: Int)
+        /// The upstream responded before it had the whole body. ``ClientExchange/response()`` returns its response.
+        case responded(status: Int)
     }
     /// Bytes that wait at most: 64 KiB.
     public static let capacity = 64 * 1024

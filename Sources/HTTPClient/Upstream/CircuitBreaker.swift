@@ -3,8 +3,8 @@ import System
 
 /// Leaves an upstream alone that fails again and again, and tries it with one request after each pause.
 ///
-/// Only what says that nobody is there counts as a failure: no connection, no answer in time, or a connection that is
-/// lost before an answer. Any complete head is a success, whatever its status and whatever becomes of its body. The first
+/// Only what says that nobody is there counts as a failure: no connection, no response in time, or a connection that is
+/// lost before a response. Any complete head is a success, whatever its status and whatever becomes of its body. The first
 /// attempt of a request counts and its repetitions do not: one object that makes a service fail is not the service.
 final class CircuitBreaker: Sendable {
     /// Failures in a row that open it.

@@ -67,7 +67,7 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     }
 
     /// Whether it has a response, and none that broke off while it was collected.
-    var isAnswered: Bool {
+    var hasResponse: Bool {
         if case .success = outcome { return true }
         return false
     }
@@ -116,7 +116,7 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
         firstByte = EventLoop.monotonicNow() &- begun
         upstream.breaker.succeeded()
         if case .pipe(let pipe) = request.body, !pipe.isExhausted {
-            pipe.interrupt(.answered(status: response.status))
+            pipe.interrupt(.responded(status: response.status))
         }
         settle(.success(response))
     }

@@ -94,13 +94,13 @@ public final class Upstream: Sendable {
             await exchange.settled()
             var pause = repetition(request, attempt, exchange)
             // If only the response's body can show whether a repetition makes sense, it is read first.
-            if let limit, exchange.isAnswered, pause == nil || !request.isRepeatable {
+            if let limit, exchange.hasResponse, pause == nil || !request.isRepeatable {
                 await exchange.collect(limit: limit)
-                if !exchange.isAnswered { pause = repetition(request, attempt, exchange) }
+                if !exchange.hasResponse { pause = repetition(request, attempt, exchange) }
             }
             guard let pause else { return exchange }
             if request.isRepeatable {
-                if exchange.isAnswered { try exchange.result().body.close() }
+                if exchange.hasResponse { try exchange.result().body.close() }
             } else if !(try await isConfirmed(request, exchange, isCollected: limit != nil)) {
                 return exchange
             }
@@ -115,7 +115,7 @@ public final class Upstream: Sendable {
     private func isConfirmed(
         _ request: ClientRequest, _ exchange: ClientExchange, isCollected: Bool
     ) async throws(ClientError) -> Bool {
-        if exchange.isAnswered {
+        if exchange.hasResponse {
             guard isCollected, let confirm = request.confirmsRepetition else { return false }
             return await confirm(try exchange.collectedResponse())
         }
@@ -148,7 +148,7 @@ public final class Upstream: Sendable {
     /// one request can't: the rest of a body, from where it broke off.
     /// - Parameters:
     ///   - failures: Attempts in a row that came to nothing, at least 1.
-    ///   - retryAfter: The `Retry-After` of the last answer.
+    ///   - retryAfter: The `Retry-After` of the last response.
     /// - Returns: Whether to try again: not after ``UpstreamSettings/attempts``, not beyond the budget, and not where the
     ///   task has ended.
     public func mayTryAgain(after failures: Int, retryAfter: String? = nil) async -> Bool {

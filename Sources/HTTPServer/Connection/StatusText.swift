@@ -51,7 +51,7 @@ public struct RefusedRequest: Sendable {
     public var code: String
     /// A sentence of ours.
     public var reason: String
-    /// Bytes of the answer's body.
+    /// Bytes of the response's body.
     public var bodyBytes: Int
     public var version: HTTPVersion
     /// Whether the connection is encrypted.
@@ -60,7 +60,7 @@ public struct RefusedRequest: Sendable {
     public var peer: String
 }
 
-/// An answer to bytes that no handler gets to see, as problem details (RFC 9457).
+/// A response to bytes that never reach a handler, as problem details (RFC 9457).
 struct Refusal {
     let status: Int
     let detail: String

@@ -9,7 +9,7 @@ struct VerifiedPeer {
     private(set) var isCurrent = true
     /// The version of the listener's credentials that the certificate was verified by last.
     private var version: Int
-    /// From when on the connection ends with its next answer, so that it does not outlive the certificate.
+    /// From when on the connection ends with its next response, so that it does not outlive the certificate.
     private let retirement: UInt64
 
     /// How long before its certificate a connection ends at most, nanoseconds: longer than it may be idle, so that
@@ -32,7 +32,7 @@ struct VerifiedPeer {
     }
 
     /// A request begins. Where the credentials are others than before, the certificate is verified again, by them.
-    /// - Returns: Whether the connection is to end with the request's answer, for the certificate's sake.
+    /// - Returns: Whether the connection is to end with the request's response, for the certificate's sake.
     mutating func check(_ session: TLSSession, _ credentials: TLSCredentials, now: UInt64)
         -> Bool
     {

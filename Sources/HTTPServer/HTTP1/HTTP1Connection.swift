@@ -9,7 +9,7 @@ final class HTTP1Connection: Engine {
         case body(remaining: UInt64)
         case chunkedBody
         /// The request has arrived; the response is not complete.
-        case answering
+        case responding
         /// Nothing more is read.
         case finished
     }
@@ -60,7 +60,7 @@ final class HTTP1Connection: Engine {
             input.count <= context.limits.headerBytes + context.limits.targetBytes + 65_536
         case .body, .chunkedBody:
             stream.map { !$0.body.isSinkBusy && $0.body.waitingCount < 65536 } ?? true
-        case .answering: peerEnded ? false : input.isEmpty
+        case .responding: peerEnded ? false : input.isEmpty
         case .finished: true
         }
     }
@@ -69,7 +69,7 @@ final class HTTP1Connection: Engine {
 
     func receive(_ bytes: UnsafeRawBufferPointer) {
         if state == .finished { return }
-        if input.isEmpty && state != .answering {
+        if input.isEmpty && state != .responding {
             let taken = process(bytes.bindMemory(to: UInt8.self).span)
             if taken < bytes.count { input.append(contentsOf: bytes[taken...]) }
             readBytes = input.count
@@ -85,7 +85,7 @@ final class HTTP1Connection: Engine {
     }
 
     private func processInput() {
-        guard state != .answering, state != .finished else { return }
+        guard state != .responding, state != .finished else { return }
         let bytes = input
         input = []
         let taken = process(bytes.span)
@@ -96,32 +96,32 @@ final class HTTP1Connection: Engine {
 
     /// Parses as far as the state allows; returns how many bytes it used.
     private func process(_ bytes: Span<UInt8>) -> Int {
-        var place = 0
+        var offset = 0
         do throws(HTTP1Error) {
-            while place < bytes.count {
+            while offset < bytes.count {
                 switch state {
                 case .head:
-                    guard let head = try parser.parse(bytes.extracting(place...)) else {
+                    guard let head = try parser.parse(bytes.extracting(offset...)) else {
                         if headSince == nil { headSince = context.loop.now }
-                        return place
+                        return offset
                     }
-                    place += head.length
+                    offset += head.length
                     begin(head)
                 case .body(let remaining):
-                    let count = Int(min(remaining, UInt64(bytes.count - place)))
-                    push(bytes.extracting(place..<place + count))
-                    place += count
+                    let count = Int(min(remaining, UInt64(bytes.count - offset)))
+                    push(bytes.extracting(offset..<offset + count))
+                    offset += count
                     state = .body(remaining: remaining - UInt64(count))
                     if remaining == UInt64(count) { bodyEnded() }
                 case .chunkedBody:
-                    switch try nextChunk(bytes, at: &place) {
+                    switch try nextChunk(bytes, at: &offset) {
                     case .data(let count):
-                        push(bytes.extracting(place..<place + count))
-                        place += count
+                        push(bytes.extracting(offset..<offset + count))
+                        offset += count
                     case .end: bodyEnded()
                     case .incomplete: break
                     }
-                case .answering: return place
+                case .responding: return offset
                 case .finished: return bytes.count
                 }
             }
@@ -129,14 +129,14 @@ final class HTTP1Connection: Engine {
             refuse(error)
             return bytes.count
         }
-        return place
+        return offset
     }
 
-    private func nextChunk(_ bytes: Span<UInt8>, at place: inout Int) throws(HTTP1Error)
+    private func nextChunk(_ bytes: Span<UInt8>, at offset: inout Int) throws(HTTP1Error)
         -> ChunkedDecoder.Step
     {
         do throws(HTTP1SyntaxError) {
-            return try chunks.next(bytes, at: &place)
+            return try chunks.next(bytes, at: &offset)
         } catch {
             throw HTTP1Error(error)
         }
@@ -154,7 +154,7 @@ final class HTTP1Connection: Engine {
         context.statistics.streamOpened()
         switch head.framing {
         case .none, .length(0):
-            state = .answering
+            state = .responding
             stream.body.end()
         case .length(let length): state = .body(remaining: length)
         case .chunked:
@@ -174,7 +174,7 @@ final class HTTP1Connection: Engine {
     }
 
     private func bodyEnded() {
-        state = .answering
+        state = .responding
         stream?.body.end()
         // If the response was sent before the body's end, the next flush reads the next request.
         if isResponseComplete { connection?.markDirty() }
@@ -187,7 +187,7 @@ final class HTTP1Connection: Engine {
             if !input.isEmpty { context.statistics.protocolError() }
             finish()
         case .body, .chunkedBody: lose()
-        case .answering, .finished: break
+        case .responding, .finished: break
         }
     }
 
@@ -203,17 +203,17 @@ final class HTTP1Connection: Engine {
         input = []
     }
 
-    // MARK: Answering
+    // MARK: Responding
 
     /// Rejects bytes that are no request, and ends the connection.
     private func refuse(_ error: HTTP1Error) {
         context.statistics.protocolError()
         if let limit = error.limit { context.statistics.hit(limit) }
         let hadBegun = stream != nil
-        let isUnanswered = stream?.response == nil
+        let hasNoResponse = stream?.response == nil
         stream?.abandon()
         endStream()
-        if isUnanswered {
+        if hasNoResponse {
             let refusal = Refusal(error.status, error.reason)
             let body = refusal.body
             var head = refusal.head
@@ -233,7 +233,7 @@ final class HTTP1Connection: Engine {
     }
 
     func responseReady(_ stream: ServerStream) {
-        if state != .answering {
+        if state != .responding {
             // The body is not wanted, but the next request can only be found by reading all of it.
             if !isBodySmall { keepAlive = false }
             stream.body.discard()
@@ -341,7 +341,7 @@ final class HTTP1Connection: Engine {
         isResponseComplete = false
         isBodyStarted = false
         endStream()
-        guard state == .answering else { return }
+        guard state == .responding else { return }
         guard keepAlive && !isDraining else { return finish() }
         state = .head
         idleSince = context.loop.now

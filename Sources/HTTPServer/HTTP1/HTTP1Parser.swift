@@ -44,24 +44,26 @@ struct HTTP1Parser {
     /// - Returns: nil where the head is not complete yet.
     /// - Throws: ``HTTP1Error`` where it can never become a valid head or exceeds a limit.
     func parse(_ input: Span<UInt8>) throws(HTTP1Error) -> HTTP1Head? {
-        var place = 0
+        var offset = 0
         // One empty line before the request line is tolerated (RFC 9112, section 2.2).
-        if input.count >= 2, input[0] == cr, input[1] == lf { place = 2 }
-        guard let lineEnd = try endOfLine(input, from: place, most: limits.targetBytes + 64, 414)
+        if input.count >= 2, input[0] == cr, input[1] == lf { offset = 2 }
+        guard let lineEnd = try endOfLine(input, from: offset, most: limits.targetBytes + 64, 414)
         else { return nil }
-        var (request, version) = try requestLine(input.extracting(place..<lineEnd))
-        place = lineEnd + 2
+        var (request, version) = try requestLine(input.extracting(offset..<lineEnd))
+        offset = lineEnd + 2
         var budget = limits.headerBytes
         while true {
-            guard let end = try endOfLine(input, from: place, most: budget, 431) else { return nil }
-            if end == place { break }
-            try field(input.extracting(place..<end), into: &request.fields)
-            budget -= end - place + 32
+            guard let end = try endOfLine(input, from: offset, most: budget, 431) else {
+                return nil
+            }
+            if end == offset { break }
+            try field(input.extracting(offset..<end), into: &request.fields)
+            budget -= end - offset + 32
             if budget < 0 { throw HTTP1Error(431, "header block too large", .headerBytes) }
             if request.fields.count > limits.headerFields {
                 throw HTTP1Error(431, "too many header fields", .headerFields)
             }
-            place = end + 2
+            offset = end + 2
         }
         let framing = try framing(request.fields, version)
         var keepAlive = version == .http1_1
@@ -79,25 +81,25 @@ struct HTTP1Parser {
         }
         return HTTP1Head(
             request: request, framing: framing, version: version, keepAlive: keepAlive,
-            length: place + 2)
+            length: offset + 2)
     }
 
-    /// The place of the CR LF that ends the line, nil where more bytes are needed.
+    /// The offset of the CR LF that ends the line, nil where more bytes are needed.
     private func endOfLine(_ input: Span<UInt8>, from start: Int, most: Int, _ status: Int)
         throws(HTTP1Error) -> Int?
     {
-        var place = start
-        while place < input.count {
-            let byte = input[place]
+        var offset = start
+        while offset < input.count {
+            let byte = input[offset]
             if byte == cr {
-                if place + 1 == input.count { break }
-                guard input[place + 1] == lf else { throw HTTP1Error(400, "CR without LF") }
-                return place
+                if offset + 1 == input.count { break }
+                guard input[offset + 1] == lf else { throw HTTP1Error(400, "CR without LF") }
+                return offset
             }
             if byte == lf { throw HTTP1Error(400, "LF without CR") }
             if byte == 0 { throw HTTP1Error(400, "NUL in the header block") }
-            place += 1
-            if place - start > most {
+            offset += 1
+            if offset - start > most {
                 throw status == 414
                     ? HTTP1Error(414, "request line too long", .targetBytes)
                     : HTTP1Error(431, "header block too large", .headerBytes)
@@ -107,27 +109,27 @@ struct HTTP1Parser {
     }
 
     private func requestLine(_ line: Span<UInt8>) throws(HTTP1Error) -> (RequestHead, HTTPVersion) {
-        var place = 0
-        while place < line.count, ASCII.isToken(line[place]) { place += 1 }
-        guard place > 0, place <= 32, place < line.count, line[place] == space else {
+        var offset = 0
+        while offset < line.count, ASCII.isToken(line[offset]) { offset += 1 }
+        guard offset > 0, offset <= 32, offset < line.count, line[offset] == space else {
             throw HTTP1Error(400, "malformed request line")
         }
-        let method = text(line.extracting(0..<place))
-        let targetStart = place + 1
-        place = targetStart
-        while place < line.count, line[place] > space, line[place] != 0x7f { place += 1 }
-        guard place > targetStart, place < line.count, line[place] == space else {
+        let method = text(line.extracting(0..<offset))
+        let targetStart = offset + 1
+        offset = targetStart
+        while offset < line.count, line[offset] > space, line[offset] != 0x7f { offset += 1 }
+        guard offset > targetStart, offset < line.count, line[offset] == space else {
             throw HTTP1Error(400, "malformed request target")
         }
-        if place - targetStart > limits.targetBytes {
+        if offset - targetStart > limits.targetBytes {
             throw HTTP1Error(414, "request target too long", .targetBytes)
         }
-        let version = try httpVersion(line.extracting((place + 1)..<line.count))
+        let version = try httpVersion(line.extracting((offset + 1)..<line.count))
         var request = RequestHead(
             method: method, target: "", authority: nil,
             fields: HeaderFields(reserving: 512), contentLength: nil, hasBody: false,
             expectsContinue: false)
-        let target = line.extracting(targetStart..<place).withUnsafeBufferPointer {
+        let target = line.extracting(targetStart..<offset).withUnsafeBufferPointer {
             String(utf8: $0)
         }
         guard let target else { throw HTTP1Error(400, "request target is not UTF-8") }

@@ -97,29 +97,29 @@ struct Compiler {
         var scope = Scope()
         let path = prefix + block.path
         let glob = path.firstIndex { $0.kind == .glob }
-        for (place, segment) in path.enumerated().dropFirst(prefix.count) {
+        for (index, segment) in path.enumerated().dropFirst(prefix.count) {
             guard let name = segment.name else { continue }
             checkName(name)
-            scope.captures[name.text] = Capture(operation: capture(at: place, glob: glob))
+            scope.captures[name.text] = Capture(operation: capture(at: index, glob: glob))
         }
         checkPath(block, path, prefix.count)
         scopes.append(scope)
         // Captures of enclosing blocks after this block's own glob cannot exist, because a path has at most one glob.
         declare(block.functions) { compiler in
             let first = compiler.allows.count
-            var place: Int?
+            var index: Int?
             if !block.allows.isEmpty {
-                place = compiler.blocks.count
+                index = compiler.blocks.count
                 let code = BlockCode(
                     segments: path, glob: Int32(glob ?? -1),
                     allows: first..<first, methods: [], pathSpan: block.pathSpan)
                 compiler.blocks.append(code)
             }
             for allow in block.allows { compiler.allow(allow, path) }
-            if let place {
-                compiler.blocks[place].allows = first..<compiler.allows.count
+            if let index {
+                compiler.blocks[index].allows = first..<compiler.allows.count
                 for allow in block.allows {
-                    compiler.blocks[place].methods.formUnion(allow.methods)
+                    compiler.blocks[index].methods.formUnion(allow.methods)
                 }
             }
             for match in block.matches { compiler.match(match, prefix: path) }
@@ -127,9 +127,9 @@ struct Compiler {
         scopes.removeLast()
     }
 
-    private func capture(at place: Int, glob: Int?) -> Operation {
-        if let glob, place > glob { return .segmentBehindGlob(Int32(place)) }
-        return place == glob ? .glob(Int32(place)) : .segment(Int32(place))
+    private func capture(at index: Int, glob: Int?) -> Operation {
+        if let glob, index > glob { return .segmentBehindGlob(Int32(index)) }
+        return index == glob ? .glob(Int32(index)) : .segment(Int32(index))
     }
 
     private mutating func checkPath(_ block: MatchBlock, _ path: [MatchSegment], _ own: Int) {

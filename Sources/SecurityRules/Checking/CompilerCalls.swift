@@ -83,8 +83,8 @@ extension Compiler {
             return libraryCall("\(namespace.text).\(name.text)", name, arguments, span)
         }
         let object = expression(receiver)
-        let nodes = arguments.enumerated().map { place, argument in
-            place == 0 ? firstArgument(argument, of: name.text) : expression(argument)
+        let nodes = arguments.enumerated().map { index, argument in
+            index == 0 ? firstArgument(argument, of: name.text) : expression(argument)
         }
         let entries = Library.methodsByName[name.text] ?? []
         if entries.isEmpty {

@@ -235,14 +235,14 @@ extension Compiler {
         var nodes: [Int32] = []
         var segments: [PathValue.Segment] = []
         for part in parts {
-            var place = span
+            var location = span
             switch part {
             case .literal(let text, let own):
                 segments.append(.text(text))
-                place = own
+                location = own
             case .binding(let name, let own):
                 segments.append(.binding(name))
-                place = own
+                location = own
             case .interpolated(let id):
                 if case .name(let name) = tree[id].kind, resolve(name.text) == nil,
                     !Library.namespaces.contains(name.text)
@@ -250,7 +250,7 @@ extension Compiler {
                     // An undefined name is left for bind() to fill in.
                     _ = variable(name)
                     segments.append(.binding(Text(name.text)))
-                    place = name.span
+                    location = name.span
                     break
                 }
                 isConstant = false
@@ -258,7 +258,7 @@ extension Compiler {
                 continue
             }
             // A literal segment among interpolated ones is a path of one segment.
-            nodes.append(literal(.path(PathValue([segments[segments.count - 1]])), place))
+            nodes.append(literal(.path(PathValue([segments[segments.count - 1]])), location))
         }
         if isConstant { return folded(.path(PathValue(segments)), nodes, span) }
         return emit(.path(list(nodes)), span)

@@ -126,7 +126,7 @@ extension Compiler {
             return types[Int(whenTrue)].union(types[Int(whenFalse)])
         case .list: return .list
         case .map(let entries):
-            for (place, key) in nodes(entries).enumerated() where place % 2 == 0 {
+            for (index, key) in nodes(entries).enumerated() where index % 2 == 0 {
                 require(key, .string)
             }
             return .map
@@ -255,11 +255,11 @@ extension Compiler {
         require(receiver, entries.reduce(into: []) { $0.formUnion($1.type) })
         entries.removeAll { $0.type.isDisjoint(with: types[Int(receiver)]) }
         guard !entries.isEmpty else { return .any }
-        for (place, argument) in arguments.enumerated() {
+        for (index, argument) in arguments.enumerated() {
             require(
                 argument,
                 entries.reduce(into: []) {
-                    $0.formUnion(TypeSet(listed: $1.entry.parameters[place]))
+                    $0.formUnion(TypeSet(listed: $1.entry.parameters[index]))
                 })
         }
         return entries.reduce(into: []) { $0.formUnion(TypeSet(listed: $1.entry.result)) }

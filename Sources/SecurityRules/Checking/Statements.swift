@@ -122,9 +122,9 @@ extension BlockCode {
 
     /// Whether the path can match `/b/<bucket>/o` or a path below it.
     fileprivate func isMatching(bucket: Text) -> Bool {
-        for (place, text) in ["b", bucket, "o"].enumerated() {
-            guard place < segments.count else { return false }
-            switch segments[place].kind {
+        for (index, text) in ["b", bucket, "o"].enumerated() {
+            guard index < segments.count else { return false }
+            switch segments[index].kind {
             case .glob: return true
             case .single: continue
             case .literal(let literal): if literal != text { return false }

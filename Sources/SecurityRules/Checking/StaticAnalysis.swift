@@ -167,8 +167,8 @@ struct StaticAnalysis {
         }
     }
 
-    private func operand(_ operands: OperandList, _ place: Int32) -> Int32 {
-        program.operands[Int(operands.start + place)]
+    private func operand(_ operands: OperandList, _ index: Int32) -> Int32 {
+        program.operands[Int(operands.start + index)]
     }
 
     private mutating func outcomes(_ operands: OperandList) -> [Outcome] {
@@ -261,8 +261,8 @@ struct StaticAnalysis {
         let (outerFrame, outerCount) = (frame, locals.count)
         frame = locals.count
         locals += arguments
-        for place in 0..<function.bindings.count {
-            let value = outcome(operand(function.bindings, place))
+        for index in 0..<function.bindings.count {
+            let value = outcome(operand(function.bindings, index))
             locals.append(value)
         }
         let result = outcome(function.result)

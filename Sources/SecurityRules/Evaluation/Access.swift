@@ -131,8 +131,8 @@ extension Evaluator {
     /// Evaluates all operands, the last one first.
     mutating func values(_ operands: OperandList) -> [Datum] {
         var values = [Datum](repeating: .null, count: Int(operands.count))
-        for place in values.indices.reversed() {
-            values[place] = evaluate(program.operands[Int(operands.start) + place])
+        for index in values.indices.reversed() {
+            values[index] = evaluate(program.operands[Int(operands.start) + index])
         }
         return values
     }
@@ -148,14 +148,14 @@ extension Evaluator {
         let values = values(operands)
         if let stop = stop(values) { return stop }
         var entries: [MapEntry] = []
-        for place in stride(from: 0, to: values.count, by: 2) {
-            guard case .string(let key) = values[place] else {
+        for index in stride(from: 0, to: values.count, by: 2) {
+            guard case .string(let key) = values[index] else {
                 return fail(
                     node,
-                    "Unsupported operation error. Received: {\(values[place].typeName): any}. "
+                    "Unsupported operation error. Received: {\(values[index].typeName): any}. "
                         + "Expected: {string: any}.")
             }
-            entries.append(MapEntry(key: key, value: context.whole(values[place + 1])))
+            entries.append(MapEntry(key: key, value: context.whole(values[index + 1])))
         }
         return stop(entries.map(\.value)) ?? .makeMap(entries)
     }

@@ -221,10 +221,10 @@ struct Evaluator<R: Recorder> {
         case .constant(let index): return program.constants[Int(index)]
         case .folded(let index, let cost), .pattern(_, let index, let cost):
             return charge(node, Int(cost) - 1) ?? program.constants[Int(index)]
-        case .segment(let place): return .string(context.path[Int(place)])
-        case .segmentBehindGlob(let place):
-            return .string(context.path[Int(place - 1 + globLength)])
-        case .glob(let place): return .requestPath(place, place + globLength)
+        case .segment(let index): return .string(context.path[Int(index)])
+        case .segmentBehindGlob(let index):
+            return .string(context.path[Int(index - 1 + globLength)])
+        case .glob(let index): return .requestPath(index, index + globLength)
         case .local(let index): return local(frame + Int(index))
         case .record(let record): return self.record(record)
         case .undefined(let name):
@@ -296,9 +296,9 @@ struct Evaluator<R: Recorder> {
         var failure: Datum?
         var unknown: InputBits = []
         if let stop = charge(node, Int(operands.count) - 2) { return stop }
-        for place in 0..<Int(operands.count) {
-            let operand = self.operands[Int(operands.start) + place]
-            switch place == 0 ? evaluate(operand) : charge(node) ?? evaluate(operand) {
+        for index in 0..<Int(operands.count) {
+            let operand = self.operands[Int(operands.start) + index]
+            switch index == 0 ? evaluate(operand) : charge(node) ?? evaluate(operand) {
             case .bool(let value):
                 if value == absorbing { return .bool(value) }
             case .unknown(let found):
@@ -307,17 +307,17 @@ struct Evaluator<R: Recorder> {
                 pastGuards.formUnion(found.bits)
             case .failure(let found): failure = failure ?? .failure(found)
             case let other:
-                failure = failure ?? fail(node, Self.notBool(other, absorbing ? "||" : "&&", place))
+                failure = failure ?? fail(node, Self.notBool(other, absorbing ? "||" : "&&", index))
             }
         }
         if !unknown.isEmpty { return .unknown(Unknown(bits: unknown, mayFail: true)) }
         return failure ?? .bool(!absorbing)
     }
 
-    private static func notBool(_ value: Datum, _ sign: String, _ place: Int) -> String {
+    private static func notBool(_ value: Datum, _ sign: String, _ index: Int) -> String {
         if case .null = value { return "Null value error." }
         let received =
-            place == 0 ? "\(value.typeName) \(sign) bool" : "bool \(sign) \(value.typeName)"
+            index == 0 ? "\(value.typeName) \(sign) bool" : "bool \(sign) \(value.typeName)"
         return "Unsupported operation error. Received: \(received). Expected: bool \(sign) bool."
     }
 
@@ -373,14 +373,14 @@ struct Evaluator<R: Recorder> {
             localCount = base
             frame = outerFrame
         }
-        for place in (0..<Int(operands.count)).reversed() {
-            setLocal(base + place, evaluate(program.operands[Int(operands.start) + place]))
+        for index in (0..<Int(operands.count)).reversed() {
+            setLocal(base + index, evaluate(program.operands[Int(operands.start) + index]))
         }
         frame = base
-        for place in 0..<Int(function.bindings.count) {
-            let node = program.operands[Int(function.bindings.start) + place]
+        for index in 0..<Int(function.bindings.count) {
+            let node = program.operands[Int(function.bindings.start) + index]
             setLocal(
-                base + Int(function.parameterCount) + place, charge(node) ?? evaluate(node))
+                base + Int(function.parameterCount) + index, charge(node) ?? evaluate(node))
         }
         return evaluate(function.result)
     }
@@ -389,28 +389,28 @@ struct Evaluator<R: Recorder> {
 
     /// Returns the lookup of a document, or the value to use instead.
     mutating func document(_ node: Int32, _ path: DocumentPath) -> Result<Lookup, Stop> {
-        var place = documents.firstIndex { $0.path == path }
-        if place == nil || (!documents[place ?? 0].isSure && guards.isEmpty) {
+        var index = documents.firstIndex { $0.path == path }
+        if index == nil || (!documents[index ?? 0].isSure && guards.isEmpty) {
             let sure = documents.count { $0.isSure }
-            let possible = documents.count + unnamedDocuments + (place == nil ? 1 : 0)
+            let possible = documents.count + unnamedDocuments + (index == nil ? 1 : 0)
             if sure >= EvaluationLimits.documents {
                 let message =
                     "Service call error. At most \(EvaluationLimits.documents) different documents "
                     + "can be read for one request."
                 return .failure(Stop(value: fail(node, message)))
             }
-            if place == nil, documents.count < InputBits.maximumDocuments {
+            if index == nil, documents.count < InputBits.maximumDocuments {
                 documents.append((path, false))
-                place = documents.count - 1
+                index = documents.count - 1
             }
             if possible > EvaluationLimits.documents {
                 let bits = pastGuards.union(unnamedBits)
                 return .failure(Stop(value: .unknown(Unknown(bits: bits, mayFail: true))))
             }
-            if let place, guards.isEmpty { documents[place].isSure = true }
+            if let index, guards.isEmpty { documents[index].isSure = true }
         }
         if let known = context.request.documents[path] { return .success(known) }
-        let bits = place.map(InputBits.document) ?? pastGuards
+        let bits = index.map(InputBits.document) ?? pastGuards
         return .failure(Stop(value: .unknown(Unknown(bits: bits, mayFail: true))))
     }
 

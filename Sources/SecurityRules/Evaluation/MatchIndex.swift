@@ -47,22 +47,22 @@ struct MatchIndex: Sendable {
         found.finish()
     }
 
-    private func descend(_ node: Int, _ segments: [Text], _ place: Int, _ found: inout BlockList) {
+    private func descend(_ node: Int, _ segments: [Text], _ depth: Int, _ found: inout BlockList) {
         let branch = branches[node]
-        if place == segments.count {
+        if depth == segments.count {
             for index in branch.blocks.start..<branch.blocks.start + branch.blocks.count {
                 found.insert(blocks[Int(index)])
             }
         } else {
-            let child = literal(branch, segments[place])
-            if child >= 0 { descend(Int(child), segments, place + 1, &found) }
-            if branch.single >= 0 { descend(Int(branch.single), segments, place + 1, &found) }
+            let child = literal(branch, segments[depth])
+            if child >= 0 { descend(Int(child), segments, depth + 1, &found) }
+            if branch.single >= 0 { descend(Int(branch.single), segments, depth + 1, &found) }
         }
         guard branch.glob >= 0 else { return }
         let ends = branches[Int(branch.glob)].tails
         for index in ends.start..<ends.start + ends.count {
             let end = segments.count - Int(tails[Int(index)])
-            if end >= place + globMinimum { descend(Int(branch.glob), segments, end, &found) }
+            if end >= depth + globMinimum { descend(Int(branch.glob), segments, end, &found) }
         }
     }
 
@@ -92,10 +92,10 @@ private struct MatchIndexBuilder {
 
     mutating func add(_ block: Int32, _ segments: [MatchSegment]) {
         var node = 0
-        for (place, segment) in segments.enumerated() {
+        for (index, segment) in segments.enumerated() {
             node = child(of: node, for: segment.kind)
             guard segment.kind == .glob else { continue }
-            let tail = Int32(segments.count - place - 1)
+            let tail = Int32(segments.count - index - 1)
             if !nodes[node].tails.contains(tail) { nodes[node].tails.append(tail) }
         }
         nodes[node].blocks.append(block)
@@ -141,18 +141,18 @@ struct BlockList {
 
     /// Inserts a block in order. Returns false if the inline storage is full.
     private mutating func insertFew(_ block: Int32) -> Bool {
-        var place = count
-        while place > 0, few[place - 1] >= block {
-            if few[place - 1] == block { return true }
-            place -= 1
+        var target = count
+        while target > 0, few[target - 1] >= block {
+            if few[target - 1] == block { return true }
+            target -= 1
         }
         guard count < 8 else { return false }
         var index = count
-        while index > place {
+        while index > target {
             few[index] = few[index - 1]
             index -= 1
         }
-        few[place] = block
+        few[target] = block
         count += 1
         return true
     }

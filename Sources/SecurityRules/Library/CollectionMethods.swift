@@ -35,14 +35,14 @@ extension Evaluator {
     private mutating func join(_ node: Int32, _ elements: [Datum], _ separator: Text) -> Datum {
         if let stop = charge(node, cost(elements.count * 16)) { return stop }
         var result: [UInt8] = []
-        for (place, element) in elements.enumerated() {
+        for (index, element) in elements.enumerated() {
             guard let text = text(of: element) else {
                 return fail(
                     node,
                     "Unsupported operation error. Received: list of \(element.typeName). "
                         + "Expected: list of string.")
             }
-            if place > 0 { result += separator.bytes }
+            if index > 0 { result += separator.bytes }
             result += text.bytes
             if result.count > EvaluationLimits.size { return tooLarge(node) }
         }
@@ -87,7 +87,7 @@ extension Evaluator {
         switch method {
         case .size: return .int(Int64(entries.count))
         case .keys: return .list(entries.map { .string($0.key) })
-        case .values: return .list(entries.sorted { $0.place < $1.place }.map(\.value))
+        case .values: return .list(entries.sorted { $0.order < $1.order }.map(\.value))
         default:
             let other = context.whole(arguments[0])
             guard case .map(let older) = other else { return other }

@@ -1,7 +1,7 @@
 extension Evaluator {
     mutating func matches(_ node: Int32, _ text: Text, _ pattern: Pattern) -> Datum {
-        if let answer = pattern.matchesByShape(text) {
-            return charge(node, cost(text.count)) ?? .bool(answer)
+        if let matches = pattern.matchesByShape(text) {
+            return charge(node, cost(text.count)) ?? .bool(matches)
         }
         return charge(node, searchCost(text.count, pattern)) ?? .bool(pattern.matchesByRE2(text))
     }

@@ -38,8 +38,8 @@ public struct Coverage: Sendable {
         }
         for function in program.functions {
             let bindings = function.bindings
-            for place in bindings.start..<bindings.start + bindings.count {
-                enlist(program.operands[Int(place)])
+            for index in bindings.start..<bindings.start + bindings.count {
+                enlist(program.operands[Int(index)])
             }
         }
     }

@@ -68,10 +68,10 @@ extension SourceText {
         var excerpt = Excerpt(line: skipped > 0 ? "…" : "", marks: skipped > 0 ? " " : "")
         let isOneLine = range.upperBound.line == start.line
         let width = isOneLine ? Swift.max(1, range.upperBound.column - start.column) : 1
-        for (place, scalar) in window.scalars.enumerated() {
+        for (index, scalar) in window.scalars.enumerated() {
             let shown = scalar == "\t" ? "\t" : VisibleText.escaped(String(scalar))
             excerpt.line += shown
-            let column = skipped + place
+            let column = skipped + index
             let length = shown.unicodeScalars.count
             if column < before {
                 excerpt.marks += scalar == "\t" ? "\t" : String(repeating: " ", count: length)

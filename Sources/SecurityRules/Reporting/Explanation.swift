@@ -156,13 +156,13 @@ extension Ruleset {
 
 extension Evaluator {
     func captures(of block: BlockCode) -> [(name: String, value: String)] {
-        block.segments.enumerated().compactMap { place, segment in
+        block.segments.enumerated().compactMap { position, segment in
             guard let name = segment.name?.text else { return nil }
-            let isBehind = block.glob >= 0 && place > block.glob
-            let index = isBehind ? place - 1 + Int(globLength) : place
+            let isBehind = block.glob >= 0 && position > block.glob
+            let index = isBehind ? position - 1 + Int(globLength) : position
             let value: Datum =
                 segment.kind == .glob
-                ? .requestPath(Int32(place), Int32(place) + globLength)
+                ? .requestPath(Int32(position), Int32(position) + globLength)
                 : .string(context.path[index])
             return (name, ValueText.describe(value, context))
         }

@@ -132,16 +132,16 @@ struct FormatLine {
 
     private func fits(_ items: ArraySlice<Item>, _ isFirst: Bool) -> Bool {
         var width = 2 * (isFirst ? indent : continuation)
-        for (place, item) in items.enumerated() where !item.isLineComment {
-            width += item.text.unicodeScalars.count + (item.hasSpace && place > 0 ? 1 : 0)
+        for (index, item) in items.enumerated() where !item.isLineComment {
+            width += item.text.unicodeScalars.count + (item.hasSpace && index > 0 ? 1 : 0)
         }
         return width <= Self.maximumColumns
     }
 
     private func text(_ items: ArraySlice<Item>, _ isFirst: Bool) -> String {
         var text = String(repeating: "  ", count: isFirst ? indent : continuation)
-        for (place, item) in items.enumerated() {
-            text += (item.hasSpace && place > 0 ? " " : "") + item.text
+        for (index, item) in items.enumerated() {
+            text += (item.hasSpace && index > 0 ? " " : "") + item.text
         }
         return text
     }

@@ -48,7 +48,7 @@ struct MapEntry: Sendable {
     var key: Text
     var value: Datum
     /// Its index in source order.
-    var place: Int32 = 0
+    var order: Int32 = 0
 }
 
 /// The difference of two maps: the keys that were added, removed, changed or kept.
@@ -216,7 +216,7 @@ extension Datum {
                 sorted[sorted.count - 1].value = entries[index].value
             } else {
                 var entry = entries[index]
-                entry.place = Int32(index)
+                entry.order = Int32(index)
                 sorted.append(entry)
             }
         }
@@ -228,7 +228,7 @@ extension [MapEntry] {
     /// Sorts the entries by key and numbers them in that order, for a map that has no source order.
     mutating func putInOrder() {
         sort { $0.key.precedes($1.key) }
-        for index in indices { self[index].place = Int32(index) }
+        for index in indices { self[index].order = Int32(index) }
     }
 
     /// Looks up a key in a sorted map.

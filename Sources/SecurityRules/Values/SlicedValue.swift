@@ -61,7 +61,7 @@ extension Caller {
         self.init(
             .map([
                 MapEntry(key: "token", value: token.datum),
-                MapEntry(key: "uid", value: .string(Text(uid)), place: 1),
+                MapEntry(key: "uid", value: .string(Text(uid)), order: 1),
             ]))
     }
 

@@ -66,9 +66,9 @@ struct ValueText {
         _ elements: [Datum], _ open: String, _ close: String, _ depth: Int
     ) {
         text += open
-        for (place, element) in elements.enumerated() {
+        for (index, element) in elements.enumerated() {
             if isFull { return }
-            if place > 0 { text += ", " }
+            if index > 0 { text += ", " }
             write(element, depth: depth + 1)
         }
         text += close
@@ -76,9 +76,9 @@ struct ValueText {
 
     private mutating func write(_ entries: [MapEntry], _ depth: Int) {
         text += "{"
-        for (place, entry) in entries.enumerated() {
+        for (index, entry) in entries.enumerated() {
             if isFull { return }
-            if place > 0 { text += ", " }
+            if index > 0 { text += ", " }
             write(entry.key)
             text += ": "
             write(entry.value, depth: depth + 1)

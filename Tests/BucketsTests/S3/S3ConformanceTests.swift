@@ -14,7 +14,7 @@ func prepare(_ bucket: S3Bucket) async throws {
         do {
             let made = try await bucket.call(ClientRequest("PUT", bucket.target(nil)))
             if made.status == 200 { return }
-            throw S3Fault(made).error("making a bucket")
+            throw S3ErrorResponse(made).error("making a bucket")
         } catch {
             if EventLoop.monotonicNow() > deadline { throw error }
         }

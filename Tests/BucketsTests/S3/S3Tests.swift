@@ -71,7 +71,7 @@ struct S3Tests {
 
     @Test func xml() throws {
         let text = "<?xml version=\"1.0\"?><Error><Code>Slow&amp;Down</Code><A><B/></A></Error>"
-        #expect(S3Fault.code(in: Array(text.utf8)) == "Slow&Down")
+        #expect(S3ErrorResponse.code(in: Array(text.utf8)) == "Slow&Down")
         let bomb = "<!DOCTYPE x [<!ENTITY a \"aaaa\">]><Error><Code>&a;</Code></Error>"
         #expect(throws: S3XML.Malformed.self) { try S3XML.read(Array(bomb.utf8)) { _, _, _ in } }
         let deep = String(repeating: "<a>", count: 17) + String(repeating: "</a>", count: 17)
@@ -117,9 +117,9 @@ struct S3Tests {
     func aConflictIsABusyService(_ code: String) {
         let body = Array("<Error><Code>\(code)</Code></Error>".utf8)
         for status in [200, 409] {
-            let fault = S3Fault(
+            let failure = S3ErrorResponse(
                 CollectedResponse(status: status, fields: HeaderFields(), body: body))
-            #expect(fault.isRefusal && fault.error("upload").code == .overloaded)
+            #expect(failure.isRefusal && failure.error("upload").code == .overloaded)
         }
     }
 

@@ -5,7 +5,7 @@ import System
 /// One opening of a bucket directory. It ends when the directory is closed, removed or replaced.
 ///
 /// Safety: `writer` is touched by the committer's thread alone once the session has been handed out.
-final class DirectorySession: @unchecked Sendable {
+final class OpenDirectory: @unchecked Sendable {
     let files: DirectoryFiles
     let index: DirectoryIndex
     private let identity: DirectoryFiles.Identity
@@ -21,7 +21,7 @@ final class DirectorySession: @unchecked Sendable {
         let writer = try IndexWriter(indexPath)
         files.removeLeftovers(from: writer.nextBlob)
         do throws(SQLiteError) {
-            try DirectorySession.collectGarbage(files, writer)
+            try OpenDirectory.collectGarbage(files, writer)
             index = try DirectoryIndex(indexPath, readers: readers)
         } catch { throw error.bucketError }
         identity = try files.identity()
@@ -75,7 +75,7 @@ final class DirectorySession: @unchecked Sendable {
 /// The current session of a bucket.
 final class DirectoryState: Sendable {
     private enum State {
-        case open(DirectorySession)
+        case open(OpenDirectory)
         /// The directory was removed or replaced. The next use tries to open it again.
         case lost
         case closed
@@ -94,66 +94,66 @@ final class DirectoryState: Sendable {
     init(_ path: String, readers: Int) throws(BucketError) {
         self.path = path
         self.readers = readers
-        state = Lock(.open(try DirectorySession(path, create: true, readers: readers)))
+        state = Lock(.open(try OpenDirectory(path, create: true, readers: readers)))
     }
 
     /// The session for a lookup; nil if it must be reopened by ``reopen()``, which blocks.
-    func current() throws(BucketError) -> DirectorySession? {
-        guard let session = try opened() else { return nil }
+    func current() throws(BucketError) -> OpenDirectory? {
+        guard let directory = try opened() else { return nil }
         let now = EventLoop.current?.now ?? EventLoop.monotonicNow()
         if now &- checked.load(ordering: .relaxed) > DirectoryState.trust {
             checked.store(now, ordering: .relaxed)
-            do throws(BucketError) { try session.checkIdentity() } catch {
-                lose(session)
+            do throws(BucketError) { try directory.checkIdentity() } catch {
+                lose(directory)
                 return nil
             }
         }
-        return session
+        return directory
     }
 
     /// The session for a batch of writes. Blocks.
-    func currentForWriting() throws(BucketError) -> DirectorySession {
-        var session = try opened()
-        if let held = session {
+    func currentForWriting() throws(BucketError) -> OpenDirectory {
+        var directory = try opened()
+        if let held = directory {
             do throws(BucketError) { try held.checkIdentity() } catch {
                 lose(held)
-                session = nil
+                directory = nil
             }
         }
-        let usable = if let session { session } else { try reopen() }
+        let usable = if let directory { directory } else { try reopen() }
         try usable.files.checkWritable()
         return usable
     }
 
     /// Opens the directory again after it was lost. Blocks.
-    func reopen() throws(BucketError) -> DirectorySession {
+    func reopen() throws(BucketError) -> OpenDirectory {
         try reopenings.withLock { count throws(BucketError) in
-            if let session = try opened() { return session }
-            let session = try DirectorySession(path, create: false, readers: readers)
+            if let directory = try opened() { return directory }
+            let directory = try OpenDirectory(path, create: false, readers: readers)
             let kept = state.withLock { state in
                 guard case .lost = state else { return false }
-                state = .open(session)
+                state = .open(directory)
                 return true
             }
             if !kept { throw BucketError(.unavailable, "the bucket is closed") }
             count += 1
-            return session
+            return directory
         }
     }
 
     /// Discards a session whose directory was replaced.
-    func lose(_ session: DirectorySession) {
+    func lose(_ directory: OpenDirectory) {
         state.withLock { state in
-            if case .open(let held) = state, held === session { state = .lost }
+            if case .open(let held) = state, held === directory { state = .lost }
         }
-        session.files.releaseLock()
+        directory.files.releaseLock()
     }
 
     /// Ends the session permanently. Must be called on the committer's thread.
     func close() {
         let last = state.withLock { state in
             defer { state = .closed }
-            if case .open(let session) = state { return Optional(session) }
+            if case .open(let directory) = state { return Optional(directory) }
             return nil
         }
         guard let last else { return }
@@ -165,10 +165,10 @@ final class DirectoryState: Sendable {
         last.files.releaseLock()
     }
 
-    private func opened() throws(BucketError) -> DirectorySession? {
+    private func opened() throws(BucketError) -> OpenDirectory? {
         try state.withLock { state throws(BucketError) in
             switch state {
-            case .open(let session): session
+            case .open(let directory): directory
             case .lost: nil
             case .closed: throw BucketError(.unavailable, "the bucket is closed")
             }

@@ -1,13 +1,14 @@
 import Wire
 
-/// What one request asks of a bucket: what a policy decides on.
-public struct Operation: Sendable, Equatable {
-    /// The methods of Security Rules; a `read` there is `get` and `list`, a `write` the other three.
+/// The access to a bucket that a request needs: a method of Security Rules on a name. Policies decide on it. One
+/// ``ObjectOperation`` needs one access; an upload is a `create` until it turns out to replace an object.
+public struct RequestedAccess: Sendable, Equatable {
+    /// The methods of Security Rules. In rules, `read` is `get` and `list`, and `write` is the other three.
     public enum Kind: String, Sendable, CaseIterable {
         case get, list, create, update, delete
     }
 
-    /// What is to be done.
+    /// The method.
     public var kind: Kind
     /// The bucket's name.
     public var bucket: String
