@@ -36,6 +36,7 @@ let package = Package(
         .systemLibrary(
             name: "CExpat", pkgConfig: "expat", providers: [.apt(["libexpat1-dev"])]),
         .target(name: "Wire", swiftSettings: strict),
+        .target(name: "XML", dependencies: ["Wire", "CExpat"], swiftSettings: strict),
         .target(name: "YAML", dependencies: ["Wire", "CYAML"], swiftSettings: strict),
         .target(name: "System", dependencies: ["Wire", "CLinux"], swiftSettings: strict),
         .target(name: "OpenSSL", dependencies: ["Wire", "COpenSSL"], swiftSettings: strict),
@@ -54,14 +55,20 @@ let package = Package(
             dependencies: ["System", "OpenSSL", "Wire", "HTTPClient", "SecurityRules"],
             swiftSettings: strict),
         .target(
+            name: "Credentials",
+            dependencies: ["System", "OpenSSL", "Wire", "XML", "HTTPClient"],
+            swiftSettings: strict),
+        .target(
             name: "Buckets",
-            dependencies: ["System", "OpenSSL", "Wire", "HTTPClient", "CSQLite", "CExpat"],
+            dependencies: [
+                "System", "OpenSSL", "Wire", "XML", "HTTPClient", "Credentials", "CSQLite",
+            ],
             swiftSettings: strict),
         .target(
             name: "Gateway",
             dependencies: [
-                "HTTPServer", "HTTPClient", "Buckets", "Identity", "SecurityRules", "System",
-                "OpenSSL", "Wire", "YAML",
+                "HTTPServer", "HTTPClient", "Buckets", "Credentials", "Identity", "SecurityRules",
+                "System", "OpenSSL", "Wire", "YAML",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
             ],
@@ -73,9 +80,8 @@ let package = Package(
         .executableTarget(
             name: "CLI",
             dependencies: [
-                "Gateway", "HTTPServer", "HTTPClient", "Buckets", "System", "Identity",
-                "OpenSSL",
-                "SecurityRules", "RulesTesting", "Wire",
+                "Gateway", "HTTPServer", "HTTPClient", "Buckets", "Credentials", "System",
+                "Identity", "OpenSSL", "SecurityRules", "RulesTesting", "Wire",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
             ],
@@ -109,6 +115,12 @@ let package = Package(
                 "TestSupport", "HTTPClient", "System", "Wire", "COpenSSL", "CHTTPParser",
             ],
             swiftSettings: tests),
+        .testTarget(
+            name: "CredentialsTests",
+            dependencies: [
+                "TestSupport", "Credentials", "HTTPClient", "System", "OpenSSL", "Wire",
+            ],
+            exclude: ["Fixtures"], swiftSettings: tests),
         .target(
             name: "BucketConformance",
             dependencies: ["Buckets", "HTTPClient", "System", "OpenSSL", "Wire"],
@@ -119,11 +131,10 @@ let package = Package(
         .testTarget(
             name: "BucketsTests",
             dependencies: [
-                "TestSupport", "Buckets", "BucketConformance", "BucketStorm", "HTTPClient",
-                "System", "OpenSSL",
-                "Wire",
+                "TestSupport", "Buckets", "BucketConformance", "BucketStorm", "Credentials",
+                "HTTPClient", "System", "OpenSSL", "Wire", "XML",
             ],
-            exclude: ["Fixtures"], swiftSettings: tests),
+            swiftSettings: tests),
         .testTarget(
             name: "IdentityTests",
             dependencies: [
@@ -157,8 +168,9 @@ if Context.environment["SLUICE_FUZZ"] != nil {
         .executableTarget(
             name: "Fuzz",
             dependencies: [
-                "CLibFuzzer", "Gateway", "HTTPServer", "HTTPClient", "Buckets", "Identity",
-                "System", "OpenSSL", "SecurityRules", "Wire",
+                "CLibFuzzer", "Gateway", "HTTPServer", "HTTPClient", "Buckets", "Credentials",
+                "Identity",
+                "System", "OpenSSL", "SecurityRules", "Wire", "XML",
             ],
             path: "Fuzz/Sources", swiftSettings: strict,
             // gold, the default, fails on the sanitizers.

@@ -1,4 +1,6 @@
+import Credentials
 import Wire
+import XML
 
 @testable import Buckets
 
@@ -7,7 +9,7 @@ func fuzzS3Answer(_ bytes: [UInt8]) {
     var leaves = 0
     var size = 0
     let isRead =
-        (try? S3XML.read(bytes) { _, name, text in
+        (try? XMLReader.read(bytes) { _, name, text in
             leaves += 1
             size += name.utf8.count + text.utf8.count
             precondition(!name.isEmpty)
@@ -16,8 +18,8 @@ func fuzzS3Answer(_ bytes: [UInt8]) {
     precondition(leaves * 4 <= bytes.count && size <= bytes.count * 3)
     let code = S3Fault.code(in: bytes)
     precondition((code?.count ?? 0) <= 64)
-    _ = S3XML.first("UploadId", in: bytes)
-    _ = S3XML.first("ETag", in: bytes).map(S3Head.unquoted)
+    _ = XMLReader.first("UploadId", in: bytes)
+    _ = XMLReader.first("ETag", in: bytes).map(S3Head.unquoted)
     guard let page = try? S3ListPage(bytes) else { return }
     precondition(isRead && (page.isLast || !page.inFolderOrder.isEmpty || page.next != nil))
     precondition(page.isLast ? page.next == nil : true)

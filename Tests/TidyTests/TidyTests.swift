@@ -27,18 +27,23 @@ import Testing
     private static let mayImport: [(target: String, modules: Set<String>)] = [
         ("Wire", []),
         ("System", ["Wire", "CLinux"]),
+        ("XML", ["Wire", "CExpat"]),
         ("YAML", ["Wire", "CYAML"]),
         ("OpenSSL", ["Wire", "COpenSSL"]),
         ("SecurityRules", ["Wire", "CRE2"]),
         ("HTTPServer", ["System", "OpenSSL", "Wire", "CNghttp2"]),
         ("HTTPClient", ["System", "Wire", "CCurl"]),
         ("Identity", ["System", "OpenSSL", "Wire", "HTTPClient", "SecurityRules"]),
-        ("Buckets", ["System", "OpenSSL", "Wire", "HTTPClient", "CSQLite", "CExpat"]),
+        ("Credentials", ["System", "OpenSSL", "Wire", "XML", "HTTPClient"]),
+        (
+            "Buckets",
+            ["System", "OpenSSL", "Wire", "XML", "HTTPClient", "Credentials", "CSQLite"]
+        ),
         (
             "Gateway",
             [
-                "System", "OpenSSL", "Wire", "HTTPServer", "HTTPClient", "Buckets", "Identity",
-                "SecurityRules", "YAML", "Logging", "CoreMetrics",
+                "System", "OpenSSL", "Wire", "HTTPServer", "HTTPClient", "Credentials", "Buckets",
+                "Identity", "SecurityRules", "YAML", "Logging", "CoreMetrics",
             ]
         ),
         ("RulesTesting", ["SecurityRules", "Wire", "YAML"]),
@@ -46,7 +51,8 @@ import Testing
             "CLI",
             [
                 "System", "OpenSSL", "Wire", "SecurityRules", "HTTPServer", "HTTPClient",
-                "Buckets", "Identity", "Gateway", "RulesTesting", "ArgumentParser", "Logging",
+                "Credentials", "Buckets", "Identity", "Gateway", "RulesTesting", "ArgumentParser",
+                "Logging",
             ]
         ),
     ]

@@ -1,3 +1,4 @@
+import Credentials
 import Glibc
 import HTTPClient
 import OpenSSL
@@ -71,7 +72,8 @@ public final class S3Bucket: BucketDriver {
         /// The origin of the requests, which the ``Upstream`` must be created with.
         public var origin: Origin {
             let base =
-                endpoint ?? Origin(.https, host: "s3.\(region).\(S3Bucket.domain(of: region))")
+                endpoint
+                ?? Origin(.https, host: "s3.\(region).\(AWSCredentialFetcher.domain(of: region))")
             return pathStyle
                 ? base : Origin(base.scheme, host: "\(bucket).\(base.host)", port: base.port)
         }
@@ -153,10 +155,6 @@ public final class S3Bucket: BucketDriver {
         let isKnown = settings.isAWS && settings.conditionalWrites != .no
         changes = Lock(
             isKnown ? .all : settings.conditionalWrites == .no ? ConditionalChanges.none : nil)
-    }
-
-    static func domain(of region: String) -> String {
-        region.hasPrefix("cn-") ? "amazonaws.com.cn" : "amazonaws.com"
     }
 
     /// A generation for a new upload. It is greater than `previous` and than all earlier generations of this process.

@@ -1,5 +1,6 @@
 import HTTPClient
 import Wire
+import XML
 
 /// An error response of the service.
 struct S3ErrorResponse {
@@ -24,7 +25,7 @@ struct S3ErrorResponse {
     static func code(in body: [UInt8]) -> String? {
         var isError = false
         var code: String?
-        try? S3XML.read(body) { parent, name, text in
+        try? XMLReader.read(body) { parent, name, text in
             if parent == "Error", name == "Code", code == nil {
                 isError = true
                 code = String(text.prefix(64))

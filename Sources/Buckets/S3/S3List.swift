@@ -1,5 +1,6 @@
 import HTTPClient
 import Wire
+import XML
 
 extension S3Bucket {
     /// The maximum size of one page of the service in bytes: 1,000 names of 1,024 bytes, tripled by encoding, plus the
@@ -109,8 +110,8 @@ struct S3ListPage {
         var page = (items: [String](), prefixes: [String](), token: String?.none)
         var isEncoded = false
         var isTruncated: Bool?
-        do throws(S3XML.Malformed) {
-            try S3XML.read(body) { parent, name, text in
+        do throws(XMLReader.Malformed) {
+            try XMLReader.read(body) { parent, name, text in
                 switch (parent, name) {
                 case ("Contents", "Key"): page.items.append(text)
                 case ("CommonPrefixes", "Prefix"): page.prefixes.append(text)

@@ -1,6 +1,7 @@
 import HTTPClient
 import System
 import Wire
+import XML
 
 /// A multipart upload, whose parts become visible together. Confined to its loop.
 final class S3Multipart {
@@ -134,7 +135,7 @@ final class S3Multipart {
         request.fields.append(
             "x-amz-copy-source-range", "bytes=\(range.lowerBound)-\(range.upperBound - 1)")
         var response = try await bucket.call(request)
-        if response.status == 200, let tag = S3XML.first("ETag", in: response.body) {
+        if response.status == 200, let tag = XMLReader.first("ETag", in: response.body) {
             response.fields = HeaderFields()
             response.fields.append("etag", S3Head.unquoted(tag))
         }
@@ -248,7 +249,7 @@ final class S3Multipart {
     private static func id(of response: CollectedResponse, _ name: String) -> String? {
         // rclone uses a shorter element name.
         for result in ["InitiateMultipartUploadResult", "InitiateMultipartUpload"] {
-            if let id = S3XML.first("UploadId", of: result, in: response.body), !id.isEmpty {
+            if let id = XMLReader.first("UploadId", of: result, in: response.body), !id.isEmpty {
                 return isAbout(name, result, response.body) ? id : nil
             }
         }
@@ -259,12 +260,12 @@ final class S3Multipart {
     static func tag(of response: CollectedResponse, _ name: String) -> String? {
         let result = "CompleteMultipartUploadResult"
         guard response.status == 200, isAbout(name, result, response.body) else { return nil }
-        return S3XML.first("ETag", of: result, in: response.body).map(S3Head.unquoted)
+        return XMLReader.first("ETag", of: result, in: response.body).map(S3Head.unquoted)
     }
 
     /// Whether a document names this object, plainly or percent-encoded, or names none.
     static func isAbout(_ name: String, _ owner: String, _ body: [UInt8]) -> Bool {
-        guard let key = S3XML.first("Key", of: owner, in: body) else { return true }
+        guard let key = XMLReader.first("Key", of: owner, in: body) else { return true }
         if BytewiseString.areEqual(key, name) { return true }
         guard let decoded = try? PercentEncoding.decode(Array(key.utf8)[...]) else { return false }
         return decoded.elementsEqual(name.utf8)

@@ -1,5 +1,6 @@
 import HTTPClient
 import Wire
+import XML
 
 /// Finds multipart uploads whose creation had no response. The service may keep them.
 extension S3Bucket {
@@ -47,7 +48,7 @@ extension S3Bucket {
             let upload = "uploadId=\(S3Bucket.encodeQuery(id))"
             let parts = ClientRequest("GET", target(name, "max-parts=1&\(upload)"))
             guard let listed = try? await call(parts), listed.status == 200,
-                S3XML.first("PartNumber", of: "Part", in: listed.body) == nil,
+                XMLReader.first("PartNumber", of: "Part", in: listed.body) == nil,
                 S3Multipart.isAbout(name, "ListPartsResult", listed.body)
             else { continue }
             _ = try? await call(ClientRequest("DELETE", target(name, upload), isRepeatable: true))
@@ -68,8 +69,8 @@ private struct S3ListedUpload {
         var ids: [String] = []
         var times: [String] = []
         var isEncoded = false
-        do throws(S3XML.Malformed) {
-            try S3XML.read(body) { parent, name, text in
+        do throws(XMLReader.Malformed) {
+            try XMLReader.read(body) { parent, name, text in
                 switch (parent, name) {
                 case ("Upload", "Key"): keys.append(text)
                 case ("Upload", "UploadId"): ids.append(text)

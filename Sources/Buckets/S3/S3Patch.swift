@@ -1,5 +1,6 @@
 import HTTPClient
 import Wire
+import XML
 
 extension S3Bucket {
     /// Copies the object onto itself with new properties, because the service has no other way to change them.
@@ -100,8 +101,8 @@ extension S3Bucket {
 
     /// The entity tag in the response to a copy; nil if the response does not report one.
     static func copiedTag(_ response: CollectedResponse) -> String? {
-        (S3XML.first("ETag", of: "CopyObjectResult", in: response.body)
-            ?? S3XML.first("ETag", of: "CompleteMultipartUploadResult", in: response.body))
+        (XMLReader.first("ETag", of: "CopyObjectResult", in: response.body)
+            ?? XMLReader.first("ETag", of: "CompleteMultipartUploadResult", in: response.body))
             .map(S3Head.unquoted)
     }
 

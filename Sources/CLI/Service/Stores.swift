@@ -1,4 +1,5 @@
 import Buckets
+import Credentials
 import Gateway
 import Glibc
 import HTTPClient

@@ -1,4 +1,5 @@
 import Buckets
+import Credentials
 import HTTPClient
 import SecurityRules
 import System

@@ -1,4 +1,5 @@
 import BucketConformance
+import Credentials
 import HTTPClient
 import OpenSSL
 import Synchronization

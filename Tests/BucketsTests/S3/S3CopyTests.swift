@@ -3,6 +3,7 @@ import HTTPClient
 import System
 import Testing
 import Wire
+import XML
 
 @testable import Buckets
 
@@ -40,7 +41,7 @@ struct S3CopyTests {
             #expect(try await readAll(reader, 0..<found.size) == bytes)
             let uploads = try await bucket.call(
                 ClientRequest("GET", bucket.target(nil, "uploads=")))
-            #expect(S3XML.first("UploadId", in: uploads.body) == nil)
+            #expect(XMLReader.first("UploadId", in: uploads.body) == nil)
             await bucket.close()
         }
     }
@@ -61,7 +62,7 @@ struct S3CopyTests {
             await bucket.cleaning.finish()
             let uploads = try await bucket.call(
                 ClientRequest("GET", bucket.target(nil, "uploads=")))
-            #expect(uploads.status == 200 && S3XML.first("UploadId", in: uploads.body) == nil)
+            #expect(uploads.status == 200 && XMLReader.first("UploadId", in: uploads.body) == nil)
             await bucket.close()
         }
     }

@@ -1,4 +1,5 @@
 import Buckets
+import Credentials
 import Glibc
 import HTTPClient
 import Synchronization

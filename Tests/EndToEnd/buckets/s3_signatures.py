@@ -1,6 +1,6 @@
 """Makes requests with botocore's signatures, which the Swift tests of the signer read.
 
-To write them: `python Tests/EndToEnd/buckets/s3_signatures.py > Tests/BucketsTests/Fixtures/signatures.jsonl`.
+To write them: `python Tests/EndToEnd/buckets/s3_signatures.py > Tests/CredentialsTests/Fixtures/signatures.jsonl`.
 test_s3_signatures.py checks that the file is up to date.
 """
 

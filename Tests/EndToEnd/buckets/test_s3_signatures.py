@@ -8,7 +8,7 @@ pytest.importorskip("botocore")
 
 import s3_signatures  # noqa: E402
 
-KEPT = pathlib.Path(__file__).parents[2] / "BucketsTests" / "Fixtures" / "signatures.jsonl"
+KEPT = pathlib.Path(__file__).parents[2] / "CredentialsTests" / "Fixtures" / "signatures.jsonl"
 
 
 def test_the_kept_signatures_are_botocores():

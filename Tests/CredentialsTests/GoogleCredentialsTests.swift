@@ -1,4 +1,3 @@
-import BucketConformance
 import Glibc
 import HTTPClient
 import Synchronization
@@ -7,7 +6,7 @@ import TestSupport
 import Testing
 import Wire
 
-@testable import Buckets
+@testable import Credentials
 
 @Suite("Google's credentials", .timeLimit(.minutes(2)))
 struct GoogleCredentialsTests {
@@ -55,7 +54,7 @@ struct GoogleCredentialsTests {
     }
 
     private func authorization(_ credentials: GoogleCredentials) async throws -> String? {
-        try await onLoop { try await credentials.authorization() }
+        try await TestLoop.run { try await credentials.authorization() }
     }
 
     @Test func aKeyFileGivesASignedAssertionForAToken() async throws {
@@ -101,7 +100,7 @@ struct GoogleCredentialsTests {
         @Sendable func advance(_ seconds: UInt64) {
             time.add(seconds * 1_000_000_000, ordering: .relaxed)
         }
-        try await onLoop {
+        try await TestLoop.run {
             try await withThrowingTaskGroup(of: String?.self) { group in
                 for _ in 0..<20 {
                     group.addTask(executorPreference: EventLoop.current) {

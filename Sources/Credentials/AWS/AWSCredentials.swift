@@ -57,9 +57,9 @@ public enum AWSCredentialSource: Sendable, Equatable {
 }
 
 /// Why there are no credentials.
-struct AWSCredentialsError: Error {
+package struct AWSCredentialsError: Error {
     /// Names what was tried and never a secret.
-    var cause: String
+    package var cause: String
 }
 
 /// Provides the current credentials, and renews those that expire: ahead of the expiry, one renewal at a time, with growing
@@ -105,7 +105,7 @@ public final class AWSCredentialProvider: Sendable {
     /// - Parameters:
     ///   - clock: Seconds since 1970.
     ///   - fetch: Gets new credentials; runs on the loop of the request that needs them.
-    init(
+    package init(
         clock: @escaping @Sendable () -> Int64 = SystemClock.seconds,
         fetch: @escaping @Sendable () async -> Result<AWSCredentials, AWSCredentialsError>
     ) {
@@ -115,7 +115,7 @@ public final class AWSCredentialProvider: Sendable {
 
     /// The credentials to sign with now.
     /// - Throws: ``AWSCredentialsError`` where there are none, or the last ones have expired and can't be renewed.
-    func current() async throws(AWSCredentialsError) -> AWSCredentials {
+    package func current() async throws(AWSCredentialsError) -> AWSCredentials {
         var hasWaited = false
         while true {
             let now = clock()
@@ -132,7 +132,7 @@ public final class AWSCredentialProvider: Sendable {
     /// The service refuses the credentials: the next request fetches new ones, and takes these again where there are none.
     /// It may be a right that is missing, so that is done once in ``suspicionPause``.
     /// - Returns: Whether what was refused may be tried with others.
-    func refused(_ credentials: AWSCredentials) -> Bool {
+    package func refused(_ credentials: AWSCredentials) -> Bool {
         let now = clock()
         return state.withState { state in
             guard state.credentials == credentials, !state.isSuspect else { return true }

@@ -1,4 +1,3 @@
-import BucketConformance
 import Glibc
 import Synchronization
 import System
@@ -6,7 +5,7 @@ import TestSupport
 import Testing
 import Wire
 
-@testable import Buckets
+@testable import Credentials
 
 @Suite("AWS's credentials", .timeLimit(.minutes(2)))
 struct AWSCredentialTests {
@@ -25,7 +24,7 @@ struct AWSCredentialTests {
     )
         async throws -> Result<AWSCredentials, AWSCredentialsError>
     {
-        try await onLoop {
+        try await TestLoop.run {
             let fetcher = AWSCredentialFetcher(
                 source, region: "eu-north-1", pool: sharedPool, environment: environment)
             let outcome = await fetcher.fetch()
@@ -189,7 +188,7 @@ struct AWSCredentialTests {
 
     @Test func manyRequestsShareOneFetch() async throws {
         let agent = Agent()
-        let keys = try await onLoop {
+        let keys = try await TestLoop.run {
             let waiting = (0..<20).map { _ in
                 Task(executorPreference: EventLoop.current) {
                     await agent.key
@@ -208,7 +207,7 @@ struct AWSCredentialTests {
     @Test func renewalBeginsAheadOfExpiryAndHoldsNobodyUp() async throws {
         let agent = Agent()
         agent.state.isOpen.store(true, ordering: .releasing)
-        try await onLoop {
+        try await TestLoop.run {
             #expect(await agent.key == "K1")
             agent.pass(seconds: 3600 - AWSCredentialProvider.renewalLead - 1)
             #expect(await agent.key == "K1")
@@ -228,7 +227,7 @@ struct AWSCredentialTests {
     @Test func aRenewalThatFailsIsTriedAgainUntilTheyExpire() async throws {
         let agent = Agent()
         agent.state.isOpen.store(true, ordering: .releasing)
-        try await onLoop {
+        try await TestLoop.run {
             #expect(await agent.key == "K1")
             agent.state.fails.store(true, ordering: .releasing)
             agent.pass(seconds: 3600 - AWSCredentialProvider.renewalLead + 1)
@@ -283,7 +282,7 @@ struct AWSCredentialTests {
         agent.state.isOpen.store(true, ordering: .releasing)
         let expiry = agent.state.time.load(ordering: .acquiring) + 3600
         agent.state.expiry.store(expiry, ordering: .releasing)
-        try await onLoop {
+        try await TestLoop.run {
             #expect(await renewals(agent, atLeast: 1) == 1)
             agent.state.fails.store(fails, ordering: .releasing)
             agent.pass(seconds: 3600 - AWSCredentialProvider.renewalLead + 1)
@@ -317,7 +316,7 @@ struct AWSCredentialTests {
         let agent = Agent()
         agent.state.isOpen.store(true, ordering: .releasing)
         agent.state.expiry.store(1, ordering: .releasing)
-        try await onLoop {
+        try await TestLoop.run {
             #expect(await renewals(agent, atLeast: 1) == 1)
             #expect(await renewals(agent) == 0)
             agent.pass(seconds: AWSCredentialProvider.retryPause)
@@ -356,7 +355,7 @@ struct AWSCredentialTests {
     @Test func refusedCredentialsAreRenewedOnceInAWhile() async throws {
         let agent = Agent()
         agent.state.isOpen.store(true, ordering: .releasing)
-        try await onLoop {
+        try await TestLoop.run {
             let first = try await agent.provider.current()
             #expect(agent.provider.refused(first))
             #expect(await agent.key == "K2")
@@ -371,6 +370,31 @@ struct AWSCredentialTests {
             // There are no other credentials, and the old ones may still work for other requests.
             #expect(await agent.key == "K2" && agent.service.log.count == 3)
             #expect(await agent.key == "K2" && agent.service.log.count == 3)
+        }
+    }
+
+    @Test func profiles() {
+        let file = AWSConfigurationFile(
+            """
+            # comment
+            [default]
+            aws_access_key_id = A  # mine
+              nested = 1
+            [profile  two]
+            AWS_SECRET_ACCESS_KEY=s#c
+            """)
+        #expect(file.profile("default", inConfiguration: false) == ["aws_access_key_id": "A"])
+        #expect(file.profile("two", inConfiguration: true) == ["aws_secret_access_key": "s#c"])
+        #expect(file.profile("none", inConfiguration: true) == [:])
+    }
+
+    @Test func credentialsAreNotShown() {
+        let credentials = AWSCredentials(
+            accessKey: "key-1", secretKey: "secret-1", sessionToken: "token-1")
+        var dumped = ""
+        dump(credentials, to: &dumped)
+        for text in ["\(credentials)", String(reflecting: credentials), dumped] {
+            #expect(!text.contains("-1"))
         }
     }
 }

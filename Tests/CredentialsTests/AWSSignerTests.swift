@@ -4,14 +4,13 @@ import System
 import Testing
 import Wire
 
-@testable import Buckets
+@testable import Credentials
 
 @Suite("Signature Version 4")
-struct S3SignerTests {
+struct AWSSignerTests {
     private static let fixtures: String = {
         let here = #filePath
-        let folder = here[..<here.lastIndex(of: "/")!]
-        return folder[..<folder.lastIndex(of: "/")!] + "/Fixtures/"
+        return here[..<here.lastIndex(of: "/")!] + "/Fixtures/"
     }()
 
     private static func read(_ name: String) throws -> [UInt8] {

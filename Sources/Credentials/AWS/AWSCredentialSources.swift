@@ -2,9 +2,10 @@ import Glibc
 import HTTPClient
 import System
 import Wire
+import XML
 
 /// Fetches credentials from one source, or from the first of the standard ones that has any.
-final class AWSCredentialFetcher: Sendable {
+package final class AWSCredentialFetcher: Sendable {
     /// The addresses of container agents (ECS, EKS) that may be asked in clear text, besides loopback.
     private static let agents = ["169.254.170.2", "169.254.170.23", "fd00:ec2::23"]
     /// Bytes of a file or a response.
@@ -17,7 +18,7 @@ final class AWSCredentialFetcher: Sendable {
     private let upstreams = Lock<[Origin: Upstream]>([:])
 
     /// - Parameter environment: The variables that are looked at.
-    init(
+    package init(
         _ source: AWSCredentialSource, region: String, pool: BlockingPool,
         environment: [BytewiseString: String] = AWSCredentialFetcher.systemEnvironment()
     ) {
@@ -28,13 +29,14 @@ final class AWSCredentialFetcher: Sendable {
     }
 
     /// The variables of this process that matter here; an empty one counts as not set.
-    static func systemEnvironment() -> [BytewiseString: String] {
+    package static func systemEnvironment() -> [BytewiseString: String] {
         Environment.variables().filter { name, value in
             !value.isEmpty && (name.text.hasPrefix("AWS_") || name == "HOME")
         }
     }
 
-    func fetch() async -> Result<AWSCredentials, AWSCredentialsError> {
+    /// The current credentials of the source, fetched anew.
+    package func fetch() async -> Result<AWSCredentials, AWSCredentialsError> {
         do throws(AWSCredentialsError) {
             guard source == .standard else {
                 guard let found = try await fetch(source) else {
@@ -139,6 +141,11 @@ final class AWSCredentialFetcher: Sendable {
 
     // MARK: Services
 
+    /// The domain of AWS's services in a region: China has its own.
+    package static func domain(of region: String) -> String {
+        region.hasPrefix("cn-") ? "amazonaws.com.cn" : "amazonaws.com"
+    }
+
     private func webIdentity(tokenFile: String?, role: String?, session: String?)
         async throws(AWSCredentialsError) -> AWSCredentials?
     {
@@ -148,7 +155,7 @@ final class AWSCredentialFetcher: Sendable {
         let token = ASCII.trimmed(Array(text.utf8.filter { $0 != 10 && $0 != 13 })[...])
         let url =
             value("AWS_ENDPOINT_URL_STS") ?? value("AWS_ENDPOINT_URL")
-            ?? "https://sts.\(region).\(S3Bucket.domain(of: region))"
+            ?? "https://sts.\(region).\(AWSCredentialFetcher.domain(of: region))"
         guard let origin = Origin(url), origin.scheme == .https || origin.isLoopback else {
             throw AWSCredentialsError(cause: "the endpoint of STS must be https://…")
         }
@@ -156,17 +163,17 @@ final class AWSCredentialFetcher: Sendable {
             ("Action", "AssumeRoleWithWebIdentity"), ("Version", "2011-06-15"), ("RoleArn", role),
             ("RoleSessionName", session ?? "sluice-\(getpid())"),
             ("WebIdentityToken", String(decoding: token, as: UTF8.self)),
-        ].map { "\($0)=\(S3Bucket.encodeQuery($1))" }.joined(separator: "&")
+        ].map { "\($0)=\(PercentEncoding.encodeSegment($1))" }.joined(separator: "&")
         var request = ClientRequest("POST", "/", body: .bytes(Array(form.utf8)), isRepeatable: true)
         request.fields.append("content-type", "application/x-www-form-urlencoded")
         request.fields.append("accept", "application/xml")
         let response = try await ask(origin, request, "STS")
         guard response.status == 200 else {
-            let code = S3XML.first("Code", in: response.body) ?? "status \(response.status)"
+            let code = XMLReader.first("Code", in: response.body) ?? "status \(response.status)"
             throw AWSCredentialsError(cause: "STS refuses the web identity: \(code)")
         }
         var values: [BytewiseString: String] = [:]
-        try? S3XML.read(response.body) { parent, name, text in
+        try? XMLReader.read(response.body) { parent, name, text in
             if parent == "Credentials" { values[name] = text }
         }
         return try temporary("STS") { values[$0 == "Token" ? "SessionToken" : $0] }
@@ -314,7 +321,7 @@ final class AWSCredentialFetcher: Sendable {
     }
 
     /// Closes the connections.
-    func close() async {
+    package func close() async {
         let open = upstreams.withLock { upstreams in
             defer { upstreams = [:] }
             return Array(upstreams.values)

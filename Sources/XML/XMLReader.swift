@@ -1,11 +1,12 @@
 import CExpat
 import Wire
 
-/// Reads the XML responses of S3 and STS: shallow documents whose leaves contain text.
-enum S3XML {
+/// Reads XML responses such as those of S3 and STS: shallow documents whose leaves contain text.
+package enum XMLReader {
     /// The reason why a body was not parsed.
-    struct Malformed: Error {
-        let cause: String
+    package struct Malformed: Error {
+        /// A message without a full stop.
+        package let cause: String
     }
     private static let maximumDepth = 16
     /// The maximum length of one leaf's text in bytes. A key has 1,024, or three times that if encoded; a session token
@@ -14,7 +15,7 @@ enum S3XML {
 
     /// Calls `leaf` for each element without children, with its parent's name, its own name and its text.
     /// - Throws: ``Malformed``, also if there is a document type, because entities can expand without limit.
-    static func read(
+    package static func read(
         _ bytes: [UInt8],
         _ leaf: @escaping (_ parent: String, _ name: String, _ text: String) -> Void
     ) throws(Malformed) {
@@ -47,7 +48,7 @@ enum S3XML {
     }
 
     /// The text of the first leaf with this name and parent; nil also if the document is malformed.
-    static func first(_ name: String, of owner: String, in bytes: [UInt8]) -> String? {
+    package static func first(_ name: String, of owner: String, in bytes: [UInt8]) -> String? {
         var found: String?
         do throws(Malformed) {
             try read(bytes) { parent, leaf, text in
@@ -60,7 +61,7 @@ enum S3XML {
     }
 
     /// The text of the first leaf with this name.
-    static func first(_ name: String, in bytes: [UInt8]) -> String? {
+    package static func first(_ name: String, in bytes: [UInt8]) -> String? {
         var found: String?
         try? read(bytes) { _, leaf, text in if found == nil, leaf == name { found = text } }
         return found
@@ -84,7 +85,7 @@ enum S3XML {
         }
 
         func begin(_ name: String) {
-            if path.count == S3XML.maximumDepth { return stop("it is nested too deeply") }
+            if path.count == XMLReader.maximumDepth { return stop("it is nested too deeply") }
             path.append(name)
             text.removeAll(keepingCapacity: true)
             isLeaf = true
@@ -92,7 +93,9 @@ enum S3XML {
 
         func add(_ bytes: UnsafeRawBufferPointer) {
             guard isLeaf else { return }
-            if text.count + bytes.count > S3XML.maximumText { return stop("a text is too long") }
+            if text.count + bytes.count > XMLReader.maximumText {
+                return stop("a text is too long")
+            }
             text += bytes
         }
 

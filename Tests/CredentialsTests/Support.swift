@@ -1,0 +1,4 @@
+import System
+
+/// The pool that all tests of the process share.
+let sharedPool = BlockingPool(threads: 2)
