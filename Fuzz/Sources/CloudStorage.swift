@@ -20,14 +20,15 @@ private func fuzzObject(_ bytes: [UInt8]) {
     }
     precondition(object.generation > 0 && object.metageneration > 0)
     precondition(object.etag == String(object.generation) && object.md5?.count ?? 16 == 16)
-    precondition(object.attributes.customMetadata[GCSObject.hiddenKey] == nil)
+    precondition(
+        object.attributes.customMetadata.keys.allSatisfy { !SystemMetadata.isReserved($0.text) })
     let facts = object.crc32c.map {
         ContentFacts(size: object.size, md5: object.md5, crc32c: $0)
     }
     let written = GCSObject.resource(object.name, object.attributes, facts)
     guard let again = try? JSONReader.parse(written) else { preconditionFailure("not JSON") }
     precondition(again["name"]?.text?.utf8.elementsEqual(object.name.utf8) == true)
-    for (key, value) in object.attributes.customMetadata {
+    for (key, value) in object.attributes.storedPairs {
         precondition(again["metadata"]?[key.text]?.text?.utf8.elementsEqual(value.utf8) == true)
     }
     if let facts {

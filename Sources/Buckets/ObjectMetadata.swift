@@ -1,19 +1,21 @@
 import Wire
 
-/// The properties that a client can set.
+/// The properties of an object that can be set: those of clients, and apart from them the gateway's own.
 public struct ObjectAttributes: Sendable, Equatable {
     public var contentType: String?
     public var cacheControl: String?
     public var contentDisposition: String?
     public var contentEncoding: String?
     public var contentLanguage: String?
-    /// At most 8 KiB in total, keys and values.
+    /// At most 8 KiB in total, keys and values. No key is reserved (``SystemMetadata/isReserved(_:)``).
     public var customMetadata: [BytewiseString: String]
+    /// Never part of ``customMetadata``, and not shown with it.
+    public var system: SystemMetadata
 
     public init(
         contentType: String? = nil, cacheControl: String? = nil, contentDisposition: String? = nil,
         contentEncoding: String? = nil, contentLanguage: String? = nil,
-        customMetadata: [BytewiseString: String] = [:]
+        customMetadata: [BytewiseString: String] = [:], system: SystemMetadata = SystemMetadata()
     ) {
         self.contentType = contentType
         self.cacheControl = cacheControl
@@ -21,6 +23,7 @@ public struct ObjectAttributes: Sendable, Equatable {
         self.contentEncoding = contentEncoding
         self.contentLanguage = contentLanguage
         self.customMetadata = customMetadata
+        self.system = system
     }
 }
 
@@ -62,6 +65,8 @@ public struct AttributePatch: Sendable, Equatable {
     public var clearCustomMetadata = false
     /// nil removes the pair.
     public var customMetadata: [BytewiseString: String?] = [:]
+    /// The tokens that replace ``SystemMetadata/downloadTokens``; nil keeps those, whatever becomes of custom metadata.
+    public var downloadTokens: [String]?
 
     public init() {}
 
@@ -75,6 +80,7 @@ public struct AttributePatch: Sendable, Equatable {
         apply(contentLanguage, to: &new.contentLanguage)
         if clearCustomMetadata { new.customMetadata = [:] }
         for (key, value) in customMetadata { new.customMetadata[key] = value }
+        if let downloadTokens { new.system.downloadTokens = downloadTokens }
         return new
     }
 

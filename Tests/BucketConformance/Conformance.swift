@@ -50,7 +50,8 @@ public struct BucketConformance {
     }
 
     /// All cases.
-    public static let all: [Case] = objectCases + preconditionCases + listCases
+    public static let all: [Case] =
+        objectCases + systemMetadataCases + preconditionCases + listCases
 
     /// The cases that a store with these capabilities must pass.
     public static func cases(for capabilities: Capabilities) -> [Case] {

@@ -139,7 +139,9 @@ extension SessionConformance {
     @Sendable private static func remembered(_ store: SessionStore) async throws {
         let attributes = ObjectAttributes(
             contentType: "a/b", cacheControl: "c", contentDisposition: "d", contentEncoding: "e",
-            contentLanguage: "f", customMetadata: ["ä": "ö", "": ""])
+            contentLanguage: "f", customMetadata: ["ä": "ö", "": ""],
+            system: SystemMetadata(
+                downloadTokens: ["a", "b"], uploadSession: UploadSessionID(expires: 7)))
         let context = pattern(SessionPlan.maximumContext, seed: 1)
         let id = try await store.driver.begin("ä/ö", attributes, context: context).id
         for isKnown in [false, true] {

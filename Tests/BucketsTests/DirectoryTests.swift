@@ -69,6 +69,37 @@ struct DirectoryTests {
         try expectNoLeftovers(path)
     }
 
+    @Test("A bucket from before there was system metadata opens, and gets its column")
+    func olderIndex() async throws {
+        let custom = StoredPairs.encode([
+            "k": "v", "Sluice-X": "y", "firebaseStorageDownloadTokens": "z",
+        ])
+        let system = SystemMetadata(
+            downloadTokens: ["a", "b"], uploadSession: UploadSessionID(expires: 7))
+        try await withBucket { bucket in _ = try await bucket.put("n", [1]) }
+        do {
+            let index = try SQLiteConnection(path + "/index.sqlite", cacheKiB: 512)
+            try index.execute("ALTER TABLE objects DROP COLUMN system")
+            try index.execute("ALTER TABLE sessions DROP COLUMN system")
+            let statement = try SQLiteStatement(index, "UPDATE objects SET custom = ?1")
+            statement.bind(1, blob: custom)
+            try statement.run()
+        }
+        for _ in 0..<2 {
+            try await withBucket { bucket in
+                let old = try await bucket.stat("n").attributes
+                #expect(old == ObjectAttributes(customMetadata: ["k": "v"]))
+                let new = ObjectAttributes(contentType: "a/b", system: system)
+                try await bucket.put("new", [1], new)
+                #expect(try await bucket.stat("new").attributes == new)
+            }
+        }
+        try await withBucket { bucket in
+            let found = try await bucket.stat("new").attributes.system
+            #expect(found == system)
+        }
+    }
+
     @Test("Only one at a time has the directory")
     func lock() async throws {
         try await withBucket { _ in expectRefused("in use") }
@@ -244,7 +275,8 @@ struct DirectoryTests {
             try index.execute(
                 """
                 INSERT INTO objects(\(IndexSchema.columns), name) SELECT generation, 1, size, 0, 0,
-                md5, 0, blob, NULL, NULL, NULL, NULL, NULL, NULL, CAST(x'\(name)' AS TEXT)
+                md5, 0, blob, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+                CAST(x'\(name)' AS TEXT)
                 FROM objects WHERE name = 'a'
                 """)
         }
@@ -430,7 +462,7 @@ struct ListCostTests {
                 WITH RECURSIVE numbers(n) AS
                     (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < \(count / 2))
                 INSERT INTO objects(\(IndexSchema.columns), name)
-                SELECT n, 1, 0, 0, 0, x'', 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \(name)
+                SELECT n, 1, 0, 0, 0, x'', 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \(name)
                 FROM numbers
                 """)
         }

@@ -124,6 +124,9 @@ private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8
             patch.applied(to: ObjectAttributes(customMetadata: ["a": "b"])).customMetadata.isEmpty)
         #expect(!patch.addsCustomMetadata)
         #expect(try self.patch("{}") == AttributePatch())
+        let system = SystemMetadata(downloadTokens: ["a"])
+        let attributes = ObjectAttributes(customMetadata: ["a": "b"], system: system)
+        #expect(patch.applied(to: attributes) == ObjectAttributes(system: system))
         #expect(try self.patch(#"{"customMetadata":{}}"#) == AttributePatch())
     }
 
@@ -141,6 +144,10 @@ private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8
         (#"{"customMetadata":{"a":1}}"#, "customMetadata.a"),
         (#"{"customMetadata":{"":"a"}}"#, "empty"), (#"{"customMetadata":{"a":"\u0000"}}"#, "NUL"),
         (#"{"customMetadata":{"a":"b","a":null}}"#, "'a' is given twice"),
+        (#"{"customMetadata":{"firebaseStorageDownloadTokens":"a"}}"#, "reserved"),
+        (#"{"customMetadata":{"FirebaseStorageDownloadTokens":null}}"#, "reserved"),
+        (#"{"customMetadata":{"sluice-a":"b"}}"#, "reserved"),
+        (#"{"customMetadata":{"SLUICE-":null}}"#, "reserved"),
     ])
     func namesWhatCanNotBe(json: String, detail: String) {
         let problem = #expect(throws: Problem.self) { try patch(json) }

@@ -16,7 +16,7 @@ struct IndexEntry: Sendable {
 /// one slot, which keeps the last object: at most 512 entries, so at most 2 MiB of contents.
 struct IndexCache {
     private static let slotCount = 512
-    /// Objects with more bytes of custom metadata are not cached. An object can have up to 8 KiB.
+    /// Objects with more bytes of custom and system metadata are not cached. An object can have more than 8 KiB.
     private static let maximumPairs = 512
     private var entries: [IndexEntry?] = []
 
@@ -31,8 +31,7 @@ struct IndexCache {
     }
 
     mutating func store(_ entry: IndexEntry, _ slot: Int) {
-        let pairs = entry.row.metadata.attributes.customMetadata
-        if pairs.byteCount > IndexCache.maximumPairs { return }
+        if entry.row.metadata.attributes.pairBytes > IndexCache.maximumPairs { return }
         if entries.isEmpty { entries = Array(repeating: nil, count: IndexCache.slotCount) }
         entries[slot] = entry
     }

@@ -1,5 +1,4 @@
 import CSQLite
-import Wire
 
 /// An object's row in the index.
 struct IndexRow: Sendable {
@@ -18,7 +17,7 @@ enum IndexSchema {
 
     static let columns = """
         generation, metageneration, size, created, updated, md5, crc32c, blob, content_type, \
-        cache_control, content_disposition, content_encoding, content_language, custom
+        cache_control, content_disposition, content_encoding, content_language, custom, system
         """
     static let lookup = "SELECT \(columns) FROM objects WHERE name = ?1"
 
@@ -38,7 +37,8 @@ enum IndexSchema {
             content_disposition TEXT,
             content_encoding TEXT,
             content_language TEXT,
-            custom BLOB
+            custom BLOB,
+            system BLOB
         ) STRICT, WITHOUT ROWID;
         CREATE TABLE contents(generation INTEGER PRIMARY KEY, bytes BLOB NOT NULL) STRICT;
         CREATE TABLE garbage(blob INTEGER PRIMARY KEY) STRICT;
@@ -76,59 +76,29 @@ enum IndexSchema {
                 """)
         }
         try connection.execute(SessionTable.definition)
+        for table in ["objects", "sessions"] { try addSystemColumn(to: table, connection) }
         return true
+    }
+
+    /// Adds what older files lack. Versions that do not know the column are not disturbed by it.
+    private static func addSystemColumn(to table: String, _ connection: SQLiteConnection)
+        throws(SQLiteError)
+    {
+        let found = try connection.integer(
+            "SELECT count(*) FROM pragma_table_info('\(table)') WHERE name = 'system'")
+        if found == 0 { try connection.execute("ALTER TABLE \(table) ADD COLUMN system BLOB") }
     }
 
     /// Reads the current row of a statement whose columns begin with ``columns``.
     static func row(_ statement: SQLiteStatement, _ name: String) -> IndexRow {
         let generation = statement.int64(0)
-        let attributes = ObjectAttributes(
-            contentType: statement.text(8), cacheControl: statement.text(9),
-            contentDisposition: statement.text(10), contentEncoding: statement.text(11),
-            contentLanguage: statement.text(12),
-            customMetadata: statement.isNull(13)
-                ? [:] : statement.withBytes(13) { CustomMetadata.decode($0) })
         let metadata = ObjectMetadata(
             name: name, generation: generation, metageneration: statement.int64(1),
             size: UInt64(statement.int64(2)), created: statement.int64(3),
             updated: statement.int64(4), md5: statement.blob(5),
             crc32c: UInt32(truncatingIfNeeded: statement.int64(6)), etag: String(generation),
-            attributes: attributes)
+            attributes: statement.attributes(8))
         return IndexRow(
             metadata: metadata, blob: statement.isNull(7) ? nil : statement.int64(7))
-    }
-}
-
-/// Custom metadata as one column: keys in order, each string preceded by its length (32 bits, little-endian).
-enum CustomMetadata {
-    static func encode(_ pairs: [BytewiseString: String]) -> [UInt8]? {
-        if pairs.isEmpty { return nil }
-        var bytes: [UInt8] = []
-        for (key, value) in pairs.sorted(by: { $0.key < $1.key }) {
-            for text in [key.text, value] {
-                let count = UInt32(text.utf8.count)
-                for shift in stride(from: UInt32(0), to: 32, by: 8) {
-                    bytes.append(UInt8(truncatingIfNeeded: count >> shift))
-                }
-                bytes.append(contentsOf: text.utf8)
-            }
-        }
-        return bytes
-    }
-
-    static func decode(_ bytes: UnsafeRawBufferPointer) -> [BytewiseString: String] {
-        var offset = 0
-        func next() -> String? {
-            guard offset + 4 <= bytes.count else { return nil }
-            let count = Int(
-                UInt32(littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt32.self)))
-            offset += 4
-            guard offset + count <= bytes.count else { return nil }
-            defer { offset += count }
-            return String(decoding: bytes[offset..<offset + count], as: UTF8.self)
-        }
-        var pairs: [BytewiseString: String] = [:]
-        while let key = next(), let value = next() { pairs[BytewiseString(key)] = value }
-        return pairs
     }
 }

@@ -43,13 +43,13 @@ final class IndexWriter {
             putStatement = try make(
                 """
                 INSERT OR REPLACE INTO objects(name, \(IndexSchema.columns))
-                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)
+                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
                 """)
             patchStatement = try make(
                 """
                 UPDATE objects SET metageneration = ?2, updated = ?3, content_type = ?4,
                 cache_control = ?5, content_disposition = ?6, content_encoding = ?7,
-                content_language = ?8, custom = ?9 WHERE name = ?1
+                content_language = ?8, custom = ?9, system = ?10 WHERE name = ?1
                 """)
             deleteStatement = try make("DELETE FROM objects WHERE name = ?1")
             putContent = try make("INSERT INTO contents VALUES (?1, ?2)")
@@ -145,7 +145,7 @@ final class IndexWriter {
         putStatement.bind(7, blob: metadata.md5)
         putStatement.bind(8, metadata.crc32c.map { Int64($0) })
         putStatement.bind(9, row.blob)
-        bind(metadata.attributes, putStatement, from: 10)
+        putStatement.bind(10, metadata.attributes)
         try putStatement.run()
         if let content {
             putContent.bind(1, metadata.generation)
@@ -160,7 +160,7 @@ final class IndexWriter {
         patchStatement.bind(1, row.metadata.name)
         patchStatement.bind(2, row.metadata.metageneration)
         patchStatement.bind(3, row.metadata.updated)
-        bind(row.metadata.attributes, patchStatement, from: 4)
+        patchStatement.bind(4, row.metadata.attributes)
         try patchStatement.run()
     }
 
@@ -168,15 +168,6 @@ final class IndexWriter {
         deleteStatement.bind(1, row.metadata.name)
         try deleteStatement.run()
         try giveUpBytes(of: row)
-    }
-
-    private func bind(_ attributes: ObjectAttributes, _ statement: SQLiteStatement, from: Int32) {
-        statement.bind(from, attributes.contentType)
-        statement.bind(from + 1, attributes.cacheControl)
-        statement.bind(from + 2, attributes.contentDisposition)
-        statement.bind(from + 3, attributes.contentEncoding)
-        statement.bind(from + 4, attributes.contentLanguage)
-        statement.bind(from + 5, blob: CustomMetadata.encode(attributes.customMetadata))
     }
 
     private func giveUpBytes(of row: IndexRow) throws(SQLiteError) {

@@ -89,6 +89,7 @@ final class SessionTable {
             content_encoding TEXT,
             content_language TEXT,
             custom BLOB,
+            system BLOB,
             generation INTEGER,
             committed INTEGER,
             replaced INTEGER,
@@ -100,7 +101,7 @@ final class SessionTable {
     private static let columns = """
         id, blob, name, created, expires, offset, length, digests, context, content_type, \
         cache_control, content_disposition, content_encoding, content_language, custom, \
-        generation, committed, replaced, record
+        system, generation, committed, replaced, record
         """
 
     private let findStatement: SQLiteStatement
@@ -119,7 +120,7 @@ final class SessionTable {
         insertStatement = try make(
             """
             INSERT INTO sessions(\(SessionTable.columns)) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8,
-            ?9, ?10, ?11, ?12, ?13, ?14, ?15, NULL, NULL, NULL, NULL)
+            ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, NULL, NULL, NULL, NULL)
             """)
         updateStatement = try make(
             """
@@ -161,12 +162,7 @@ final class SessionTable {
         statement.bind(7, row.length.map { Int64($0) })
         statement.bind(8, blob: row.digests)
         statement.bind(9, blob: row.context)
-        statement.bind(10, row.attributes.contentType)
-        statement.bind(11, row.attributes.cacheControl)
-        statement.bind(12, row.attributes.contentDisposition)
-        statement.bind(13, row.attributes.contentEncoding)
-        statement.bind(14, row.attributes.contentLanguage)
-        statement.bind(15, blob: CustomMetadata.encode(row.attributes.customMetadata))
+        statement.bind(10, row.attributes)
         try statement.run()
     }
 
@@ -209,22 +205,17 @@ final class SessionTable {
         guard let id = statement.blob(0).flatMap({ UploadSessionID($0) }),
             let offset = UInt64(exactly: statement.int64(5))
         else { return nil }
-        let attributes = ObjectAttributes(
-            contentType: statement.text(9), cacheControl: statement.text(10),
-            contentDisposition: statement.text(11), contentEncoding: statement.text(12),
-            contentLanguage: statement.text(13),
-            customMetadata: statement.isNull(14)
-                ? [:] : statement.withBytes(14) { CustomMetadata.decode($0) })
         var end: SessionRow.End?
-        if !statement.isNull(15) {
+        if !statement.isNull(16) {
             end = .committed(
-                generation: statement.int64(15), created: statement.int64(16),
-                replaced: statement.int64(17) != 0)
-        } else if let record = statement.blob(18) {
+                generation: statement.int64(16), created: statement.int64(17),
+                replaced: statement.int64(18) != 0)
+        } else if let record = statement.blob(19) {
             end = .closed(record)
         }
         return SessionRow(
-            blob: statement.int64(1), id: id, name: statement.text(2) ?? "", attributes: attributes,
+            blob: statement.int64(1), id: id, name: statement.text(2) ?? "",
+            attributes: statement.attributes(9),
             created: statement.int64(3), expires: statement.int64(4), offset: offset,
             length: statement.isNull(6) ? nil : UInt64(exactly: statement.int64(6)),
             digests: statement.blob(7) ?? [], context: statement.blob(8) ?? [], end: end)

@@ -122,7 +122,7 @@ public final class GCSBucket: BucketDriver {
         async throws(BucketError) -> ObjectMetadata
     {
         try checkOpen()
-        // Clearing custom metadata requires the existing keys, because the hidden key is kept.
+        // Clearing custom metadata requires the existing keys, because system metadata is kept.
         return try await change(name, preconditions, needsObject: patch.clearCustomMetadata) {
             (conditions, state) throws(BucketError) in
             switch state {

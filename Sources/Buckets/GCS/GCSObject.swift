@@ -2,9 +2,6 @@ import Wire
 
 /// The JSON representation of objects in the Cloud Storage API.
 enum GCSObject {
-    /// The tokens of Firebase download URLs. Hidden from callers, and not changed by patches.
-    static let hiddenKey: BytewiseString = "firebaseStorageDownloadTokens"
-
     /// Parses an object resource.
     /// - Returns: nil if a required member is missing or malformed.
     static func metadata(_ json: JSONValue) -> ObjectMetadata? {
@@ -50,19 +47,17 @@ enum GCSObject {
         func text(_ key: String) -> String? {
             ObjectAttributes.property(json[key]?.text)
         }
-        var custom: [BytewiseString: String] = [:]
+        var attributes = ObjectAttributes(
+            contentType: text("contentType"), cacheControl: text("cacheControl"),
+            contentDisposition: text("contentDisposition"),
+            contentEncoding: text("contentEncoding"), contentLanguage: text("contentLanguage"))
         if case .object(let members)? = json["metadata"] {
             for member in members {
                 guard let value = member.value.text else { continue }
-                custom[BytewiseString(member.key)] = value
+                attributes.take(stored: member.key, value)
             }
         }
-        custom[hiddenKey] = nil
-        return ObjectAttributes(
-            contentType: text("contentType"), cacheControl: text("cacheControl"),
-            contentDisposition: text("contentDisposition"),
-            contentEncoding: text("contentEncoding"), contentLanguage: text("contentLanguage"),
-            customMetadata: custom)
+        return attributes
     }
 
     private static func digest(_ value: JSONValue?, count: Int) -> [UInt8]? {
@@ -95,12 +90,11 @@ enum GCSObject {
         if let value = attributes.contentDisposition { json.member("contentDisposition", value) }
         if let value = attributes.contentEncoding { json.member("contentEncoding", value) }
         if let value = attributes.contentLanguage { json.member("contentLanguage", value) }
-        if !attributes.customMetadata.isEmpty {
+        let pairs = attributes.storedPairs
+        if !pairs.isEmpty {
             json.key("metadata")
             json.beginObject()
-            for (key, value) in attributes.customMetadata where key != hiddenKey {
-                json.member(key: key.text, value)
-            }
+            for (key, value) in pairs { json.member(key: key.text, value) }
             json.endObject()
         }
         if let facts {
@@ -111,7 +105,7 @@ enum GCSObject {
         return json.bytes
     }
 
-    /// The JSON of a patch, key by key, so that the hidden key is kept.
+    /// The JSON of a patch, key by key, so that reserved keys are kept.
     /// - Parameter current: The current attributes, needed to clear all custom metadata.
     static func patch(_ patch: AttributePatch, current: ObjectAttributes?) -> [UInt8] {
         var json = JSONWriter(reserving: 512)
@@ -136,7 +130,10 @@ enum GCSObject {
                 custom[key] = .some(nil)
             }
         }
-        custom[hiddenKey] = nil
+        if let tokens = patch.downloadTokens {
+            let text = tokens.isEmpty ? nil : SystemMetadata.joined(tokens)
+            custom[BytewiseString(SystemMetadata.downloadTokensKey)] = .some(text)
+        }
         if !custom.isEmpty {
             json.key("metadata")
             json.beginObject()
@@ -202,10 +199,9 @@ extension ObjectAttributes {
                 attributes.contentEncoding, attributes.contentLanguage,
             ].map { BytewiseString($0 ?? "") }
         }
-        return values(self) == values(wanted)
+        return values(self) == values(wanted) && system == wanted.system
             && wanted.customMetadata.allSatisfy { key, value in
-                guard key != GCSObject.hiddenKey else { return true }
-                return customMetadata[key].map { BytewiseString.areEqual($0, value) } ?? false
+                customMetadata[key].map { BytewiseString.areEqual($0, value) } ?? false
             }
     }
 }

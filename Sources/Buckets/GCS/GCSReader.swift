@@ -26,7 +26,7 @@ final class GCSMetadataCache: Sendable {
     }
 
     func keep(_ metadata: ObjectMetadata) {
-        guard metadata.attributes.customMetadata.byteCount <= Self.maximumCustomBytes else {
+        guard metadata.attributes.pairBytes <= Self.maximumCustomBytes else {
             return
         }
         let slot = BytewiseString.hash(of: metadata.name, below: Self.slotCount)

@@ -21,6 +21,7 @@ struct S3Head {
     private var updated: Int64?
     private var md5: [UInt8]?
     private var crc32c: UInt32?
+    private var uploadSession: UploadSessionID?
     private var checksum: UInt32?
     private var isComposite = false
     private var encryption: Encryption?
@@ -77,8 +78,13 @@ struct S3Head {
         if name.starts(with: "x-amz-meta-") {
             let key = UnsafeBufferPointer(rebasing: name[11...])
             if key.starts(with: "sluice-") { return takeOwn(key, value) }
-            attributes.customMetadata[BytewiseString(String(decoding: key, as: UTF8.self))] =
-                String(decoding: value, as: UTF8.self)
+            let text = String(decoding: value, as: UTF8.self)
+            if key.matches("firebasestoragedownloadtokens") {
+                attributes.system.downloadTokens = SystemMetadata.tokens(of: text)
+            } else {
+                attributes.customMetadata[BytewiseString(String(decoding: key, as: UTF8.self))] =
+                    text
+            }
         } else if name.matches("x-amz-checksum-crc32c") {
             checksum = S3Head.bigEndian(Base64.decode(Array(value)[...]))
         } else if name.matches("x-amz-checksum-type") {
@@ -111,6 +117,8 @@ struct S3Head {
             crc32c = S3Head.bigEndian(Hexadecimal.decode(value))
         } else if key.matches("sluice-attributes") {
             packed = Array(value)
+        } else if key.matches("sluice-session") {
+            uploadSession = UploadSessionID(text: String(decoding: value, as: UTF8.self))
         }
     }
 
@@ -131,6 +139,7 @@ struct S3Head {
         let generation =
             isOwn ? generation ?? 0 : S3Head.generation(lastModified: lastModified, etag: etag)
         let created = generation / 1000
+        if isOwn { attributes.system.uploadSession = uploadSession }
         return ObjectMetadata(
             name: name, generation: generation, metageneration: isOwn ? metageneration ?? 1 : 1,
             size: size, created: created,
@@ -220,6 +229,13 @@ enum S3Fields {
         put("content-disposition", "contentDisposition", attributes.contentDisposition)
         put("content-encoding", "contentEncoding", attributes.contentEncoding)
         put("content-language", "contentLanguage", attributes.contentLanguage)
+        let tokens = attributes.system.downloadTokens
+        put(
+            "x-amz-meta-firebasestoragedownloadtokens", "downloadTokens",
+            tokens.isEmpty ? nil : SystemMetadata.joined(tokens))
+        if let session = attributes.system.uploadSession {
+            fields.append("x-amz-meta-sluice-session", session.text)
+        }
         let pairs = attributes.customMetadata.sorted { $0.key < $1.key }
         let exact = pairs.filter { isKey($0.key) && isExact($0.value) }
         for (key, value) in exact { fields.append(name: "x-amz-meta-\(key.text)", value) }
@@ -276,9 +292,12 @@ enum S3Fields {
                 attributes.contentLanguage = ObjectAttributes.property(member.value.text)
             case "customMetadata":
                 guard case .object(let pairs) = member.value else { continue }
-                for pair in pairs {
+                for pair in pairs where !SystemMetadata.isReserved(pair.key) {
                     attributes.customMetadata[BytewiseString(pair.key)] = pair.value.text
                 }
+            case "downloadTokens":
+                attributes.system.downloadTokens = SystemMetadata.tokens(
+                    of: member.value.text ?? "")
             default: break
             }
         }
@@ -295,9 +314,9 @@ enum S3Fields {
         return previous != 0x20 && !value.hasPrefix("=?")
     }
 
-    /// Whether the key can be part of a field name: lower case, and not with our own prefix.
+    /// Whether the key can be part of a field name.
     private static func isKey(_ key: BytewiseString) -> Bool {
-        !key.text.isEmpty && key.utf8.count <= 128 && !key.text.hasPrefix("sluice-")
+        !key.text.isEmpty && key.utf8.count <= 128
             && key.utf8.allSatisfy {
                 ASCII.isLowercase($0) || ASCII.isDigit($0) || $0 == UInt8(ascii: "-")
                     || $0 == UInt8(ascii: "_") || $0 == UInt8(ascii: ".")

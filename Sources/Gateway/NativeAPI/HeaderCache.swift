@@ -33,7 +33,7 @@ final class HeaderCache: Sendable {
         }
         var fields = HeaderFields(reserving: 768)
         object.appendFields(to: &fields)
-        if object.attributes.customMetadata.byteCount > HeaderCache.maximumPairs { return fields }
+        if object.attributes.pairBytes > HeaderCache.maximumPairs { return fields }
         entries.withLock { entries in
             if entries.isEmpty { entries = Array(repeating: nil, count: HeaderCache.slotCount) }
             entries[slot] = Entry(object: object, fields: fields)

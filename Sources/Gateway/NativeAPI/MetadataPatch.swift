@@ -60,7 +60,9 @@ extension AttributePatch {
         for pair in pairs {
             let key = BytewiseString(pair.key)
             switch pair.value {
-            case .null: customMetadata[key] = .some(nil)
+            case .null:
+                try ObjectAttributes.checkKey(pair.key)
+                customMetadata[key] = .some(nil)
             case .string(let value):
                 try ObjectAttributes.checkPair(pair.key, value)
                 customMetadata[key] = value

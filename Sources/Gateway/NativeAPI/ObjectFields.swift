@@ -87,9 +87,17 @@ extension ObjectAttributes {
         }
     }
 
-    /// Checks a pair of custom metadata: any text but NUL, and a key that is not empty.
+    /// Checks that a key of custom metadata is not one of the gateway's own.
+    static func checkKey(_ key: String) throws(Problem) {
+        if SystemMetadata.isReserved(key) {
+            throw Problem(.invalidArgument, "The key '\(key.prefix(64))' is reserved.")
+        }
+    }
+
+    /// Checks a pair of custom metadata: any text but NUL, and a key that is not empty and not reserved.
     static func checkPair(_ key: String, _ value: String) throws(Problem) {
         if key.isEmpty { throw Problem(.invalidArgument, "A key of customMetadata is empty.") }
+        try checkKey(key)
         if key.utf8.contains(0) || value.utf8.contains(0) {
             throw Problem(.invalidArgument, "customMetadata has a NUL.")
         }

@@ -46,6 +46,10 @@ enum GCSServer: String, CaseIterable, Sendable, CustomTestStringConvertible {
         "conditions decide a patch and a deletion": "there are no conditions",
         "of many create-only uploads at once exactly one wins": "there are no conditions",
         "read, change, write back: no update is lost": "there are no conditions",
+        "a patch of custom metadata keeps system metadata":
+            "a patch replaces all custom metadata",
+        "a patch of download tokens changes nothing else": "a patch replaces all custom metadata",
+        "download tokens can be removed": "a patch replaces all custom metadata",
     ]
 
     /// The program in the virtual environment, and its arguments for listening on a port.

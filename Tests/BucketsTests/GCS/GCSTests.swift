@@ -81,6 +81,7 @@ struct GCSDownloadTests {
             for calls in [2, 3] {
                 let reader = try await bucket.open("n", ReadPlan())
                 #expect(reader.metadata.attributes.customMetadata == ["k": "v"])
+                #expect(reader.metadata.attributes.system.downloadTokens == ["secret"])
                 #expect(reader.metadata.etag == "7")
                 #expect(reader.metadata.created % 1000 == 678)
                 #expect(try await readAll(reader, 0..<200_000) == pattern(200_000, seed: 1))

@@ -31,16 +31,49 @@ struct GCSTextTests {
         ] { #expect(GCSSession.target(wrong) == nil, "\(wrong)") }
     }
 
-    @Test func aPatchLeavesTheHiddenTokensAlone() throws {
+    @Test func aPatchOfCustomMetadataKeepsSystemMetadata() throws {
         var patch = AttributePatch()
         patch.clearCustomMetadata = true
         patch.contentType = .remove
-        patch.customMetadata = ["new": "1", GCSObject.hiddenKey: "x"]
-        let current = ObjectAttributes(customMetadata: ["old": "2"])
+        patch.customMetadata = ["new": "1"]
+        let current = ObjectAttributes(
+            customMetadata: ["old": "2"],
+            system: SystemMetadata(
+                downloadTokens: ["a"], uploadSession: UploadSessionID(expires: 7)))
         let json = try JSONReader.parse(GCSObject.patch(patch, current: current))
         #expect(json["contentType"] == .null)
         #expect(json["metadata"]?["new"]?.text == "1" && json["metadata"]?["old"] == .null)
-        #expect(json["metadata"]?[GCSObject.hiddenKey.text] == nil)
+        #expect(json["metadata"]?["firebaseStorageDownloadTokens"] == nil)
+        #expect(json["metadata"]?["sluice-session"] == nil)
+    }
+
+    @Test(arguments: [(["a", "b"], "a,b"), ([], nil)] as [([String], String?)])
+    func aPatchOfTokensNamesThemAlone(tokens: [String], text: String?) throws {
+        var patch = AttributePatch()
+        patch.downloadTokens = tokens
+        let json = try JSONReader.parse(GCSObject.patch(patch, current: nil))
+        let wanted = text.map { JSONValue.string($0) } ?? .null
+        #expect(json["metadata"]?["firebaseStorageDownloadTokens"] == wanted)
+        guard case .object(let members)? = json["metadata"] else {
+            Issue.record("no metadata")
+            return
+        }
+        #expect(members.count == 1)
+    }
+
+    @Test func reservedKeysOfAnObjectAreNotCustomMetadata() throws {
+        let session = UploadSessionID(expires: 7)
+        let text = """
+            {"name":"n","generation":"1","metageneration":"1","size":"0",
+            "timeCreated":"2026-01-02T03:04:05Z","metadata":{"k":"v","Sluice-Other":"x",
+            "firebasestoragedownloadtokens":"x","firebaseStorageDownloadTokens":"a,,b",
+            "sluice-session":"\(session.text)"}}
+            """
+        let json = try JSONReader.parse(Array(text.utf8))
+        let attributes = try #require(GCSObject.metadata(json)).attributes
+        #expect(attributes.customMetadata == ["k": "v"])
+        #expect(attributes.system.downloadTokens == ["a", "b"])
+        #expect(attributes.system.uploadSession == session)
     }
 
     @Test(

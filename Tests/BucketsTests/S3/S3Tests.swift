@@ -13,10 +13,13 @@ struct S3Tests {
             contentEncoding: "gzip", contentLanguage: "de",
             customMetadata: [
                 "plain": "a value", "Upper": "x", "": "no key", "empty": "", "two": "a  b",
-                "sluice-generation": "7", "line": "a\r\nb", "ü": "é", "word": "=?UTF-8?Q?x?=",
-            ])
+                "line": "a\r\nb", "ü": "é", "word": "=?UTF-8?Q?x?=",
+            ],
+            system: SystemMetadata(
+                downloadTokens: ["a", "b"], uploadSession: UploadSessionID(expires: 7)))
+        let odd = ObjectAttributes(system: SystemMetadata(downloadTokens: ["ü", " b"]))
         for attributes in [
-            all, ObjectAttributes(), ObjectAttributes(contentType: "binary/octet-stream"),
+            all, odd, ObjectAttributes(), ObjectAttributes(contentType: "binary/octet-stream"),
         ] {
             var fields = HeaderFields()
             S3Fields.append(attributes, to: &fields)
@@ -30,6 +33,30 @@ struct S3Tests {
             #expect(object.crc32c == 7)
             #expect(object.md5?.count == 16)
         }
+    }
+
+    @Test func reservedKeysAreNeverCustomMetadata() {
+        var fields = HeaderFields()
+        S3Fields.append(
+            ObjectAttributes(customMetadata: [
+                "Firebasestoragedownloadtokens": "packed", "Sluice-Session": "packed", "k": "v",
+            ]), to: &fields)
+        fields.append("x-amz-meta-sluice-unknown", "1")
+        fields.append("x-amz-meta-firebasestoragedownloadtokens", "a,,b")
+        let attributes = S3Head(fields).metadata("n", size: 3, isAWS: false).attributes
+        #expect(attributes.customMetadata == ["k": "v"])
+        #expect(attributes.system == SystemMetadata(downloadTokens: ["a", "b"]))
+    }
+
+    @Test func aSessionThatWasCarriedToOtherBytesDoesNotCount() {
+        let system = SystemMetadata(uploadSession: UploadSessionID(expires: 7))
+        var fields = HeaderFields()
+        S3Fields.append(ObjectAttributes(system: system), to: &fields)
+        S3Fields.append(
+            generation: 5, md5: [UInt8](repeating: 1, count: 16), crc32c: 1, to: &fields)
+        #expect(S3Head(fields).metadata("n", size: 3, isAWS: false).attributes.system == system)
+        fields.append("etag", "\"900150983cd24fb0d6963f7d28e17f72\"")
+        #expect(S3Head(fields).metadata("n", size: 3, isAWS: false).attributes.system.isEmpty)
     }
 
     @Test func othersObjectsHaveAGenerationOfTheirTimeAndTag() {

@@ -384,6 +384,8 @@ PATCHES = [
     '{"contentType": 1}', '{"contentType": true}', '{"contentType": []}', '{"contentType": {}}', '{"contentType": " x"}', '{"contentType": "x "}',
     '{"contentType": "a\\nb"}', '{"contentType": "a\\u0000"}', '{"contentDisposition": "a\\u007f"}', '{"contentEncoding": %s}' % LONG,
     '{"customMetadata": 1}', '{"customMetadata": []}', '{"customMetadata": "x"}', '{"customMetadata": {"": "x"}}', '{"customMetadata": {"a": 1}}',
+    '{"customMetadata": {"sluice-a": "b"}}', '{"customMetadata": {"Sluice-a": null}}', '{"customMetadata": {"sluice": "b"}}',
+    '{"customMetadata": {"firebasestorageDownloadTokens": "b"}}', '{"customMetadata": {"firebaseStorageDownloadTokens2": "b"}}',
     '{"customMetadata": {"a": {"b": "c"}}}', '{"customMetadata": {"a": "\\u0000"}}', '{"customMetadata": {"\\u0000": "a"}}', '{"size": "1"}',
     '{"etag": null}', '{"unknown": "x"}', '{"ContentType": "x"}', "[]", '"x"', "null", "1", "true",
 ]

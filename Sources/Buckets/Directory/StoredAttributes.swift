@@ -1,0 +1,67 @@
+import Wire
+
+// Attributes as columns: the five properties, custom metadata, system metadata.
+extension SQLiteStatement {
+    /// Reads attributes from seven columns.
+    func attributes(_ first: Int32) -> ObjectAttributes {
+        var attributes = ObjectAttributes(
+            contentType: text(first), cacheControl: text(first + 1),
+            contentDisposition: text(first + 2), contentEncoding: text(first + 3),
+            contentLanguage: text(first + 4))
+        // A client could set reserved keys before they were reserved.
+        for (key, value) in pairs(first + 5) where !SystemMetadata.isReserved(key.text) {
+            attributes.customMetadata[key] = value
+        }
+        for (key, value) in pairs(first + 6) { _ = attributes.system.take(key.text, value) }
+        return attributes
+    }
+
+    private func pairs(_ column: Int32) -> [BytewiseString: String] {
+        isNull(column) ? [:] : withBytes(column) { StoredPairs.decode($0) }
+    }
+
+    /// Binds attributes to seven parameters.
+    func bind(_ first: Int32, _ attributes: ObjectAttributes) {
+        bind(first, attributes.contentType)
+        bind(first + 1, attributes.cacheControl)
+        bind(first + 2, attributes.contentDisposition)
+        bind(first + 3, attributes.contentEncoding)
+        bind(first + 4, attributes.contentLanguage)
+        bind(first + 5, blob: StoredPairs.encode(attributes.customMetadata))
+        bind(first + 6, blob: StoredPairs.encode(attributes.system.pairs))
+    }
+}
+
+/// Pairs as one column: keys in order, each string preceded by its length (32 bits, little-endian).
+enum StoredPairs {
+    static func encode(_ pairs: [BytewiseString: String]) -> [UInt8]? {
+        if pairs.isEmpty { return nil }
+        var bytes: [UInt8] = []
+        for (key, value) in pairs.sorted(by: { $0.key < $1.key }) {
+            for text in [key.text, value] {
+                let count = UInt32(text.utf8.count)
+                for shift in stride(from: UInt32(0), to: 32, by: 8) {
+                    bytes.append(UInt8(truncatingIfNeeded: count >> shift))
+                }
+                bytes.append(contentsOf: text.utf8)
+            }
+        }
+        return bytes
+    }
+
+    static func decode(_ bytes: UnsafeRawBufferPointer) -> [BytewiseString: String] {
+        var offset = 0
+        func next() -> String? {
+            guard offset + 4 <= bytes.count else { return nil }
+            let count = Int(
+                UInt32(littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt32.self)))
+            offset += 4
+            guard offset + count <= bytes.count else { return nil }
+            defer { offset += count }
+            return String(decoding: bytes[offset..<offset + count], as: UTF8.self)
+        }
+        var pairs: [BytewiseString: String] = [:]
+        while let key = next(), let value = next() { pairs[BytewiseString(key)] = value }
+        return pairs
+    }
+}
