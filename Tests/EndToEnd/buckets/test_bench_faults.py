@@ -10,7 +10,9 @@ import pytest
 import gcs_model
 import upstreams
 import wire as wire_client
-from test_upstream_faults import SMALL, fetch, wire_md5
+from digests import md5
+from faults import SMALL
+from wire import fetch
 
 NUMBERS = itertools.count(1)
 BODY = hashlib.shake_256(b"bench").digest(1_500_000)
@@ -72,7 +74,7 @@ def test_uploads_bear_what_may_be_repeated(bench, name, how, size, faults):
     answer = put(bench, name, BODY[:size], how)
     assert (answer.status, bench.model.left()) == (201, []), answer
     assert bench.real.content(name) == BODY[:size] and once(bench, name) == 1
-    assert answer.json["md5Hash"] == wire_md5(BODY[:size])
+    assert answer.json["md5Hash"] == md5(BODY[:size])
 
 
 @pytest.mark.parametrize("how", ["known", "streamed"])

@@ -11,8 +11,6 @@ import os
 import random
 import re
 import signal
-import socket
-import sqlite3
 import threading
 import time
 
@@ -21,47 +19,11 @@ import pytest
 import http2_peer as http2
 import raw
 import wire as wire_client
+from directory import content, exchange, leftovers, request
 from program import wait_until
 
 KILLS = int(os.environ.get("KILLS", "12"))
 SIZES = [0, 1, 100, 4096, 4097, 20_000, 65_536, 65_537, 200_000, 700_000]
-
-
-def content(seed, size):
-    return hashlib.shake_256(str(seed).encode()).digest(size)
-
-
-def exchange(port, request, timeout=30):
-    """One request on a connection of its own; None where no whole answer came."""
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout) as connection:
-            connection.sendall(request)
-            taken = b""
-            while more := connection.recv(1 << 16):
-                taken += more
-        return raw.responses(taken)[-1] if taken else None
-    except (OSError, AssertionError):
-        return None
-
-
-def request(method, name, body=b""):
-    return (f"{method} /b/photos/o/{name} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
-            .encode() + body)
-
-
-def leftovers(directory):
-    """Files on disk that the index does not name, and names in the index without their file."""
-    with contextlib.closing(sqlite3.connect(f"file:{directory}/index.sqlite?mode=ro", uri=True)) as index:
-        rows = dict(index.execute("SELECT blob, size FROM objects WHERE blob IS NOT NULL"))
-        garbage = {blob for blob, in index.execute("SELECT blob FROM garbage")}
-        inline = {generation for generation, in index.execute("SELECT generation FROM contents")}
-        owners = {generation for generation, in index.execute(
-            "SELECT generation FROM objects WHERE blob IS NULL AND size > 0")}
-    files = {int(path.name): path.stat().st_size for path in (directory / "blobs").rglob("*") if path.is_file()}
-    assert inline == owners
-    assert {blob: files.get(blob) for blob in rows} == rows, "a blob is missing or has another size"
-    staged = [path.name for path in (directory / "staging").iterdir()]
-    return sorted(set(files) - set(rows) - garbage) + staged
 
 
 class Writer(threading.Thread):

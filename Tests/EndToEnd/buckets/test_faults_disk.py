@@ -7,15 +7,13 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import urllib.error
-import urllib.request
 
 import pytest
 
 import wire as wire_client
+from directory import content, exchange, leftovers, request
 from program import BINARY, Server, free_port, wait_until
 from raw import connect
-from test_faults import content, exchange, leftovers, request
 
 # Disks
 
@@ -40,17 +38,8 @@ def on(path):
     return f"  photos: {{ directory: {{ path: {path} }} }}\n"
 
 
-def readiness(server):
-    try:
-        url = f"http://127.0.0.1:{server.operator}/readyz?verbose"
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return answer.status
-    except urllib.error.HTTPError as answer:
-        return answer.code
-
-
 def is_ready(server, wanted=True):
-    wait_until(lambda: (readiness(server) == 200) == wanted, what="ready" if wanted else "not ready")
+    wait_until(lambda: (server.readiness()[0] == 200) == wanted, what="ready" if wanted else "not ready")
 
 
 def fill(path):

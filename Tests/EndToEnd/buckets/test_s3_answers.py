@@ -4,20 +4,17 @@ object replaced."""
 import itertools
 import subprocess
 import time
-import types
 
 import pytest
 
 import program
 import upstreams
 import wire as wire_client
+from faults import SMALL, Bytes, Fault, FaultProxy, Status, behind_proxy
 from program import wait_until
-from faults import Bytes, Fault, FaultProxy, Status
-from test_s3_uploads import BODY, LARGE, LIMITS, NEWER, SMALL, UNDECIDED, VISIBLE, upload
+from s3 import BODY, FAILED, LARGE, LIMITS, NEWER, UNDECIDED, VISIBLE, XML, upload
 
 NUMBERS = itertools.count(1)
-FAILED = b"<?xml version=\"1.0\"?><Error><Code>InternalError</Code><Message>We failed.</Message></Error>"
-XML = {"content-type": "application/xml"}
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +26,8 @@ def real(tmp_path_factory):
 
 @pytest.fixture
 def broken(real, launch):
-    proxy = FaultProxy(real.port)
-    server = launch(buckets=f"  photos: {{ {real.store(proxy.endpoint)} }}\n",
-                    extra=LIMITS.replace("firstByteTimeout: 10s", "firstByteTimeout: 1s"))
-    yield types.SimpleNamespace(real=real, proxy=proxy, server=server, client=wire_client.Wire(server))
-    proxy.stop()
+    with behind_proxy(real, launch, LIMITS.replace("firstByteTimeout: 10s", "firstByteTimeout: 1s")) as chain:
+        yield chain
 
 
 @pytest.fixture

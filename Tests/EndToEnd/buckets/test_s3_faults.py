@@ -14,10 +14,9 @@ import pytest
 
 import upstreams
 import wire as wire_client
+from faults import SMALL, Alter, Break, Fault, FaultProxy, Reset, Stall, Status
 from program import BINARY, wait_until
-from faults import Alter, Break, Fault, FaultProxy, Reset, Stall, Status
-from test_s3_answers import FAILED, XML
-from test_s3_uploads import BODY, LARGE, LIMITS, NEWER, SMALL, VISIBLE, upload
+from s3 import BODY, FAILED, LARGE, LIMITS, NEWER, VISIBLE, XML, upload
 
 NUMBERS = itertools.count(1)
 #: More than fits into memory until the commit, and less than one part.

@@ -1,30 +1,19 @@
 """Uploads to S3 that meet others of the same name, end early, or whose outcome only the object itself tells."""
 
-import hashlib
 import itertools
 import re
 import signal
 import socket
-import types
 
 import pytest
 
 import upstreams
 import wire as wire_client
+from faults import SMALL, Cut, Fault, FaultProxy, Status, behind_proxy
 from program import wait_until
-from faults import Cut, Fault, FaultProxy, Status
+from s3 import LARGE, LIMITS, NEWER, UNDECIDED, VISIBLE, upload
 
 NUMBERS = itertools.count(1)
-#: More than is kept in memory to be sent again.
-BODY = hashlib.shake_256(b"body").digest(1_300_000)
-LARGE = hashlib.shake_256(b"large").digest(9 << 20)
-SMALL = b"Quercus robur, thirty metres tall.\n"
-NEWER = b"stored by somebody else meanwhile"
-LIMITS = ("upstream: { connectTimeout: 1s, firstByteTimeout: 10s, progressTimeout: 1s, attempts: 3, retryDelay: 10ms, "
-          "maximumRetryDelay: 50ms }\n")
-#: Which rules make the gateway wait for the whole body before it decides.
-UNDECIDED = ("rules_version = '2';\nservice firebase.storage { match /b/{b}/o { match /{name=**} {\n"
-             "  allow read, delete: if true;\n  allow write: if request.resource.md5Hash != 'none';\n} } }\n")
 
 
 @pytest.fixture(scope="module", params=["seaweedfs", "moto"])
@@ -38,11 +27,8 @@ def real(request, tmp_path_factory):
 
 @pytest.fixture
 def broken(real, launch):
-    """A server before a proxy before the upstream."""
-    proxy = FaultProxy(real.port)
-    server = launch(buckets=f"  photos: {{ {real.store(proxy.endpoint)} }}\n", extra=LIMITS)
-    yield types.SimpleNamespace(real=real, proxy=proxy, server=server, client=wire_client.Wire(server))
-    proxy.stop()
+    with behind_proxy(real, launch, LIMITS) as chain:
+        yield chain
 
 
 @pytest.fixture
@@ -67,16 +53,6 @@ class Meanwhile(Fault):
     def after(self, connection, request, answer):
         self.happens()
         raise Cut()
-
-
-def upload(broken, name, how, *fields):
-    """In one request from memory, in one that streams, or in parts."""
-    body = SMALL if how == "memory" else BODY
-    return body, broken.client.put(name, body, *fields, *(["Transfer-Encoding: chunked"] if how == "parts" else []))
-
-
-#: The request that makes an object visible.
-VISIBLE = {"memory": ("PUT", r"uploads/\d+$"), "single": ("PUT", r"uploads/\d+$"), "parts": ("POST", "uploadId=")}
 
 
 @pytest.mark.parametrize("how", VISIBLE)

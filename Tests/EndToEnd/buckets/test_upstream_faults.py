@@ -1,15 +1,12 @@
 """What clients see, and what is stored, when an upstream fails in every way it can."""
 
-import base64
 import hashlib
 import itertools
 import json
 import os
 import re
 import socket
-import subprocess
 import threading
-import types
 import urllib.error
 import urllib.request
 
@@ -17,12 +14,13 @@ import pytest
 
 import upstreams
 import wire as wire_client
+from digests import md5
+from faults import SMALL, Alter, Break, Bytes, FaultProxy, Reset, Stall, StallRequest, Status, behind_proxy
 from program import wait_until
-from faults import Alter, Break, Bytes, FaultProxy, Reset, Stall, StallRequest, Status
+from wire import fetch
 
 NUMBERS = itertools.count(1)
 BODY = hashlib.shake_256(b"body").digest(700_000)
-SMALL = b"Quercus robur, thirty metres tall.\n"
 LIMITS = ("upstream: { connectTimeout: 1s, firstByteTimeout: 3s, progressTimeout: 1s, queueTimeout: 1s, attempts: 3, "
           "retryDelay: 10ms, maximumRetryDelay: 50ms }\n")
 #: Longer than any retry waits.
@@ -40,28 +38,16 @@ def real(request, tmp_path_factory):
 
 @pytest.fixture
 def broken(real, launch):
-    """A server before a proxy before the upstream."""
-    proxy = FaultProxy(real.port)
-    server = launch(buckets=f"  photos: {{ {real.store(proxy.endpoint)} }}\n", extra=LIMITS)
-    yield types.SimpleNamespace(real=real, proxy=proxy, server=server, client=wire_client.Wire(server))
-    proxy.stop()
-    # What opens a session, signs a request or names a token stays out of the log.
-    assert not re.search(r"upload_id=|session-\d|Signature=|Bearer|hush", server.output())
+    with behind_proxy(real, launch, LIMITS) as chain:
+        yield chain
+    # Session URLs, signatures and tokens stay out of the log.
+    assert not re.search(r"upload_id=|session-\d|Signature=|Bearer|hush", chain.server.output())
 
 
 @pytest.fixture
 def name():
     """An object that no other test uses."""
     return f"faults/{next(NUMBERS)}"
-
-
-def fetch(server, name, transport="http1", *options):
-    """A download that may break off: curl's exit status, the answer's status and its body."""
-    scheme, *mode = wire_client.TRANSPORTS[transport]
-    done = subprocess.run(
-        ["curl", "-s", "--max-time", "30", "-w", "%{stderr}%{http_code}", *mode, *options,
-         server.url(f"/b/photos/o/{name}", scheme)], capture_output=True)
-    return done.returncode, int(done.stderr or 0), done.stdout
 
 
 def is_media(real):
@@ -173,14 +159,10 @@ def check_upload(broken, name, answer, body):
     if answer.status < 300:
         assert content == body
         assert commits(broken, name) == 1
-        assert answer.json.get("md5Hash", wire_md5(body)) == wire_md5(body)
+        assert answer.json.get("md5Hash", md5(body)) == md5(body)
     else:
         assert content in (None, body)
         assert commits(broken, name) <= 1
-
-
-def wire_md5(body):
-    return base64.b64encode(hashlib.md5(body).digest()).decode()
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -348,14 +330,6 @@ def test_a_page_of_a_list_that_breaks_off(broken, name):
 # An upstream that goes away and comes back
 
 
-def readiness(server):
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.operator}/readyz?verbose", timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
 def test_an_upstream_that_goes_away_and_comes_back(broken, name):
     broken.client.stored(name, SMALL)
     broken.proxy.pause()
@@ -363,12 +337,12 @@ def test_an_upstream_that_goes_away_and_comes_back(broken, name):
         assert broken.client.get(name).status in (502, 503)
     answer = upload(broken, f"{name}-lost", SMALL)
     assert answer.status in (502, 503), answer
-    wait_until(lambda: readiness(broken.server)[0] == 503, what="not ready")
-    assert "bucket photos" in readiness(broken.server)[1]
+    wait_until(lambda: broken.server.readiness()[0] == 503, what="not ready")
+    assert "bucket photos" in broken.server.readiness()[1]
     broken.proxy.resume()
     wait_until(lambda: broken.client.get(name).status == 200, what="recovery")
     assert broken.client.get(name).body == SMALL
-    wait_until(lambda: readiness(broken.server)[0] == 200, what="readiness")
+    wait_until(lambda: broken.server.readiness()[0] == 200, what="readiness")
     assert broken.real.content(f"{name}-lost") is None
 
 
@@ -376,10 +350,10 @@ def test_the_process_starts_without_its_upstream(real, launch):
     proxy = FaultProxy(real.port)
     proxy.pause()
     server = launch(buckets=f"  photos: {{ {real.store(proxy.endpoint)} }}\n", extra=LIMITS, ready=503)
-    status, text = readiness(server)
+    status, text = server.readiness()
     assert status == 503 and "bucket photos" in text and f":{proxy.port}" in text, text
     proxy.resume()
-    wait_until(lambda: readiness(server)[0] == 200, what="readiness")
+    wait_until(lambda: server.readiness()[0] == 200, what="readiness")
     proxy.stop()
 
 
@@ -402,7 +376,7 @@ def test_a_slow_upstream_holds_nobody_else_up(broken, name):
     threads = [threading.Thread(target=fetch, args=(broken.server, name)) for _ in range(20)]
     for thread in threads:
         thread.start()
-    assert readiness(broken.server)[0] in (200, 503)
+    assert broken.server.readiness()[0] in (200, 503)
     with urllib.request.urlopen(f"http://127.0.0.1:{broken.server.operator}/livez", timeout=5) as answer:
         assert answer.status == 200
     for thread in threads:

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 
 from program import Server, curl
-from test_signed_links import new_key
+from signed_links import new_key
 from upstreams import free_port
 
 

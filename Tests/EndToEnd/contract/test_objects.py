@@ -1,6 +1,5 @@
 """The HTTP contract of single objects: uploads, downloads, metadata, deletion."""
 
-import base64
 import datetime
 import email.utils
 import hashlib
@@ -10,23 +9,12 @@ import unicodedata
 
 import pytest
 
+from digests import crc32c, md5
+
 BODY = b"Quercus robur, thirty metres tall.\n"
 KEYS = {"bucket", "fullPath", "name", "generation", "metageneration", "size", "timeCreated", "updated", "etag",
         "md5Hash", "crc32c", "contentType"}
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
-
-
-def crc32c(data):
-    value = 0xFFFFFFFF
-    for byte in data:
-        value ^= byte
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-    return base64.b64encode((value ^ 0xFFFFFFFF).to_bytes(4, "big")).decode()
-
-
-def md5(data):
-    return base64.b64encode(hashlib.md5(data).digest()).decode()
 
 
 def seconds(text):

@@ -12,9 +12,9 @@ import urllib.parse
 import openapi_spec_validator
 import pytest
 
-from program import ROOT
 from openapi import DESCRIPTION, FILE, OPERATIONS, PAGE, call, check, head, resolved, send, validator
 from openapi_gateways import Gateways
+from program import ROOT
 
 # The description
 

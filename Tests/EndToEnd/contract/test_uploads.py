@@ -9,8 +9,8 @@ import pytest
 
 import raw
 import wire as wire_client
+from digests import crc32c, md5
 from program import wait_until
-from test_objects import crc32c, md5
 
 BODY = b"Quercus robur, thirty metres tall.\n"
 LARGE = hashlib.shake_256(b"large").digest(300_000)

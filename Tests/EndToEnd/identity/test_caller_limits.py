@@ -9,10 +9,10 @@ import urllib.parse
 
 import pytest
 
-from program import curl, new_token, wait_until
 from identities import Key, claims, key_set
+from program import curl, new_token, wait_until
 from raw import DATA, HTTP2, WINDOW_UPDATE, connect, frame, setting
-from test_signed_links import new_key, sign
+from signed_links import new_key, sign
 from wire import Wire
 
 CALLERS = ["one", "two", "free"]

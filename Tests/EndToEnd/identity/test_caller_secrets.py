@@ -7,10 +7,10 @@ import urllib.parse
 import pytest
 
 import secret_words
-from program import BINARY, curl, new_token
 from identities import Certificate, Key, claims, key_set, loopback_names, uri
-from test_rules import rules
-from test_signed_links import new_key, sign
+from program import BINARY, curl, new_token
+from rulesets import rules
+from signed_links import new_key, sign
 from wire import Wire
 
 RULES = rules(

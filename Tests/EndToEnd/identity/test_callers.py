@@ -8,14 +8,12 @@ import signal
 import subprocess
 import threading
 import time
-import urllib.error
-import urllib.request
 
 import pytest
 
-from program import BINARY, curl, new_token, wait_until
 from identities import Certificate, Key, KeyServer, access_lines, claims, encode, key_set, loopback_names
-from test_rules import lines, rules, status
+from program import BINARY, curl, log_lines, new_token, status, wait_until
+from rulesets import rules
 from wire import Wire
 
 #: Each says something about the caller; `open` is everybody's.
@@ -66,14 +64,6 @@ def bearer(token, scheme="Bearer"):
 def ask(server, name, token=None, scheme="Bearer"):
     """GET of an object that is not there: 404 where the rules allow it."""
     return Wire(server).get(name, *([bearer(token, scheme)] if token is not None else []))
-
-
-def readiness(server):
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.operator}/readyz?verbose", timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
 
 
 @pytest.mark.parametrize("transport", ["http1", "h2c", "h2"])
@@ -206,8 +196,8 @@ def test_who_has_keys_does_not_notice_a_broken_key_server(serve, key_servers, fa
     waiter.join()
     answers[0].is_problem("bad-signature")
     if fault != "slow":
-        wait_until(lambda: "[-] issuers failed" in readiness(server)[1], what="the note")
-    code, text = readiness(server)
+        wait_until(lambda: "[-] issuers failed" in server.readiness()[1], what="the note")
+    code, text = server.readiness()
     assert code == 200 and text.endswith("ready\n")
     source.moving.set()
 
@@ -217,7 +207,7 @@ def test_without_keys_nobody_is_turned_away_for_good(serve, key_servers):
     source = key_servers(running=False)
     source.pages["/keys"] = 200, b"{}"
     server = serve("issuers:\n" + jwks("ci", "ci", source.url + "/keys"), ready=503)
-    wait_until(lambda: "refused" in readiness(server)[1].lower(), what="the cause")
+    wait_until(lambda: "refused" in server.readiness()[1].lower(), what="the cause")
     answer = ask(server, "open/a", key.sign(claims("ci")))
     answer.is_problem("keys-unavailable")
     assert answer["retry-after"] == "5"
@@ -225,9 +215,9 @@ def test_without_keys_nobody_is_turned_away_for_good(serve, key_servers):
     # A set without a key is none.
     source.start()
     wait_until(lambda: source.requests, what="the fetch")
-    assert readiness(server)[0] == 503
+    assert server.readiness()[0] == 503
     source.pages["/keys"] = 200, key_set(key)
-    wait_until(lambda: readiness(server)[0] == 200, what="readiness")
+    wait_until(lambda: server.readiness()[0] == 200, what="readiness")
     assert ask(server, "users/alice/a", key.sign(claims("ci"))).status == 404
     assert server.metrics()["sluice_issuer_key_refresh_failures_total"] >= 1
 
@@ -244,7 +234,7 @@ def test_a_file_of_keys_is_read_again(serve, tmp_path):
     # A token that was verified before goes with its key.
     ask(server, "users/alice/a", token).is_problem("bad-signature")
     file.write_text("junk")
-    wait_until(lambda: "[-] issuers failed" in readiness(server)[1], what="the note")
+    wait_until(lambda: "[-] issuers failed" in server.readiness()[1], what="the note")
     assert ask(server, "users/alice/a", new.sign(claims("ci"))).status == 404
 
 
@@ -257,9 +247,9 @@ def test_discovery_over_https(serve, key_servers, tmp_path):
     source.pages["/jwks"] = 200, key_set(key)
     issuer = f'issuers:\n  sso: {{ oidc: {{ issuer: "{source.url}", audiences: [sluice] }}, uid: email, authorities: "{root.chain}" }}\n'
     server = serve(issuer, ready=503)
-    wait_until(lambda: "another issuer" in readiness(server)[1], what="the cause")
+    wait_until(lambda: "another issuer" in server.readiness()[1], what="the cause")
     source.pages["/.well-known/openid-configuration"] = 200, json.dumps(document).encode()
-    wait_until(lambda: readiness(server)[0] == 200, what="readiness")
+    wait_until(lambda: server.readiness()[0] == 200, what="readiness")
     token = key.sign(claims(source.url, email="a@example.org", email_verified=True, roles=["reader"]))
     assert ask(server, "users/a@example.org/a", token).status == 404
     assert ask(server, "roles/reader/a", token).status == 404
@@ -344,7 +334,7 @@ def test_unsigned_tokens_are_for_loopback_alone(serve, launch, tmp_path):
     assert ask(server, "verified/a", token).status == 404
     assert ask(server, "users/bob/a", Key().sign(claims("anyone", sub="bob"))).status == 404
     assert ask(server, "nobody/a").status == 404
-    warning = [line for line in lines(server, "sluice") if line["level"] == "critical"]
+    warning = [line for line in log_lines(server, "sluice") if line["level"] == "critical"]
     # All of it: it speaks of tokens, and the log redacts what looks like one.
     assert [line["message"] for line in warning] == [
         "development mode: callers are whoever they say they are; never for anything but trials"]
@@ -420,7 +410,7 @@ def test_what_a_reload_can_and_cannot_change(serve, tmp_path):
     answers = [ask(server, "open/a").status for _ in range(20)]
     assert 429 in answers
     wait_until(lambda: any("take a restart" in line["message"] and "issuers" in line["metadata"]["keys"]
-                           for line in lines(server, "sluice")), what="the warning")
+                           for line in log_lines(server, "sluice")), what="the warning")
 
 
 def test_static_tokens_come_and_go_with_a_reload(serve):
@@ -449,4 +439,4 @@ def test_static_tokens_come_and_go_with_a_reload(serve):
     configure(1)
     ask(server, "open/a", tokens[0]).is_problem("unknown-token")
     assert ask(server, "users/report/a", tokens[1]).status == 404
-    assert not any("take a restart" in line["message"] for line in lines(server, "sluice"))
+    assert not any("take a restart" in line["message"] for line in log_lines(server, "sluice"))

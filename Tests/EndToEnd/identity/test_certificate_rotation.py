@@ -12,11 +12,11 @@ import threading
 
 import pytest
 
-from program import wait_until
+from authorities import SPIFFE, code
 from http2_peer import GOAWAY, WINDOW_UPDATE, Peer, word
 from identities import Certificate, loopback_names, uri
-from test_client_certificates import SPIFFE, authorities, code, serve  # noqa: F401
-from test_signed_links import new_key, sign
+from program import wait_until
+from signed_links import new_key, sign
 
 
 class Load:

@@ -1,96 +1,26 @@
 """Client certificates: whose are believed, what the rules see of them, and files that change under load."""
 
 import json
-import os
 import socket
 import ssl
-import subprocess
 
 import pytest
 from cryptography import x509
 from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from program import curl, wait_until
-from identities import Certificate, Key, access_lines, claims, dns, key_set, loopback_names, uri
-from test_callers import readiness
-from test_rules import rules
+from authorities import SPIFFE, code
+from identities import Certificate, Key, access_lines, claims, dns, key_set, uri
+from program import wait_until
 from wire import Wire
 
-SPIFFE = "spiffe://example.org/ns/media/sa/thumbnailer"
 UTF8, WIDE = _ASN1Type.UTF8String, _ASN1Type.BMPString
 HIDDEN = x509.UniformResourceIdentifier._init_without_validation("spiffe://example.org/é")
-RULES = rules(
-    "match /open/{n} { allow read, write: if true; }",
-    "match /nobody/{n} { allow read: if request.auth == null; }",
-    f"match /media/{{n}} {{ allow read: if request.auth.uid == '{SPIFFE}'; }}",
-    "match /mesh/{n} { allow read: if request.auth.token.certificate.uris[0].matches('spiffe://example.org/ns/media/.*'); }",
-    "match /users/{user}/{n} { allow read: if request.auth.uid == user; }",
-    "match /both/{n} { allow read: if request.auth.uid == 'alice' && request.auth.token.iss == 'ci' && "
-    f"request.auth.token.certificate.uris == ['{SPIFFE}']; }}",
-    "match /prints/{print}/{n} { allow read: if request.auth.token.certificate.fingerprint == print; }",
-    "match /about/{n} { allow read: if request.auth.token.certificate.subject == 'CN=worker' && "
-    "request.auth.token.certificate.issuer == 'CN=intermediate' && request.auth.token.certificate.dns == ['worker.example'] && "
-    "request.auth.token.certificate.serial.matches('[0-9a-f]+'); }",
-)
-
-
-class Authorities:
-    """A root, an authority below it, and a server's certificate."""
-
-    def __init__(self, directory):
-        self.directory = directory
-        self.root = Certificate(directory, "root", "root", is_authority=True)
-        self.middle = self.root.issue("intermediate", "intermediate", is_authority=True)
-        self.server = self.root.issue("server", "localhost", names=loopback_names())
-        self.worker = self.middle.issue("worker", "worker", names=[uri(SPIFFE), dns("worker.example")])
-        self.trusted = self.write("trusted.pem", self.root.pem)
-        self.revoked = str(directory / "revoked.pem")
-
-    def write(self, name, content):
-        """Replaces a file whole."""
-        path = self.directory / name
-        (self.directory / "new").write_bytes(content)
-        os.rename(self.directory / "new", path)
-        return str(path)
-
-    def revoke(self, *certificates, ends=3600):
-        return self.write("revoked.pem", self.root.revocations(ends=ends) + self.middle.revocations(*certificates, ends=ends))
-
-
-@pytest.fixture
-def authorities(tmp_path):
-    return Authorities(tmp_path)
-
-
-@pytest.fixture
-def serve(launch, authorities, tmp_path):
-    """Starts a gateway that asks for clients' certificates."""
-    def start(required=True, more="", certificate=None, **settings):
-        (tmp_path / "storage.rules").write_text(RULES)
-        shown = certificate or authorities.server
-        environment = {
-            "SLUICE_RULES": str(tmp_path / "storage.rules"),
-            "SLUICE_LISTEN_HTTPS_CERTIFICATE": shown.chain, "SLUICE_LISTEN_HTTPS_KEY": shown.key,
-            "SLUICE_LISTEN_HTTPS_CLIENTS_AUTHORITIES": authorities.trusted,
-            "SLUICE_LISTEN_HTTPS_CLIENTS_REQUIRED": "true" if required else "false",
-            **{f"SLUICE_LISTEN_HTTPS_CLIENTS_{name.upper()}": value for name, value in settings.items()}}
-        return launch(extra="log: { format: json }\n" + more, environment=environment)
-    return start
 
 
 def ask(server, name, certificate=None, *fields, transport="h2"):
     return Wire(server, transport).call(
         "GET", f"/b/photos/o/{name}", fields, more=certificate.options if certificate else ())
-
-
-def code(server, name, certificate=None, *options):
-    """The status; None where there was no handshake."""
-    done = subprocess.run(
-        ["curl", "-sS", "--insecure", "--max-time", "30", "-o", os.devnull, "-w", "%{http_code}",
-         *(certificate.options if certificate else []), *options, server.url(f"/b/photos/o/{name}", "https")],
-        capture_output=True, text=True)
-    return int(done.stdout) if done.returncode == 0 else None
 
 
 @pytest.mark.parametrize("protocol", ["--http1.1", "--http2"])
@@ -290,12 +220,12 @@ def test_revocation(serve, authorities):
     # A file that is broken changes nothing.
     authorities.write("revoked.pem", b"junk")
     wait_until(lambda: "certificate not loaded" in server.output(), what="the error")
-    assert f"revocation lists {authorities.revoked}" in readiness(server)[1]
+    assert f"revocation lists {authorities.revoked}" in server.readiness()[1]
     assert code(server, "media/a", authorities.worker) is None and code(server, "media/a", other) == 404
     # Without a list of each authority, or with one that is out of date, nobody can tell: refused.
     authorities.write("revoked.pem", authorities.middle.revocations())
     refused_for(server, other, "unable to get certificate CRL")
-    assert "revocation lists" not in readiness(server)[1]
+    assert "revocation lists" not in server.readiness()[1]
     # The authority's own certificate is revoked.
     authorities.write("revoked.pem", authorities.root.revocations(authorities.middle) + authorities.middle.revocations())
     refused_for(server, other, "certificate revoked")

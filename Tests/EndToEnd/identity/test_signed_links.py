@@ -10,11 +10,11 @@ import urllib.parse
 
 import pytest
 
-from program import BINARY, wait_until
 from identities import Key, access_lines, claims, key_set
+from program import BINARY, wait_until
+from rulesets import rules
 from secret_words import link, secret
-from test_callers import readiness
-from test_rules import rules
+from signed_links import new_key, sign
 from wire import Wire
 
 RULES = rules(
@@ -23,21 +23,6 @@ RULES = rules(
     "request.resource.contentType == 'text/plain'; }",
     "match /once/{n} { allow create: if request.auth.uid == 'bob' && resource == null; }",
 )
-
-
-def new_key(name):
-    done = subprocess.run([str(BINARY), "sign", "--new-key", name], capture_output=True, text=True, check=True)
-    secret(done.stdout.split()[1])
-    return done.stdout
-
-
-def sign(keys, path, *options, check=True):
-    done = subprocess.run([str(BINARY), "sign", "--keys", str(keys), "--path", path, *options],
-                          capture_output=True, text=True)
-    if check:
-        assert done.returncode == 0, done.stderr
-        return link(done.stdout.strip())
-    return done
 
 
 @pytest.fixture
@@ -199,7 +184,7 @@ def test_keys_of_links_rotate(serve, keys):
     keys.write_text(f"k1 {secret[:-20]}\n")
     wait_until(lambda: "keys of links not loaded" in server.output(), what="the error")
     assert secret[:-20] not in server.output() and "line 1" in server.output()
-    assert "line 1: expected base64url" in readiness(server)[1]
+    assert "line 1: expected base64url" in server.readiness()[1]
 
 
 NAMES = ["a b", "100%", "a+b", "a?b", "a#b", "a&b=c", "link-signature=x", "naïve/ünï/文字/😀", "a;b,c", "~'()*!@:$", '"\\<>|^`{}', "%2F", "a=b"]

@@ -17,14 +17,10 @@ import pytest
 
 import http2_peer as http2
 import raw
+from bounds import BOUND, DOWNLOAD, MIB, UPLOAD, held, many, sparse
 from program import curl, wait_until
 
 pytestmark = pytest.mark.skipif("SANITIZER" in os.environ, reason="sanitizers keep what was freed")
-MIB = 1 << 20
-BOUND = 48 * 1024
-FULL = os.environ.get("MEMORY_FULL") == "1"
-DOWNLOAD = 1024 * MIB if FULL else 64 * MIB
-UPLOAD = 1024 * MIB if FULL else 16 * MIB
 IDLE = int(os.environ.get("IDLE_CONNECTIONS", "2000"))
 
 
@@ -38,29 +34,9 @@ def descriptors():
 
 
 @pytest.fixture
-def report(request, capsys):
-    def say(text):
-        with capsys.disabled():
-            print(f"\n  {request.node.name}: {text}", end="")
-    return say
-
-
-@pytest.fixture
 def calm(launch):
     """A server whose stalled peers may stay as long as a test needs."""
     return launch(extra="limits: { idleTimeout: 10m, progressInterval: 10m }\n", threads=2)
-
-
-def sparse(path, size):
-    with open(path, "wb") as file:
-        file.truncate(size)
-    return str(path)
-
-
-def held(server, report, what):
-    peak, now = server.status("VmHWM"), server.status("VmRSS")
-    report(f"{what}: peak {peak / 1024:.1f} MiB, now {now / 1024:.1f} MiB")
-    assert peak <= BOUND, f"{what}: {peak} KiB"
 
 
 def test_after_the_start(launch, report):
@@ -83,12 +59,6 @@ def test_one_gibibyte_up_and_down(launch, tmp_path, report, protocol):
     size = curl(*options, url, "-o", os.devnull, "-w", "%{size_download}")
     assert size == b"1073741824"
     held(server, report, f"1 GiB up ({up / 1024:.1f} MiB) and down")
-
-
-def many(commands):
-    running = [subprocess.Popen(["curl", "-sS", "--fail", "-k", "--max-time", "900", *command, "-o", os.devnull])
-               for command in commands]
-    assert [process.wait() for process in running] == [0] * len(running)
 
 
 @pytest.mark.parametrize("protocol", ["--http1.1", "--http2-prior-knowledge", "--http2"])

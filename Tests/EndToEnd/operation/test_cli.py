@@ -1,7 +1,6 @@
 """The program itself: verbs, exit codes, what it says when something is wrong, signals and reloads."""
 
 import json
-import os
 import signal
 import socket
 import ssl
@@ -11,17 +10,9 @@ import time
 import pytest
 
 import upstreams
-from program import BINARY, curl, free_port, wait_until
+from program import curl, free_port, sluice, wait_until
 
 FINE = "rules: none\nbuckets: {{ photos: {{ directory: {{ path: {0} }} }} }}\n"
-
-
-def sluice(*arguments, environment=None):
-    """Runs the program to its end; returns status, standard output and standard error."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
-    done = subprocess.run([str(BINARY), *map(str, arguments)], capture_output=True, text=True,
-                          timeout=60, env={**clean, **(environment or {})})
-    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.fixture

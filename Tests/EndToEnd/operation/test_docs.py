@@ -14,8 +14,7 @@ import subprocess
 
 import pytest
 
-from program import BINARY, ROOT, Server, free_port
-from test_cli import sluice
+from program import BINARY, ROOT, Server, free_port, sluice
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(ROOT.glob("docs/*.md")),
          ROOT / "deploy" / "README.md"]

@@ -11,14 +11,9 @@ import urllib.request
 
 import pytest
 
-from program import curl, wait_until
+from program import curl, log_lines, status, wait_until
 from raw import connect, read_to_end, responses
-
-HEADER = "rules_version = '2';\nservice firebase.storage {\n  match /b/photos/o {\n"
-
-
-def rules(*statements):
-    return HEADER + "".join(f"    {line}\n" for line in statements) + "  }\n}\n"
+from rulesets import rules
 
 
 @pytest.fixture
@@ -35,15 +30,6 @@ def ruled(launch, tmp_path):
         running.rules = file
         return running
     return start
-
-
-def status(*arguments):
-    return int(curl("-o", os.devnull, "-w", "%{http_code}", *arguments))
-
-
-def lines(server, logger="sluice.decisions"):
-    found = [json.loads(line) for line in server.output().splitlines() if line.startswith("{")]
-    return [line for line in found if line.get("logger") == logger]
 
 
 def test_a_body_ends_at_the_limit_of_the_rules(ruled):
@@ -179,11 +165,11 @@ def test_a_reload_takes_all_or_nothing(ruled):
     assert ready().endswith("ready\n") and status(url) == 200
     metrics = server.metrics()
     assert metrics["sluice_rules_current"] == 0 and metrics["sluice_rules_reload_failures_total"] == 1
-    wait_until(lambda: any("not loaded" in line["message"] for line in lines(server, "sluice")), what="the log")
-    failure = [line for line in lines(server, "sluice") if "not loaded" in line["message"]][-1]
+    wait_until(lambda: any("not loaded" in line["message"] for line in log_lines(server, "sluice")), what="the log")
+    failure = [line for line in log_lines(server, "sluice") if "not loaded" in line["message"]][-1]
     assert "storage.rules:4:" in failure["metadata"]["cause"] and "^" in failure["metadata"]["cause"]
     server.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: any("not reloaded" in line["message"] for line in lines(server, "sluice")), what="SIGHUP")
+    wait_until(lambda: any("not reloaded" in line["message"] for line in log_lines(server, "sluice")), what="SIGHUP")
     assert status(url) == 200
     server.rules.write_text(rules("match /{name=**} { allow read: if false; }"))
     server.process.send_signal(signal.SIGHUP)
@@ -243,8 +229,8 @@ def test_decisions_are_logged_and_counted(ruled):
     assert status(server.url("/b/photos/o/open/a")) == 200
     answer = curl("-i", server.url("/b/photos/o/shut/a?token=secret")).decode()
     identifier = next(line.split(": ")[1].strip() for line in answer.splitlines() if line.startswith("x-request-id"))
-    wait_until(lambda: len(lines(server)) == 3, what="three decisions")
-    allowed, different, denied = lines(server)
+    wait_until(lambda: len(log_lines(server)) == 3, what="three decisions")
+    allowed, different, denied = log_lines(server)
     assert allowed["message"] == "allowed" and "shadow" not in allowed["metadata"]
     assert different["metadata"]["shadow"] == "denied"
     assert denied["message"] == "denied" and denied["metadata"]["request"] == identifier

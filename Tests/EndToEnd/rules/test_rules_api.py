@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from test_cli import sluice
-from test_rules_cli import BROKEN, FINE, rules, suite  # noqa: F401 (fixtures)
+from program import sluice
+from rulesets import BROKEN, FINE
 
 
 def api(expectation="ALLOW", request=None, **members):

@@ -8,44 +8,8 @@ import subprocess
 
 import pytest
 
-from program import BINARY
-from test_cli import sluice
-
-FINE = """rules_version = '2';
-
-service firebase.storage {
-  match /b/{bucket}/o/{name} {
-    allow get: if request.auth.uid == 'alice' && request.params.x == '1';
-    allow create: if request.resource.size < 10 && resource == null;
-    allow update: if firestore.get(/databases/(default)/documents/users/a).data.ok;
-    allow delete: if request.time > timestamp.date(2026, 1, 1);
-  }
-}
-"""
-BROKEN = """rules_version = '2';
-service firebase.storage {
-  match /b/{bucket}/o {
-    allow read: true;
-    allow write: if 'a\\.b' == 'x';
-  }
-}
-"""
-
-
-@pytest.fixture
-def rules(tmp_path):
-    file = tmp_path / "storage.rules"
-    file.write_text(FINE)
-    return file
-
-
-@pytest.fixture
-def suite(tmp_path):
-    def write(text, name="suite.yaml"):
-        file = tmp_path / name
-        file.write_text(text if isinstance(text, str) else json.dumps(text))
-        return file
-    return write
+from program import BINARY, sluice
+from rulesets import BROKEN, FINE
 
 
 def case(**members):

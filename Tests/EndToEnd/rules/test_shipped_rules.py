@@ -3,8 +3,7 @@
 import json
 import re
 
-from program import ROOT
-from test_cli import sluice
+from program import ROOT, sluice
 
 RULES = ROOT / "config" / "storage.rules"
 SUITE = ROOT / "config" / "storage.suite.yaml"

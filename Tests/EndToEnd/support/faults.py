@@ -14,6 +14,11 @@ import socket
 import struct
 import threading
 import time
+import types
+
+import wire
+
+SMALL = b"Quercus robur, thirty metres tall.\n"
 
 
 @dataclasses.dataclass
@@ -418,3 +423,12 @@ class FaultProxy:
             self.open_connections.discard(client)
             with contextlib.suppress(OSError):
                 connection.end(reset)
+
+
+@contextlib.contextmanager
+def behind_proxy(real, launch, limits):
+    """A server whose bucket is in the upstream `real`, behind a proxy that injects faults."""
+    proxy = FaultProxy(real.port)
+    server = launch(buckets=f"  photos: {{ {real.store(proxy.endpoint)} }}\n", extra=limits)
+    yield types.SimpleNamespace(real=real, proxy=proxy, server=server, client=wire.Wire(server))
+    proxy.stop()

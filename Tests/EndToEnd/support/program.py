@@ -1,5 +1,6 @@
 """Runs the built program and waits for what it does. Each server is ended by its process ID."""
 
+import json
 import os
 import pathlib
 import re
@@ -102,6 +103,14 @@ class Server:
         except OSError:
             return False
 
+    def readiness(self):
+        """The status and the text of /readyz?verbose."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.operator}/readyz?verbose", timeout=5) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
     def output(self):
         return (self.directory / "server.log").read_text(errors="replace")
 
@@ -142,3 +151,22 @@ class Server:
 
     def url(self, path, scheme="http"):
         return f"{scheme}://127.0.0.1:{self.http if scheme == 'http' else self.https}{path}"
+
+
+def status(*arguments):
+    """Runs curl; returns the status of the response."""
+    return int(curl("-o", os.devnull, "-w", "%{http_code}", *arguments))
+
+
+def sluice(*arguments, environment=None):
+    """Runs the program to its end; returns status, standard output and standard error."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
+    done = subprocess.run([str(BINARY), *map(str, arguments)], capture_output=True, text=True,
+                          timeout=60, env={**clean, **(environment or {})})
+    return done.returncode, done.stdout, done.stderr
+
+
+def log_lines(server, logger="sluice.decisions"):
+    """The log lines of a logger, parsed."""
+    found = [json.loads(line) for line in server.output().splitlines() if line.startswith("{")]
+    return [line for line in found if line.get("logger") == logger]

@@ -142,3 +142,12 @@ class Wire:
 def unique():
     """The name of a folder that no other test uses."""
     return f"t{next(NUMBERS)}"
+
+
+def fetch(server, name, transport="http1", *options):
+    """A download that may be cut off; returns curl's exit status, the response's status and its body."""
+    scheme, *mode = TRANSPORTS[transport]
+    done = subprocess.run(
+        ["curl", "-s", "--max-time", "30", "-w", "%{stderr}%{http_code}", *mode, *options,
+         server.url(f"/b/photos/o/{name}", scheme)], capture_output=True)
+    return done.returncode, int(done.stderr or 0), done.stdout
