@@ -1,4 +1,4 @@
-"""What the gateway keeps in memory with SeaweedFS behind it: the bounds of test_memory.py hold."""
+"""The bounds of test_memory.py with SeaweedFS as the store."""
 
 import os
 import shutil
@@ -41,7 +41,7 @@ def test_a_large_object_up_and_down(server, tmp_path, report, how):
 
 
 @pytest.mark.parametrize("protocol", [
-    # A debug build is too near to the bound to promise it; a release build has 41 MiB.
+    # A debug build may exceed the bound; a release build has 41 MiB.
     pytest.param("--http1.1", marks=pytest.mark.xfail(strict=False, reason="47.5 MiB of the 48")),
     "--http2-prior-knowledge",
 ])
@@ -63,7 +63,7 @@ def test_a_hundred_transfers_at_once(server, tmp_path, report, protocol):
 
 @pytest.fixture
 def secure(seaweedfs, launch, tmp_path):
-    """A server whose upstream speaks HTTP/2 and HTTP/1.1 over TLS, as the great services do."""
+    """A server whose upstream has HTTP/2 and HTTP/1.1 over TLS, as the cloud services have."""
     if not shutil.which("nghttpx"):
         pytest.skip("nghttpx is not installed")
     certificate, key, port = tmp_path / "certificate.pem", tmp_path / "key.pem", upstreams.free_port()
@@ -94,7 +94,7 @@ def test_readers_over_tls_that_stall(secure, tmp_path, report):
         peers.append(peer)
     for peer in peers:
         assert peer.recv(12) == b"HTTP/1.1 200"
-    # One that reads gets all of it beside them.
+    # Another client that reads receives everything meanwhile.
     size = curl("--fail", "--max-time", "60", secure.url("/b/photos/o/large"), "-o", os.devnull, "-w", "%{size_download}")
     assert size == str(64 * MIB).encode()
     report(f"{before / 1024:.1f} MiB before")

@@ -32,7 +32,7 @@ class Authorities:
 
 
 def code(server, name, certificate=None, *options):
-    """The status; None where there was no handshake."""
+    """The status of a request with curl; None if the handshake failed."""
     done = subprocess.run(
         ["curl", "-sS", "--insecure", "--max-time", "30", "-o", os.devnull, "-w", "%{http_code}",
          *(certificate.options if certificate else []), *options, server.url(f"/b/photos/o/{name}", "https")],

@@ -13,7 +13,7 @@ def content(seed, size):
 
 
 def exchange(port, request, timeout=30):
-    """One request on a connection of its own; None where no whole answer came."""
+    """Sends one request on a new connection; returns None without a complete response."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout) as connection:
             connection.sendall(request)

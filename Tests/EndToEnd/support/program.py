@@ -96,8 +96,8 @@ class Server:
             raise AssertionError(f"the server ended:\n{self.output()}")
         try:
             url = f"http://127.0.0.1:{self.operator}/readyz"
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                return answer.status == self.first
+            with urllib.request.urlopen(url, timeout=5) as response:
+                return response.status == self.first
         except urllib.error.HTTPError as error:
             return error.code == self.first
         except OSError:
@@ -125,8 +125,8 @@ class Server:
     def metrics(self):
         """The samples of /metrics by name with labels."""
         url = f"http://127.0.0.1:{self.operator}/metrics"
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            lines = answer.read().decode().splitlines()
+        with urllib.request.urlopen(url, timeout=5) as response:
+            lines = response.read().decode().splitlines()
         return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1])
                 for line in lines if line and not line.startswith("#")}
 

@@ -4,13 +4,13 @@ import hashlib
 
 from faults import SMALL
 
-#: More than is kept in memory to be sent again.
+#: Larger than the bodies that are kept in memory for a retry.
 BODY = hashlib.shake_256(b"body").digest(1_300_000)
 LARGE = hashlib.shake_256(b"large").digest(9 << 20)
 NEWER = b"stored by somebody else meanwhile"
 LIMITS = ("upstream: { connectTimeout: 1s, firstByteTimeout: 10s, progressTimeout: 1s, attempts: 3, retryDelay: 10ms, "
           "maximumRetryDelay: 50ms }\n")
-#: Which rules make the gateway wait for the whole body before it decides.
+#: Rules that need the whole body for their decision.
 UNDECIDED = ("rules_version = '2';\nservice firebase.storage { match /b/{b}/o { match /{name=**} {\n"
              "  allow read, delete: if true;\n  allow write: if request.resource.md5Hash != 'none';\n} } }\n")
 #: The request that makes an object visible.
@@ -20,6 +20,6 @@ XML = {"content-type": "application/xml"}
 
 
 def upload(broken, name, how, *fields):
-    """In one request from memory, in one that streams, or in parts."""
+    """Uploads in one request from memory, in one streamed request, or in parts; returns the body and the response."""
     body = SMALL if how == "memory" else BODY
     return body, broken.client.put(name, body, *fields, *(["Transfer-Encoding: chunked"] if how == "parts" else []))
