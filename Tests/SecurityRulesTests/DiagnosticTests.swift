@@ -4,17 +4,6 @@ import Testing
 
 /// Errors and warnings about source.
 @Suite struct DiagnosticTests {
-    private func diagnostics(_ source: String) -> [String] {
-        let found: [Diagnostic]
-        do {
-            found = try Ruleset.load(source: source, fileName: "f").diagnostics
-        } catch { found = error.diagnostics }
-        return found.map {
-            let place = $0.range.map { "\($0.lowerBound.line):\($0.lowerBound.column) " } ?? ""
-            return "\($0.severity == .error ? "E" : "W") \(place)\($0.message)"
-        }
-    }
-
     /// The errors in the body of a match block. The body begins at line 2, column 1.
     private func errors(_ body: String) -> [String] {
         diagnostics("rules_version='2';service firebase.storage{match /a{\n\(body)\n}}")

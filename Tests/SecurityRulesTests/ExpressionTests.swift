@@ -4,27 +4,6 @@ import Testing
 
 /// The values of expressions, one per line: `expression → value`.
 @Suite struct ExpressionTests {
-    /// Evaluates the left side of each line and compares it with the right side. An error is compared by the beginning
-    /// of its last sentence.
-    private func check(
-        _ table: String, functions: String = "", _ request: Request = request(),
-        _ location: SourceLocation = #_sourceLocation
-    ) {
-        for line in table.split(separator: "\n") {
-            let sides = line.components(" → ")
-            guard sides.count == 2 else {
-                Issue.record("no arrow in \(line)", sourceLocation: location)
-                continue
-            }
-            let found = outcome("debug(\(sides[0]))", functions: functions, request)
-            let isRight =
-                sides[1].hasPrefix("error")
-                ? found.hasPrefix("Error: ") && found.contains(sides[1].dropFirst("error ".count))
-                : found == sides[1]
-            #expect(isRight, "\(sides[0]) is \(found), not \(sides[1])", sourceLocation: location)
-        }
-    }
-
     @Test func arithmetic() {
         check(
             """

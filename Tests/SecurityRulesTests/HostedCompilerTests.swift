@@ -4,21 +4,9 @@ import Testing
 
 /// The source that the hosted service's compiler accepts and rejects, as observed.
 @Suite struct HostedCompilerTests {
-    /// The errors and warnings of a ruleset, each with its position.
-    private func issues(_ source: String) -> [String] {
-        let found: [Diagnostic]
-        do {
-            found = try Ruleset.load(source: source, fileName: "f").diagnostics
-        } catch { found = error.diagnostics }
-        return found.map {
-            let place = $0.range.map { "\($0.lowerBound.line):\($0.lowerBound.column) " } ?? ""
-            return "\($0.severity == .error ? "E" : "W") \(place)\($0.message)"
-        }
-    }
-
     /// The issues of a block's body, which begins at line 2, column 1. Warnings about open rules are left out.
     private func issues(inBlock body: String) -> [String] {
-        issues("rules_version='2';service firebase.storage{match /a{\n\(body)\n}}").filter {
+        diagnostics("rules_version='2';service firebase.storage{match /a{\n\(body)\n}}").filter {
             !$0.contains("Anyone in the world")
         }
     }

@@ -4,18 +4,6 @@ import Testing
 
 /// The results of methods and functions.
 @Suite struct LibraryTests {
-    private func check(_ table: String, _ location: SourceLocation = #_sourceLocation) {
-        for line in table.split(separator: "\n") {
-            let sides = line.components(" → ")
-            let found = outcome("debug(\(sides[0]))")
-            let isRight =
-                sides[1].hasPrefix("error ")
-                ? found.hasPrefix("Error: ") && found.contains(sides[1].dropFirst("error ".count))
-                : found == sides[1]
-            #expect(isRight, "\(sides[0]) is \(found), not \(sides[1])", sourceLocation: location)
-        }
-    }
-
     @Test func strings() {
         check(
             """

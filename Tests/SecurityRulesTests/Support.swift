@@ -1,3 +1,5 @@
+import Testing
+
 @testable import SecurityRules
 
 /// Noon of 1 May 2024.
@@ -75,5 +77,38 @@ func outcome(_ condition: String, functions: String = "", _ request: Request = r
         return rule.outcome.description
     } catch {
         return "load: " + error.diagnostics.map(\.message).joined(separator: " | ")
+    }
+}
+
+/// The errors and warnings of a ruleset: severity, position and message, such as `E 2:13 Unexpected token.`.
+func diagnostics(_ source: String) -> [String] {
+    let found: [Diagnostic]
+    do {
+        found = try Ruleset.load(source: source, fileName: "f").diagnostics
+    } catch { found = error.diagnostics }
+    return found.map {
+        let position = $0.range.map { "\($0.lowerBound.line):\($0.lowerBound.column) " } ?? ""
+        return "\($0.severity == .error ? "E" : "W") \(position)\($0.message)"
+    }
+}
+
+/// Evaluates the left side of each line and compares it with the right side. An error is compared by the beginning
+/// of its last sentence.
+func check(
+    _ table: String, functions: String = "", _ request: Request = request(),
+    _ location: SourceLocation = #_sourceLocation
+) {
+    for line in table.split(separator: "\n") {
+        let sides = line.components(" → ")
+        guard sides.count == 2 else {
+            Issue.record("no arrow in \(line)", sourceLocation: location)
+            continue
+        }
+        let found = outcome("debug(\(sides[0]))", functions: functions, request)
+        let isRight =
+            sides[1].hasPrefix("error")
+            ? found.hasPrefix("Error: ") && found.contains(sides[1].dropFirst("error ".count))
+            : found == sides[1]
+        #expect(isRight, "\(sides[0]) is \(found), not \(sides[1])", sourceLocation: location)
     }
 }

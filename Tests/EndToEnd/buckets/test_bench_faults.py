@@ -1,4 +1,4 @@
-"""The faults that Google's own test bench injects: what clients see, and what is stored."""
+"""The faults of Google's own test bench: responses to clients, and what is stored."""
 
 import hashlib
 import itertools
@@ -10,7 +10,9 @@ import pytest
 import gcs_model
 import upstreams
 import wire as wire_client
-from test_upstream_faults import SMALL, fetch, wire_md5
+from digests import md5
+from faults import SMALL
+from wire import fetch
 
 NUMBERS = itertools.count(1)
 BODY = hashlib.shake_256(b"bench").digest(1_500_000)
@@ -69,30 +71,30 @@ SESSIONS = [
 @pytest.mark.parametrize("faults", ONE_REQUEST, ids="+".join)
 def test_uploads_bear_what_may_be_repeated(bench, name, how, size, faults):
     bench.model.instruct(INSERT, *faults)
-    answer = put(bench, name, BODY[:size], how)
-    assert (answer.status, bench.model.left()) == (201, []), answer
+    response = put(bench, name, BODY[:size], how)
+    assert (response.status, bench.model.left()) == (201, []), response
     assert bench.real.content(name) == BODY[:size] and once(bench, name) == 1
-    assert answer.json["md5Hash"] == wire_md5(BODY[:size])
+    assert response.json["md5Hash"] == md5(BODY[:size])
 
 
 @pytest.mark.parametrize("how", ["known", "streamed"])
 @pytest.mark.parametrize("faults", SESSIONS, ids="+".join)
-def test_sessions_go_on_from_what_is_kept(bench, name, how, faults):
+def test_sessions_continue_after_the_kept_bytes(bench, name, how, faults):
     bench.model.instruct(INSERT, *faults)
-    answer = put(bench, name, BODY, how)
-    assert (answer.status, bench.model.left()) == (201, []), answer
+    response = put(bench, name, BODY, how)
+    assert (response.status, bench.model.left()) == (201, []), response
     assert bench.real.content(name) == BODY and once(bench, name) == 1
 
 
 @pytest.mark.parametrize("how", ["known", "streamed"])
 def test_chunk_after_chunk_is_broken(bench, name, how):
-    """More than is held for one chunk, and a fault in each."""
+    """More bytes than one chunk, with a fault in each chunk."""
     body = BODY * 13
-    # It takes the model seconds, longer than an answer may stay away.
+    # The model takes seconds, longer than the timeout for a response.
     gcs_model.crc32c(body)
     bench.model.instruct(INSERT, "return-503", *(f"return-503-after-{place * 6144}K" for place in range(1, 4)))
-    answer = put(bench, name, body, how)
-    assert (answer.status, bench.model.left()) == (201, []), answer
+    response = put(bench, name, body, how)
+    assert (response.status, bench.model.left()) == (201, []), response
     assert bench.real.content(name) == body and once(bench, name) == 1
 
 
@@ -101,21 +103,21 @@ def test_chunk_after_chunk_is_broken(bench, name, how):
 @pytest.mark.parametrize("fault", ["return-503", "return-reset-connection"])
 def test_faults_without_an_end(bench, name, how, size, fault):
     bench.model.instruct(INSERT, *[fault] * 100)
-    answer = put(bench, name, BODY[:size], how)
-    assert answer.status in (502, 503, 504) and len(bench.model.left()) > 80, answer
+    response = put(bench, name, BODY[:size], how)
+    assert response.status in (502, 503, 504) and len(bench.model.left()) > 80, response
     assert bench.real.content(name) is None and once(bench, name) == 0
 
 
 @pytest.mark.parametrize("how", ["known", "streamed"])
 @pytest.mark.parametrize("size", [1000, 1_500_000])
-def test_what_is_stored_damaged_does_not_stay(bench, name, how, size):
+def test_a_damaged_object_is_deleted(bench, name, how, size):
     bench.model.damages = True
-    answer = put(bench, name, BODY[:size], how)
-    assert answer.status in (502, 503), answer
+    response = put(bench, name, BODY[:size], how)
+    assert response.status in (502, 503), response
     assert bench.real.content(name) is None
 
 
-def test_a_condition_that_does_not_hold_is_told_through_faults(bench, name):
+def test_a_failed_condition_is_reported_despite_faults(bench, name):
     bench.client.stored(name, SMALL)
     for size in (1000, 1_500_000):
         bench.model.instruct(INSERT, "return-503", "return-reset-connection")
@@ -149,7 +151,7 @@ def test_downloads_are_gone_on_with(bench, name, faults, part, transport, known)
 
 @pytest.mark.parametrize("transport", list(wire_client.TRANSPORTS))
 @pytest.mark.parametrize("fault", ["return-corrupted-data", "return-broken-stream", "return-503"])
-def test_a_download_that_can_not_be_had_is_no_clean_body(bench, name, transport, fault):
+def test_a_failed_download_has_no_complete_body(bench, name, transport, fault):
     bench.client.stored(name, BODY)
     bench.model.instruct(GET, *[fault] * 100)
     code, status, body = fetch(bench.server, name, transport)
@@ -165,8 +167,8 @@ FEW = [["return-503"], ["return-503", "return-429"], ["return-reset-connection",
 def test_a_patch_is_made_once(bench, name, faults, condition):
     bench.client.stored(name, SMALL)
     bench.model.instruct("storage.objects.patch", *faults)
-    answer = bench.client.patch(name, {"cacheControl": "no-store"}, *([condition] if condition else []))
-    assert (answer.status, bench.model.left()) == (200, []), answer
+    response = bench.client.patch(name, {"cacheControl": "no-store"}, *([condition] if condition else []))
+    assert (response.status, bench.model.left()) == (200, []), response
     after = bench.client.metadata(name)
     assert (after["cacheControl"], int(after["metageneration"])) == ("no-store", 2)
 

@@ -1,4 +1,4 @@
-"""What is left when the process, the client, the disk or the directory fails: the old object or the new, nothing between.
+"""After a failure of the process, client, disk or directory, either the old or the new object is stored.
 
 KILLS sets the rounds of the storm (12 here; 50 and more are for a night).
 """
@@ -11,8 +11,6 @@ import os
 import random
 import re
 import signal
-import socket
-import sqlite3
 import threading
 import time
 
@@ -21,51 +19,15 @@ import pytest
 import http2_peer as http2
 import raw
 import wire as wire_client
+from directory import content, exchange, leftovers, request
 from program import wait_until
 
 KILLS = int(os.environ.get("KILLS", "12"))
 SIZES = [0, 1, 100, 4096, 4097, 20_000, 65_536, 65_537, 200_000, 700_000]
 
 
-def content(seed, size):
-    return hashlib.shake_256(str(seed).encode()).digest(size)
-
-
-def exchange(port, request, timeout=30):
-    """One request on a connection of its own; None where no whole answer came."""
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout) as connection:
-            connection.sendall(request)
-            taken = b""
-            while more := connection.recv(1 << 16):
-                taken += more
-        return raw.responses(taken)[-1] if taken else None
-    except (OSError, AssertionError):
-        return None
-
-
-def request(method, name, body=b""):
-    return (f"{method} /b/photos/o/{name} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
-            .encode() + body)
-
-
-def leftovers(directory):
-    """Files on disk that the index does not name, and names in the index without their file."""
-    with contextlib.closing(sqlite3.connect(f"file:{directory}/index.sqlite?mode=ro", uri=True)) as index:
-        rows = dict(index.execute("SELECT blob, size FROM objects WHERE blob IS NOT NULL"))
-        garbage = {blob for blob, in index.execute("SELECT blob FROM garbage")}
-        inline = {generation for generation, in index.execute("SELECT generation FROM contents")}
-        owners = {generation for generation, in index.execute(
-            "SELECT generation FROM objects WHERE blob IS NULL AND size > 0")}
-    files = {int(path.name): path.stat().st_size for path in (directory / "blobs").rglob("*") if path.is_file()}
-    assert inline == owners
-    assert {blob: files.get(blob) for blob in rows} == rows, "a blob is missing or has another size"
-    staged = [path.name for path in (directory / "staging").iterdir()]
-    return sorted(set(files) - set(rows) - garbage) + staged
-
-
 class Writer(threading.Thread):
-    """Writes names of its own, one after the other, and remembers what was acknowledged."""
+    """Writes its own names in turn, and records acknowledged writes."""
 
     def __init__(self, port, number, known):
         super().__init__()
@@ -78,14 +40,14 @@ class Writer(threading.Thread):
             name = f"storm/{self.number}/{self.random.randrange(6)}"
             before = self.known.get(name, [None])
             if self.random.random() < 0.25:
-                body, answer = None, exchange(self.port, request("DELETE", name))
-                acknowledged = answer is not None and answer.status in (204, 404)
+                body, response = None, exchange(self.port, request("DELETE", name))
+                acknowledged = response is not None and response.status in (204, 404)
             else:
                 body = content(self.random.random(), self.random.choice(SIZES))
-                answer = exchange(self.port, request("PUT", name, body))
-                acknowledged = answer is not None and answer.status in (200, 201)
-            assert acknowledged or answer is None, (answer.status, answer.body)
-            # What was not acknowledged may have happened or not, but nothing else.
+                response = exchange(self.port, request("PUT", name, body))
+                acknowledged = response is not None and response.status in (200, 201)
+            assert acknowledged or response is None, (response.status, response.body)
+            # A write without acknowledgement is either complete or did not happen.
             self.known[name] = [body] if acknowledged else [*before, body]
             if not acknowledged:
                 return
@@ -94,13 +56,13 @@ class Writer(threading.Thread):
 def check(server, known):
     client = wire_client.Wire(server)
     for name, candidates in known.items():
-        answer = exchange(server.http, request("GET", name))
-        got = None if answer.status == 404 else answer.body
-        assert answer.status in (200, 404) and got in candidates, (
-            name, answer.status, len(answer.body), [None if c is None else len(c) for c in candidates])
+        response = exchange(server.http, request("GET", name))
+        got = None if response.status == 404 else response.body
+        assert response.status in (200, 404) and got in candidates, (
+            name, response.status, len(response.body), [None if c is None else len(c) for c in candidates])
         known[name] = [got]
         if got is not None:
-            digest = "".join(re.findall("md5=:(.*?):", answer.fields["repr-digest"]))
+            digest = "".join(re.findall("md5=:(.*?):", response.fields["repr-digest"]))
             assert hashlib.md5(got).digest() == base64.b64decode(digest)
     names = {item["fullPath"] for item in client.call("GET", "/b/photos/o?prefix=storm/").json["items"]}
     assert names == {name for name, [body] in known.items() if body is not None}
@@ -127,11 +89,11 @@ def test_killed_in_a_storm_of_writes(launch, capsys):
         server.start()
         starts.append(time.monotonic() - begin)
         check(server, {name: candidates for part in known for name, candidates in part.items()})
-        # Settle what the check found, so that the next round begins from certainty.
+        # Record the contents that the check found for the next round.
         for part in known:
             for name in part:
-                answer = exchange(server.http, request("GET", name))
-                part[name] = [None if answer.status == 404 else answer.body]
+                response = exchange(server.http, request("GET", name))
+                part[name] = [None if response.status == 404 else response.body]
         assert leftovers(server.directory / "photos") == []
     assert server.stop() == 0
     assert leftovers(server.directory / "photos") == []
@@ -139,11 +101,11 @@ def test_killed_in_a_storm_of_writes(launch, capsys):
         print(f"\n  {KILLS} kills, {written} writes, starts {min(starts) * 1000:.0f}-{max(starts) * 1000:.0f} ms", end="")
 
 
-# Clients that go away
+# Clients that disconnect
 
 
 def staged(server, upstream):
-    """What of uploads is left where nobody sees it; sessions of Google's end by themselves."""
+    """Hidden remains of uploads; Google's sessions expire by themselves."""
     if upstream is None:
         return list((server.directory / "photos" / "staging").iterdir())
     return upstream.uploads(server.bucket) if upstream.kind == "s3" else 0
@@ -222,7 +184,7 @@ def test_a_blob_that_ends_early_is_the_servers_fault(launch, protocol):
         peer.request(path="/b/photos/o/short")
         peer.until(lambda frame: frame.type == http2.DATA)
         os.truncate(blob, 10_000)
-        # Window for all of it, so that the source and not the window ends it.
+        # The window covers the whole body, so that only the source can end the download.
         for stream in (0, 1):
             peer.send(http2.WINDOW_UPDATE, stream=stream, payload=http2.word(30 << 20))
         ended = peer.until(lambda frame: frame.type == http2.RST_STREAM)
@@ -240,7 +202,7 @@ def descriptors(server):
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
-def test_what_is_cut_leaves_no_descriptors(launch):
+def test_cut_connections_leave_no_descriptors(launch):
     server = launch()
     client = wire_client.Wire(server)
     client.stored("o", content("fd", 4 << 20))

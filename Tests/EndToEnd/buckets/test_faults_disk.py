@@ -1,4 +1,4 @@
-"""What the server says and keeps when its disk is full or read-only, its directory is gone, or its index is not its own."""
+"""A full or read-only disk, a missing directory, and a damaged or foreign index."""
 
 import contextlib
 import pathlib
@@ -7,15 +7,13 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import urllib.error
-import urllib.request
 
 import pytest
 
 import wire as wire_client
+from directory import content, exchange, leftovers, request
 from program import BINARY, Server, free_port, wait_until
 from raw import connect
-from test_faults import content, exchange, leftovers, request
 
 # Disks
 
@@ -29,7 +27,7 @@ def mounted(path, *options):
 
 @pytest.fixture
 def disk(tmp_path):
-    """A small disk of a test's own."""
+    """A small disk for one test."""
     path = tmp_path / "disk"
     mounted(path, "size=8m")
     yield path
@@ -40,17 +38,8 @@ def on(path):
     return f"  photos: {{ directory: {{ path: {path} }} }}\n"
 
 
-def readiness(server):
-    try:
-        url = f"http://127.0.0.1:{server.operator}/readyz?verbose"
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return answer.status
-    except urllib.error.HTTPError as answer:
-        return answer.code
-
-
 def is_ready(server, wanted=True):
-    wait_until(lambda: (readiness(server) == 200) == wanted, what="ready" if wanted else "not ready")
+    wait_until(lambda: (server.readiness()[0] == 200) == wanted, what="ready" if wanted else "not ready")
 
 
 def fill(path):
@@ -64,27 +53,27 @@ def test_a_full_disk(disk, launch, transport):
     server = launch(buckets=on(disk / "photos"))
     client = wire_client.Wire(server, transport)
     before = {size: client.stored(f"old{size}", content(size, size)) for size in (100, 20_000, 300_000)}
-    # Larger than the disk: refused while it arrives, and the room is given back.
-    answer = client.put("large", bytes(12 << 20))
-    answer.is_problem("insufficient-storage")
+    # Larger than the disk: rejected while it arrives, and the space is freed.
+    response = client.put("large", bytes(12 << 20))
+    response.is_problem("insufficient-storage")
     client.missing("large")
     assert client.put("after", bytes(1 << 20)).status == 201
     fill(disk)
     refused = set()
     for size in (100, 20_000, 60_000, 300_000):
         for attempt in range(40):
-            answer = client.put(f"new{size}", content(attempt, size))
-            if answer.status == 507:
-                answer.is_problem("insufficient-storage")
+            response = client.put(f"new{size}", content(attempt, size))
+            if response.status == 507:
+                response.is_problem("insufficient-storage")
                 refused.add(size)
                 break
-            assert answer.status in (200, 201), answer
+            assert response.status in (200, 201), response
     assert refused >= {20_000, 60_000, 300_000}
     for size, json in before.items():
         assert client.metadata(f"old{size}") == json and client.get(f"old{size}").body == content(size, size)
-        answer = client.put(f"old{size}", content("x", size))
-        assert answer.status in (200, 507)
-        assert client.get(f"old{size}").body == content("x" if answer.status == 200 else size, size)
+        response = client.put(f"old{size}", content("x", size))
+        assert response.status in (200, 507)
+        assert client.get(f"old{size}").body == content("x" if response.status == 200 else size, size)
     is_ready(server, False)
     (disk / "filler").unlink()
     is_ready(server)
@@ -105,12 +94,12 @@ def test_a_disk_that_becomes_read_only(disk, launch):
     client = wire_client.Wire(server)
     for size in (100, 300_000):
         client.stored(f"o{size}", content(size, size))
-    # Files that are open for writing keep a disk from becoming read-only; a bind mount need not ask.
+    # A disk with files open for writing can't become read-only; a bind mount can.
     subprocess.run(["mount", "--bind", str(disk), str(disk)], check=True)
     try:
         if not remount(disk, "bind,ro"):
             pytest.skip("a read-only bind mount is not possible")
-        # The server's descriptors are of the writable mount: only a new start sees the other.
+        # The server's descriptors belong to the writable mount; only a restart uses the other.
         assert server.stop() == 0
         done = subprocess.run([str(BINARY), "serve", "--config", str(server.config)], capture_output=True, timeout=20)
         assert done.returncode == 2 and b"Read-only file system" in done.stderr, done.stderr
@@ -121,8 +110,8 @@ def test_a_disk_that_becomes_read_only(disk, launch):
 
 
 @pytest.mark.parametrize("what", ["index.sqlite", "staging", "blobs"])
-def test_what_may_not_be_written(launch, what):
-    """Root may write what its mode forbids, so the immutable attribute stands in for the mode."""
+def test_immutable_files(launch, what):
+    """Root ignores permissions, so the immutable attribute is used."""
     server = launch()
     client = wire_client.Wire(server)
     for size in (100, 300_000):
@@ -132,10 +121,10 @@ def test_what_may_not_be_written(launch, what):
         pytest.skip("the file system has no immutable attribute")
     try:
         for size in (100, 20_000, 300_000):
-            answer = client.put("new", content("n", size))
-            assert answer.status in (502, 503), answer
-            answer.is_problem(answer.json["code"])
-            assert str(server.directory) not in answer.body.decode()
+            response = client.put("new", content("n", size))
+            assert response.status in (502, 503), response
+            response.is_problem(response.json["code"])
+            assert str(server.directory) not in response.body.decode()
         client.missing("new")
         assert client.get("o300000").body == content(300_000, 300_000)
         is_ready(server, False)
@@ -151,7 +140,7 @@ def test_what_may_not_be_written(launch, what):
 
 @pytest.fixture
 def failing_sync(tmp_path):
-    """The environment in which syncs of paths that end as the returned file says fail while it exists."""
+    """An environment and a file: while the file exists, syncs of paths with the suffix in it fail."""
     compiler = shutil.which("cc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("needs a C compiler")
@@ -162,7 +151,7 @@ def failing_sync(tmp_path):
 
 
 def in_the_log(bucket, copy):
-    """Names and contents as a start would find them now: all of the log counts, synced or not."""
+    """Names and contents as a start would find them now, with the whole log, synced or not."""
     copy.mkdir()
     for file in ("index.sqlite", "index.sqlite-wal"):
         shutil.copy(bucket / file, copy / file)
@@ -188,12 +177,12 @@ def test_a_log_that_can_not_be_synced(launch, failing_sync, tmp_path):
             known[name] = content(name, size)
     before = {name: client.metadata(name) for name in known}
 
-    def refused(answer):
-        answer.is_problem("upstream-unavailable")
+    def refused(response):
+        response.is_problem("upstream-unavailable")
 
     for round in range(3):
         flag.write_text("-wal")
-        # What may be there after a kill: the last that was acknowledged, or what was refused since.
+        # Possible contents after a kill: the last acknowledged write, or a later rejected one.
         possible = {name: {body} for name, body in known.items()}
         for size in sizes:
             for name in (f"replaced{size}", f"new{size}"):
@@ -220,9 +209,9 @@ def test_a_log_that_can_not_be_synced(launch, failing_sync, tmp_path):
             flag.unlink()
             server.start()
             for name, bodies in possible.items():
-                answer = client.get(name)
-                got = answer.body if answer.status == 200 else None
-                assert got in bodies, (name, answer.status, len(answer.body))
+                response = client.get(name)
+                got = response.body if response.status == 200 else None
+                assert got in bodies, (name, response.status, len(response.body))
         for size in sizes:
             client.delete(f"new{size}")
             for kind in ("replaced", "patched", "deleted"):
@@ -260,7 +249,7 @@ def test_a_directory_of_blobs_that_can_not_be_synced(launch, failing_sync, where
         assert client.get("new").body == content("new", size)
     server.process.send_signal(signal.SIGKILL)
     server.process.wait()
-    # What was refused is in the garbage table, since a crash might have brought it back.
+    # The rejected blob is in the garbage table, since a crash could have restored it.
     with contextlib.closing(sqlite3.connect(bucket / "index.sqlite")) as index:
         [(next_blob,)] = index.execute("SELECT next_blob FROM state")
         [(blob,)] = index.execute("SELECT blob FROM objects WHERE blob IS NOT NULL")
@@ -300,14 +289,14 @@ def test_a_directory_that_vanishes_and_comes_back(launch, replaced):
     if replaced:
         path.mkdir()
 
-    def fails(answer):
-        return answer.status in (502, 503)
+    def fails(response):
+        return response.status in (502, 503)
 
     wait_until(lambda: fails(client.get("o100")), what="an unavailable bucket")
-    for answer in (client.put("new", b"x"), client.put("new", bytes(300_000)), client.delete("o100"), client.get(""),
-                   client.patch("o100", {}), client.get("o100?metadata"), client.get("none")):
-        assert fails(answer), answer
-        answer.is_problem(answer.json["code"])
+    for response in (client.put("new", b"x"), client.put("new", bytes(300_000)), client.delete("o100"), client.get(""),
+                     client.patch("o100", {}), client.get("o100?metadata"), client.get("none")):
+        assert fails(response), response
+        response.is_problem(response.json["code"])
     is_ready(server, False)
     assert list(path.iterdir() if replaced else []) in ([], [path / "lock"])
     if replaced:
@@ -368,7 +357,7 @@ def test_an_index_that_can_not_be_used_is_left_untouched(launch, damage):
     assert blob.read_bytes() == content("o", 300_000)
 
 
-def test_an_index_with_damaged_pages_is_no_wrong_answer(launch):
+def test_an_index_with_damaged_pages_gives_no_wrong_response(launch):
     server = launch()
     client = wire_client.Wire(server)
     for number in range(300):
@@ -383,8 +372,8 @@ def test_an_index_with_damaged_pages_is_no_wrong_answer(launch):
         server.start()
     if server.process.poll() is None:
         for number in range(0, 300, 30):
-            answer = client.get(f"o{number:03}")
-            assert answer.status in (500, 502, 503) or answer.body == content(number, 50), answer
+            response = client.get(f"o{number:03}")
+            assert response.status in (500, 502, 503) or response.body == content(number, 50), response
     else:
         assert server.process.returncode == 2, server.output()
 

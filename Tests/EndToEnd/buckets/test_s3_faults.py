@@ -1,5 +1,4 @@
-"""An S3 service that is busy, in conflict, or says what is not so: uploads are repeated where that is safe, good objects
-stay, and what is wrong has a status."""
+"""A busy, conflicting or wrong S3 service: uploads are repeated if that is safe, valid objects stay, and errors have a status."""
 
 import itertools
 import pathlib
@@ -14,10 +13,9 @@ import pytest
 
 import upstreams
 import wire as wire_client
+from faults import SMALL, Alter, Break, Fault, FaultProxy, Reset, Stall, Status
 from program import BINARY, wait_until
-from faults import Alter, Break, Fault, FaultProxy, Reset, Stall, Status
-from test_s3_answers import FAILED, XML
-from test_s3_uploads import BODY, LARGE, LIMITS, NEWER, SMALL, VISIBLE, upload
+from s3 import BODY, FAILED, LARGE, LIMITS, NEWER, VISIBLE, XML, upload
 
 NUMBERS = itertools.count(1)
 #: More than fits into memory until the commit, and less than one part.
@@ -47,7 +45,7 @@ def each(request, moto, tmp_path_factory):
 
 
 def started(real, launch, more="", faults=lambda proxy: None, **options):
-    """A gateway in front of a proxy that has its faults before the gateway asks what the service can do."""
+    """A gateway in front of a proxy whose faults apply to the gateway's first requests too."""
     proxy = FaultProxy(real.port)
     faults(proxy)
     store = real.store(proxy.endpoint).replace(" }", f"{more} }}")
@@ -68,11 +66,11 @@ def name():
     return f"uploads/{next(NUMBERS)}"
 
 
-# Entity tags that are no md5
+# Entity tags that are not MD5
 
 
 class Tagged(Alter):
-    """The response with another entity tag in its head."""
+    """Replaces the entity tag of the response."""
 
     def __init__(self, tag=ZEROS):
         super().__init__(lambda status, fields, body: (
@@ -81,35 +79,35 @@ class Tagged(Alter):
 
 @pytest.mark.parametrize("how", VISIBLE)
 @pytest.mark.parametrize("previous", [False, True], ids=["new", "replaced"])
-def test_an_entity_tag_that_is_no_md5_deletes_nothing(broken, moto, name, how, previous):
+def test_an_entity_tag_that_is_not_md5_deletes_nothing(broken, moto, name, how, previous):
     if previous:
         moto.put(moto.bucket, name, b"the one before")
     method, target = VISIBLE[how]
     broken.proxy.fault(Tagged(), method=method, target=target)
     broken.proxy.fault(Tagged(), method=("GET", "HEAD"), target=name + "$", times=None)
     for status in (200 if previous else 201, 200):
-        body, answer = upload(broken, name, how)
-        assert answer.status == status, answer
+        body, response = upload(broken, name, how)
+        assert response.status == status, response
         assert moto.content(name) == body
         assert broken.proxy.sent("DELETE", name) == []
         broken.proxy.fault(Tagged(), method=method, target=target)
 
 
-def test_a_generation_stays_the_same_where_tags_are_no_md5(broken, name):
+def test_a_generation_stays_the_same_if_tags_are_not_md5(broken, name):
     broken.proxy.fault(Tagged(), target=name + "$", times=None)
-    answer = broken.client.put(name, SMALL)
-    assert answer.status == 201, answer
-    assert broken.client.metadata(name)["generation"] == answer.json["generation"]
+    response = broken.client.put(name, SMALL)
+    assert response.status == 201, response
+    assert broken.client.metadata(name)["generation"] == response.json["generation"]
 
 
 class Damaged(Fault):
-    """Other bytes are stored than those that came."""
+    """Stores bytes that differ from those received."""
 
     def __init__(self, real, name):
         self.real, self.name = real, name
 
-    def after(self, connection, request, answer):
-        answer.read()
+    def after(self, connection, request, response):
+        response.read()
         path = f"/{self.real.bucket}/{self.name}"
         status, fields, body = self.real.call("PUT", path, NEWER, {
             name: value for name, value in request.fields.items() if name.startswith("x-amz-meta-")})
@@ -121,25 +119,25 @@ class Damaged(Fault):
 @pytest.mark.parametrize("how", ["memory", "single"])
 def test_other_bytes_than_were_sent_are_found_by_reading_back(broken, moto, name, how):
     broken.proxy.fault(Damaged(moto, name), method="PUT", target=name + "$")
-    body, answer = upload(broken, name, how)
+    body, response = upload(broken, name, how)
     assert len(broken.proxy.sent("GET", name + "$")) == 1
-    # What waits in memory is sent again.
-    assert (answer.status, moto.content(name)) == ((201, body) if how == "memory" else (502, None))
+    # A body held in memory is sent again.
+    assert (response.status, moto.content(name)) == ((201, body) if how == "memory" else (502, None))
 
 
-def test_what_can_not_be_read_back_is_not_deleted(broken, moto, name):
+def test_an_object_that_can_not_be_read_back_is_not_deleted(broken, moto, name):
     broken.proxy.fault(Tagged(), method="PUT", target=name + "$")
     broken.proxy.fault(Status(403, XML, FAILED), method="GET", target=name + "$", times=None)
-    body, answer = upload(broken, name, "single")
-    assert answer.status == 502, answer
+    body, response = upload(broken, name, "single")
+    assert response.status == 502, response
     assert moto.content(name) == body
 
 
-# Conflicts, in which nothing was done
+# Conflicts without effect
 
 
 def change(broken, name, what):
-    """Does one thing; returns its response."""
+    """Performs one operation; returns its response."""
     if what in VISIBLE:
         return upload(broken, name, what)[1]
     if what == "part":
@@ -162,8 +160,8 @@ def test_a_conflict_is_repeated(broken, name, what, body):
     broken.pending = (Status(409, XML, body), method, name + "$", 1)
     if what not in ("patch", "delete"):
         broken.proxy.fault(Status(409, XML, body), method=method, target=target)
-    answer = change(broken, name, what)
-    assert answer.status in (200, 201, 204), answer
+    response = change(broken, name, what)
+    assert response.status in (200, 201, 204), response
     assert [request.status for request in broken.proxy.requests if isinstance(request.fault, Status)] == [None]
 
 
@@ -173,13 +171,13 @@ def test_conflicts_without_an_end_are_a_busy_service(broken, name, what):
     broken.pending = (Status(409, XML, CONFLICT), method, name + "$", None)
     if what not in ("patch", "delete"):
         broken.proxy.fault(Status(409, XML, CONFLICT), method=method, target=target, times=None)
-    answer = change(broken, name, what)
-    assert answer.status == 503, answer
+    response = change(broken, name, what)
+    assert response.status == 503, response
     refused = [request for request in broken.proxy.requests if isinstance(request.fault, Status)]
     assert 2 <= len(refused) <= 8
 
 
-def test_a_conflict_in_a_condition_is_no_failed_condition(broken, moto, name):
+def test_a_conflict_is_not_a_failed_condition(broken, moto, name):
     broken.proxy.fault(Status(409, XML, CONFLICT), method="PUT", target=name + "$")
     assert broken.client.put(name, SMALL, "If-None-Match: *").status == 201
     assert moto.content(name) == SMALL
@@ -207,15 +205,15 @@ def test_an_error_in_a_response_of_status_200_is_repeated(broken, name, what):
 def test_an_upload_in_memory_is_sent_again(broken, moto, name, how, fault, condition):
     body = SMALL if how == "small" else SENT_AGAIN
     broken.proxy.fault(fault(), method="PUT", target=name + "$")
-    answer = broken.client.put(name, body, *condition)
-    assert answer.status == 201, answer
+    response = broken.client.put(name, body, *condition)
+    assert response.status == 201, response
     assert moto.content(name) == body and broken.client.get(name).body == body
 
 
 def test_a_busy_service_that_stays_so_is_503(broken, moto, name):
     broken.proxy.fault(Status(503), method="PUT", target=name + "$", times=None)
-    answer = broken.client.put(name, SMALL)
-    assert answer.status == 503, answer
+    response = broken.client.put(name, SMALL)
+    assert response.status == 503, response
     assert moto.content(name) is None
 
 
@@ -230,14 +228,14 @@ def test_larger_uploads_in_parts_are_sent_again(moto, launch, name, target, faul
     running.proxy.stop()
 
 
-# Uploads in parts that nobody knows of
+# Unknown multipart uploads
 
 
 def test_an_upload_whose_creation_had_no_response_is_aborted(each, launch, name):
     running = started(each, launch)
     running.proxy.fault(Reset(None), method="POST", target="uploads=")
-    body, answer = upload(running, name, "parts")
-    assert answer.status == 201, answer
+    body, response = upload(running, name, "parts")
+    assert response.status == 201, response
     assert each.content(name) == body
     wait_until(lambda: each.uploads(of=name) == 0, what="the abort of the other one")
     running.proxy.stop()
@@ -254,14 +252,14 @@ def test_creations_without_a_response_leave_nothing(each, launch, name):
 
 
 def test_an_upload_of_others_is_not_aborted(moto, launch, name):
-    """It has the same name, and was begun at the same time."""
+    """It has the same name and start time."""
     running = started(moto, launch)
     path = f"/{moto.bucket}/{name}?uploads="
 
     class Others(Reset):
-        def after(self, connection, request, answer):
+        def after(self, connection, request, response):
             moto.call("POST", path)
-            super().after(connection, request, answer)
+            super().after(connection, request, response)
 
     running.proxy.fault(Others(None), method="POST", target="uploads=")
     assert upload(running, name, "parts")[1].status == 201
@@ -270,7 +268,7 @@ def test_an_upload_of_others_is_not_aborted(moto, launch, name):
     running.proxy.stop()
 
 
-# Responses that are not about what was asked
+# Responses to other requests
 
 
 def completed(key):
@@ -278,10 +276,10 @@ def completed(key):
             "</CompleteMultipartUploadResult>").encode()
 
 
-def test_a_completion_that_names_another_key_is_no_success(broken, moto, name):
+def test_a_completion_of_another_key_is_an_error(broken, moto, name):
     broken.proxy.fault(Status(200, XML, completed("other")), method="POST", target="uploadId=", times=None)
-    answer = upload(broken, name, "parts")[1]
-    assert answer.status == 502, answer
+    response = upload(broken, name, "parts")[1]
+    assert response.status == 502, response
     assert moto.content(name) is None
     wait_until(lambda: moto.uploads(of=name) == 0, what="the abort of the parts")
 
@@ -295,7 +293,7 @@ def test_a_response_without_an_entity_tag_is_no_object(broken, name, method, tag
 
 
 @pytest.mark.parametrize("body", [FAILED, b"<html>Welcome</html>"], ids=["error", "html"])
-def test_a_deletion_that_was_none_is_an_error(broken, moto, name, body):
+def test_a_deletion_without_effect_is_an_error(broken, moto, name, body):
     broken.client.stored(name, SMALL)
     broken.proxy.fault(Status(200, XML, body), method="DELETE", times=None)
     assert broken.client.delete(name).status == 502
@@ -321,14 +319,14 @@ def test_a_small_body_that_is_wrong_has_a_status(broken, name, fault):
 @pytest.mark.parametrize("faults", [
     [Break(100_000)], [Break(100_000, reset=False), Status(503), Break(300_000)], [Break(1), Reset(0)],
 ], ids=["once", "often", "at-the-start"])
-def test_a_download_that_breaks_off_goes_on(broken, name, faults, fields):
+def test_a_download_that_is_cut_off_continues(broken, name, faults, fields):
     broken.client.stored(name, LARGE)
     tag = broken.client.head(name)["etag"]
     seen = len(broken.proxy.sent("GET", name))
     for fault in faults:
         broken.proxy.fault(fault, method="GET", target=name + "$")
-    answer = broken.client.get(name, *fields)
-    assert answer.body == (LARGE[1000:9_000_000] if fields else LARGE)
+    response = broken.client.get(name, *fields)
+    assert response.body == (LARGE[1000:9_000_000] if fields else LARGE)
     further = broken.proxy.sent("GET", name)[seen + 1:]
     assert len(further) == len(faults)
     assert all(request.fields["if-match"] == tag and "range" in request.fields for request in further)
@@ -336,18 +334,18 @@ def test_a_download_that_breaks_off_goes_on(broken, name, faults, fields):
 
 def test_a_download_does_not_go_on_with_another_object(broken, moto, name):
     class Replaced(Break):
-        def after(self, connection, request, answer):
+        def after(self, connection, request, response):
             moto.put(moto.bucket, name, LARGE[::-1])
-            super().after(connection, request, answer)
+            super().after(connection, request, response)
 
     broken.client.stored(name, LARGE)
     broken.proxy.fault(Replaced(100_000), method="GET", target=name + "$")
-    # curl says that the body broke off.
+    # curl reports an incomplete body.
     with pytest.raises(AssertionError, match="curl"):
         broken.client.get(name)
 
 
-# Lists that have no end
+# Endless lists
 
 
 def listed(token, *keys):
@@ -357,7 +355,7 @@ def listed(token, *keys):
 
 
 class Endless(Fault):
-    """Page after page of names that can't be shown."""
+    """Page after page of invalid names."""
 
     def __init__(self, key):
         self.key, self.pages = key, itertools.count(1)
@@ -392,9 +390,9 @@ def test_a_list_that_repeats_itself_ends(broken):
 
 def test_a_bucket_that_does_not_exist_is_not_ready(moto, launch):
     server = launch(buckets=f"  photos: {{ {moto.store(bucket='missing')} }}\n", ready=503)
-    with pytest.raises(urllib.error.HTTPError) as answer:
+    with pytest.raises(urllib.error.HTTPError) as response:
         urllib.request.urlopen(f"http://127.0.0.1:{server.operator}/readyz?verbose", timeout=5)
-    assert answer.value.code == 503 and b"photos" in answer.value.read()
+    assert response.value.code == 503 and b"photos" in response.value.read()
 
 
 def test_the_look_for_an_object_ends_with_its_upload(broken, name):
@@ -405,7 +403,7 @@ def test_the_look_for_an_object_ends_with_its_upload(broken, name):
     wait_until(lambda: any(request.abandoned for request in broken.proxy.requests), timeout=5, what="its end")
 
 
-# Changes that the service decides
+# Conditional changes
 
 
 class Conditional(Fault):
@@ -450,8 +448,8 @@ def conditional(moto, launch, tmp_path):
         running.proxy.stop()
 
 
-def test_check_connect_warns_of_rules_that_do_not_fit_what_the_service_does(moto, tmp_path):
-    """moto copies without a look at If-Match; whether a service does is known only when it is asked."""
+def test_check_connect_warns_of_rules_that_the_service_can_not_apply(moto, tmp_path):
+    """moto ignores If-Match in copies; only a probe shows whether a service supports it."""
     rules = tmp_path / "storage.rules"
     rules.write_text(MATCH_EVERYTHING % "allow read; allow update: if request.resource.contentType == 'a/b';")
     file = tmp_path / "sluice.yaml"
@@ -462,7 +460,7 @@ def test_check_connect_warns_of_rules_that_do_not_fit_what_the_service_does(moto
         assert done.stderr.count("can never allow an update in bucket 'photos'") == findings, done.stderr
 
 
-def test_rules_on_what_a_patch_leaves_work_where_copies_are_conditional(conditional, name):
+def test_rules_on_the_result_of_a_patch_work_with_conditional_copies(conditional, name):
     running = conditional(IMAGES)
     running.client.stored(name, SMALL, "Content-Type: image/png")
     assert running.client.patch(name, {"contentType": "image/gif"}).status == 200
@@ -476,7 +474,7 @@ def test_rules_on_what_a_patch_leaves_work_where_copies_are_conditional(conditio
 
 
 def test_the_shipped_rules_let_metadata_of_images_change(each, launch, name):
-    """SeaweedFS has conditional copies of its own."""
+    """SeaweedFS supports conditional copies."""
     rules = pathlib.Path(__file__).resolve().parents[3] / "config/storage.rules"
     running = started(each, launch, environment={"SLUICE_RULES": str(rules)})
     image = name.replace("uploads", "images")
@@ -500,13 +498,13 @@ def test_a_patch_is_decided_again_where_other_bytes_came_between(conditional, mo
 
     running.client.patch(name, {"contentType": "image/gif"})
     running.proxy.faults.insert(0, [Overtaken(moto), ("PUT",), re.compile(name + "$"), 1, 0])
-    answer = running.client.patch(name, {"cacheControl": "no-store"})
-    assert answer.status == 403, answer
+    response = running.client.patch(name, {"cacheControl": "no-store"})
+    assert response.status == 403, response
     assert moto.content(name) == NEWER
 
 
-def test_rules_on_what_is_there_can_not_be_kept(conditional, name):
-    """A copy compares bytes: what others change of the metadata alone is not seen."""
+def test_rules_on_the_stored_object_can_not_be_enforced(conditional, name):
+    """A copy compares bytes only, so concurrent changes of metadata are not detected."""
     running = conditional(OWNED)
     running.client.stored(name, SMALL, "X-Object-Meta-owner: me")
     assert running.client.patch(name, {"contentType": "image/gif"}).status == 501

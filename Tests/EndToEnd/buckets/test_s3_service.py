@@ -1,4 +1,4 @@
-"""Ways to reach an S3 service: over TLS, with the bucket in the host's name, and where it is a plain file server.
+"""Access to an S3 service: over TLS, with the bucket in the host name, and to a plain file server.
 
 SeaweedFS verifies the signatures here: with another secret every request fails.
 """
@@ -28,7 +28,7 @@ DOMAIN = "s3.test"
 
 
 class SignedSeaweedFS(upstreams.SeaweedFS):
-    """Who signs must sign right; who does not may do all, so that the tests can look."""
+    """SeaweedFS verifies signatures; unsigned requests are permitted, so that the tests can inspect it."""
 
     def command(self):
         every = ["Admin", "Read", "Write", "List", "Tagging"]
@@ -40,7 +40,7 @@ class SignedSeaweedFS(upstreams.SeaweedFS):
 
 
 class TLSProxy:
-    """Ends TLS before a real server and remembers what clients said, up to some bytes of each connection."""
+    """Terminates TLS in front of a real server and records the first bytes of each connection."""
 
     def __init__(self, upstream, directory):
         self.upstream, self.heard = upstream, []
@@ -80,7 +80,7 @@ class TLSProxy:
                 end.shutdown(socket.SHUT_RDWR)
 
     def requests(self):
-        """The heads that came."""
+        """The received request heads."""
         said = b"".join(self.heard)
         return re.findall(rb"(?:GET|HEAD|PUT|POST|DELETE) \S+ HTTP/1.1\r\n(?:[^\r\n]+\r\n)+", said)
 
@@ -102,7 +102,7 @@ def proxy(seaweedfs, tmp_path):
 
 @pytest.fixture
 def overlaid(tmp_path, monkeypatch):
-    """Lets servers see other files in place of some of the system's: `overlaid({"/etc/hosts": "…"})`."""
+    """Starts servers that see other contents of system files: `overlaid({"/etc/hosts": "…"})`."""
     if os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
         pytest.skip("only root may mount")
 
@@ -126,7 +126,7 @@ def store(endpoint, secret=SECRET, addressing="path"):
 
 
 def round_trip(client, folder):
-    """Everything that S3 is asked, once."""
+    """Every operation of S3 once."""
     for name, body, fields in [("small", SMALL, []), ("known", LARGE, []), ("parts", LARGE, ["Transfer-Encoding: chunked"])]:
         name = f"{folder}/{name} ä+&"
         quoted = name.replace(" ", "%20").replace("&", "%26").replace("ä", "%C3%A4")
@@ -158,12 +158,12 @@ def test_in_clear_text_bodies_are_signed_in_chunks(seaweedfs, launch):
 
 def test_another_secret_is_refused(seaweedfs, launch):
     server = launch(buckets=f"  photos: {{ {store(seaweedfs.endpoint, 'another-secret')} }}\n", ready=503)
-    answer = wire_client.Wire(server).put("refused", SMALL)
-    assert answer.status == 502, answer
+    response = wire_client.Wire(server).put("refused", SMALL)
+    assert response.status == 502, response
     assert "another-secret" not in server.output()
 
 
-def test_a_certificate_that_nobody_vouches_for(proxy, launch):
+def test_a_certificate_of_an_unknown_authority(proxy, launch):
     server = launch(buckets=f"  photos: {{ {store(f'https://127.0.0.1:{proxy.port}')} }}\n", ready=503)
     assert wire_client.Wire(server).get("first").status == 502
     assert proxy.requests() == []

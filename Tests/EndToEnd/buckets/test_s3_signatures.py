@@ -1,4 +1,4 @@
-"""The requests that the signer's Swift tests read are signed by botocore, and not by anything of ours."""
+"""The fixture of the signer's Swift tests is up to date with botocore."""
 
 import pathlib
 

@@ -1,30 +1,19 @@
-"""Uploads to S3 that meet others of the same name, end early, or whose outcome only the object itself tells."""
+"""Uploads to S3 that race with others, end early, or whose outcome only the stored object shows."""
 
-import hashlib
 import itertools
 import re
 import signal
 import socket
-import types
 
 import pytest
 
 import upstreams
 import wire as wire_client
+from faults import SMALL, Cut, Fault, FaultProxy, Status, behind_proxy
 from program import wait_until
-from faults import Cut, Fault, FaultProxy, Status
+from s3 import LARGE, LIMITS, NEWER, UNDECIDED, VISIBLE, upload
 
 NUMBERS = itertools.count(1)
-#: More than is kept in memory to be sent again.
-BODY = hashlib.shake_256(b"body").digest(1_300_000)
-LARGE = hashlib.shake_256(b"large").digest(9 << 20)
-SMALL = b"Quercus robur, thirty metres tall.\n"
-NEWER = b"stored by somebody else meanwhile"
-LIMITS = ("upstream: { connectTimeout: 1s, firstByteTimeout: 10s, progressTimeout: 1s, attempts: 3, retryDelay: 10ms, "
-          "maximumRetryDelay: 50ms }\n")
-#: Which rules make the gateway wait for the whole body before it decides.
-UNDECIDED = ("rules_version = '2';\nservice firebase.storage { match /b/{b}/o { match /{name=**} {\n"
-             "  allow read, delete: if true;\n  allow write: if request.resource.md5Hash != 'none';\n} } }\n")
 
 
 @pytest.fixture(scope="module", params=["seaweedfs", "moto"])
@@ -38,11 +27,8 @@ def real(request, tmp_path_factory):
 
 @pytest.fixture
 def broken(real, launch):
-    """A server before a proxy before the upstream."""
-    proxy = FaultProxy(real.port)
-    server = launch(buckets=f"  photos: {{ {real.store(proxy.endpoint)} }}\n", extra=LIMITS)
-    yield types.SimpleNamespace(real=real, proxy=proxy, server=server, client=wire_client.Wire(server))
-    proxy.stop()
+    with behind_proxy(real, launch, LIMITS) as chain:
+        yield chain
 
 
 @pytest.fixture
@@ -52,7 +38,7 @@ def name():
 
 
 class Meanwhile(Fault):
-    """A cut connection, before which something else happens: to the upstream the request came, or it did not."""
+    """Calls `happens`, then cuts the connection, before or after the request has reached the upstream."""
 
     def __init__(self, happens, reaches):
         self.happens, self.reaches = happens, reaches
@@ -64,41 +50,31 @@ class Meanwhile(Fault):
         self.happens()
         raise Cut()
 
-    def after(self, connection, request, answer):
+    def after(self, connection, request, response):
         self.happens()
         raise Cut()
 
 
-def upload(broken, name, how, *fields):
-    """In one request from memory, in one that streams, or in parts."""
-    body = SMALL if how == "memory" else BODY
-    return body, broken.client.put(name, body, *fields, *(["Transfer-Encoding: chunked"] if how == "parts" else []))
-
-
-#: The request that makes an object visible.
-VISIBLE = {"memory": ("PUT", r"uploads/\d+$"), "single": ("PUT", r"uploads/\d+$"), "parts": ("POST", "uploadId=")}
-
-
 @pytest.mark.parametrize("how", VISIBLE)
-@pytest.mark.parametrize("reaches", [True, False], ids=["answer", "request"])
-def test_what_is_stored_meanwhile_is_not_replaced(broken, name, how, reaches):
-    """The connection is cut, and somebody else stores the same name before the gateway can look: nobody can tell whether
-    the upload was stored in between, so it is an error, and what is newer stays."""
+@pytest.mark.parametrize("reaches", [True, False], ids=["response", "request"])
+def test_an_object_stored_meanwhile_is_not_replaced(broken, name, how, reaches):
+    """The connection is cut, and another client stores the same name before the gateway can check. Whether the upload
+    was stored in between is unknown, so the response is an error, and the newer object stays."""
     method, target = VISIBLE[how]
     newer = Meanwhile(lambda: broken.real.put(broken.real.bucket, name, NEWER), reaches)
     broken.proxy.fault(newer, method=method, target=target)
-    _, answer = upload(broken, name, how)
-    assert answer.status in (502, 503, 504), answer
+    _, response = upload(broken, name, how)
+    assert response.status in (502, 503, 504), response
     assert broken.real.content(name) == NEWER
     assert len(broken.proxy.sent(method, target)) == 1
 
 
 @pytest.mark.parametrize("how", VISIBLE)
-def test_an_answer_that_is_lost_is_asked_for_and_nothing_sent_again(broken, name, how):
+def test_a_lost_response_is_looked_up_and_nothing_sent_again(broken, name, how):
     method, target = VISIBLE[how]
     broken.proxy.fault(Meanwhile(lambda: None, True), method=method, target=target)
-    body, answer = upload(broken, name, how)
-    assert answer.status in (200, 201), answer
+    body, response = upload(broken, name, how)
+    assert response.status in (200, 201), response
     assert broken.real.content(name) == body
     assert len(broken.proxy.sent(method, target)) == 1
 
@@ -108,12 +84,12 @@ def test_an_answer_that_is_lost_is_asked_for_and_nothing_sent_again(broken, name
 def test_a_request_that_is_lost_is_sent_again_where_that_is_safe(broken, name, how, condition):
     method, target = VISIBLE[how]
     broken.proxy.fault(Meanwhile(lambda: None, False), method=method, target=target)
-    body, answer = upload(broken, name, how, *condition)
-    assert answer.status in (200, 201), answer
+    body, response = upload(broken, name, how, *condition)
+    assert response.status in (200, 201), response
     assert broken.real.content(name) == body
     sent = broken.proxy.sent(method, target)
     assert len(sent) == 2
-    # Whoever stores the name from now on is not replaced.
+    # An object stored from now on is not replaced.
     assert sent[-1].fields.get("if-none-match") == "*"
 
 
@@ -122,21 +98,21 @@ BUSY = b"<?xml version=\"1.0\"?><Error><Code>SlowDown</Code><Message>Reduce your
 
 @pytest.mark.parametrize("how", ["memory", "parts"])
 @pytest.mark.parametrize("status", [429, 503])
-def test_what_the_service_refuses_is_sent_again_as_it_is(broken, name, how, status):
+def test_a_rejected_request_is_sent_again_unchanged(broken, name, how, status):
     method, target = VISIBLE[how]
     broken.proxy.fault(Status(status, {"content-type": "application/xml"}, BUSY), method=method, target=target)
-    body, answer = upload(broken, name, how)
-    assert answer.status in (200, 201), answer
+    body, response = upload(broken, name, how)
+    assert response.status in (200, 201), response
     assert broken.real.content(name) == body
     sent = broken.proxy.sent(method, target)
     assert len(sent) == 2 and "if-none-match" not in sent[-1].fields
-    # Nobody looked in between.
+    # There was no request in between.
     order = [request.method for request in broken.proxy.requests]
     assert "HEAD" not in order[broken.proxy.requests.index(sent[0]):]
 
 
-@pytest.mark.parametrize("reaches", [True, False], ids=["answer", "request"])
-def test_a_deletion_does_not_take_what_is_stored_meanwhile(broken, name, reaches):
+@pytest.mark.parametrize("reaches", [True, False], ids=["response", "request"])
+def test_a_deletion_does_not_delete_a_newer_object(broken, name, reaches):
     broken.client.stored(name, SMALL)
     newer = Meanwhile(lambda: broken.real.put(broken.real.bucket, name, NEWER), reaches)
     broken.proxy.fault(newer, method="DELETE")
@@ -145,11 +121,11 @@ def test_a_deletion_does_not_take_what_is_stored_meanwhile(broken, name, reaches
     assert len(broken.proxy.sent("DELETE")) == 1
 
 
-# What is given up
+# Aborted uploads
 
 
 def begun(server, name, sent, length=None):
-    """A connection with an upload of which so many bytes were sent."""
+    """A connection with an upload, of which `sent` bytes were sent."""
     connection = socket.create_connection(("127.0.0.1", server.http))
     framing = f"Content-Length: {length}" if length else "Transfer-Encoding: chunked"
     connection.sendall(f"PUT /b/photos/o/{name} HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n".encode())
@@ -174,7 +150,7 @@ def test_parts_of_uploads_that_a_drain_ends_are_aborted(real, launch, name):
 
 
 def test_an_undecided_upload_of_known_length_goes_in_parts(real, launch, tmp_path, name):
-    """Nothing of it can be seen before the rules have seen its digest."""
+    """No part of it is visible before the rules have evaluated its digest."""
     rules = tmp_path / "undecided.rules"
     rules.write_text(UNDECIDED)
     proxy = FaultProxy(real.port)

@@ -1,15 +1,12 @@
-"""What clients see, and what is stored, when an upstream fails in every way it can."""
+"""Faults of upstreams: responses to clients, and what is stored."""
 
-import base64
 import hashlib
 import itertools
 import json
 import os
 import re
 import socket
-import subprocess
 import threading
-import types
 import urllib.error
 import urllib.request
 
@@ -17,15 +14,16 @@ import pytest
 
 import upstreams
 import wire as wire_client
+from digests import md5
+from faults import SMALL, Alter, Break, Bytes, FaultProxy, Reset, Stall, StallRequest, Status, behind_proxy
 from program import wait_until
-from faults import Alter, Break, Bytes, FaultProxy, Reset, Stall, StallRequest, Status
+from wire import fetch
 
 NUMBERS = itertools.count(1)
 BODY = hashlib.shake_256(b"body").digest(700_000)
-SMALL = b"Quercus robur, thirty metres tall.\n"
 LIMITS = ("upstream: { connectTimeout: 1s, firstByteTimeout: 3s, progressTimeout: 1s, queueTimeout: 1s, attempts: 3, "
           "retryDelay: 10ms, maximumRetryDelay: 50ms }\n")
-#: Longer than any retry waits.
+#: For all requests, so that retries do not help.
 NEVER = None
 
 
@@ -40,13 +38,10 @@ def real(request, tmp_path_factory):
 
 @pytest.fixture
 def broken(real, launch):
-    """A server before a proxy before the upstream."""
-    proxy = FaultProxy(real.port)
-    server = launch(buckets=f"  photos: {{ {real.store(proxy.endpoint)} }}\n", extra=LIMITS)
-    yield types.SimpleNamespace(real=real, proxy=proxy, server=server, client=wire_client.Wire(server))
-    proxy.stop()
-    # What opens a session, signs a request or names a token stays out of the log.
-    assert not re.search(r"upload_id=|session-\d|Signature=|Bearer|hush", server.output())
+    with behind_proxy(real, launch, LIMITS) as chain:
+        yield chain
+    # Session URLs, signatures and tokens stay out of the log.
+    assert not re.search(r"upload_id=|session-\d|Signature=|Bearer|hush", chain.server.output())
 
 
 @pytest.fixture
@@ -55,28 +50,19 @@ def name():
     return f"faults/{next(NUMBERS)}"
 
 
-def fetch(server, name, transport="http1", *options):
-    """A download that may break off: curl's exit status, the answer's status and its body."""
-    scheme, *mode = wire_client.TRANSPORTS[transport]
-    done = subprocess.run(
-        ["curl", "-s", "--max-time", "30", "-w", "%{stderr}%{http_code}", *mode, *options,
-         server.url(f"/b/photos/o/{name}", scheme)], capture_output=True)
-    return done.returncode, int(done.stderr or 0), done.stdout
-
-
 def is_media(real):
     """The target of a download."""
     return "alt=media" if real.kind == "gcs" else "/photos/faults"
 
 
 def commits(broken, name):
-    """How often the upstream made an object of that name visible."""
+    """The number of times that the upstream made an object of that name visible."""
     if broken.real.kind == "gcs":
         return sum(1 for made, _ in broken.real.model.commits if made == name)
     path = f"/photos/{name}"
     single = [request for request in broken.proxy.sent("PUT", path + r"(\?|$)")
               if "partNumber" not in request.target and request.status == 200]
-    # The same upload may be completed again: that is asking how it ended.
+    # The same upload may be completed again, to learn its outcome.
     return len(single) + len({request.target for request in broken.proxy.sent("POST", path + r"\?.*uploadId=")
                               if request.status == 200})
 
@@ -107,10 +93,10 @@ def test_a_read_that_fails_once_is_repeated(broken, name, fault):
 def test_a_read_that_fails_always_is_an_error(broken, name):
     broken.client.stored(name, BODY)
     broken.proxy.fault(Status(503), times=NEVER)
-    answer = broken.client.get(name)
-    assert answer.status in (502, 503), answer
+    response = broken.client.get(name)
+    assert response.status in (502, 503), response
     assert len(broken.proxy.sent("GET", "faults")) <= 2 * 3
-    assert "photos" not in json.dumps(answer.json["detail"]) or "http" not in answer.json["detail"]
+    assert "photos" not in json.dumps(response.json["detail"]) or "http" not in response.json["detail"]
 
 
 @pytest.mark.parametrize("transport", list(wire_client.TRANSPORTS))
@@ -120,23 +106,23 @@ def test_a_download_that_breaks_is_never_a_clean_short_body(broken, name, fault,
     broken.client.stored(name, BODY)
     broken.proxy.fault(fault, method="GET", target="faults", times=NEVER)
     code, status, body = fetch(broken.server, name, transport)
-    # It is whole where each answer has gone on from the one before.
+    # It is complete if each response continued the previous one.
     assert code != 0 or status >= 500 or body == BODY, (code, status, len(body))
     assert status >= 500 or BODY.startswith(body)
 
 
 @pytest.mark.parametrize("fault", [Break(0), Break(1), Break(300_000), Break(300_000, reset=False), Stall(300_000)],
                          ids=["head", "first", "reset", "end", "stall"])
-def test_a_download_that_breaks_once_is_whole(broken, name, fault):
+def test_a_download_that_is_cut_off_once_is_complete(broken, name, fault):
     broken.client.stored(name, BODY)
     broken.proxy.fault(fault, method="GET", target=is_media(broken.real))
     code, status, body = fetch(broken.server, name)
-    # Of S3 it may be an error.
+    # With S3 it may be an error.
     assert (code, status, body) == (0, 200, BODY) or code != 0 and broken.real.kind == "s3", (code, status, len(body))
 
 
 def test_flipped_bytes_are_not_passed_as_the_object(broken, name):
-    # Of a small body S3 is told the checksum beforehand, and can tell it.
+    # S3 has the checksum of a small body from the request, and returns it.
     body = BODY if broken.real.kind == "gcs" else BODY[:60_000]
     broken.client.stored(name, body)
     broken.proxy.fault(Alter(lambda status, fields, body: (status, fields, body[:5000] + b"!" + body[5001:])), method="GET",
@@ -146,11 +132,11 @@ def test_flipped_bytes_are_not_passed_as_the_object(broken, name):
         assert code != 0 or status >= 500, (code, status, len(taken))
 
 
-def test_an_answer_that_stays_away(broken, name):
+def test_a_missing_response(broken, name):
     broken.client.stored(name, BODY)
     broken.proxy.fault(Stall(), method=("GET", "HEAD"), target="faults", times=NEVER)
-    answer = broken.client.get(name)
-    assert answer.status in (502, 503, 504), answer
+    response = broken.client.get(name)
+    assert response.status in (502, 503, 504), response
 
 
 # Uploads
@@ -161,32 +147,28 @@ def test_an_answer_that_stays_away(broken, name):
                          ids=["503", "429", "500", "reset", "end"])
 @pytest.mark.parametrize("place", range(3))
 def test_an_upload_with_a_fault_on_the_way(broken, name, how, fault, place):
-    """The fault takes the first, second or third writing request. Whatever is reported is true."""
+    """The fault applies to the first, second or third write request. The response reports the true outcome."""
     broken.proxy.fault(fault, method=WRITES[broken.real.kind], skip=place)
     check_upload(broken, name, upload(broken, name, BODY, how), BODY)
 
 
-def check_upload(broken, name, answer, body):
+def check_upload(broken, name, response, body):
     """Stored once and whole, or reported as a failure with at most the whole object visible."""
     content = broken.real.content(name)
-    assert answer.status in (200, 201) or answer.status >= 500, answer
-    if answer.status < 300:
+    assert response.status in (200, 201) or response.status >= 500, response
+    if response.status < 300:
         assert content == body
         assert commits(broken, name) == 1
-        assert answer.json.get("md5Hash", wire_md5(body)) == wire_md5(body)
+        assert response.json.get("md5Hash", md5(body)) == md5(body)
     else:
         assert content in (None, body)
         assert commits(broken, name) <= 1
 
 
-def wire_md5(body):
-    return base64.b64encode(hashlib.md5(body).digest()).decode()
-
-
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("place", range(4))
-def test_an_upload_whose_answer_is_lost(broken, name, how, place):
-    """The upstream has done what it was asked, and nobody hears of it: it is not done twice."""
+def test_an_upload_with_a_lost_response(broken, name, how, place):
+    """The upstream has executed the request, but its response is lost: it is not executed twice."""
     broken.proxy.fault(Reset(after=None), method=WRITES[broken.real.kind], skip=place)
     check_upload(broken, name, upload(broken, name, BODY, how), BODY)
 
@@ -200,13 +182,13 @@ def test_an_upload_that_can_not_be_finished(broken, name, how, kind, place):
     if (broken.real.kind, how, kind, place) == ("s3", "streamed", "stall", 2):
         pytest.skip("putting parts together may take five minutes")
     broken.proxy.fault(fault, method=WRITES[broken.real.kind], skip=place, times=NEVER)
-    answer = upload(broken, name, BODY, how)
+    response = upload(broken, name, BODY, how)
     broken.proxy.clear()
-    check_upload(broken, name, answer, BODY)
+    check_upload(broken, name, response, BODY)
 
 
 def test_a_success_that_is_an_error(broken, name):
-    """S3 may answer 200 and then say in the body that it failed."""
+    """S3 may respond with 200 and report a failure in the body."""
     error = b"<?xml version=\"1.0\"?><Error><Code>InternalError</Code><Message>Try again.</Message></Error>"
     target = r"uploadId=|upload_id=" if broken.real.kind == "s3" else "upload"
     broken.proxy.fault(Status(200, {"content-type": "application/xml"}, error), method=("POST", "PUT"), target=target,
@@ -222,15 +204,15 @@ def test_a_checksum_that_differs_is_not_reported_as_stored(broken, name):
             fields["etag"] = '"00000000000000000000000000000000"'
         return status, fields, body
     broken.proxy.fault(Alter(change), method=("POST", "PUT"), times=NEVER)
-    answer = upload(broken, name, BODY)
+    response = upload(broken, name, BODY)
     if broken.real.kind == "s3":
-        # Its entity tag need not be an md5: what is stored was read back.
-        assert answer.status == 201 and broken.real.content(name) == BODY, answer
+        # Its entity tag need not be an MD5, because the object was read back.
+        assert response.status == 201 and broken.real.content(name) == BODY, response
     else:
-        assert answer.status >= 500, answer
+        assert response.status >= 500, response
 
 
-def test_a_client_that_goes_away(broken, name):
+def test_a_client_that_disconnects(broken, name):
     with socket.create_connection(("127.0.0.1", broken.server.http)) as connection:
         connection.sendall(f"PUT /b/photos/o/{name} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(BODY)}\r\n\r\n".encode())
         connection.sendall(BODY[:-1])
@@ -266,11 +248,11 @@ def test_a_session_that_keeps_less_than_was_sent(broken, name, persisted):
 # Changes
 
 
-def test_a_deletion_whose_answer_is_lost_is_no_404(broken, name):
+def test_a_deletion_with_a_lost_response_is_not_404(broken, name):
     broken.client.stored(name, SMALL)
     broken.proxy.fault(Reset(after=None), method="DELETE")
-    answer = broken.client.delete(name)
-    assert answer.status == 204 or answer.status >= 500, answer
+    response = broken.client.delete(name)
+    assert response.status == 204 or response.status >= 500, response
     assert broken.real.content(name) is None
 
 
@@ -280,16 +262,16 @@ def test_a_patch_is_applied_once(broken, name, fault):
     before = broken.client.metadata(name)
     method = "PATCH" if broken.real.kind == "gcs" else "PUT"
     broken.proxy.fault(fault, method=method)
-    answer = broken.client.patch(name, {"customMetadata": {"place": "Oslo"}})
+    response = broken.client.patch(name, {"customMetadata": {"place": "Oslo"}})
     after = broken.client.metadata(name)
-    assert answer.status == 200 or answer.status >= 500, answer
-    if answer.status == 200:
+    assert response.status == 200 or response.status >= 500, response
+    if response.status == 200:
         assert after["customMetadata"] == {"kept": "yes", "place": "Oslo"}
         assert int(after["metageneration"]) == int(before["metageneration"]) + 1
     assert broken.client.get(name).body == SMALL
 
 
-# Answers that no upstream should give
+# Invalid responses
 
 
 @pytest.mark.parametrize("fault", [
@@ -304,7 +286,7 @@ def test_nonsense_is_an_error_and_costs_no_memory(broken, name, fault, path):
     broken.client.stored(name, SMALL)
     broken.proxy.fault(fault, method=("GET", "HEAD"), times=NEVER)
     code, status, body = fetch(broken.server, path.format(name=name).removeprefix("o/"))
-    # To HEAD a length without a body is an answer like any other.
+    # A response to HEAD has a length but no body.
     is_head = broken.real.kind == "s3" and "metadata" in path and getattr(fault, "body", b"") == b"short"
     assert is_head or code != 0 or status in (502, 503, 504), (code, status, body[:200])
     assert b"secret" not in body
@@ -332,8 +314,8 @@ def test_a_huge_page_of_a_list(broken, name):
 
     broken.client.stored(name, SMALL)
     broken.proxy.fault(Alter(change), method="GET", times=NEVER)
-    answer = broken.client.get("faults/")
-    assert answer.status in (502, 503), answer
+    response = broken.client.get("faults/")
+    assert response.status in (502, 503), response
     if "SANITIZER" not in os.environ:
         assert broken.server.status("VmHWM") <= 48 * 1024
 
@@ -341,19 +323,11 @@ def test_a_huge_page_of_a_list(broken, name):
 def test_a_page_of_a_list_that_breaks_off(broken, name):
     broken.client.stored(name, SMALL)
     broken.proxy.fault(Break(200, reset=False), method="GET", times=NEVER)
-    answer = broken.client.get("faults/")
-    assert answer.status in (502, 503, 504), answer
+    response = broken.client.get("faults/")
+    assert response.status in (502, 503, 504), response
 
 
-# An upstream that goes away and comes back
-
-
-def readiness(server):
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.operator}/readyz?verbose", timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
+# Upstreams that stop and restart
 
 
 def test_an_upstream_that_goes_away_and_comes_back(broken, name):
@@ -361,14 +335,14 @@ def test_an_upstream_that_goes_away_and_comes_back(broken, name):
     broken.proxy.pause()
     for _ in range(12):
         assert broken.client.get(name).status in (502, 503)
-    answer = upload(broken, f"{name}-lost", SMALL)
-    assert answer.status in (502, 503), answer
-    wait_until(lambda: readiness(broken.server)[0] == 503, what="not ready")
-    assert "bucket photos" in readiness(broken.server)[1]
+    response = upload(broken, f"{name}-lost", SMALL)
+    assert response.status in (502, 503), response
+    wait_until(lambda: broken.server.readiness()[0] == 503, what="not ready")
+    assert "bucket photos" in broken.server.readiness()[1]
     broken.proxy.resume()
     wait_until(lambda: broken.client.get(name).status == 200, what="recovery")
     assert broken.client.get(name).body == SMALL
-    wait_until(lambda: readiness(broken.server)[0] == 200, what="readiness")
+    wait_until(lambda: broken.server.readiness()[0] == 200, what="readiness")
     assert broken.real.content(f"{name}-lost") is None
 
 
@@ -376,10 +350,10 @@ def test_the_process_starts_without_its_upstream(real, launch):
     proxy = FaultProxy(real.port)
     proxy.pause()
     server = launch(buckets=f"  photos: {{ {real.store(proxy.endpoint)} }}\n", extra=LIMITS, ready=503)
-    status, text = readiness(server)
+    status, text = server.readiness()
     assert status == 503 and "bucket photos" in text and f":{proxy.port}" in text, text
     proxy.resume()
-    wait_until(lambda: readiness(server)[0] == 200, what="readiness")
+    wait_until(lambda: server.readiness()[0] == 200, what="readiness")
     proxy.stop()
 
 
@@ -395,16 +369,16 @@ def test_metrics_tell_of_the_upstream(broken, name):
     assert metrics['sluice_upstream_breaker_open{upstream="bucket photos"}'] == 0
 
 
-def test_a_slow_upstream_holds_nobody_else_up(broken, name):
-    """Requests that wait for an upstream cost its own clients time, and nobody else."""
+def test_a_slow_upstream_delays_only_its_own_requests(broken, name):
+    """A slow upstream delays only the requests that need it."""
     broken.client.stored(name, SMALL)
     broken.proxy.fault(Stall(), method="GET", target="faults", times=40)
     threads = [threading.Thread(target=fetch, args=(broken.server, name)) for _ in range(20)]
     for thread in threads:
         thread.start()
-    assert readiness(broken.server)[0] in (200, 503)
-    with urllib.request.urlopen(f"http://127.0.0.1:{broken.server.operator}/livez", timeout=5) as answer:
-        assert answer.status == 200
+    assert broken.server.readiness()[0] in (200, 503)
+    with urllib.request.urlopen(f"http://127.0.0.1:{broken.server.operator}/livez", timeout=5) as response:
+        assert response.status == 200
     for thread in threads:
         thread.join()
     broken.proxy.clear()

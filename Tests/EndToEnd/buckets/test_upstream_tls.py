@@ -1,5 +1,5 @@
-"""An upstream that speaks HTTP/1.1 over TLS, executes a request on a reused connection, and closes it without a byte:
-nothing is done twice, and what was done is reported as done."""
+"""An upstream with HTTP/1.1 over TLS that executes a request on a reused connection and closes it without a response:
+the request is executed once and reported as done."""
 
 import itertools
 import ssl
@@ -19,13 +19,13 @@ LARGE = bytes(600_000)
 
 
 class Handler(gcs_model.Handler):
-    """Leaves the response to the next request of a method out, where another came before it on the connection."""
+    """Omits the response to the next request of a method that is not the first on its connection."""
 
     def setup(self):
         super().setup()
         self.requests = 0
 
-    def answer(self, status, content=b"", fields=None):
+    def respond(self, status, content=b"", fields=None):
         self.requests += 1
         model = self.server.model
         is_next = self.command in model.silent and (self.command != "PUT" or "content-range" in self.headers)
@@ -33,7 +33,7 @@ class Handler(gcs_model.Handler):
             model.silent.remove(self.command)
             self.close_connection = True
         else:
-            super().answer(status, content, fields)
+            super().respond(status, content, fields)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def name():
 
 
 def made(silent, name):
-    """How often the object was stored; every fault must have been met."""
+    """The number of times that the object was stored; every fault must have occurred."""
     assert silent.model.silent == []
     return sum(1 for stored, _ in silent.model.commits if stored == name)
 
@@ -80,8 +80,8 @@ def made(silent, name):
 def test_an_upload_is_stored_once(silent, name, method, body, fields):
     silent.client.missing(name)
     silent.model.silent = [method]
-    answer = silent.client.put(name, body, *fields)
-    assert answer.status == 201 and made(silent, name) == 1, answer
+    response = silent.client.put(name, body, *fields)
+    assert response.status == 201 and made(silent, name) == 1, response
     assert silent.client.get(name).body == body
 
 
@@ -89,8 +89,8 @@ def test_an_upload_is_stored_once(silent, name, method, body, fields):
 def test_a_patch_is_made_once(silent, name, fields):
     silent.client.stored(name)
     silent.model.silent = ["PATCH"]
-    answer = silent.client.patch(name, {"cacheControl": "no-store"}, *fields)
-    assert answer.status == 200 and silent.model.silent == [], answer
+    response = silent.client.patch(name, {"cacheControl": "no-store"}, *fields)
+    assert response.status == 200 and silent.model.silent == [], response
     assert int(silent.client.metadata(name)["metageneration"]) == 2
 
 
@@ -99,8 +99,8 @@ def test_a_deletion_is_made(silent, name, is_pinned):
     generation = silent.client.stored(name)["generation"]
     silent.model.silent = ["DELETE"]
     fields = [f"X-Object-Generation-Match: {generation}"] if is_pinned else []
-    answer = silent.client.delete(name, *fields)
-    assert answer.status == 204 and silent.model.silent == [], answer
+    response = silent.client.delete(name, *fields)
+    assert response.status == 204 and silent.model.silent == [], response
     silent.client.missing(name)
 
 

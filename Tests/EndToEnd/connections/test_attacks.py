@@ -1,5 +1,5 @@
-"""What attacks an HTTP/2 server, performed: each is answered as ServerLimits says and counted, others are still
-served, nothing leaks, and the process grows by no more than GROWTH."""
+"""Attacks on an HTTP/2 server: each is stopped by ServerLimits and counted, other clients are served, nothing leaks,
+and the process grows by at most GROWTH."""
 
 import contextlib
 import os
@@ -22,7 +22,7 @@ from raw import (
 # again for everything else.
 GROWTH = 16 * 1024
 if os.environ.get("SANITIZER"):
-    # Sanitizers keep what was freed, to see who still uses it.
+    # Sanitizers keep freed memory to detect its use.
     GROWTH *= 8
 BIG = 4 << 20
 HASTY = """limits:
@@ -39,7 +39,7 @@ def address(server):
 
 
 def ask(server, method="GET", path="/b/photos/o/small", body=b""):
-    """One request on a connection of its own."""
+    """Sends one request on a new connection."""
     head = f"{method} {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     with connect(address(server)) as raw:
         raw.sendall(head.encode() + body)
@@ -53,7 +53,7 @@ def hits(server, kind):
 def prepare(server):
     assert ask(server, "PUT", "/b/photos/o/small", b"small").status == 201
     assert ask(server, "PUT", "/b/photos/o/big", bytes(BIG)).status == 201
-    # What the first use of TLS, of the index and of the pools takes is not the attack's.
+    # Memory for the first use of TLS, the index and the pools is not counted.
     for _ in range(20):
         assert ask(server, path="/b/photos/o/big").status == 200
     return server
@@ -127,7 +127,7 @@ def malformed(*fields, **options):
     return lambda stream: frame(HEADERS, END_HEADERS | END_STREAM, stream, block(b"GET", b"/", *fields, **options))
 
 
-# What makes a server reset a stream (MadeYouReset, VU#767506). Each is for one stream.
+# Frames that make a server reset a stream (MadeYouReset, VU#767506). Each is for one stream.
 PRIMITIVES = {
     "send window overflow": lambda s: put(s) + frame(WINDOW_UPDATE, 0, s, (2**31 - 1).to_bytes(4)),
     "upper-case name": malformed((b"X", b"a")),
@@ -155,7 +155,7 @@ def test_made_you_reset(victim, name):
         for n in range(400):
             if not peer.send(PRIMITIVES[name](2 * n + 1)):
                 break
-            # One by one: a client that is over its streams makes another error.
+            # One at a time, because too many streams are another error.
             found = peer.until(RST_STREAM, GOAWAY, HEADERS)
             while found and found[0] == HEADERS:
                 found = peer.until(RST_STREAM, GOAWAY)
@@ -172,7 +172,7 @@ def reset(raw):
     raw.close()
 
 
-# More requests in one write than begin in one turn, and what comes behind them.
+# More requests in one write than start in one turn of the loop, and the bytes after them.
 BURSTS = {
     "a TCP reset": lambda s: b"",
     "resets until GOAWAY": lambda s: frame(RST_STREAM, 0, s, CANCEL.to_bytes(4)),
@@ -184,7 +184,7 @@ BURSTS = {
 @pytest.mark.parametrize("listener", ["http", "https", "operator"])
 @pytest.mark.parametrize("name", BURSTS)
 def test_more_requests_than_a_turn_begins(victim, name, listener):
-    """Requests that wait for their turn when their connection ends are gone with it, and so is the connection."""
+    """Requests that are queued when their connection ends are released with the connection."""
     for _ in range(100):
         peer = HTTP2(("127.0.0.1", getattr(victim, listener)), encrypted=listener == "https")
         count = 100 if name == "a TCP reset" else 150
@@ -195,7 +195,7 @@ def test_more_requests_than_a_turn_begins(victim, name, listener):
     assert ask(victim).body == b"small"
 
 
-# Parts of an upload after which its client goes away.
+# Parts of an upload after which its client disconnects.
 UPLOADS = {
     "half a head": (b"PUT /b/photos/o/part HTTP/1.1\r\nHost: a\r\nContent-Le", None),
     "a head that waits for 100": (b"PUT /b/photos/o/part HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n",
@@ -246,8 +246,8 @@ def test_a_client_that_goes_away_while_it_uploads(victim, name, protocol, how):
 @pytest.mark.parametrize("fields, path", [
     ([], b"/b/photos/o/a//b"), ([(b"content-length", b"9" * 18)], b"/b/photos/o/large"),
 ])
-def test_made_you_reset_by_an_early_answer(victim, fields, path):
-    """The server resets by itself where its answer does not wait for the body."""
+def test_made_you_reset_by_an_early_response(victim, fields, path):
+    """The server resets a stream after a response that does not wait for the body."""
     with attack(victim, "resetsSent"), HTTP2(address(victim)) as peer:
         peer.acknowledge()
         for n in range(90):
@@ -398,7 +398,7 @@ def test_a_window_opened_byte_by_byte(victim):
 
 
 def test_a_peer_that_does_not_read(victim):
-    """Acknowledgements wait behind a body that nobody takes."""
+    """Acknowledgements are queued behind a body that the client does not read."""
     with attack(victim, "queuedControlFrames"):
         with HTTP2(address(victim), setting(4, 2**31 - 1), receive_buffer=4096) as peer:
             peer.send(frame(WINDOW_UPDATE, 0, 0, (2**30).to_bytes(4)))
@@ -434,7 +434,7 @@ def test_hpack_bomb(victim):
 
 
 def status_of(peer, found):
-    """The server's table changes with each answer, so one decoder stays with the connection."""
+    """The server's table changes with each response, so there is one decoder for the connection."""
     import hpack
 
     if not hasattr(peer, "decoder"):
@@ -464,7 +464,7 @@ def test_header_limits(victim, kind, fields, path, wanted):
     (dict(authority=b"me@a"), b"400"), (dict(path=b"*"), None),
 ])
 def test_targets(victim, fields, wanted):
-    """`wanted` is the status; None where nghttp2 resets the stream."""
+    """`wanted` is the status; None if nghttp2 resets the stream."""
     with attack(victim), HTTP2(address(victim)) as peer:
         method, path = fields.pop("method", b"GET"), fields.pop("path", b"/")
         peer.request(1, method, path, **fields)
@@ -509,14 +509,14 @@ def test_slow_start(hasty, name):
         for raw in peers:
             raw.sendall(data)
         for raw in peers:
-            answer = ends(raw)
+            response = ends(raw)
             if code:
-                assert responses(answer)[0].status == code
+                assert responses(response)[0].status == code
         assert hits(hasty, kind) >= before + 100
 
 
 def test_slow_start_byte_by_byte(hasty):
-    """Each byte comes in time, the header as a whole does not."""
+    """Each byte arrives in time, but not the whole header."""
     with attack(hasty, "headerTimeout"), connect(address(hasty)) as raw:
         with contextlib.suppress(ConnectionError):
             for byte in b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 1000:
@@ -544,7 +544,7 @@ def test_tls_that_says_nothing_afterwards(hasty):
                 ends(raw)
 
 
-def test_garbage_in_place_of_tls(victim):
+def test_garbage_instead_of_tls(victim):
     before = victim.metrics()["sluice_tls_handshake_failures_total"]
     with attack(victim):
         for data in (b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", bytes(100), b"\x16\x03\x01\xff\xff" + bytes(100)):
@@ -608,7 +608,7 @@ def test_a_reader_that_does_not_read_by_tls(hasty):
 
 @pytest.mark.parametrize("kind", ["lingerTimeout", "lingerInterval"])
 def test_a_rejected_upload_that_never_ends(launch, kind):
-    """What follows a final response is read for a bounded time, and no longer than something comes."""
+    """Bytes after a final response are read for a bounded time, and only while they arrive."""
     server = prepare(launch(extra=f"limits: {{ {kind}: 300ms }}\n"))
     with attack(server), connect(address(server)) as raw:
         raw.sendall(b"PUT /b/none/o/x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -624,7 +624,7 @@ def test_a_rejected_upload_that_never_ends(launch, kind):
 
 
 def is_cut(raw):
-    """Whether the server has closed its socket, as the kernel's table tells: reading would help it to send."""
+    """Whether the server has closed its socket, according to the kernel's table, because reading would let it send."""
     try:
         here, there = raw.getsockname()[1], raw.getpeername()[1]
     except OSError:  # no longer connected: a reset has arrived
@@ -632,13 +632,13 @@ def is_cut(raw):
     for line in open("/proc/net/tcp").readlines()[1:]:
         local, remote, state = line.split()[1:4]
         if int(local[-4:], 16) == there and int(remote[-4:], 16) == here:
-            # The server's end: ESTABLISHED and CLOSE_WAIT are states that its program holds.
+            # The server's end: in ESTABLISHED and CLOSE_WAIT the process still has the socket.
             return state not in ("01", "08") and not is_held(line)
     return True
 
 
 def is_held(line):
-    """Whether a program still has the socket (an inode of 0 is an orphan's)."""
+    """Whether a process still has the socket (the inode of an orphan is 0)."""
     return line.split()[9] != "0"
 
 
@@ -658,7 +658,7 @@ def test_pings_do_not_keep_a_connection(hasty):
         while peer.send(frame(PING, 0, 0, bytes(8))):
             if peer.until(PING, GOAWAY, acknowledgement=True)[0] == GOAWAY:
                 break
-            # Not so many that they are a flood.
+            # Too few to be a flood.
             time.sleep(0.01)
 
 
@@ -677,7 +677,7 @@ def test_connections_of_one_address_over_the_limit(launch):
             assert raw.recv(1000).startswith(b"HTTP/1.1 200")
         for raw in peers[5:]:
             assert read_to_end(raw) == b""
-        # Over any listener; and another address is not the first one's.
+        # The limit covers all listeners, but not another address.
         with connect(("127.0.0.1", server.https)) as raw:
             assert read_to_end(raw) == b""
         with socket.create_connection(address(server), 10, ("127.0.0.2", 0)) as raw:
@@ -709,12 +709,12 @@ def test_descriptors_run_out(launch):
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (limit, limit))
     with contextlib.ExitStack() as stack:
         peers = [stack.enter_context(connect(address(server))) for _ in range(60)]
-        answers = []
+        responses = []
         for raw in peers[:10]:
             raw.sendall(b"GET /b/photos/o/small HTTP/1.1\r\nHost: a\r\n\r\n")
-            answers.append(raw.recv(1000)[:12])
-        # Accepted connections are answered, if only by an error: the object can't be opened.
-        assert set(answers) <= {b"HTTP/1.1 200", b"HTTP/1.1 500", b"HTTP/1.1 503"}
+            responses.append(raw.recv(1000)[:12])
+        # Accepted connections get a response, at least an error, because the object can't be opened.
+        assert set(responses) <= {b"HTTP/1.1 200", b"HTTP/1.1 500", b"HTTP/1.1 503"}
         time_spent = cpu(server)
         time.sleep(0.5)
         assert cpu(server) - time_spent < 0.25, "it spins"
@@ -728,7 +728,7 @@ def cpu(server):
 
 
 def test_lists_of_deep_folders_leave_room_for_others(launch, tmp_path):
-    """Each list takes 2,000 decisions of the rules, and all begin in one turn of the only loop: they are sliced."""
+    """Each list takes 2,000 rules decisions, and all start in one turn of the only loop, so they are sliced."""
     rules = tmp_path / "deep.rules"
     rules.write_text("rules_version = '2'; service firebase.storage { match /b/photos/o { match /{name=**} { allow read, write; } } }\n")
     server = launch(extra="limits: { turnBudget: 1ms }\n", environment={"SLUICE_RULES": str(rules)})
@@ -742,7 +742,7 @@ def test_lists_of_deep_folders_leave_room_for_others(launch, tmp_path):
         peer.send(frame(WINDOW_UPDATE, 0, 0, (2**30).to_bytes(4)))
         peer.send(b"".join(frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, block(b"GET", b"/b/photos/o")) for n in range(lists)))
         while left:
-            # One request of another client, then what has come of the lists meanwhile.
+            # One request of another client, then the progress of the lists.
             assert ask(server).body == b"small"
             others += 1
             while left and (peer.taken or select.select([peer.raw], [], [], 0)[0]):
@@ -772,7 +772,7 @@ def test_uploads_that_stall_leave_room_for_others(launch):
         assert done == [201] * 8
 
 
-# Connections that end badly
+# Connections that end abnormally
 
 
 @pytest.mark.parametrize("how", ["FIN", "RST"])

@@ -1,4 +1,4 @@
-"""The clients people have: one object through each of them, and what they may rely on while they transfer."""
+"""Common clients: a round trip with each, 100-continue, cancellation and drain."""
 
 import re
 import signal
@@ -77,7 +77,7 @@ def test_nghttp(server, tmp_path, scheme):
 @pytest.mark.parametrize("options", [["-m", "32"], ["--h1"], ["-m", "32", "-w", "14", "-W", "16"]])
 def test_h2load(server, scheme, options):
     url = server.url(PATH + "h2load", scheme)
-    # Without a type: curl's own is that of a form, which moto takes for one.
+    # Without curl's default type of a form, which moto would parse.
     curl("-k", "--fail", "-X", "PUT", "-H", "Content-Type:", "--data-binary", "x" * 1024, url)
     done = subprocess.run(["h2load", "-n", "2000", "-c", "8", "-t", "1", *options, url], capture_output=True, timeout=120)
     assert b"2000 succeeded, 0 failed, 0 errored, 0 timeout" in done.stdout, done.stdout + done.stderr
@@ -93,7 +93,7 @@ def test_httpx(server, http2):
         assert got.content == BODY and got.headers["etag"] == put.headers["etag"]
         assert client.get(url, headers={"if-none-match": got.headers["etag"]}).status_code == 304
         assert client.head(url).headers["content-length"] == str(len(BODY))
-        # Refused at once; httpx looks at the answer only when it has sent everything.
+        # Rejected at once, but httpx reads the response only after it has sent everything.
         assert client.put(server.url("/b/none/o/x", "https"), content=BODY[:1 << 20]).status_code == 404
         assert client.get(url).content == BODY
 
@@ -145,13 +145,13 @@ def request(method, path, extra="", body=b"", close=False):
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_pipelined_requests_are_answered_in_order(server, scheme):
+def test_pipelined_requests_are_served_in_order(server, scheme):
     sent = b"".join(request("PUT", PATH + f"pipe{n}", body=b"body %d" % n) for n in range(20))
     sent += b"".join(request("GET", PATH + f"pipe{n}") for n in range(20))
-    answers = http1(server, sent + request("DELETE", PATH + "pipe0", close=True), scheme)
-    assert [a.status in (200, 201) for a in answers[:40]] == [True] * 40
-    assert [a.body for a in answers[20:40]] == [b"body %d" % n for n in range(20)]
-    assert answers[40].status == 204 and answers[40].fields["connection"] == "close"
+    responses = http1(server, sent + request("DELETE", PATH + "pipe0", close=True), scheme)
+    assert [a.status in (200, 201) for a in responses[:40]] == [True] * 40
+    assert [a.body for a in responses[20:40]] == [b"body %d" % n for n in range(20)]
+    assert responses[40].status == 204 and responses[40].fields["connection"] == "close"
 
 
 def test_connection_is_kept_between_requests(server):
@@ -167,24 +167,24 @@ def test_connection_is_kept_between_requests(server):
         assert raw.responses(raw.read_to_end(connection))[0].body == b"kept 4"
 
 
-def test_http_1_0_is_closed_after_the_answer(server):
+def test_http_1_0_is_closed_after_the_response(server):
     curl("-X", "PUT", "--data-binary", "ten", server.url(PATH + "ten"))
-    answers = http1(server, f"GET {PATH}ten HTTP/1.0\r\n\r\n".encode())
-    assert len(answers) == 1 and answers[0].body == b"ten" and answers[0].fields["connection"] == "close"
+    responses = http1(server, f"GET {PATH}ten HTTP/1.0\r\n\r\n".encode())
+    assert len(responses) == 1 and responses[0].body == b"ten" and responses[0].fields["connection"] == "close"
 
 
 def test_upgrade_to_h2c_is_ignored(server):
     curl("-X", "PUT", "--data-binary", "plain", server.url(PATH + "plain"))
     upgrade = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
-    answers = http1(server, request("GET", PATH + "plain", upgrade) + request("GET", PATH + "plain", close=True))
-    assert [(a.status, a.body) for a in answers] == [(200, b"plain")] * 2
-    assert "upgrade" not in answers[0].fields
+    responses = http1(server, request("GET", PATH + "plain", upgrade) + request("GET", PATH + "plain", close=True))
+    assert [(a.status, a.body) for a in responses] == [(200, b"plain")] * 2
+    assert "upgrade" not in responses[0].fields
 
 
 def test_trailers_of_a_chunked_body_are_read_over(server):
     sent = request("PUT", PATH + "chunked", close=True).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
-    answers = http1(server, sent + b"4;name=value\r\nbody\r\n0\r\nX-Checksum: abc\r\n\r\n")
-    assert answers[0].status in (200, 201)
+    responses = http1(server, sent + b"4;name=value\r\nbody\r\n0\r\nX-Checksum: abc\r\n\r\n")
+    assert responses[0].status in (200, 201)
     assert curl(server.url(PATH + "chunked")) == b"body"
 
 
@@ -226,8 +226,8 @@ def test_continue_in_http2(server):
     got = peer.until(lambda f: f.type == HEADERS)
     assert dict(peer.decoder.decode(got.payload))[":status"] == "100" and not got.flags & END_STREAM
     peer.send(DATA, END_STREAM, 1, b"body")
-    answer = peer.response()
-    assert answer.status in (200, 201) and not answer.interim
+    response = peer.response()
+    assert response.status in (200, 201) and not response.interim
     peer.close()
 
 
@@ -237,21 +237,21 @@ def test_no_continue_for_a_refused_upload(server):
     assert [a.status for a in http1(server, sent)] == [404]
     peer = Peer(address(server)).handshake()
     peer.request(method="PUT", path="/b/none/o/x", extra=[("expect", "100-continue")], end=False)
-    answer = peer.response()
-    assert answer.status == 404 and not answer.interim
+    response = peer.response()
+    assert response.status == 404 and not response.interim
     peer.close()
 
 
-# Answers that do not wait for the body
+# Responses before the end of the body
 
-def test_early_answer_in_http1_closes(server):
+def test_early_response_in_http1_closes(server):
     with raw.connect(address(server)) as connection:
         connection.sendall(b"PUT /b/none/o/x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nsome")
-        answer = raw.responses(raw.read_to_end(connection))[0]
-    assert answer.status == 404 and answer.fields["connection"] == "close"
+        response = raw.responses(raw.read_to_end(connection))[0]
+    assert response.status == 404 and response.fields["connection"] == "close"
 
 
-def test_early_answer_in_http2_ends_the_upload_alone(server):
+def test_early_response_in_http2_ends_the_upload_alone(server):
     peer = Peer(address(server)).handshake()
     peer.request(1, method="PUT", path="/b/none/o/x", extra=[("content-length", "1000000")], end=False)
     peer.send(DATA, 0, 1, b"some")
@@ -288,7 +288,7 @@ def test_reset_cancels_a_download(launch, tmp_path):
         peer.send(RST_STREAM, 0, stream, word(CANCEL))
     wait_until(lambda: live(server) == 0, what="the end of the streams")
     peer.alive()
-    # Whoever was cancelled is told apart in the log.
+    # The log distinguishes cancelled requests.
     wait_until(lambda: server.output().count('"status":499') == 10, what="499 in the log")
     peer.close()
 
@@ -316,10 +316,10 @@ def test_a_lost_connection_cancels_an_upload(launch):
     assert curl("-o", "/dev/null", "-w", "%{http_code}", server.url(PATH + "partial")) == b"404"
 
 
-# The end of the server
+# Drain
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_sigterm_lets_what_is_open_finish(launch, scheme):
+def test_sigterm_lets_open_requests_finish(launch, scheme):
     server = launch()
     peer = Peer(address(server, scheme), tls=scheme == "https").handshake((INITIAL_WINDOW_SIZE, 10))
     peer.request(1, method="PUT", path=PATH + "last", end=False)
@@ -328,7 +328,7 @@ def test_sigterm_lets_what_is_open_finish(launch, scheme):
     server.process.send_signal(signal.SIGTERM)
     first = peer.until_goaway()
     assert first.code == 0 and int.from_bytes(first.payload[:4], "big") == 0x7FFFFFFF
-    # A request that was on its way before the client had seen GOAWAY is still served.
+    # A request that the client sent before it received GOAWAY is still served.
     peer.request(3, path=PATH + "none")
     pings = [f for f in peer.seen if f.type == PING and not f.flags]
     ping = pings[0] if pings else peer.until(lambda f: f.type == PING)
@@ -357,11 +357,11 @@ def test_sigterm_in_the_middle_of_http1(launch):
         idle.sendall(request("GET", PATH + "none"))
         wait_until(lambda: live(server) == 1 and b"404" in idle.recv(65536, socket.MSG_PEEK), what="the start")
         server.process.send_signal(signal.SIGTERM)
-        # The idle connection ends at once, the other one after its answer.
+        # The idle connection ends at once, the other after its response.
         assert raw.responses(raw.read_to_end(idle))[0].status == 404
         connection.sendall(b"half")
-        answer = raw.responses(raw.read_to_end(connection))[0]
-    assert answer.status == 201 and answer.fields["connection"] == "close"
+        response = raw.responses(raw.read_to_end(connection))[0]
+    assert response.status == 201 and response.fields["connection"] == "close"
     assert server.process.wait(20) == 0
 
 
@@ -395,7 +395,7 @@ def test_a_second_signal_ends_at_once(launch):
     server.process.send_signal(signal.SIGTERM)
     peer.until_goaway()
     server.process.send_signal(signal.SIGTERM)
-    # The stream is open for good: only the second signal can end the process within this time.
+    # The stream stays open, so only the second signal can end the process in this time.
     server.process.wait(10)
     peer.close()
 

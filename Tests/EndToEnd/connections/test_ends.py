@@ -1,4 +1,4 @@
-"""How connections end, and what becomes of requests that no handler sees."""
+"""Ends of connections, and requests that reach no handler."""
 
 import json
 import signal
@@ -41,22 +41,22 @@ def test_refused_request_has_an_access_line(launch, name):
     running = launch(extra="log: { format: json }\n")
     with connect(("127.0.0.1", running.http)) as raw:
         raw.sendall(sent)
-        answer = responses(read_to_end(raw))[0]
-    assert answer.status == status
-    problem = json.loads(answer.body)
+        response = responses(read_to_end(raw))[0]
+    assert response.status == status
+    problem = json.loads(response.body)
     wait_until(lambda: access_lines(running), what="an access line")
     line = access_lines(running)[-1]
     assert line["status"] == status and line["path"] == path
-    # Malformed requests are no faults of ours, whatever their status.
+    # Malformed requests are not server errors, whatever their status.
     assert line["level"] == "warning"
     assert line["request"] == problem["instance"] and line["code"] == problem["code"]
-    assert line["cause"] == problem["detail"] and line["bytes_out"] == len(answer.body)
+    assert line["cause"] == problem["detail"] and line["bytes_out"] == len(response.body)
     assert running.metrics()['sluice_requests_total{operation="none",status="4xx"}'] == 1
 
 
 @pytest.mark.parametrize("name", CONNECTION_ERRORS)
 def test_requests_before_an_error_of_their_client_are_its_own(launch, name):
-    """What ends because its client broke the protocol is a 499, not a failure of ours."""
+    """A stream that ends by a protocol error of the client is a 499, not a server error."""
     running = launch(extra="log: { format: json }\n")
     with HTTP2(("127.0.0.1", running.http)) as peer:
         requests = b"".join(
@@ -86,7 +86,7 @@ def test_small_unwanted_body_keeps_the_connection(server):
     get = b"GET /b/photos/o/none HTTP/1.1\r\nHost: a\r\n\r\n"
     refused = b"PUT /b/none/o/x HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n"
     with connect(("127.0.0.1", server.http)) as raw:
-        # The body comes with the head, then in parts, then the whole again with the next request behind it.
+        # The body arrives with the head, then in parts, then again with the head and followed by the next request.
         raw.sendall(refused + bytes(1000))
         raw.sendall(refused + bytes(10))
         assert b"404" in raw.recv(4096)
@@ -101,26 +101,26 @@ def test_large_or_unknown_unwanted_body_ends_the_connection(server, fields):
     with connect(("127.0.0.1", server.http)) as raw:
         raw.sendall(b"PUT /b/none/o/x HTTP/1.1\r\nHost: a\r\n" + fields + b"\r\n\r\n")
         found = responses(read_to_end(raw))
-    assert [answer.status for answer in found] == [404]
+    assert [response.status for response in found] == [404]
     assert found[0].fields.get("connection") == "close"
 
 
 @pytest.mark.parametrize("transport", ["clear", "tls"])
-def test_drain_answers_who_had_only_connected(launch, transport):
-    """A request may be on its way when the drain begins: it must not meet a reset."""
+def test_drain_serves_new_connections(launch, transport):
+    """A request in flight when the drain begins must not be reset."""
     running = launch()
     port = running.http if transport == "clear" else running.https
     raw = connect(("127.0.0.1", port))
     idle = HTTP2(("127.0.0.1", running.http))
     running.process.send_signal(signal.SIGTERM)
     wait_until(lambda: "draining" in running.output(), what="the drain")
-    # GOAWAY on another connection tells that the loop has begun to drain.
+    # GOAWAY on another connection shows that the loop is draining.
     assert idle.until(GOAWAY)
     if transport == "tls":
         raw = encrypt(raw, ["http/1.1"])
     raw.sendall(b"GET /b/photos/o/none HTTP/1.1\r\nHost: a\r\n\r\n")
-    answer = responses(read_to_end(raw))[0]
-    assert answer.status == 404 and answer.fields.get("connection") == "close"
+    response = responses(read_to_end(raw))[0]
+    assert response.status == 404 and response.fields.get("connection") == "close"
     idle.end()
     assert running.process.wait(20) == 0
 
@@ -138,13 +138,13 @@ def test_http2_over_tls_takes_alpn(server, protocols):
     """RFC 9113, section 3.2: without h2 by ALPN the preface is a request of a version that is not supported."""
     with encrypt(connect(("127.0.0.1", server.https)), protocols) as raw:
         raw.sendall(PREFACE + frame(SETTINGS, 0, 0))
-        answer = responses(read_to_end(raw))[0]
-    assert answer.status == 505
+        response = responses(read_to_end(raw))[0]
+    assert response.status == 505
 
 
 @pytest.mark.parametrize("transport", ["clear", "tls"])
 def test_response_to_a_rejected_upload_survives_its_body(server, transport):
-    """A client that first sends all of a large body, and only then reads, gets the response that did not wait for it."""
+    """A client that reads only after sending a large body gets the response that did not wait for it."""
     raw = connect(("127.0.0.1", server.http if transport == "clear" else server.https), timeout=60)
     if transport == "tls":
         raw = encrypt(raw, ["http/1.1"])
@@ -152,5 +152,5 @@ def test_response_to_a_rejected_upload_survives_its_body(server, transport):
         raw.sendall(b"PUT /b/photos/o/a%%2F%%2Fb HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (20 << 20))
         for _ in range(20):
             raw.sendall(bytes(1 << 20))
-        answer = responses(read_to_end(raw))[0]
-    assert answer.status == 400 and json.loads(answer.body)["code"] == "invalid-name"
+        response = responses(read_to_end(raw))[0]
+    assert response.status == 400 and json.loads(response.body)["code"] == "invalid-name"

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as RFC 9110 and RFC 9112 have it: what two servers in a row could read differently is refused."""
+"""HTTP/1.1 as RFC 9110 and RFC 9112 have it: messages that two servers could read differently are rejected."""
 
 import pytest
 
@@ -216,7 +216,7 @@ def test_served(address, name):
 
 
 @pytest.mark.parametrize("name", ["chunk extensions", "trailers", "one empty line first"])
-def test_every_split_gives_the_same_answer(address, name):
+def test_every_split_gives_the_same_response(address, name):
     data = SERVED[name]
     with connect(address) as raw:
         for split in range(1, len(data)):
@@ -263,12 +263,12 @@ def test_a_body_is_not_read_as_a_request(address):
 def test_the_body_of_a_get_is_not_read_as_a_request(address):
     smuggled = get(start=b"BREW /smuggled HTTP/1.1")
     found = responses(talk(address, get(b"Content-Length: %d" % len(smuggled)) + smuggled + LAST))
-    # The answer needs no body: the server may close instead of reading it.
+    # The response does not need the body, so the server may close instead of reading it.
     assert len(found) == 2 or found[0].fields["connection"] == "close"
     assert all(one.status in (200, 404) for one in found)
 
 
-def test_pipelined_requests_are_answered_in_order(address):
+def test_pipelined_requests_are_served_in_order(address):
     parts = [get(start=b"GET /b/photos/o/n%d HTTP/1.1" % n) for n in range(50)]
     parts[7] = put(b"Content-Length: 5", body=b"hello")
     found = responses(talk(address, b"".join(parts) + LAST))
@@ -294,7 +294,7 @@ def test_http_1_0_closes(address, lines):
     assert len(found) == 1
 
 
-def test_a_client_that_half_closes_is_answered(address):
+def test_a_client_that_half_closes_gets_a_response(address):
     import socket
 
     with connect(address) as raw:

@@ -1,4 +1,4 @@
-"""RFC 9113, sections 3.4, 4 and 6: the preface and every kind of frame, right and wrong."""
+"""RFC 9113, sections 3.4, 4 and 6: the preface, and every type of frame, valid and invalid."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_3_4_preface_in_pieces(connect, target):
 def test_3_4_broken_preface_ends_the_connection(connect, bad):
     peer = connect()
     peer.raw(bad)
-    # RFC 9113 lets a server leave out GOAWAY here; what it sends must be frames all the same.
+    # RFC 9113 permits a server to omit GOAWAY here; whatever it sends must be frames.
     while (got := peer.read()) is not None:
         assert got.type in (SETTINGS, WINDOW_UPDATE, GOAWAY), got
         assert got.type != GOAWAY or got.code == PROTOCOL_ERROR
@@ -144,7 +144,7 @@ def test_6_1_padding_longer_than_the_payload(peer, payload):
     peer.connection_error(PROTOCOL_ERROR, *([] if payload else [FRAME_SIZE_ERROR]))
 
 
-def test_6_1_padding_is_checked_also_after_an_early_answer(peer, target):
+def test_6_1_padding_is_checked_also_after_an_early_response(peer, target):
     peer.request(path=target.path, end=False)
     peer.response()
     peer.send(DATA, PADDED | END_STREAM, 1, b"\x05test")
@@ -309,13 +309,13 @@ def test_6_6_a_client_cannot_push(peer, stream):
 
 # 6.7 PING
 
-def test_6_7_ping_is_answered_with_the_same_payload(peer):
+def test_6_7_ping_is_returned_with_the_same_payload(peer):
     peer.send(PING, 0, 0, b"abcdefgh")
-    answer = peer.until(lambda f: f.type == PING)
-    assert answer.flags & ACK and answer.payload == b"abcdefgh" and answer.stream == 0
+    response = peer.until(lambda f: f.type == PING)
+    assert response.flags & ACK and response.payload == b"abcdefgh" and response.stream == 0
 
 
-def test_6_7_acknowledgement_is_not_answered(peer):
+def test_6_7_acknowledgement_gets_no_reply(peer):
     peer.send(PING, ACK, 0, b"not mine")
     assert not [f for f in peer.alive() if f.type == PING]
 
@@ -366,7 +366,7 @@ def test_6_9_increment_of_0_on_a_stream(peer):
     peer.stream_error(1, PROTOCOL_ERROR)
 
 
-def test_6_9_increment_of_0_after_an_early_answer(peer, target):
+def test_6_9_increment_of_0_after_an_early_response(peer, target):
     peer.request(path=target.path, end=False)
     peer.response()
     peer.send(WINDOW_UPDATE, 0, 1, word(0))
@@ -443,11 +443,11 @@ def test_6_9_2_initial_window_that_overflows_an_open_stream(connect, target):
     peer.request(method="PUT", path=target.path + ".open", end=False)
     peer.send(WINDOW_UPDATE, 0, 1, word(0x7FFFFFFF - 65535))
     peer.send(SETTINGS, 0, 0, settings((INITIAL_WINDOW_SIZE, 0x7FFFFFFF)))
-    # RFC 9113 wants the connection to end; nghttp2 ends each stream that overflows, which leaves no stream astray.
+    # RFC 9113 requires a connection error; nghttp2 ends each stream that overflows, which has the same effect.
     peer.stream_error(1, FLOW_CONTROL_ERROR)
 
 
-def test_6_9_1_a_body_after_an_early_answer_is_taken_for_a_while(peer, target):
+def test_6_9_1_a_body_after_an_early_response_is_taken_for_a_while(peer, target):
     peer.request(path=target.path, end=False)
     peer.response()
     window = peer.settings[INITIAL_WINDOW_SIZE]
@@ -511,7 +511,7 @@ def test_7_unknown_error_codes_are_no_error(peer, target):
 
 # 5.4.1 What follows a connection error
 
-def test_5_4_1_nothing_after_goaway_is_answered(peer, target):
+def test_5_4_1_nothing_after_goaway_is_served(peer, target):
     peer.raw(frame(PING, 0, 0, bytes(6)) + frame(PING, 0, 0, b"too late")
              + frame(HEADERS, END_HEADERS | END_STREAM, 1, block(peer.fields(path=target.path))))
     peer.connection_error(FRAME_SIZE_ERROR)

@@ -1,4 +1,4 @@
-"""RFC 7541: every form of a header field, right and wrong."""
+"""RFC 7541: every form of a header field, valid and invalid."""
 
 import hpack
 import pytest
@@ -118,7 +118,7 @@ def test_4_2_server_announces_a_smaller_table(peer, target):
     peer.until(lambda f: f.type == SETTINGS and f.flags & ACK)
     peer.decoder.max_allowed_table_size = 0
     peer.request(3, path=target.path)
-    # The decoder refuses the block unless it begins with the size update.
+    # The decoder rejects the block unless it begins with the size update.
     assert peer.response(3).status == 200
 
 
@@ -151,8 +151,8 @@ def test_5_2_huffman_coded(peer, target):
         name, value = huffman(name.encode()), huffman(value.encode())
         fields += b"\x00" + integer(len(name), 7, 0x80) + name + integer(len(value), 7, 0x80) + value
     ask(peer, fields)
-    answer = peer.response()
-    assert answer.status == 200 and answer.body == target.body
+    response = peer.response()
+    assert response.status == 200 and response.body == target.body
 
 
 @pytest.mark.parametrize("coded", [

@@ -15,16 +15,16 @@ def malformed(peer, stream=1):
 
 def test_8_1_get(peer, target):
     peer.request(path=target.path)
-    answer = peer.response()
-    assert answer.status == 200 and answer.body == target.body
-    assert answer["content-length"] == str(len(target.body))
+    response = peer.response()
+    assert response.status == 200 and response.body == target.body
+    assert response["content-length"] == str(len(target.body))
 
 
 def test_8_1_head(peer, target):
     peer.request(method="HEAD", path=target.path)
-    answer = peer.response()
-    assert answer.status == 200 and answer.body == b""
-    assert answer["content-length"] == str(len(target.body))
+    response = peer.response()
+    assert response.status == 200 and response.body == b""
+    assert response["content-length"] == str(len(target.body))
 
 
 def test_8_1_put_with_trailers(peer, target):
@@ -104,7 +104,7 @@ def test_8_1_1_two_content_lengths(peer, target):
     malformed(peer)
 
 
-def test_8_1_1_content_length_differs_after_an_early_answer(peer, target):
+def test_8_1_1_content_length_differs_after_an_early_response(peer, target):
     peer.request(path=target.path, extra=[("content-length", "1")], end=False)
     peer.response()
     peer.send(DATA, END_STREAM, 1, b"test")
@@ -197,7 +197,7 @@ def test_8_3_1_twice(peer, target, name):
 def test_8_3_1_path_that_is_none(peer, path):
     peer.request(path=path)
     got = peer.until(lambda f: f.stream == 1)
-    if got.type == HEADERS:  # An answer instead of the reset (section 8.1.1) must be a client error.
+    if got.type == HEADERS:  # A response instead of the reset (section 8.1.1) must be a client error.
         assert path and dict(peer.decoder.decode(got.payload))[":status"] in ("400", "404")
     else:
         assert got.code == PROTOCOL_ERROR
@@ -250,20 +250,20 @@ def test_8_4_the_server_pushes_nothing(peer, target):
     assert all(f.stream in (0, 1) for f in peer.seen)
 
 
-# What an answer looks like
+# Responses
 
-def test_an_answer_is_well_formed(peer, target):
+def test_an_response_is_well_formed(peer, target):
     for stream, path in ((1, target.path), (3, "/"), (5, "/b/photos/o/%zz"), (7, target.path + ".none")):
         peer.request(stream, path=path)
-        answer = peer.response(stream)
-        names = [name for name, _ in answer.fields]
+        response = peer.response(stream)
+        names = [name for name, _ in response.fields]
         assert names[0] == ":status" and names.count("date") == 1 and names.count("content-length") == 1
         assert all(name == name.lower() for name in names)
         assert not {"connection", "keep-alive", "transfer-encoding", "upgrade"} & set(names)
-        assert int(answer["content-length"]) == len(answer.body)
+        assert int(response["content-length"]) == len(response.body)
 
 
-def test_streams_are_answered_side_by_side(peer, target):
+def test_streams_are_served_side_by_side(peer, target):
     for stream in range(1, 41, 2):
         peer.request(stream, path=target.path)
     ended = set()

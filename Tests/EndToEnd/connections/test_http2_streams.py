@@ -21,7 +21,7 @@ def frames_on(stream, peer):
 
 
 def half_closed(connect, target):
-    """A peer whose stream 1 has sent END_STREAM and can't be answered yet: no window."""
+    """A peer whose stream 1 has sent END_STREAM, and whose window is too small for the response."""
     peer = connect().handshake((INITIAL_WINDOW_SIZE, 0))
     peer.request(1, path=target.path)
     peer.until(lambda f: f.type == HEADERS)
@@ -84,13 +84,13 @@ def closed(peer, target, how):
     elif how == "reset":
         peer.request(1, method="PUT", path=target.path + ".closed", end=False)
         peer.send(RST_STREAM, 0, 1, word(CANCEL))
-    elif how == "answer-then-reset":
+    elif how == "response-then-reset":
         peer.request(1, path=target.path, end=False)
         peer.response(1)
         peer.send(RST_STREAM, 0, 1, word(CANCEL))
 
 
-CLOSED = pytest.mark.parametrize("how", ["end", "reset", "answer-then-reset"])
+CLOSED = pytest.mark.parametrize("how", ["end", "reset", "response-then-reset"])
 
 
 @CLOSED
@@ -149,7 +149,7 @@ def test_5_1_1_number_below_an_earlier_one(peer, target, first, second, open):
 
 
 def test_5_1_1_number_below_one_of_many_gaps(peer, target):
-    """However many numbers were passed over, none can be used any more."""
+    """Skipped stream identifiers can not be used later."""
     for stream in range(3, 603, 4):
         peer.request(stream, path=target.path)
         assert peer.response(stream).status == 200
@@ -223,7 +223,7 @@ def test_5_4_1_connection_error_is_goaway_and_the_end(peer):
     assert [f for f in peer.seen if f.type == GOAWAY]
 
 
-def test_5_4_2_reset_is_not_answered_by_reset(peer, target):
+def test_5_4_2_reset_is_not_followed_by_reset(peer, target):
     peer.request(1, method="PUT", path=target.path + ".reset", end=False)
     peer.send(RST_STREAM, 0, 1, word(CANCEL))
     assert not [f for f in peer.alive() if f.type == RST_STREAM]

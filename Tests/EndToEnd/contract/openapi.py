@@ -1,4 +1,4 @@
-"""The HTTP API in OpenAPI as tests use it: its operations, requests to them, and whether a response is as it says."""
+"""Reads the OpenAPI description: its operations, requests to them, and validation of responses."""
 
 import contextlib
 import http.client
@@ -14,13 +14,13 @@ from program import ROOT
 FILE = ROOT / "Sources" / "Gateway" / "NativeAPI" / "openapi.yaml"
 DESCRIPTION = yaml.safe_load(FILE.read_text())
 PAGE = (ROOT / "docs" / "http-api.md").read_text()
-#: Fields of HTTP itself, which the description leaves out as it says.
+#: Fields of HTTP itself, which the description omits.
 OWN = {"date", "content-length", "transfer-encoding", "connection", "content-type"}
 FAMILIES = tuple(name.lower() for name in DESCRIPTION["x-header-families"])
 
 
 def resolved(value):
-    """What a reference refers to."""
+    """The target of a reference."""
     while "$ref" in value:
         target = DESCRIPTION
         for part in value["$ref"].removeprefix("#/").split("/"):
@@ -30,7 +30,7 @@ def resolved(value):
 
 
 def matches(_, pattern, value, schema):
-    """As in JavaScript, whose expressions these are, `$` is the end and not what precedes a last line break."""
+    """As in JavaScript, `$` matches only at the end, not before a final line break."""
     if isinstance(value, str) and not re.search(re.sub(r"\$$", r"\\Z", pattern), value):
         yield jsonschema.ValidationError(f"{value!r} does not match {pattern!r}")
 

@@ -1,4 +1,4 @@
-"""The gateways of test_openapi.py: each brings about some of the statuses that the API has."""
+"""The gateways of test_openapi.py: each produces some of the statuses of the API."""
 
 import contextlib
 import socket
@@ -6,12 +6,12 @@ import sqlite3
 import threading
 
 from program import Server, curl
-from test_signed_links import new_key
+from signed_links import new_key
 from upstreams import free_port
 
 
 class Upstream:
-    """A service that answers every request with one status, or with nothing."""
+    """A service that responds to every request with one status, or not at all."""
 
     def __init__(self, status):
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -22,9 +22,9 @@ class Upstream:
         with contextlib.suppress(OSError):
             while True:
                 connection, _ = self.listener.accept()
-                threading.Thread(target=self.answer, args=(connection,), daemon=True).start()
+                threading.Thread(target=self.respond, args=(connection,), daemon=True).start()
 
-    def answer(self, connection):
+    def respond(self, connection):
         with connection, contextlib.suppress(OSError):
             while connection.recv(65536):
                 if self.status:

@@ -21,7 +21,7 @@ def act(wire, method, name, *fields):
     return wire.call(method, f"/b/photos/o/{name}", fields)
 
 
-# What each condition does to an object that is there, for reads and for writes: 2 performs, 3 is 304, 4 is 412.
+# The effect of each condition on an existing object, for reads and for writes: 2 performs, 3 is 304, 4 is 412.
 HERE = {
     "If-Match: *": (2, 2), "If-Match: {etag}": (2, 2), 'If-Match: "other", {etag}': (2, 2), 'If-Match: "other"': (4, 4),
     "If-Match: W/{etag}": (4, 4), "If-None-Match: *": (3, 4), "If-None-Match: {etag}": (3, 4),
@@ -45,24 +45,24 @@ def test_conditions_on_an_object_that_is_there(wire, name, condition):
         reading, writing = HERE[condition]
         wanted = reading if method in ("GET", "HEAD", "METADATA") else writing
         if method == "METADATA" and wanted == 3:
-            # It has no entity tag of its own, so nothing that could be unmodified.
+            # It has no entity tag, so it is never unmodified.
             wanted = 2
-        answer = act(wire, method, name, field)
+        response = act(wire, method, name, field)
         if wanted is None:
-            assert answer.status in (200, 412)
+            assert response.status in (200, 412)
             continue
-        assert answer.status // 100 == min(wanted, 4), (method, field, answer)
+        assert response.status // 100 == min(wanted, 4), (method, field, response)
         if wanted == 3:
-            assert answer.status == 304 and answer.body == b"" and answer["etag"] == head["etag"]
+            assert response.status == 304 and response.body == b"" and response["etag"] == head["etag"]
         if wanted == 4:
             if method == "HEAD":
-                assert answer.status == 412
+                assert response.status == 412
             else:
-                answer.is_problem("precondition-failed")
+                response.is_problem("precondition-failed")
             assert wire.metadata(name) == before and wire.get(name).body == BODY
 
 
-# On a missing object: what a PUT does (2 performs, 4 is 412). Anything else is 404, or 412 by its own header.
+# The effect on a PUT of a missing object (2 performs, 4 is 412). Other methods are 404, or 412 by their own header.
 MISSING = {
     "If-Match: *": 4, 'If-Match: "x"': 4, "If-None-Match: *": 2, 'If-None-Match: "x"': 2,
     f"If-Modified-Since: {FUTURE}": 2, f"If-Unmodified-Since: {PAST}": 2, "X-Object-Generation-Match: 0": 2,
@@ -74,11 +74,11 @@ MISSING = {
 def test_conditions_on_a_missing_object(wire, name, condition):
     for method in ("GET", "METADATA", "PATCH", "DELETE"):
         act(wire, method, name, condition).is_problem("object-not-found")
-    answer = act(wire, "PUT", name, condition)
+    response = act(wire, "PUT", name, condition)
     if MISSING[condition] == 2:
-        assert answer.status == 201
+        assert response.status == 201
     else:
-        answer.is_problem("precondition-failed")
+        response.is_problem("precondition-failed")
         wire.missing(name)
 
 
@@ -87,7 +87,7 @@ def test_several_conditions_hold_together(http1, name):
     good, bad = f"X-Object-Generation-Match: {json['generation']}", "X-Object-Metageneration-Match: 9"
     http1.delete(name, good, bad).is_problem("precondition-failed")
     http1.put(name, b"x", good, "If-None-Match: *").is_problem("precondition-failed")
-    # If-Match goes before If-Unmodified-Since, If-None-Match before If-Modified-Since (section 13.2.2).
+    # If-Match takes precedence over If-Unmodified-Since, If-None-Match before If-Modified-Since (section 13.2.2).
     etag = http1.head(name)["etag"]
     assert http1.get(name, f"If-Match: {etag}", f"If-Unmodified-Since: {PAST}").status == 200
     assert http1.get(name, 'If-None-Match: "x"', f"If-Modified-Since: {FUTURE}").status == 200
@@ -103,9 +103,9 @@ def test_several_conditions_hold_together(http1, name):
 ])
 def test_a_malformed_condition_is_not_ignored(http1, name, field):
     before = http1.stored(name, BODY)
-    answer = act(http1, "PUT", name, field)
-    assert answer.status in (400, 412), answer
-    answer.is_problem("invalid-argument" if answer.status == 400 else "precondition-failed")
+    response = act(http1, "PUT", name, field)
+    assert response.status in (400, 412), response
+    response.is_problem("invalid-argument" if response.status == 400 else "precondition-failed")
     assert http1.metadata(name) == before
 
 
@@ -132,17 +132,17 @@ RANGES = {
 def test_a_single_range(wire, name, range):
     wire.stored(name, BODY)
     whole = wire.get(name)
-    answer = wire.get(name, f"Range: {range}")
+    response = wire.get(name, f"Range: {range}")
     if RANGES[range] is None:
-        answer.is_problem("range-not-satisfiable")
-        assert answer["content-range"] == "bytes */10"
+        response.is_problem("range-not-satisfiable")
+        assert response["content-range"] == "bytes */10"
         return
     start, end = RANGES[range]
-    assert answer.status == 206 and answer.body == BODY[start:end]
-    assert answer["content-range"] == f"bytes {start}-{end - 1}/10"
-    assert answer["content-length"] == str(end - start)
+    assert response.status == 206 and response.body == BODY[start:end]
+    assert response["content-range"] == f"bytes {start}-{end - 1}/10"
+    assert response["content-length"] == str(end - start)
     for field in ("repr-digest", "etag", "last-modified", "content-type", "accept-ranges", "x-object-generation"):
-        assert answer[field] == whole[field]
+        assert response[field] == whole[field]
     head = wire.head(name, f"Range: {range}")
     assert head.status == 200 and head["content-length"] == "10" and head["content-range"] is None
 
@@ -151,18 +151,18 @@ def test_a_single_range(wire, name, range):
     "bytes=0-1,3-4", "bytes=4-2", "bytes=a-b", "bytes=", "bytes=-", "bytes", "lines=1-2", "bytes=1-2-3",
     "bytes=0x1-2", "bytes=+1-2", "bytes=--1",
 ])
-def test_what_is_no_single_range_is_answered_whole(wire, name, range):
+def test_other_than_a_single_range_gets_the_whole_object(wire, name, range):
     wire.stored(name, BODY)
-    answer = wire.get(name, f"Range: {range}")
-    assert answer.status == 200 and answer.body == BODY and answer["content-range"] is None
+    response = wire.get(name, f"Range: {range}")
+    assert response.status == 200 and response.body == BODY and response["content-range"] is None
 
 
 def test_ranges_of_an_empty_object(wire, name):
     wire.stored(name, b"")
     for range in ("bytes=0-", "bytes=0-0", "bytes=5-"):
-        answer = wire.get(name, f"Range: {range}")
-        answer.is_problem("range-not-satisfiable")
-        assert answer["content-range"] == "bytes */0"
+        response = wire.get(name, f"Range: {range}")
+        response.is_problem("range-not-satisfiable")
+        assert response["content-range"] == "bytes */0"
     assert wire.get(name, "Range: bytes=-5").status in (200, 416)
     assert wire.get(name).body == b""
 
@@ -171,8 +171,8 @@ def test_ranges_of_a_large_object(wire, name):
     body = bytes(range(256)) * 4096
     wire.stored(name, body)
     for start, end in ((0, 1), (65535, 65537), (1_000_000, len(body)), (1, len(body) - 1)):
-        answer = wire.get(name, f"Range: bytes={start}-{end - 1}")
-        assert answer.status == 206 and answer.body == body[start:end]
+        response = wire.get(name, f"Range: bytes={start}-{end - 1}")
+        assert response.status == 206 and response.body == body[start:end]
 
 
 def test_if_range(wire, name):
@@ -182,8 +182,8 @@ def test_if_range(wire, name):
     assert wire.get(name, part, f"If-Range: {head['etag']}").status == 206
     # A date is a weak validator: the object may have been replaced twice in its second.
     for validator in (head["last-modified"], '"other"', f"W/{head['etag']}", PAST, FUTURE, "nonsense"):
-        answer = wire.get(name, part, f"If-Range: {validator}")
-        assert answer.status == 200 and answer.body == BODY
+        response = wire.get(name, part, f"If-Range: {validator}")
+        assert response.status == 200 and response.body == BODY
     assert wire.get(name, f"If-Range: {head['etag']}").status == 200
     wire.get(name, "Range: bytes=50-", f"If-Range: {head['etag']}").is_problem("range-not-satisfiable")
     assert wire.get(name, "Range: bytes=50-", 'If-Range: "other"').status == 200

@@ -1,4 +1,4 @@
-"""The HTTP contract of lists: pages, prefixes, order, tokens, and names that came by other means."""
+"""The HTTP contract of lists: pages, prefixes, order, tokens, and names stored by other means."""
 
 import base64
 import contextlib
@@ -12,9 +12,9 @@ import pytest
 import wire as wire_client
 
 
-def listed(answer):
-    assert answer.status == 200 and answer["content-type"] == "application/json", answer
-    page = answer.json
+def listed(response):
+    assert response.status == 200 and response["content-type"] == "application/json", response
+    page = response.json
     assert set(page) <= {"prefixes", "items", "nextPageToken"} and set(page) >= {"prefixes", "items"}
     for item in page["items"]:
         assert set(item) == {"bucket", "fullPath", "name"}
@@ -273,7 +273,7 @@ def test_pages_while_objects_come_and_go(trees, seed):
     assert not failures
 
 
-def test_the_place_where_a_page_ended_may_vanish(http1, folder):
+def test_the_last_object_of_a_page_may_be_deleted(http1, folder):
     for name in "abcd":
         http1.stored(f"{folder}/{name}")
     token = listed(ask(http1, prefix=f"{folder}/", maxResults=2))["nextPageToken"]

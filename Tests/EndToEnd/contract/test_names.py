@@ -1,4 +1,4 @@
-"""The HTTP contract of object names: which are refused, and that every other is one object and no other."""
+"""The HTTP contract of object names: invalid names are rejected, and distinct names are distinct objects."""
 
 import unicodedata
 
@@ -7,7 +7,7 @@ import pytest
 import wire as wire_client
 from program import Server
 
-# Encoded names that are refused, and what the answer must say.
+# Encoded names that are rejected, and a part of the error message.
 BAD = {
     "%00": "NUL", "a%00b": "NUL at byte 1", "a%0Ab": "CR or LF at byte 1", "a%0Db": "CR or LF", "a%0d%0ab": "CR or LF",
     "%FF": "UTF-8 at byte 0", "ab%C3": "UTF-8 at byte 2", "%C0%AF": "UTF-8", "%ED%A0%80": "UTF-8", "%F5%80%80%80": "UTF-8",
@@ -23,21 +23,21 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD, ids=lambda name: name[:30])
 def test_a_broken_name_says_which_limit_and_where(wire, name):
-    for answer in (wire.put(name, b"x"), wire.get(name), wire.get(name + "?metadata"), wire.patch(name, {}),
-                   wire.delete(name)):
-        assert BAD[name] in answer.is_problem("invalid-name")
+    for response in (wire.put(name, b"x"), wire.get(name), wire.get(name + "?metadata"), wire.patch(name, {}),
+                     wire.delete(name)):
+        assert BAD[name] in response.is_problem("invalid-name")
     assert wire.head(name).status == 400
 
 
 @pytest.mark.parametrize("name", ["a/", "a%2F", "a%2f", "a/b/", "", "%2F", "a//"])
-def test_what_ends_in_a_slash_lists(wire, name):
-    answer = wire.get(name)
-    assert answer.status == 200 and set(answer.json) >= {"prefixes", "items"}
+def test_a_path_that_ends_in_a_slash_lists(wire, name):
+    response = wire.get(name)
+    assert response.status == 200 and set(response.json) >= {"prefixes", "items"}
     for method in ("PUT", "PATCH", "DELETE"):
         wire.call(method, f"/b/photos/o/{name}", body=b"{}").is_problem("invalid-name")
 
 
-# Names that work, encoded, and what they are.
+# Valid names, encoded, and the decoded name.
 GOOD = {
     "x": "x", "...": "...", ".a": ".a", "a..b": "a..b", "..a/b..": "..a/b..", "a%2Fb": "a/b", "%61": "a", "a%2525": "a%25",
     "%252e%252e": "%2e%2e", "a%20b": "a b", "a+b": "a+b", "%E6%A3%AE/%F0%9F%8C%B3": "森/🌳", "%01%7F": "\x01\x7f", "%EF%BB%BFa": "\ufeffa",
@@ -54,8 +54,8 @@ def test_every_other_name_is_decoded_once(wire, encoded):
     name = GOOD[encoded]
     json = wire.stored(encoded, name.encode())
     assert json["fullPath"] == name and json["name"] == name.rsplit("/", 1)[-1]
-    answer = wire.get(encoded)
-    assert answer.status == 200 and answer.body == name.encode()
+    response = wire.get(encoded)
+    assert response.status == 200 and response.body == name.encode()
     assert wire.metadata(encoded)["fullPath"] == name
     everything = "".join("%%%02X" % byte for byte in name.encode())
     assert wire.get(everything).body == name.encode()

@@ -1,6 +1,5 @@
 """The HTTP contract of single objects: uploads, downloads, metadata, deletion."""
 
-import base64
 import datetime
 import email.utils
 import hashlib
@@ -10,23 +9,12 @@ import unicodedata
 
 import pytest
 
+from digests import crc32c, md5
+
 BODY = b"Quercus robur, thirty metres tall.\n"
 KEYS = {"bucket", "fullPath", "name", "generation", "metageneration", "size", "timeCreated", "updated", "etag",
         "md5Hash", "crc32c", "contentType"}
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
-
-
-def crc32c(data):
-    value = 0xFFFFFFFF
-    for byte in data:
-        value ^= byte
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-    return base64.b64encode((value ^ 0xFFFFFFFF).to_bytes(4, "big")).decode()
-
-
-def md5(data):
-    return base64.b64encode(hashlib.md5(data).digest()).decode()
 
 
 def seconds(text):
@@ -68,9 +56,9 @@ def test_upload_new_then_replaced(wire, folder):
 
 def test_the_location_leads_to_the_object(wire, folder):
     for name in ("a%20b", "%C3%A9%23x", "100%25", "q%3Fmetadata", "plus+plus", "semi;colon,comma=&"):
-        answer = wire.put(f"{folder}/{name}", BODY)
-        assert answer.status == 201
-        assert wire.call("GET", answer["location"]).body == BODY
+        response = wire.put(f"{folder}/{name}", BODY)
+        assert response.status == 201
+        assert wire.call("GET", response["location"]).body == BODY
 
 
 def test_equal_bytes_are_a_new_generation_with_none_of_the_old_metadata(wire, folder):
@@ -96,16 +84,16 @@ def test_every_size_comes_back(wire, folder, size):
     assert check["size"] == str(size) and check["md5Hash"] == md5(body)
     if size <= 100_000:
         assert json["crc32c"] == crc32c(body)
-    answer = wire.get(f"{folder}/o")
-    assert answer.body == body and answer["content-length"] == str(size)
+    response = wire.get(f"{folder}/o")
+    assert response.body == body and response["content-length"] == str(size)
 
 
 def test_a_chunked_upload_and_one_without_a_body(http1, folder):
-    answer = http1.call("PUT", f"/b/photos/o/{folder}/c", ["Transfer-Encoding: chunked"], BODY)
-    assert answer.status == 201 and answer.json["size"] == str(len(BODY))
-    answer = http1.call("PUT", f"/b/photos/o/{folder}/none")
-    assert answer.status == 201 and answer.json["size"] == "0"
-    check_metadata(answer.json, f"{folder}/none", b"", set())
+    response = http1.call("PUT", f"/b/photos/o/{folder}/c", ["Transfer-Encoding: chunked"], BODY)
+    assert response.status == 201 and response.json["size"] == str(len(BODY))
+    response = http1.call("PUT", f"/b/photos/o/{folder}/none")
+    assert response.status == 201 and response.json["size"] == "0"
+    check_metadata(response.json, f"{folder}/none", b"", set())
 
 
 def test_attributes_of_an_upload(wire, folder):
@@ -121,9 +109,9 @@ def test_attributes_of_an_upload(wire, folder):
     assert json["contentDisposition"] == fields["Content-Disposition"]
     assert json["contentEncoding"] == "gzip" and json["contentLanguage"] == "fr, en"
     assert json["customMetadata"] == {"species": "Quercus robur", "n": "7"}
-    for answer in (wire.get(name), wire.head(name)):
+    for response in (wire.get(name), wire.head(name)):
         for field, value in fields.items():
-            assert answer[field.lower()] == value
+            assert response[field.lower()] == value
     assert wire.metadata(name) == json
 
 
@@ -151,21 +139,21 @@ def test_content_type_by_extension(http1, folder):
 def test_every_field_of_a_download(wire, folder):
     name = f"{folder}/a.png"
     json = wire.stored(name, BODY)
-    answer = wire.get(name)
-    assert answer.status == 200 and answer.body == BODY
-    assert answer["content-length"] == str(len(BODY)) and answer["content-type"] == "image/png"
-    assert answer["etag"] == f'"{json["etag"]}"'
-    assert answer["x-object-generation"] == json["generation"]
-    assert answer["x-object-metageneration"] == "1"
-    assert answer["x-content-type-options"] == "nosniff"
-    assert answer["accept-ranges"] == "bytes"
-    assert f"md5=:{md5(BODY)}:" in answer["repr-digest"] and f"crc32c=:{crc32c(BODY)}:" in answer["repr-digest"]
-    modified = email.utils.parsedate_to_datetime(answer["last-modified"]).timestamp()
-    assert modified == int(seconds(json["timeCreated"])) and answer["last-modified"].endswith(" GMT")
-    assert answer["date"]
+    response = wire.get(name)
+    assert response.status == 200 and response.body == BODY
+    assert response["content-length"] == str(len(BODY)) and response["content-type"] == "image/png"
+    assert response["etag"] == f'"{json["etag"]}"'
+    assert response["x-object-generation"] == json["generation"]
+    assert response["x-object-metageneration"] == "1"
+    assert response["x-content-type-options"] == "nosniff"
+    assert response["accept-ranges"] == "bytes"
+    assert f"md5=:{md5(BODY)}:" in response["repr-digest"] and f"crc32c=:{crc32c(BODY)}:" in response["repr-digest"]
+    modified = email.utils.parsedate_to_datetime(response["last-modified"]).timestamp()
+    assert modified == int(seconds(json["timeCreated"])) and response["last-modified"].endswith(" GMT")
+    assert response["date"]
     head = wire.head(name)
     ignored = {"date", "x-request-id"}
-    assert [f for f in head.fields if f[0] not in ignored] == [f for f in answer.fields if f[0] not in ignored]
+    assert [f for f in head.fields if f[0] not in ignored] == [f for f in response.fields if f[0] not in ignored]
 
 
 def test_custom_metadata_that_no_field_can_carry_exactly_is_in_the_json_alone(wire, folder):
@@ -173,8 +161,8 @@ def test_custom_metadata_that_no_field_can_carry_exactly_is_in_the_json_alone(wi
     wire.stored(name)
     pairs = {"plain": "visible ASCII", "Case": "kept in JSON", "not a token": "x", "accents": "é", "line": "a\r\nb: c",
              " blank": "x", "ends": "blank ", "tab": "a\tb", "clé": "x", "empty": "", "colon:": "x"}
-    answer = wire.patch(name, {"customMetadata": pairs})
-    assert answer.status == 200 and answer.json["customMetadata"] == pairs
+    response = wire.patch(name, {"customMetadata": pairs})
+    assert response.status == 200 and response.json["customMetadata"] == pairs
     assert wire.metadata(name)["customMetadata"] == pairs
     shown = {field: value for field, value in wire.get(name).fields if field.startswith("x-object-meta-")}
     assert shown == {"x-object-meta-plain": "visible ASCII", "x-object-meta-case": "kept in JSON",
@@ -212,8 +200,8 @@ def test_more_custom_metadata_than_a_header_should_have(wire, folder):
     # All fields of these would have more than the 64 KiB that a header block can have.
     pairs |= {f"{n:x}": "" for n in range(2600)}
     assert wire.patch(name, {"customMetadata": pairs}).status == 200
-    for answer in (wire.get(name), wire.head(name)):
-        assert answer.status == 200 and not [field for field, _ in answer.fields if field.startswith("x-object-meta-")]
+    for response in (wire.get(name), wire.head(name)):
+        assert response.status == 200 and not [field for field, _ in response.fields if field.startswith("x-object-meta-")]
     assert wire.get(name).body == BODY
     assert wire.metadata(name)["customMetadata"] == pairs
 
@@ -221,10 +209,10 @@ def test_more_custom_metadata_than_a_header_should_have(wire, folder):
 def test_metadata_as_json(wire, folder):
     name = f"{folder}/a"
     json = wire.stored(name, BODY)
-    answer = wire.get(name + "?metadata")
-    assert answer.status == 200 and answer.json == json and answer["content-type"] == "application/json"
+    response = wire.get(name + "?metadata")
+    assert response.status == 200 and response.json == json and response["content-type"] == "application/json"
     head = wire.head(name + "?metadata")
-    assert head.status == 200 and head["content-length"] == answer["content-length"]
+    assert head.status == 200 and head["content-length"] == response["content-length"]
     assert wire.get(name + "?metadata=&unknown=1").json == json
     assert wire.get(name + "?unknown=1").body == BODY
 
@@ -235,8 +223,8 @@ def test_metadata_as_json(wire, folder):
 def test_deletion(wire, folder):
     name = f"{folder}/a"
     wire.stored(name)
-    answer = wire.delete(name)
-    assert answer.status == 204 and answer.body == b""
+    response = wire.delete(name)
+    assert response.status == 204 and response.body == b""
     wire.missing(name)
     wire.get(name + "?metadata").is_problem("object-not-found")
     assert wire.head(name).status == 404

@@ -1,4 +1,4 @@
-"""Sources/Gateway/NativeAPI/openapi.yaml: that it is valid, that every response that it describes comes so, and that no other comes.
+"""Sources/Gateway/NativeAPI/openapi.yaml is valid; the program gives every response that it describes, and no other.
 
 Every operation is made to respond with every status that its description has. Then each parameter is given values that it
 can't have, alone and together: whatever comes back must be described, with its fields and its body.
@@ -12,9 +12,9 @@ import urllib.parse
 import openapi_spec_validator
 import pytest
 
-from program import ROOT
 from openapi import DESCRIPTION, FILE, OPERATIONS, PAGE, call, check, head, resolved, send, validator
 from openapi_gateways import Gateways
+from program import ROOT
 
 # The description
 
@@ -47,7 +47,7 @@ def test_every_problem_code_is_described():
                 properties = content["schema"]["allOf"][1]["properties"]
                 for code in properties["code"]["enum"]:
                     described.setdefault(code, set()).add(properties["status"]["const"])
-    # Malformed HTTP has invalid-argument with statuses of its own.
+    # Malformed HTTP has invalid-argument with other statuses.
     assert described.pop("invalid-argument") == {400, 414, 417, 431, 505}
     assert described == {code: {status} for code, status in codes.items() if code != "invalid-argument"}
 
@@ -57,7 +57,7 @@ def test_every_problem_code_is_in_the_page():
     assert {code: int(status) for code, status in rows.items()} == swift_codes()
 
 
-def test_what_is_described_is_in_the_page():
+def test_the_page_names_all_that_is_described():
     parts = {name for operation in OPERATIONS.values() for name in [entry["name"] for entry in operation.parameters]}
     parts -= {"bucket", "name", "folder"}
     for operation in OPERATIONS.values():
@@ -198,7 +198,7 @@ def test_metadata_is_described(gateways):
     check(OPERATIONS["headObject"], head_response)
     for name in ("etag", "last-modified", "accept-ranges", "repr-digest"):
         assert name not in response.fields and name not in head_response.fields
-    # The bytes have all that the description says of them.
+    # The response with content matches its description.
     assert {"etag", "last-modified", "accept-ranges", "repr-digest"} <= set(call(gateways["plain"], operation).fields)
 
 
@@ -260,12 +260,12 @@ FIELDS = [b"", b"x", b"*", b"0", b"1", b"-1", b"1.5", b"9" * 19, b"9" * 30, b"1,
 VALUES = {"path": PATHS, "query": QUERIES, "header": FIELDS}
 #: Statuses by which a value that can't be is rejected.
 REJECTED = {400, 417, 501}
-#: What has any value, is ignored where it is malformed, or needs more than a schema to be judged.
+#: Parameters that accept any value, are ignored if malformed, or need more than a schema to be validated.
 ANY = {"metadata", "sign", "verbose", "Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers", "Range", "If-Range",
        "If-Modified-Since", "If-Unmodified-Since", "Content-Digest", "Repr-Digest", "Content-MD5", "bucket", "pageToken"}
 
 
-#: What the path of an object means where it ends in a slash.
+#: The operation that a path of an object means if it ends in a slash.
 FOLDERS = {"GET": "listFolder", "HEAD": "headFolder", "OPTIONS": "optionsFolder"}
 
 
@@ -275,7 +275,7 @@ def coerced(schema, text):
 
 
 def is_possible(parameter, value):
-    """Whether the description allows the value; None where that is not to be told by its schema."""
+    """Whether the description allows the value; None if its schema does not decide that."""
     if parameter["name"] in ANY or parameter["name"].startswith("link-"):
         return None
     if parameter["in"] == "header":
@@ -284,7 +284,7 @@ def is_possible(parameter, value):
         except UnicodeDecodeError:
             return None
         if parameter["name"].startswith("X-Object-") and len(text) > 18:
-            # Larger than 64 bits, or nothing that could match.
+            # More than 64 bits, or a value that never matches.
             return None
     else:
         try:
@@ -361,7 +361,7 @@ def test_many_values_at_once(gateways, seed):
         values = {}
         for parameter in operation.parameters:
             if parameter["in"] == "path":
-                # Mostly what is there, so that the rest is looked at.
+                # Mostly existing objects, so that the remaining parameters are evaluated.
                 if choose.random() < 0.1:
                     values[parameter["name"]] = [choose.choice(PATHS[:9] + PATHS[10:13] + PATHS[15:])]
             elif parameter["name"] != "Expect" and choose.random() < 0.25:
@@ -404,16 +404,16 @@ BODIES = PATCHES + LINKS + NOT_JSON
 @pytest.mark.parametrize("name,schema,bodies", [("patchObject", "ObjectPatch", PATCHES), ("signObject", "LinkRequest", LINKS)])
 def test_bodies_that_the_schema_allows_and_others(gateways, name, schema, bodies):
     operation, judge = OPERATIONS[name], validator(DESCRIPTION["components"]["schemas"][schema])
-    answers = set()
+    responses = set()
     for body in bodies:
         response = call(gateways["plain"], operation, operation.target(), [("Content-Type", "application/json")], body.encode())
         check(operation, response)
         possible = judge.is_valid(json.loads(body))
         assert response.status == (200 if possible else 400), (body, response)
-        answers.add(possible)
-    assert answers == {True, False}
+        responses.add(possible)
+    assert responses == {True, False}
     for body in NOT_JSON:
         response = call(gateways["plain"], operation, operation.target(), (), body.encode())
         check(operation, response)
-        # Nothing at all asks for a link to download.
+        # An empty request asks for a link to download.
         assert response.status == (200 if not body and name == "signObject" else 400), (body, response)

@@ -1,4 +1,4 @@
-"""The HTTP contract of PATCH: a JSON Merge Patch (RFC 7396) of the writable properties, all of it or nothing."""
+"""The HTTP contract of PATCH: a JSON Merge Patch (RFC 7396) of the writable properties, atomically."""
 
 import json
 import time
@@ -20,16 +20,16 @@ def test_only_what_is_named_changes(wire, name):
     head = wire.head(name)
     # So that `updated` must move where it has three decimals.
     time.sleep(0.005)
-    answer = wire.patch(name, {"contentLanguage": "fr", "customMetadata": {"b": "3", "C": "4"}})
-    assert answer.status == 200 and answer["content-type"] == "application/json"
-    after = answer.json
+    response = wire.patch(name, {"contentLanguage": "fr", "customMetadata": {"b": "3", "C": "4"}})
+    assert response.status == 200 and response["content-type"] == "application/json"
+    after = response.json
     changed = {"contentLanguage": "fr", "customMetadata": {"a": "1", "b": "3", "C": "4"}, "metageneration": "2",
                "updated": after["updated"]}
     assert after == {**before, **changed}
     assert after["updated"] > before["updated"]
     assert wire.metadata(name) == after
     again = wire.head(name)
-    assert again["etag"] == head["etag"] == answer["etag"]
+    assert again["etag"] == head["etag"] == response["etag"]
     assert again["last-modified"] == head["last-modified"]
     assert again["x-object-generation"] == head["x-object-generation"]
     assert again["x-object-metageneration"] == "2"
@@ -71,7 +71,7 @@ def refused(wire, name, change, *fields):
 
 
 @pytest.mark.parametrize("key", [*READ_ONLY, "unknown", "Cachecontrol", "", "custom", "acl"])
-def test_what_is_read_only_or_unknown_is_named(http1, name, key):
+def test_read_only_and_unknown_properties_are_named(http1, name, key):
     http1.stored(name)
     assert key in refused(http1, name, {"cacheControl": "private", key: "1"})
     assert key in refused(http1, name, {key: None, "cacheControl": "private"})
@@ -92,13 +92,13 @@ def test_a_wrong_type_is_named(http1, name, value):
     b'{"cacheControl":"\\ud800"}', b"\xef\xbb\xbf{}", b"[" * 40_000, b'{"cacheControl":' * 4000,
     b'{"cacheControl": NaN}', b'{"cacheControl":"a\nb"}',
 ])
-def test_what_is_no_json_object(http1, name, text):
+def test_a_body_that_is_not_a_json_object(http1, name, text):
     http1.stored(name)
     refused(http1, name, text)
 
 
 @pytest.mark.parametrize("value", ["a\r\nSet-Cookie: x", "a\0b", "a\x7fb", " a", "a ", "x" * 2049])
-def test_what_no_field_could_carry(http1, name, value):
+def test_values_that_no_field_can_carry(http1, name, value):
     http1.stored(name)
     for key in PROPERTIES:
         assert key in refused(http1, name, {key: value})
@@ -128,9 +128,9 @@ def test_the_patch_may_say_its_type(http1, name):
     http1.stored(name)
     for type in ("application/json", "application/merge-patch+json; charset=utf-8", "Application/JSON"):
         assert http1.patch(name, {}, f"Content-Type: {type}").status == 200
-    answer = http1.patch(name, {}, "Content-Type: text/plain")
-    answer.is_problem("unsupported-media-type")
-    assert "application/merge-patch+json" in answer["accept-patch"]
+    response = http1.patch(name, {}, "Content-Type: text/plain")
+    response.is_problem("unsupported-media-type")
+    assert "application/merge-patch+json" in response["accept-patch"]
 
 
 def test_a_patch_that_is_too_long(http1, name):
@@ -141,9 +141,9 @@ def test_a_patch_that_is_too_long(http1, name):
 
 def test_a_key_that_is_given_twice_changes_nothing_or_is_the_last(http1, name):
     http1.stored(name)
-    answer = http1.patch(name, '{"cacheControl":"a","cacheControl":"b"}')
+    response = http1.patch(name, '{"cacheControl":"a","cacheControl":"b"}')
     stored = http1.metadata(name).get("cacheControl")
-    assert (answer.status, stored) in [(400, None), (200, "b")]
+    assert (response.status, stored) in [(400, None), (200, "b")]
 
 
 def test_any_text_survives(http1, name):

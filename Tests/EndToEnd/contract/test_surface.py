@@ -1,4 +1,4 @@
-"""The HTTP contract of what all requests share: routes, methods, problems, request ids, CORS, operator endpoints."""
+"""The HTTP contract that all requests share: routes, methods, problems, request ids, CORS, operator endpoints."""
 
 import json
 import re
@@ -43,21 +43,21 @@ def test_a_bucket_is_decoded_too(wire, folder):
 
 @pytest.mark.parametrize("method", ["POST", "TRACE", "COPY", "MKCOL", "PROPFIND", "FOO", "get"])
 def test_a_method_that_is_not_possible(wire, folder, method):
-    answer = wire.call(method, f"/b/photos/o/{folder}/a")
-    answer.is_problem("method-not-allowed")
-    assert words(answer["allow"]) == OBJECT_METHODS
+    response = wire.call(method, f"/b/photos/o/{folder}/a")
+    response.is_problem("method-not-allowed")
+    assert words(response["allow"]) == OBJECT_METHODS
 
 
 def test_methods_of_lists_and_metadata(wire, folder):
     for method in ("PUT", "POST", "PATCH", "DELETE"):
-        answer = wire.call(method, "/b/photos/o", body=b"{}")
-        answer.is_problem("method-not-allowed")
-        assert words(answer["allow"]) == {"GET", "HEAD", "OPTIONS"}
+        response = wire.call(method, "/b/photos/o", body=b"{}")
+        response.is_problem("method-not-allowed")
+        assert words(response["allow"]) == {"GET", "HEAD", "OPTIONS"}
     wire.stored(f"{folder}/a", b"x")
     for method in ("PUT", "POST", "DELETE"):
-        answer = wire.call(method, f"/b/photos/o/{folder}/a?metadata", body=b"{}")
-        answer.is_problem("method-not-allowed")
-        assert words(answer["allow"]) == {"GET", "HEAD", "PATCH", "OPTIONS"}
+        response = wire.call(method, f"/b/photos/o/{folder}/a?metadata", body=b"{}")
+        response.is_problem("method-not-allowed")
+        assert words(response["allow"]) == {"GET", "HEAD", "PATCH", "OPTIONS"}
     assert wire.patch(f"{folder}/a?metadata", {}).status == 200
     assert wire.get(f"{folder}/a").body == b"x"
 
@@ -65,10 +65,10 @@ def test_methods_of_lists_and_metadata(wire, folder):
 def test_options_without_cors(wire, folder):
     for path, allowed in ((f"/{folder}/a", OBJECT_METHODS), ("", {"GET", "HEAD", "OPTIONS"}), ("/a/", {"GET", "HEAD", "OPTIONS"}),
                           ("/a?metadata", {"GET", "HEAD", "PATCH", "OPTIONS"})):
-        answer = wire.call("OPTIONS", f"/b/photos/o{path}", [
+        response = wire.call("OPTIONS", f"/b/photos/o{path}", [
             "Origin: https://app.example", "Access-Control-Request-Method: PUT"])
-        assert answer.status == 204 and answer.body == b"" and words(answer["allow"]) == allowed
-        assert not [name for name, _ in answer.fields if name.startswith("access-control")]
+        assert response.status == 204 and response.body == b"" and words(response["allow"]) == allowed
+        assert not [name for name, _ in response.fields if name.startswith("access-control")]
     assert wire.get(f"{folder}/", "Origin: https://app.example")["access-control-allow-origin"] is None
 
 
@@ -84,54 +84,54 @@ def shared(tmp_path_factory):
 def test_cors(shared, transport):
     client = wire_client.Wire(shared, transport)
     preflight = ["Access-Control-Request-Method: PUT", "Access-Control-Request-Headers: content-type, x-object-meta-a"]
-    answer = client.call("OPTIONS", "/b/photos/o/a", ["Origin: https://app.example", *preflight])
-    assert answer.status == 204 and answer["access-control-allow-origin"] == "https://app.example"
-    assert words(answer["access-control-allow-methods"]) >= {"PUT", "GET"}
-    assert words(answer["access-control-allow-headers"]) == {"content-type", "x-object-meta-a"}
-    assert answer["access-control-max-age"] == "90"
-    assert "Origin" in ", ".join(answer.all("vary"))
+    response = client.call("OPTIONS", "/b/photos/o/a", ["Origin: https://app.example", *preflight])
+    assert response.status == 204 and response["access-control-allow-origin"] == "https://app.example"
+    assert words(response["access-control-allow-methods"]) >= {"PUT", "GET"}
+    assert words(response["access-control-allow-headers"]) == {"content-type", "x-object-meta-a"}
+    assert response["access-control-max-age"] == "90"
+    assert "Origin" in ", ".join(response.all("vary"))
     for origin in ("https://evil.example", "https://app.example.evil.example", "http://app.example", "null", "https://APP.example"):
-        answer = client.call("OPTIONS", "/b/photos/o/a", [f"Origin: {origin}", *preflight])
-        assert not [name for name, _ in answer.fields if name.startswith("access-control")], origin
+        response = client.call("OPTIONS", "/b/photos/o/a", [f"Origin: {origin}", *preflight])
+        assert not [name for name, _ in response.fields if name.startswith("access-control")], origin
         assert client.get("", f"Origin: {origin}")["access-control-allow-origin"] is None
-        assert "Origin" in ", ".join(answer.all("vary"))
+        assert "Origin" in ", ".join(response.all("vary"))
     client.stored("a", b"x")
-    for answer in (client.get("a", "Origin: https://b.example"), client.get("none", "Origin: https://b.example"),
-                   client.put("a", b"x", "Origin: https://b.example"), client.get("a//b", "Origin: https://b.example")):
-        assert answer["access-control-allow-origin"] == "https://b.example", answer
-        assert words(answer["access-control-expose-headers"]) == {"etag", "x-request-id"}
-        assert answer["access-control-allow-credentials"] is None
-    answer = client.call("OPTIONS", "/b/photos/o/a", ["Origin: https://b.example"])
-    assert answer.status == 204 and answer["access-control-allow-methods"] is None and answer["allow"]
+    for response in (client.get("a", "Origin: https://b.example"), client.get("none", "Origin: https://b.example"),
+                     client.put("a", b"x", "Origin: https://b.example"), client.get("a//b", "Origin: https://b.example")):
+        assert response["access-control-allow-origin"] == "https://b.example", response
+        assert words(response["access-control-expose-headers"]) == {"etag", "x-request-id"}
+        assert response["access-control-allow-credentials"] is None
+    response = client.call("OPTIONS", "/b/photos/o/a", ["Origin: https://b.example"])
+    assert response.status == 204 and response["access-control-allow-methods"] is None and response["allow"]
 
 
 def test_cors_for_all(launch):
     client = wire_client.Wire(launch(extra="cors: { origins: ['*'] }\n"))
-    answer = client.get("none", "Origin: https://anything.example")
-    assert answer["access-control-allow-origin"] == "*"
+    response = client.get("none", "Origin: https://anything.example")
+    assert response["access-control-allow-origin"] == "*"
 
 
-def test_every_answer_has_a_request_id_of_its_own(wire, folder):
-    answers = [wire.put(f"{folder}/a", b"x"), wire.get(f"{folder}/a"), wire.head(f"{folder}/a"), wire.get(f"{folder}/a?metadata"),
-               wire.get(f"{folder}/a", "If-None-Match: *"), wire.get(f"{folder}/a", "Range: bytes=0-0"), wire.get(f"{folder}/"),
-               wire.patch(f"{folder}/a", {}), wire.delete(f"{folder}/a"), wire.delete(f"{folder}/a"), wire.head(f"{folder}/a"),
-               wire.call("OPTIONS", "/b/photos/o/a"), wire.call("GET", "/nothing"), wire.call("POST", "/b/photos/o/a")]
-    ids = [answer["x-request-id"] for answer in answers]
+def test_every_response_has_a_request_id_of_its_own(wire, folder):
+    responses = [wire.put(f"{folder}/a", b"x"), wire.get(f"{folder}/a"), wire.head(f"{folder}/a"), wire.get(f"{folder}/a?metadata"),
+                 wire.get(f"{folder}/a", "If-None-Match: *"), wire.get(f"{folder}/a", "Range: bytes=0-0"), wire.get(f"{folder}/"),
+                 wire.patch(f"{folder}/a", {}), wire.delete(f"{folder}/a"), wire.delete(f"{folder}/a"), wire.head(f"{folder}/a"),
+                 wire.call("OPTIONS", "/b/photos/o/a"), wire.call("GET", "/nothing"), wire.call("POST", "/b/photos/o/a")]
+    ids = [response["x-request-id"] for response in responses]
     assert len(set(ids)) == len(ids) and all(re.fullmatch(r"[\x21-\x7e]{8,64}", id) for id in ids)
-    for answer in answers:
-        if answer.status >= 400 and answer.body:
-            assert answer.json["instance"] == answer["x-request-id"]
+    for response in responses:
+        if response.status >= 400 and response.body:
+            assert response.json["instance"] == response["x-request-id"]
 
 
 def test_a_request_id_of_the_client_is_not_taken_over(http1):
-    answer = http1.get("none", "X-Request-Id: forged")
-    assert answer["x-request-id"] != "forged"
+    response = http1.get("none", "X-Request-Id: forged")
+    assert response["x-request-id"] != "forged"
 
 
 def test_the_request_id_leads_to_the_log(wire, server, folder):
     secret = "s3cret-value"
-    answer = wire.get(f"{folder}/none?token={secret}&x=1", f"Authorization: Bearer {secret}", f"Cookie: a={secret}")
-    lines = wait_until(lambda: [line for line in server.output().splitlines() if f'"{answer["x-request-id"]}"' in line])
+    response = wire.get(f"{folder}/none?token={secret}&x=1", f"Authorization: Bearer {secret}", f"Cookie: a={secret}")
+    lines = wait_until(lambda: [line for line in server.output().splitlines() if f'"{response["x-request-id"]}"' in line])
     entry = json.loads(lines[0])
     assert entry["status"] == 404 and entry["path"] == f"/b/photos/o/{folder}/none" and entry["method"] == "GET"
     assert entry["code"] == "object-not-found" and entry["operation"] == "get" and entry["bucket"] == "photos"
@@ -139,18 +139,18 @@ def test_the_request_id_leads_to_the_log(wire, server, folder):
 
 
 def test_a_problem_tells_nothing_internal(wire, server):
-    for answer in (wire.get("none"), wire.get("a//b"), wire.call("GET", "/x"), wire.get("?pageToken=x")):
-        assert str(server.directory) not in answer.body.decode() and "Swift" not in answer.body.decode()
-        assert answer["x-content-type-options"] == "nosniff" and answer["cache-control"] == "no-store"
+    for response in (wire.get("none"), wire.get("a//b"), wire.call("GET", "/x"), wire.get("?pageToken=x")):
+        assert str(server.directory) not in response.body.decode() and "Swift" not in response.body.decode()
+        assert response["x-content-type-options"] == "nosniff" and response["cache-control"] == "no-store"
 
 
 def operator(server, path, method="GET"):
     request = urllib.request.Request(f"http://127.0.0.1:{server.operator}{path}", method=method)
     try:
-        with urllib.request.urlopen(request, timeout=5) as answer:
-            return answer.status, answer.headers, answer.read().decode()
-    except urllib.error.HTTPError as answer:
-        return answer.code, answer.headers, answer.read().decode()
+        with urllib.request.urlopen(request, timeout=5) as response:
+            return response.status, response.headers, response.read().decode()
+    except urllib.error.HTTPError as response:
+        return response.code, response.headers, response.read().decode()
 
 
 def test_operator_endpoints(server, http1):

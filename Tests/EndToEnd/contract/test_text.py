@@ -1,4 +1,4 @@
-"""Texts that look the same and differ in bytes are different texts, for the rules as for the store."""
+"""Texts that look alike but differ in bytes are different, for rules and for buckets."""
 
 import urllib.parse
 
@@ -41,11 +41,11 @@ def test_metadata_keys_that_look_the_same(client):
     for order in (["Kind", KELVIN + "ind"], [KELVIN + "ind", "Kind"]):
         patch = {"customMetadata": {order[0]: "evil", order[1]: "evil"}}
         patch["customMetadata"][KELVIN + "ind"] = "safe"
-        answer = client.patch("kinds/a", patch)
-        assert answer.status == 403, answer
+        response = client.patch("kinds/a", patch)
+        assert response.status == 403, response
     patch = {"customMetadata": {KELVIN + "ind": "evil", "Kind": "safe"}}
-    answer = client.patch("kinds/a", patch)
-    assert answer.status == 200 and answer.json["customMetadata"] == patch["customMetadata"]
+    response = client.patch("kinds/a", patch)
+    assert response.status == 200 and response.json["customMetadata"] == patch["customMetadata"]
 
 
 def test_segments_and_parameters_that_look_the_same(client):

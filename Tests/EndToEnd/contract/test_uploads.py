@@ -1,4 +1,4 @@
-"""The HTTP contract of what guards an upload: digests, limits, 100-continue, interruptions."""
+"""The HTTP contract of uploads: digests, limits, 100-continue, interruptions."""
 
 import base64
 import hashlib
@@ -9,8 +9,8 @@ import pytest
 
 import raw
 import wire as wire_client
+from digests import crc32c, md5
 from program import wait_until
-from test_objects import crc32c, md5
 
 BODY = b"Quercus robur, thirty metres tall.\n"
 LARGE = hashlib.shake_256(b"large").digest(300_000)
@@ -77,8 +77,8 @@ def test_malformed_digests_are_not_ignored(http1, folder, field):
     "Cache-Control: " + "x" * 2049, "X-Object-Meta-: value",
 ])
 def test_fields_that_could_not_be_given_back(http1, folder, field):
-    answer = http1.put(f"{folder}/o", BODY, field)
-    assert answer.status == 400, answer
+    response = http1.put(f"{folder}/o", BODY, field)
+    assert response.status == 400, response
     http1.missing(f"{folder}/o")
 
 
@@ -116,12 +116,12 @@ def expecting(server, name, *fields, length=len(BODY)):
     return connection
 
 
-def test_100_continue_and_then_the_answer(server, folder):
+def test_100_continue_and_then_the_response(server, folder):
     with expecting(server, f"{folder}/o", "Connection: close") as connection:
         assert connection.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(BODY)
-        [answer] = raw.responses(raw.read_to_end(connection))
-        assert answer.status == 201
+        [response] = raw.responses(raw.read_to_end(connection))
+        assert response.status == 201
 
 
 REFUSALS = {
@@ -148,10 +148,10 @@ def test_a_refused_size_sends_no_body(small):
 
 def test_curl_gets_the_refusal_without_sending(http1, folder):
     http1.stored(f"{folder}/o")
-    answer = http1.call("PUT", f"/b/photos/o/{folder}/o", ["If-None-Match: *", "Expect: 100-continue"], LARGE,
-                        more=["-w", "%{stderr}%{size_upload}"])
-    answer.is_problem("precondition-failed")
-    assert answer.interim == []
+    response = http1.call("PUT", f"/b/photos/o/{folder}/o", ["If-None-Match: *", "Expect: 100-continue"], LARGE,
+                          more=["-w", "%{stderr}%{size_upload}"])
+    response.is_problem("precondition-failed")
+    assert response.interim == []
 
 
 # Interruptions
@@ -163,7 +163,7 @@ def files(server, part):
 
 
 @pytest.mark.parametrize("sent", [0, 10, 100_000, 290_000])
-def test_an_upload_that_breaks_off_leaves_what_was_there(server, http1, folder, sent, upstream):
+def test_an_upload_that_is_cut_off_keeps_the_old_object(server, http1, folder, sent, upstream):
     name = f"{folder}/o"
     before = http1.stored(name, b"old")
     connection = raw.connect(("127.0.0.1", server.http))
@@ -187,8 +187,8 @@ def test_a_download_that_began_finishes_with_the_bytes_it_began_with(server, htt
         taken = connection.recv(4096)
         end()
         taken += raw.read_to_end(connection, timeout=30)
-        [answer] = raw.responses(taken)
-        assert answer.body == body
+        [response] = raw.responses(taken)
+        assert response.body == body
 
 
 def test_writers_of_one_name_take_turns(server, http1, folder):

@@ -1,4 +1,4 @@
-"""What each caller may use: requests, transfers and bytes, and that nobody pays for another."""
+"""Limits per caller: requests, transfers and bytes, independent of other callers."""
 
 import concurrent.futures
 import json
@@ -9,10 +9,10 @@ import urllib.parse
 
 import pytest
 
-from program import curl, new_token, wait_until
 from identities import Key, claims, key_set
+from program import curl, new_token, wait_until
 from raw import DATA, HTTP2, WINDOW_UPDATE, connect, frame, setting
-from test_signed_links import new_key, sign
+from signed_links import new_key, sign
 from wire import Wire
 
 CALLERS = ["one", "two", "free"]
@@ -39,9 +39,9 @@ def stored(server, name, size):
     return body
 
 
-def refused(answer, server, limit, group, count=None):
-    answer.is_problem("too-many-requests")
-    assert int(answer["retry-after"]) >= 1
+def refused(response, server, limit, group, count=None):
+    response.is_problem("too-many-requests")
+    assert int(response["retry-after"]) >= 1
     seen = server.metrics()[f'sluice_limited_requests_total{{group="{group}",limit="{limit}"}}']
     assert seen >= 1 and (count is None or seen == count)
 
@@ -63,14 +63,14 @@ def test_requests(limited, transport):
     wire = Wire(server, transport)
 
     def burst(caller, count=12):
-        """The answers of one connection."""
+        """The statuses of requests on one connection."""
         options = ["-H", ": ".join(server.tokens[caller])] if caller else []
         url = server.url("/b/photos/o/a", wire.scheme)
         return curl(*wire.options, *options, "-o", "/dev/null", "-w", "%{http_code}\n", f"{url}?[1-{count}]").decode().split()
 
-    answers = burst("one")
-    assert answers[:2] == ["404", "404"] and "429" in answers
-    # The other of the group has requests of its own, and who has no limit has none.
+    responses = burst("one")
+    assert responses[:2] == ["404", "404"] and "429" in responses
+    # Limits are per caller, also within a group; callers of other groups have none.
     assert burst("two")[:2] == ["404", "404"]
     assert set(burst("free")) == set(burst(None)) == {"404"}
     refused(wait_until(lambda: (lambda a: a if a.status == 429 else None)(wire.get("a", server.tokens["one"]))),
@@ -82,7 +82,7 @@ def test_requests(limited, transport):
 
 
 def test_each_issuer_has_callers_of_its_own(limited, tmp_path):
-    """The same uid in the same group, by a static token, by a token of an issuer, and nobody's."""
+    """The same uid in the same group by a static token and by an issuer's token, and an anonymous caller."""
     key = Key()
     (tmp_path / "keys.json").write_bytes(key_set(key))
     server = limited("pair: { transfers: 1 }", more="issuers:\n  ci: { jwks: { issuer: ci, audiences: [sluice], "
@@ -94,7 +94,7 @@ def test_each_issuer_has_callers_of_its_own(limited, tmp_path):
         assert wire.get("none", ("Authorization", f"Bearer {key.sign(claims('ci', sub='one'))}")).status == 404
 
 
-def test_defaults_are_for_who_is_not_named(limited):
+def test_defaults_are_for_callers_without_an_entry(limited):
     server = limited("default: { requests: 1 }", "free: {}")
     wire = Wire(server)
 
@@ -106,7 +106,7 @@ def test_defaults_are_for_who_is_not_named(limited):
     assert limited_by == {f'sluice_limited_requests_total{{group="{group}",limit="requests"}}' for group in ("pair", "anonymous")}
 
 
-def test_anonymous_callers_are_told_apart_by_address(limited):
+def test_anonymous_callers_are_keyed_by_address(limited):
     server = limited("anonymous: { requests: 1 }")
     url = server.url("/b/photos/o/a?[1-8]")
 
@@ -115,10 +115,10 @@ def test_anonymous_callers_are_told_apart_by_address(limited):
 
     assert "429" in burst("127.0.0.1")
     assert burst("127.0.0.2")[0] == "404"
-    # Who guesses tokens is counted by address too.
-    answers = curl("--interface", "127.0.0.3", "-H", "Authorization: Bearer guess", "-o", "/dev/null", "-w", "%{http_code}\n",
-                   url).decode().split()
-    assert answers[0] == "401" and "429" in answers
+    # Invalid tokens are counted by address.
+    responses = curl("--interface", "127.0.0.3", "-H", "Authorization: Bearer guess", "-o", "/dev/null", "-w", "%{http_code}\n",
+                     url).decode().split()
+    assert responses[0] == "401" and "429" in responses
     assert Wire(server).get("a", server.tokens["one"]).status == 404
 
 
@@ -167,13 +167,13 @@ def test_bytes_out_are_paced(limited, transport):
     server = limited("pair: { bytesOut: 4MiB }")
     body = stored(server, "large", 10 * MIB)
     wire = Wire(server, transport)
-    answer = wire.call("GET", "/b/photos/o/large", [server.tokens["one"]], more=["-w", "%{time_total}"])
-    assert answer.body == body
+    response = wire.call("GET", "/b/photos/o/large", [server.tokens["one"]], more=["-w", "%{time_total}"])
+    assert response.body == body
     # A second's worth at once, the rest at the rate: never more than that within any time.
     line = wait_until(lambda: access_line(server, "large"), what="the access line")
     assert line["bytes_out"] == len(body)
     assert line["bytes_out"] <= rate + rate * line["duration_ms"] / 1000
-    # Its neighbours know nothing of it.
+    # Other addresses are not affected.
     assert wire.get("large", server.tokens["two"]).status == 200
     assert wire.get("large", server.tokens["free"]).body == body
 
@@ -220,16 +220,16 @@ def test_lists_are_bytes_too(limited):
             assert b" 201 " in raw.recv(4096)
     began, moved = time.monotonic(), 0
     for _ in range(3):
-        answer = wire.call("GET", "/b/photos/o", [server.tokens["one"]])
-        assert len(answer.json["items"]) == 200
-        moved += len(answer.body)
+        response = wire.call("GET", "/b/photos/o", [server.tokens["one"]])
+        assert len(response.json["items"]) == 200
+        moved += len(response.body)
     assert moved <= rate + rate * (time.monotonic() - began)
-    # Where more wait than a second can serve, another is turned away, and told when to come back.
+    # When more transfers wait than a second can serve, the next is rejected with Retry-After.
     raws = [download(server, "", server.tokens["one"]) for _ in range(40)]
     refused(wait_until(lambda: (lambda a: a if a.status == 429 else None)(wire.get("none", server.tokens["one"]))),
             server, "bytes_out", "pair")
     assert wire.get("none", server.tokens["two"]).status == 404
-    # Who goes away gives back what was not moved.
+    # A client that disconnects returns its unused bytes.
     for raw in raws:
         raw.close()
     wait_until(lambda: server.metrics()["sluice_streams_live"] == 0, what="the end of the lists")
@@ -238,11 +238,11 @@ def test_lists_are_bytes_too(limited):
 
 @pytest.mark.parametrize("path, code", [
     ("/b/photos/o/a?link-method=GET&link-expires=9&link-key=k&link-signature=x", "403"), ("/nothing", "404"), ("/b/none/o/a", "404")])
-def test_who_guesses_links_and_paths_is_counted_by_address(limited, path, code):
+def test_guesses_of_links_and_paths_are_counted_by_address(limited, path, code):
     server = limited("anonymous: { requests: 2 }")
-    answers = curl("--globoff", "-o", "/dev/null", "-w", "%{http_code}\n", *[server.url(path), "-o", "/dev/null"] * 11,
-                   server.url(path)).decode().split()
-    assert answers[:2] == [code] * 2 and "429" in answers, answers
+    responses = curl("--globoff", "-o", "/dev/null", "-w", "%{http_code}\n", *[server.url(path), "-o", "/dev/null"] * 11,
+                     server.url(path)).decode().split()
+    assert responses[:2] == [code] * 2 and "429" in responses, responses
 
 
 def access_line(server, name):
@@ -265,7 +265,7 @@ def test_bytes_in_are_paced(limited, transport):
     assert server.metrics()['sluice_caller_received_bytes_total{group="pair"}'] == len(body)
 
 
-def test_several_transfers_share_what_their_caller_has(limited):
+def test_transfers_of_a_caller_share_its_limit(limited):
     rate = 2 * MIB
     server = limited("pair: { bytesOut: 2MiB }")
     body = stored(server, "large", 2 * MIB)
@@ -276,7 +276,7 @@ def test_several_transfers_share_what_their_caller_has(limited):
 
     began = time.monotonic()
     with concurrent.futures.ThreadPoolExecutor(3) as pool:
-        assert all(answer.body == body for answer in pool.map(get, ["one"] * 3))
+        assert all(response.body == body for response in pool.map(get, ["one"] * 3))
     # All three together had a second's worth at once, and the rest at the rate.
     assert 3 * len(body) <= rate + rate * (time.monotonic() - began)
     assert get("two").body == body
@@ -288,8 +288,8 @@ def test_links_have_limits_by_key(limited, tmp_path):
     server = limited("links: { requests: 1 }", more=f"links: {{ keys: \"{keys}\" }}\n")
     stored(server, "x", 256)
     link = sign(keys, "/b/photos/o/x")
-    answers = curl("-w", "%{http_code}\n", *["-o", "/dev/null", server.url(link)] * 8).decode().split()
-    assert answers[0] == "200" and "429" in answers, answers
+    responses = curl("-w", "%{http_code}\n", *["-o", "/dev/null", server.url(link)] * 8).decode().split()
+    assert responses[0] == "200" and "429" in responses, responses
     assert urllib.parse.parse_qs(link)["link-key"] == ["a"]
     metrics = server.metrics()
     assert metrics['sluice_limited_requests_total{group="links",limit="requests"}'] >= 1

@@ -1,4 +1,4 @@
-"""Every kind of credential, right and wrong, and then a look through everything that was printed."""
+"""Valid and invalid credentials of every kind never appear in output or logs."""
 
 import os
 import subprocess
@@ -7,10 +7,10 @@ import urllib.parse
 import pytest
 
 import secret_words
-from program import BINARY, curl, new_token
 from identities import Certificate, Key, claims, key_set, loopback_names, uri
-from test_rules import rules
-from test_signed_links import new_key, sign
+from program import BINARY, curl, new_token
+from rulesets import rules
+from signed_links import new_key, sign
 from wire import Wire
 
 RULES = rules(
@@ -22,7 +22,7 @@ RULES = rules(
 
 
 def parts(token):
-    """What must not be seen of a token: all of it, its claims, and its signature."""
+    """The secret parts of a token: the whole, its claims and its signature."""
     return [token, *[part for part in token.split(".")[1:] if len(part) > 8]]
 
 
@@ -73,12 +73,12 @@ callers:
     printed = []
 
     def call(method, path, fields=(), body=None, options=()):
-        answer = wire.call(method, path, [*fields, f"Cookie: sid={cookie}"], body, more=options)
-        # The answer that carries a link is the one place where its signature belongs.
-        printed.append(repr(answer.fields).encode() + answer.body)
-        return answer.status
+        response = wire.call(method, path, [*fields, f"Cookie: sid={cookie}"], body, more=options)
+        # Only the response that carries a link may contain its signature.
+        printed.append(repr(response.fields).encode() + response.body)
+        return response.status
 
-    # First of all, before wrong tokens have used up what their address may ask for.
+    # First, before invalid tokens have used up the limit of their address.
     seen = {call("GET", "/b/photos/o/open/a", [("Authorization", f"Bearer {tokens[4]}")])}
     for token in tokens:
         for scheme in ("Bearer", "Firebase", "Basic", "bearer ", "X-" + token[:5]):
@@ -91,7 +91,7 @@ callers:
         for query in (f"access_token={quoted}", f"token={quoted}", f"auth={quoted}", f"prefix=x&pageToken={quoted}"):
             seen.add(call("GET", f"/b/photos/o/shown/a?{query}"))
             seen.add(call("GET", f"/b/photos/o?{query}"))
-        # Somebody who puts it where a name belongs: what looks like nothing in particular can't be told from one there.
+        # A secret in the position of a name: without a recognizable form it is indistinguishable from a name.
         seen.add(call("GET", f"/b/photos/o/open/Bearer%20{quoted}"))
         seen.add(call("GET", f"/b/photos/o/token={quoted}"))
         if token.startswith(("ey", "sluice_")):
@@ -101,13 +101,13 @@ callers:
     for text in (link, old, made):
         for altered in (text, text + "A", text.replace("link-expires=1", "link-expires=2"), text + "&x=1"):
             seen |= {call("GET", altered), call("PUT", altered, [], "abcd")}
-    # By then wrong links have used up what their address may ask for: not so whoever shows something that is right.
+    # By now invalid links have used up the limit of their address, which does not affect valid credentials.
     if transport == "h2":
         seen.add(call("GET", "/b/photos/o/open/a", options=worker.options))
     else:
         seen.add(call("GET", "/b/photos/o/open/a", [("Authorization", f"Bearer {tokens[0]}")]))
     assert seen >= {200, 201, 401, 403, 404, 429, 503}, seen
-    # What is malformed as HTTP has a line too.
+    # Malformed HTTP is logged too.
     for token in tokens:
         printed.append(curl("--http1.1", "-X", "GET", "-H", f"Authorization: Bearer {token}", "-H", "Content-Length: x",
                             server.url("/b/photos/o/a?token=" + urllib.parse.quote(token)), check=False))
@@ -125,12 +125,12 @@ callers:
         leaks = {secret for secret in secrets if secret in form}
         where = [next(line for line in form.splitlines() if secret in line)[:600] for secret in leaks]
         assert not leaks, (leaks, where)
-    # The log is there, and what is no secret is in it.
+    # The log exists and has the harmless parts.
     assert everything.count("<redacted>") > 20 and "alice" in everything and "link:k1" in everything
 
 
 def test_a_secret_in_a_log_is_found(monkeypatch):
-    """What looks through the logs of the whole run: it sees what is there, however it is written."""
+    """The search in the logs of the whole run finds secrets in every encoding."""
     monkeypatch.setattr(secret_words, "WORDS", set())
     token = secret_words.secret(Key().sign(claims("ci")))
     secret_words.link("/b/photos/o/a?link-key=k&link-signature=abcdefgh-ijklmnop_q")

@@ -1,4 +1,4 @@
-"""Tokens: whose are believed, what the rules see of them, and what a wrong one is told."""
+"""Bearer tokens: verification, the claims that rules see, and problems for invalid tokens."""
 
 import hashlib
 import json
@@ -8,17 +8,15 @@ import signal
 import subprocess
 import threading
 import time
-import urllib.error
-import urllib.request
 
 import pytest
 
-from program import BINARY, curl, new_token, wait_until
 from identities import Certificate, Key, KeyServer, access_lines, claims, encode, key_set, loopback_names
-from test_rules import lines, rules, status
+from program import BINARY, curl, log_lines, new_token, status, wait_until
+from rulesets import rules
 from wire import Wire
 
-#: Each says something about the caller; `open` is everybody's.
+#: Each depends on the caller, except `open`.
 RULES = rules(
     "match /open/{n} { allow read, write: if true; }",
     "match /nobody/{n} { allow read: if request.auth == null; }",
@@ -64,20 +62,12 @@ def bearer(token, scheme="Bearer"):
 
 
 def ask(server, name, token=None, scheme="Bearer"):
-    """GET of an object that is not there: 404 where the rules allow it."""
+    """GET of a missing object: 404 if the rules allow it."""
     return Wire(server).get(name, *([bearer(token, scheme)] if token is not None else []))
 
 
-def readiness(server):
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.operator}/readyz?verbose", timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
 @pytest.mark.parametrize("transport", ["http1", "h2c", "h2"])
-def test_issuers_are_told_apart(serve, key_servers, transport):
+def test_issuers_are_distinguished(serve, key_servers, transport):
     keys = [Key("RS256"), Key("ES256", "k2"), Key("EdDSA", "k3")]
     servers = [key_servers(), key_servers()]
     servers[0].pages["/keys"] = 200, key_set(keys[0])
@@ -93,7 +83,7 @@ def test_issuers_are_told_apart(serve, key_servers, transport):
         for _ in range(2):
             assert wire.put(f"users/{uid}/a", b"x", bearer(token)).status in (200, 201)
             wire.get("users/carol/a", bearer(token)).is_problem("unauthorized")
-    # The key of one issuer is nothing to another.
+    # A key is valid for its own issuer only.
     forged = keys[1].sign(claims("https://one.example"))
     wire.get("open/a", bearer(forged)).is_problem("bad-signature")
     wait_until(lambda: len(access_lines(server)) == 12, what="the access lines")
@@ -137,21 +127,21 @@ def test_each_wrong_token_has_its_code(serve, tmp_path):
     none = encode('{"alg":"none"}') + "." + encode(json.dumps(claims("ci"))) + "."
     table.append(("bad-signature", none))
     for code, token in table:
-        answer = ask(server, "open/a", token)
-        assert answer.json["code"] == code, (code, token)
-        answer.is_problem(code)
-        assert answer["www-authenticate"] == f'Bearer error="invalid_token", error_description="{code}"'
+        response = ask(server, "open/a", token)
+        assert response.json["code"] == code, (code, token)
+        response.is_problem(code)
+        assert response["www-authenticate"] == f'Bearer error="invalid_token", error_description="{code}"'
     for scheme in ["Basic", "Negotiate", "Bearer,"]:
-        answer = ask(server, "open/a", "YTpi", scheme)
-        answer.is_problem("unsupported-scheme")
-        # Not a wrong token, but none (RFC 6750, section 3.1).
-        assert answer["www-authenticate"] == "Bearer"
+        response = ask(server, "open/a", "YTpi", scheme)
+        response.is_problem("unsupported-scheme")
+        # Not an invalid token but a missing one (RFC 6750, section 3.1).
+        assert response["www-authenticate"] == "Bearer"
     Wire(server).get("open/a", bearer(good), bearer(good)).is_problem("token-malformed")
-    # Nobody in particular: the rules decide, and ask for somebody.
+    # Anonymous: the rules decide, and the response asks for credentials.
     assert ask(server, "open/a").status == 404 and ask(server, "nobody/a").status == 404
-    answer = ask(server, "users/alice/a")
-    answer.is_problem("unauthenticated")
-    assert answer["www-authenticate"] == "Bearer"
+    response = ask(server, "users/alice/a")
+    response.is_problem("unauthenticated")
+    assert response["www-authenticate"] == "Bearer"
     ask(server, "nobody/a", good).is_problem("unauthorized")
     metrics = server.metrics()
     assert metrics['sluice_tokens_total{outcome="token-expired"}'] == 1
@@ -159,7 +149,7 @@ def test_each_wrong_token_has_its_code(serve, tmp_path):
     assert metrics['sluice_caller_requests_total{group="ci"}'] == 4
 
 
-def test_without_issuers_nobody_looks_at_tokens(serve):
+def test_without_issuers_tokens_are_ignored(serve):
     server = serve()
     token = Key().sign(claims("ci", sub="alice"))
     assert ask(server, "open/a", token).status == 404
@@ -172,10 +162,10 @@ def test_keys_rotate_and_their_server_fails(serve, key_servers):
     source.pages["/keys"] = 200, key_set(old)
     server = serve("issuers:\n" + jwks("ci", "ci", source.url + "/keys"))
     assert ask(server, "users/alice/a", old.sign(claims("ci"))).status == 404
-    # An unknown key has them fetched early: nobody is turned away.
+    # An unknown key ID causes an early fetch, so no caller is rejected.
     source.pages["/keys"] = 200, key_set(old, new)
     assert ask(server, "users/alice/a", new.sign(claims("ci"))).status == 404
-    # Within the half minute nobody else makes the gateway ask again.
+    # No other request causes a fetch within the next 30 seconds.
     asked = len(source.requests)
     for kid in ["a", "b", "c"]:
         ask(server, "open/a", Key("ES256", kid).sign(claims("ci"))).is_problem("bad-signature")
@@ -186,7 +176,7 @@ def test_keys_rotate_and_their_server_fails(serve, key_servers):
 
 
 @pytest.mark.parametrize("fault", ["down", "garbage", "status", "slow"])
-def test_who_has_keys_does_not_notice_a_broken_key_server(serve, key_servers, fault):
+def test_cached_keys_outlast_a_broken_key_server(serve, key_servers, fault):
     key = Key()
     source = key_servers()
     source.pages["/keys"] = 200, key_set(key)
@@ -197,37 +187,37 @@ def test_who_has_keys_does_not_notice_a_broken_key_server(serve, key_servers, fa
         "status": lambda: source.pages.update({"/keys": (500, key_set(Key("ES256", "other")))}),
     }[fault]()
     # The early fetch for an unknown key is under way, or has failed, while others are served.
-    answers = []
-    waiter = threading.Thread(target=lambda: answers.append(
+    responses = []
+    waiter = threading.Thread(target=lambda: responses.append(
         ask(server, "open/a", Key("ES256", "other").sign(claims("ci")))))
     waiter.start()
     for number in range(20):
         assert ask(server, "users/alice/a", key.sign(claims("ci", jti=str(number)))).status == 404
     waiter.join()
-    answers[0].is_problem("bad-signature")
+    responses[0].is_problem("bad-signature")
     if fault != "slow":
-        wait_until(lambda: "[-] issuers failed" in readiness(server)[1], what="the note")
-    code, text = readiness(server)
+        wait_until(lambda: "[-] issuers failed" in server.readiness()[1], what="the note")
+    code, text = server.readiness()
     assert code == 200 and text.endswith("ready\n")
     source.moving.set()
 
 
-def test_without_keys_nobody_is_turned_away_for_good(serve, key_servers):
+def test_without_keys_requests_fail_until_keys_arrive(serve, key_servers):
     key = Key()
     source = key_servers(running=False)
     source.pages["/keys"] = 200, b"{}"
     server = serve("issuers:\n" + jwks("ci", "ci", source.url + "/keys"), ready=503)
-    wait_until(lambda: "refused" in readiness(server)[1].lower(), what="the cause")
-    answer = ask(server, "open/a", key.sign(claims("ci")))
-    answer.is_problem("keys-unavailable")
-    assert answer["retry-after"] == "5"
+    wait_until(lambda: "refused" in server.readiness()[1].lower(), what="the cause")
+    response = ask(server, "open/a", key.sign(claims("ci")))
+    response.is_problem("keys-unavailable")
+    assert response["retry-after"] == "5"
     assert ask(server, "open/a").status == 404
-    # A set without a key is none.
+    # A key set without keys is rejected.
     source.start()
     wait_until(lambda: source.requests, what="the fetch")
-    assert readiness(server)[0] == 503
+    assert server.readiness()[0] == 503
     source.pages["/keys"] = 200, key_set(key)
-    wait_until(lambda: readiness(server)[0] == 200, what="readiness")
+    wait_until(lambda: server.readiness()[0] == 200, what="readiness")
     assert ask(server, "users/alice/a", key.sign(claims("ci"))).status == 404
     assert server.metrics()["sluice_issuer_key_refresh_failures_total"] >= 1
 
@@ -241,10 +231,10 @@ def test_a_file_of_keys_is_read_again(serve, tmp_path):
     assert ask(server, "users/alice/a", token).status == 404
     file.write_bytes(key_set(new))
     wait_until(lambda: ask(server, "users/alice/a", new.sign(claims("ci"))).status == 404, what="the new key")
-    # A token that was verified before goes with its key.
+    # A cached token is invalid once its key is gone.
     ask(server, "users/alice/a", token).is_problem("bad-signature")
     file.write_text("junk")
-    wait_until(lambda: "[-] issuers failed" in readiness(server)[1], what="the note")
+    wait_until(lambda: "[-] issuers failed" in server.readiness()[1], what="the note")
     assert ask(server, "users/alice/a", new.sign(claims("ci"))).status == 404
 
 
@@ -257,9 +247,9 @@ def test_discovery_over_https(serve, key_servers, tmp_path):
     source.pages["/jwks"] = 200, key_set(key)
     issuer = f'issuers:\n  sso: {{ oidc: {{ issuer: "{source.url}", audiences: [sluice] }}, uid: email, authorities: "{root.chain}" }}\n'
     server = serve(issuer, ready=503)
-    wait_until(lambda: "another issuer" in readiness(server)[1], what="the cause")
+    wait_until(lambda: "another issuer" in server.readiness()[1], what="the cause")
     source.pages["/.well-known/openid-configuration"] = 200, json.dumps(document).encode()
-    wait_until(lambda: readiness(server)[0] == 200, what="readiness")
+    wait_until(lambda: server.readiness()[0] == 200, what="readiness")
     token = key.sign(claims(source.url, email="a@example.org", email_verified=True, roles=["reader"]))
     assert ask(server, "users/a@example.org/a", token).status == 404
     assert ask(server, "roles/reader/a", token).status == 404
@@ -291,7 +281,7 @@ def test_kubernetes_in_the_cluster(serve, key_servers, tmp_path):
     assert ask(server, f"users/{uid}/a", token).status == 404
     assert ask(server, "namespaces/media/a", token).status == 404
     ask(server, "namespaces/kube-system/a", token).is_problem("unauthorized")
-    # The pod's own token for the API server is none for us.
+    # The pod's own token for the API server has the wrong audience.
     own = key.sign(claims(issuer, sub=uid, aud=[issuer]))
     ask(server, "open/a", own).is_problem("wrong-audience")
     # Both of the account's files rotate: an early fetch shows the token of now.
@@ -319,7 +309,7 @@ def test_kubernetes_from_outside_and_firebase_claims(serve, tmp_path):
 
 
 def test_static_tokens(serve):
-    # What is printed for the configuration is what is pasted there.
+    # The printed lines are valid configuration.
     tokens, entries = zip(*(new_token(name) for name in ("backup", "report")))
     assert all(re.fullmatch(r"sluice_[A-Za-z0-9_-]{43}", token) for token in tokens) and tokens[0] != tokens[1]
     assert tokens[0] not in entries[0]
@@ -344,8 +334,8 @@ def test_unsigned_tokens_are_for_loopback_alone(serve, launch, tmp_path):
     assert ask(server, "verified/a", token).status == 404
     assert ask(server, "users/bob/a", Key().sign(claims("anyone", sub="bob"))).status == 404
     assert ask(server, "nobody/a").status == 404
-    warning = [line for line in lines(server, "sluice") if line["level"] == "critical"]
-    # All of it: it speaks of tokens, and the log redacts what looks like one.
+    warning = [line for line in log_lines(server, "sluice") if line["level"] == "critical"]
+    # The whole message, because the log redacts text that looks like a token.
     assert [line["message"] for line in warning] == [
         "development mode: callers are whoever they say they are; never for anything but trials"]
     assert warning[0]["metadata"] == {"flag": "--unsigned-tokens"}
@@ -356,7 +346,7 @@ def test_unsigned_tokens_are_for_loopback_alone(serve, launch, tmp_path):
                 env={**os.environ, "SLUICE_RULES": str(tmp_path / "storage.rules"), key: address},
                 capture_output=True, text=True, timeout=30)
             assert done.returncode == 2 and f"{address} is not a loopback address" in done.stderr
-    # Without the flag the same token is nothing: where nothing is configured nobody even looks at it.
+    # Without the flag the token is ignored, because no issuer is configured.
     plain = serve()
     assert ask(plain, "open/a", unsigned("--uid", "alice")).status == 404
     assert ask(plain, "users/alice/a", unsigned("--uid", "alice")).status == 401
@@ -378,8 +368,8 @@ def test_the_development_mode_serves_loopback_hosts_alone(serve, transport):
                "127.0.0.01")
     for host in strange:
         for method, body in (("GET", None), ("PUT", "x"), ("OPTIONS", None)):
-            answer = wire.call(method, "/b/photos/o/users/alice/a", [("Host", host), bearer(token)], body)
-            answer.is_problem("misdirected-request")
+            response = wire.call(method, "/b/photos/o/users/alice/a", [("Host", host), bearer(token)], body)
+            response.is_problem("misdirected-request")
         wire.get("open/a", ("Host", host)).is_problem("misdirected-request")
     assert wire.get("users/alice/a", bearer(token)).status == 404
     # The operator's endpoints too.
@@ -411,16 +401,16 @@ def test_a_static_token_may_have_two_dots(serve):
     ask(server, "users/backup/a", "my.own.tokem").is_problem("token-malformed")
 
 
-def test_what_a_reload_can_and_cannot_change(serve, tmp_path):
+def test_reloadable_and_other_keys(serve, tmp_path):
     server = serve("callers:\n  default: { transfers: 9 }\n")
     text = server.config.read_text()
     server.config.write_text(text.replace("transfers: 9", "requests: 1") + "issuers:\n  late: { firebase: { project: p } }\n")
     server.process.send_signal(signal.SIGHUP)
     wait_until(lambda: "configuration reloaded" in server.output(), what="the reload")
-    answers = [ask(server, "open/a").status for _ in range(20)]
-    assert 429 in answers
+    responses = [ask(server, "open/a").status for _ in range(20)]
+    assert 429 in responses
     wait_until(lambda: any("take a restart" in line["message"] and "issuers" in line["metadata"]["keys"]
-                           for line in lines(server, "sluice")), what="the warning")
+                           for line in log_lines(server, "sluice")), what="the warning")
 
 
 def test_static_tokens_come_and_go_with_a_reload(serve):
@@ -435,7 +425,7 @@ def test_static_tokens_come_and_go_with_a_reload(serve):
         server.process.send_signal(signal.SIGHUP)
         wait_until(lambda: server.output().count("configuration reloaded") > before, what="the reload")
 
-    # Nothing is configured: nobody looks.
+    # Without a configured issuer, tokens are ignored.
     assert ask(server, "open/a", tokens[0]).status == 404
     configure(0, more="callers:\n  backup: { transfers: 9 }\n")
     for _ in range(2):
@@ -449,4 +439,4 @@ def test_static_tokens_come_and_go_with_a_reload(serve):
     configure(1)
     ask(server, "open/a", tokens[0]).is_problem("unknown-token")
     assert ask(server, "users/report/a", tokens[1]).status == 404
-    assert not any("take a restart" in line["message"] for line in lines(server, "sluice"))
+    assert not any("take a restart" in line["message"] for line in log_lines(server, "sluice"))

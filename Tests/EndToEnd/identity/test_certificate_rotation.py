@@ -1,4 +1,4 @@
-"""Certificates that change, end or are withdrawn while connections are open and requests come."""
+"""Certificates that are replaced, expire or are revoked under load."""
 
 import concurrent.futures
 import http.client
@@ -12,29 +12,29 @@ import threading
 
 import pytest
 
-from program import wait_until
+from authorities import SPIFFE, code
 from http2_peer import GOAWAY, WINDOW_UPDATE, Peer, word
 from identities import Certificate, loopback_names, uri
-from test_client_certificates import SPIFFE, authorities, code, serve  # noqa: F401
-from test_signed_links import new_key, sign
+from program import wait_until
+from signed_links import new_key, sign
 
 
 class Load:
-    """Threads that ask again and again, each time over a new connection, until told to stop."""
+    """Threads that send requests, each over a new connection, until `end`."""
 
     def __init__(self, ask):
-        self.ask, self.answers, self.stopping = ask, [], threading.Event()
+        self.ask, self.responses, self.stopping = ask, [], threading.Event()
         self.pool = concurrent.futures.ThreadPoolExecutor(4)
         self.threads = [self.pool.submit(self.run) for _ in range(4)]
 
     def run(self):
         while not self.stopping.is_set():
-            self.answers.append(self.ask())
+            self.responses.append(self.ask())
 
     def more(self, count=20):
-        """Waits until so many more requests have been answered."""
-        target = len(self.answers) + count
-        wait_until(lambda: len(self.answers) >= target, what="the load")
+        """Waits for `count` more responses."""
+        target = len(self.responses) + count
+        wait_until(lambda: len(self.responses) >= target, what="the load")
 
     def end(self):
         self.stopping.set()
@@ -79,7 +79,7 @@ def test_certificates_rotate_under_load(serve, authorities, protocol):
         load.more()
     finally:
         load.end()
-    assert set(load.answers) == {200}, (len(load.answers), set(load.answers))
+    assert set(load.responses) == {200}, (len(load.responses), set(load.responses))
 
 
 
@@ -113,11 +113,11 @@ def test_no_request_of_a_heavy_load_fails(serve, authorities):
             server.process.send_signal(signal.SIGHUP)
             wait_until(lambda: server.output().count("certificate loaded") > loaded, what="the new certificate")
             rotations += 1
-        answers = [end.result() for end in ends]
+        responses = [end.result() for end in ends]
     assert rotations >= 5
-    for text, _ in answers[:2]:
+    for text, _ in responses[:2]:
         assert re.search(r"2000 succeeded, 0 failed, 0 errored, 0 timeout", text), text
-    for text, errors in answers[2:]:
+    for text, errors in responses[2:]:
         lines = text.splitlines()
         # One connection, which was verified again each time.
         assert set(lines) == {"200 1", "200 0"} and lines.count("200 1") == 1 and len(lines) == 4000, (set(lines), errors)
@@ -145,19 +145,19 @@ class Kept:
         if self.transport == "h2":
             self.stream += 2
             self.peer.request(self.stream, path=path)
-            answer = self.peer.response(self.stream, goaway=True)
-            status, body = answer.status, answer.body
+            response = self.peer.response(self.stream, goaway=True)
+            status, body = response.status, response.body
             # The window that it took.
             self.peer.send(WINDOW_UPDATE, payload=word(len(body)))
         else:
             self.http.request("GET", path)
-            answer = self.http.getresponse()
-            status, body = answer.status, answer.read()
+            response = self.http.getresponse()
+            status, body = response.status, response.read()
         return status, json.loads(body)["code"] if status >= 400 else None
 
     @property
     def is_ending(self):
-        """Whether the server has said that this connection takes no further request."""
+        """Whether the server has announced that it accepts no further request on this connection."""
         if self.transport == "h2":
             return any(frame.type == GOAWAY for frame in self.peer.seen)
         return self.http.sock is None
@@ -179,7 +179,7 @@ def test_open_connections_are_verified_again(serve, authorities, tmp_path, trans
     server = serve(revoked=authorities.revoked, more=f'links: {{ keys: "{keys}" }}\n')
     first, second, third = (Kept(server, authorities.worker, transport) for _ in range(3))
     assert first.ask("media/a") == second.ask("media/a") == third.ask("media/a") == (404, "object-not-found")
-    # What does not concern it goes by unnoticed.
+    # Other revocations do not affect it.
     authorities.revoke(other)
     wait_until(lambda: code(server, "media/a", other) is None, what="the new list")
     assert first.ask("media/a") == (404, "object-not-found") and not first.is_ending
@@ -198,8 +198,8 @@ def test_open_connections_are_verified_again(serve, authorities, tmp_path, trans
 
 
 @pytest.mark.parametrize("transport", ["http1", "h2"])
-def test_a_connection_outlives_no_certificate(serve, authorities, transport):
-    """The end of a certificate ends what its connection may do, without a new handshake."""
+def test_a_connection_does_not_outlive_its_certificate(serve, authorities, transport):
+    """An expired certificate no longer authorizes requests on an open connection."""
     short = authorities.middle.issue("short", "short", names=[uri(SPIFFE)], ends=3)
     server = serve()
     connection = Kept(server, short, transport)
@@ -211,7 +211,7 @@ def test_a_connection_outlives_no_certificate(serve, authorities, transport):
 
 
 def test_a_connection_ends_before_its_certificate(serve, authorities):
-    """Whoever has a newer certificate by then comes back with it, and was never refused."""
+    """A client that has renewed its certificate reconnects and is never rejected."""
     short = authorities.middle.issue("short", "short", names=[uri(SPIFFE)], ends=8)
     server = serve()
     connections = {transport: Kept(server, short, transport) for transport in ("http1", "h2")}

@@ -1,96 +1,26 @@
-"""Client certificates: whose are believed, what the rules see of them, and files that change under load."""
+"""Client certificates: verification, the attributes that rules see, and reloads."""
 
 import json
-import os
 import socket
 import ssl
-import subprocess
 
 import pytest
 from cryptography import x509
 from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from program import curl, wait_until
-from identities import Certificate, Key, access_lines, claims, dns, key_set, loopback_names, uri
-from test_callers import readiness
-from test_rules import rules
+from authorities import SPIFFE, code
+from identities import Certificate, Key, access_lines, claims, dns, key_set, uri
+from program import wait_until
 from wire import Wire
 
-SPIFFE = "spiffe://example.org/ns/media/sa/thumbnailer"
 UTF8, WIDE = _ASN1Type.UTF8String, _ASN1Type.BMPString
 HIDDEN = x509.UniformResourceIdentifier._init_without_validation("spiffe://example.org/é")
-RULES = rules(
-    "match /open/{n} { allow read, write: if true; }",
-    "match /nobody/{n} { allow read: if request.auth == null; }",
-    f"match /media/{{n}} {{ allow read: if request.auth.uid == '{SPIFFE}'; }}",
-    "match /mesh/{n} { allow read: if request.auth.token.certificate.uris[0].matches('spiffe://example.org/ns/media/.*'); }",
-    "match /users/{user}/{n} { allow read: if request.auth.uid == user; }",
-    "match /both/{n} { allow read: if request.auth.uid == 'alice' && request.auth.token.iss == 'ci' && "
-    f"request.auth.token.certificate.uris == ['{SPIFFE}']; }}",
-    "match /prints/{print}/{n} { allow read: if request.auth.token.certificate.fingerprint == print; }",
-    "match /about/{n} { allow read: if request.auth.token.certificate.subject == 'CN=worker' && "
-    "request.auth.token.certificate.issuer == 'CN=intermediate' && request.auth.token.certificate.dns == ['worker.example'] && "
-    "request.auth.token.certificate.serial.matches('[0-9a-f]+'); }",
-)
-
-
-class Authorities:
-    """A root, an authority below it, and a server's certificate."""
-
-    def __init__(self, directory):
-        self.directory = directory
-        self.root = Certificate(directory, "root", "root", is_authority=True)
-        self.middle = self.root.issue("intermediate", "intermediate", is_authority=True)
-        self.server = self.root.issue("server", "localhost", names=loopback_names())
-        self.worker = self.middle.issue("worker", "worker", names=[uri(SPIFFE), dns("worker.example")])
-        self.trusted = self.write("trusted.pem", self.root.pem)
-        self.revoked = str(directory / "revoked.pem")
-
-    def write(self, name, content):
-        """Replaces a file whole."""
-        path = self.directory / name
-        (self.directory / "new").write_bytes(content)
-        os.rename(self.directory / "new", path)
-        return str(path)
-
-    def revoke(self, *certificates, ends=3600):
-        return self.write("revoked.pem", self.root.revocations(ends=ends) + self.middle.revocations(*certificates, ends=ends))
-
-
-@pytest.fixture
-def authorities(tmp_path):
-    return Authorities(tmp_path)
-
-
-@pytest.fixture
-def serve(launch, authorities, tmp_path):
-    """Starts a gateway that asks for clients' certificates."""
-    def start(required=True, more="", certificate=None, **settings):
-        (tmp_path / "storage.rules").write_text(RULES)
-        shown = certificate or authorities.server
-        environment = {
-            "SLUICE_RULES": str(tmp_path / "storage.rules"),
-            "SLUICE_LISTEN_HTTPS_CERTIFICATE": shown.chain, "SLUICE_LISTEN_HTTPS_KEY": shown.key,
-            "SLUICE_LISTEN_HTTPS_CLIENTS_AUTHORITIES": authorities.trusted,
-            "SLUICE_LISTEN_HTTPS_CLIENTS_REQUIRED": "true" if required else "false",
-            **{f"SLUICE_LISTEN_HTTPS_CLIENTS_{name.upper()}": value for name, value in settings.items()}}
-        return launch(extra="log: { format: json }\n" + more, environment=environment)
-    return start
 
 
 def ask(server, name, certificate=None, *fields, transport="h2"):
     return Wire(server, transport).call(
         "GET", f"/b/photos/o/{name}", fields, more=certificate.options if certificate else ())
-
-
-def code(server, name, certificate=None, *options):
-    """The status; None where there was no handshake."""
-    done = subprocess.run(
-        ["curl", "-sS", "--insecure", "--max-time", "30", "-o", os.devnull, "-w", "%{http_code}",
-         *(certificate.options if certificate else []), *options, server.url(f"/b/photos/o/{name}", "https")],
-        capture_output=True, text=True)
-    return int(done.stdout) if done.returncode == 0 else None
 
 
 @pytest.mark.parametrize("protocol", ["--http1.1", "--http2"])
@@ -104,7 +34,7 @@ def test_the_rules_see_the_certificate(serve, authorities, protocol, tls):
     ]:
         assert code(server, name, authorities.worker, *options) == expected, name
     assert code(server, "open/a", None, *options) is None
-    # Clear text has no certificate: nobody.
+    # Without TLS there is no certificate, so the caller is anonymous.
     assert Wire(server).get("nobody/a").status == 404
     wait_until(lambda: len(access_lines(server)) == 8, what="the access lines")
     line = access_lines(server)[0]
@@ -114,7 +44,7 @@ def test_the_rules_see_the_certificate(serve, authorities, protocol, tls):
 
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
 def test_no_session_is_resumed(serve, authorities, version):
-    """A session was verified by the lists of its own time: another connection is verified by those of now."""
+    """Sessions are not resumed, so that each connection is verified with the current revocation lists."""
     server = serve()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -125,7 +55,7 @@ def test_no_session_is_resumed(serve, authorities, version):
         with socket.create_connection(("127.0.0.1", server.https)) as raw, context.wrap_socket(raw, session=session) as wrapped:
             wrapped.sendall(b"GET /b/photos/o/media/a HTTP/1.1\r\nHost: a\r\n\r\n")
             assert wrapped.recv(65536).startswith(b"HTTP/1.1 404")
-            # A ticket would have come before the answer.
+            # A session ticket would have arrived before the response.
             assert not wrapped.session_reused and not wrapped.session.has_ticket
             session = wrapped.session
 
@@ -134,7 +64,7 @@ def test_optional_certificates(serve, authorities):
     server = serve(required=False)
     assert code(server, "nobody/a") == 404 and code(server, "media/a") == 401
     assert code(server, "media/a", authorities.worker) == 404
-    # None is fine, a wrong one is not.
+    # No certificate is accepted; an invalid one is not.
     stranger = Certificate(authorities.directory, "other", "other", is_authority=True)
     assert code(server, "open/a", stranger.issue("fake", "worker", names=[uri(SPIFFE)])) is None
     assert code(server, "open/a", Certificate(authorities.directory, "alone", "alone")) is None
@@ -144,7 +74,7 @@ def test_wrong_certificates_are_refused(serve, authorities):
     server = serve()
     late = authorities.middle.issue("late", "late", names=[uri(SPIFFE)], starts=-7200, ends=-60)
     early = authorities.middle.issue("early", "early", names=[uri(SPIFFE)], starts=600)
-    # Who has a certificate is no authority.
+    # A client certificate is not an authority.
     below = authorities.worker.issue("below", "below", names=[uri(SPIFFE)])
     impostor = Certificate(authorities.directory, "impostor", "root", is_authority=True)
     forged = impostor.issue("forged", "worker", names=[uri(SPIFFE)])
@@ -175,11 +105,11 @@ def test_large_and_odd_certificates(serve, authorities):
     issue = authorities.middle.issue
     many = issue("many", "many", names=[uri(SPIFFE), *(dns(f"h{n}.example") for n in range(2000))])
     assert code(server, "media/a", many) == 404
-    # Without a subject that could be read a certificate counts no less, and its client is not nobody.
+    # A certificate with an unreadable subject is valid, and its caller is not anonymous.
     units = [x509.NameAttribute(NameOID.ORGANIZATIONAL_UNIT_NAME, "é" * 60) for _ in range(40)]
     endless = issue("endless", x509.Name(units), names=[uri(SPIFFE)])
     assert code(server, "media/a", endless) == 404 and code(server, "nobody/a", endless) == 403
-    # An authority's own certificate is nobody's SPIFFE ID.
+    # An authority's own certificate is not a SPIFFE identity.
     assert code(server, "open/a", issue("authority", "authority", names=[uri(SPIFFE)], is_authority=True)) == 401
     usage = issue("usage", "usage", names=[uri(SPIFFE)], extensions=[x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH])])
     assert code(server, "media/a", usage) == 404
@@ -198,11 +128,11 @@ def test_large_and_odd_certificates(serve, authorities):
 def test_subjects_that_are_hard_to_write(serve, authorities, parts, uid):
     subject = x509.Name([x509.RelativeDistinguishedName([x509.NameAttribute(*part) for part in parts]) for parts in parts])
     server = serve(uid="subject")
-    answer = ask(server, "open/a", authorities.middle.issue("named", subject))
+    response = ask(server, "open/a", authorities.middle.issue("named", subject))
     if uid is None:
-        answer.is_problem("unauthenticated")
+        response.is_problem("unauthenticated")
         return
-    assert answer.status == 404
+    assert response.status == 404
     wait_until(lambda: access_lines(server), what="the access line")
     assert access_lines(server)[0]["principal"] == uid
 
@@ -235,18 +165,18 @@ def test_subjects_that_are_hard_to_write(serve, authorities, parts, uid):
 ])
 def test_the_name_that_is_the_uid(serve, authorities, kind, names, subject, uid):
     server = serve(uid=kind)
-    answer = ask(server, "open/a", authorities.middle.issue("named", subject, names=names))
+    response = ask(server, "open/a", authorities.middle.issue("named", subject, names=names))
     if uid is None:
-        answer.is_problem("unauthenticated")
-        assert answer["www-authenticate"] == "Bearer"
+        response.is_problem("unauthenticated")
+        assert response["www-authenticate"] == "Bearer"
         return
-    assert answer.status == 404
+    assert response.status == 404
     wait_until(lambda: access_lines(server), what="the access line")
     assert access_lines(server)[0]["principal"] == uid
 
 
 def test_two_uris_of_which_one_is_hidden(serve, authorities):
-    """A name with a byte that is no visible ASCII is left out; the rules see what is left."""
+    """A name with bytes other than visible ASCII is omitted; rules see the others."""
     server = serve(uid="dns")
     certificate = authorities.middle.issue("odd", "odd", names=[HIDDEN, uri(SPIFFE), dns("odd.example")])
     assert ask(server, "mesh/a", certificate).status == 404
@@ -261,13 +191,13 @@ def test_a_token_beside_a_certificate(serve, authorities, tmp_path):
         assert ask(server, "both/a", authorities.worker, both).status == 404
     ask(server, "media/a", authorities.worker, both).is_problem("unauthorized")
     assert ask(server, "media/a", authorities.worker).status == 404
-    # What a token says of certificates is left out: only the connection tells.
+    # A token's claims about certificates are dropped; only the connection counts.
     other = authorities.middle.issue("other", "other", names=[uri("spiffe://example.org/other")])
     ask(server, "both/a", other, both).is_problem("unauthorized")
     ask(server, "mesh/a", other, both).is_problem("unauthorized")
     clear = Wire(server).get("both/a", both)
     clear.is_problem("unauthorized")
-    # A wrong token is refused whatever the certificate says.
+    # An invalid token is rejected even with a valid certificate.
     ask(server, "open/a", authorities.worker, ("Authorization", "Bearer x")).is_problem("unknown-token")
     # A certificate without a name that counts is no reason to refuse a token.
     nameless = authorities.middle.issue("nameless", "nameless")
@@ -287,15 +217,15 @@ def test_revocation(serve, authorities):
     authorities.revoke(authorities.worker)
     wait_until(lambda: code(server, "media/a", authorities.worker) is None, what="the new list")
     assert code(server, "media/a", other) == 404
-    # A file that is broken changes nothing.
+    # A malformed file changes nothing.
     authorities.write("revoked.pem", b"junk")
     wait_until(lambda: "certificate not loaded" in server.output(), what="the error")
-    assert f"revocation lists {authorities.revoked}" in readiness(server)[1]
+    assert f"revocation lists {authorities.revoked}" in server.readiness()[1]
     assert code(server, "media/a", authorities.worker) is None and code(server, "media/a", other) == 404
-    # Without a list of each authority, or with one that is out of date, nobody can tell: refused.
+    # Without a current revocation list of each authority, certificates are rejected.
     authorities.write("revoked.pem", authorities.middle.revocations())
     refused_for(server, other, "unable to get certificate CRL")
-    assert "revocation lists" not in readiness(server)[1]
+    assert "revocation lists" not in server.readiness()[1]
     # The authority's own certificate is revoked.
     authorities.write("revoked.pem", authorities.root.revocations(authorities.middle) + authorities.middle.revocations())
     refused_for(server, other, "certificate revoked")

@@ -1,4 +1,4 @@
-"""Signed links: what they allow, to the byte, and that nothing else does."""
+"""Signed links permit exactly the request that they describe."""
 
 import concurrent.futures
 import json
@@ -10,11 +10,11 @@ import urllib.parse
 
 import pytest
 
-from program import BINARY, wait_until
 from identities import Key, access_lines, claims, key_set
+from program import BINARY, wait_until
+from rulesets import rules
 from secret_words import link, secret
-from test_callers import readiness
-from test_rules import rules
+from signed_links import new_key, sign
 from wire import Wire
 
 RULES = rules(
@@ -23,21 +23,6 @@ RULES = rules(
     "request.resource.contentType == 'text/plain'; }",
     "match /once/{n} { allow create: if request.auth.uid == 'bob' && resource == null; }",
 )
-
-
-def new_key(name):
-    done = subprocess.run([str(BINARY), "sign", "--new-key", name], capture_output=True, text=True, check=True)
-    secret(done.stdout.split()[1])
-    return done.stdout
-
-
-def sign(keys, path, *options, check=True):
-    done = subprocess.run([str(BINARY), "sign", "--keys", str(keys), "--path", path, *options],
-                          capture_output=True, text=True)
-    if check:
-        assert done.returncode == 0, done.stderr
-        return link(done.stdout.strip())
-    return done
 
 
 @pytest.fixture
@@ -65,8 +50,8 @@ def serve(launch, tmp_path, keys):
     return start
 
 
-def refused(answer, code="invalid-link"):
-    answer.is_problem(code)
+def refused(response, code="invalid-link"):
+    response.is_problem(code)
 
 
 @pytest.mark.parametrize("transport", ["http1", "h2c", "h2"])
@@ -93,7 +78,7 @@ def test_a_link_allows_its_one_request(serve, keys, transport):
     assert head.status == 200 and head["content-length"] == "5"
     refused(wire.call("PUT", down, [], "x"))
     refused(wire.call("DELETE", down))
-    # Beside a link nobody looks at who calls.
+    # With a link, other credentials are ignored.
     assert wire.call("GET", down, [("Authorization", "Bearer junk")]).status == 200
     refused(wire.call("PUT", down, [server.token("alice")], "x"))
     gone = sign(keys, path, "--method", "DELETE")
@@ -102,7 +87,7 @@ def test_a_link_allows_its_one_request(serve, keys, transport):
     wire.call("GET", down).is_problem("object-not-found")
 
 
-def test_a_body_without_a_length_is_none_of_a_size(serve, keys, tmp_path):
+def test_a_body_without_a_length_does_not_match_a_size(serve, keys, tmp_path):
     server = serve()
     up = sign(keys, "/b/photos/o/a", "--method", "PUT", "--size", "4")
     with open(keys) as pipe:
@@ -112,7 +97,7 @@ def test_a_body_without_a_length_is_none_of_a_size(serve, keys, tmp_path):
     assert not any((tmp_path / "photos" / "staging").iterdir())
 
 
-def test_whatever_is_altered_is_refused(serve, keys):
+def test_altered_links_are_rejected(serve, keys):
     server = serve()
     wire = Wire(server)
     for name in ("a", "b"):
@@ -145,13 +130,13 @@ def test_whatever_is_altered_is_refused(serve, keys):
         path + f"?link-expires={later}&" + query, link.replace("link-expires", "Link-Expires"),
     ]
     for target in altered:
-        answer = wire.call("GET", target)
-        assert answer.status == 403, (target[40:], answer.status)
-        refused(answer)
-    # For another method a link is none either.
+        response = wire.call("GET", target)
+        assert response.status == 403, (target[40:], response.status)
+        refused(response)
+    # A link is invalid for another method.
     for method in ("PUT", "DELETE", "PATCH", "POST"):
-        answer = wire.call(method, link, [], "x")
-        assert answer.status in (403, 405), (method, answer)
+        response = wire.call(method, link, [], "x")
+        assert response.status in (403, 405), (method, response)
     # Other ways to write the same.
     for target in (link.replace("/o/a", "/o/%61"), link.replace("/b/photos", "/b/%70hotos"), path + "?&&" + query + "&",
                    path + "?" + "&".join(reversed(query.split("&"))), with_query(method="%47ET")):
@@ -169,10 +154,10 @@ def test_links_end(serve, keys):
     link = sign(keys, "/b/photos/o/a", "--expires", "2s")
     end = int(urllib.parse.parse_qs(link)["link-expires"][0])
     assert wire.call("GET", link).status == 200 or time.time() >= end
-    answer = wait_until(lambda: (lambda a: a if a.status != 200 else None)(wire.call("GET", link)), what="the end")
+    response = wait_until(lambda: (lambda a: a if a.status != 200 else None)(wire.call("GET", link)), what="the end")
     assert time.time() >= end
-    refused(answer, "link-expired")
-    # Whoever alters an old link learns nothing of when it ended.
+    refused(response, "link-expired")
+    # An altered link does not reveal when the original expired.
     refused(wire.call("GET", link.replace("/o/a", "/o/b")))
 
 
@@ -191,15 +176,15 @@ def test_keys_of_links_rotate(serve, keys):
     wait_until(lambda: wire.call("GET", sign(keys, "/b/photos/o/a")).status == 200, what="the new key")
     made = wire.call("POST", "/b/photos/o/a?sign", [server.token("alice")])
     assert "link-key=k3" in made.json["path"] and wire.call("GET", oldest).status == 200
-    # Another secret of the same id verifies nothing of before.
+    # A new secret for the same ID does not verify older links.
     keys.write_text(new_key("k1"))
     wait_until(lambda: wire.call("GET", oldest).status == 403, what="the other secret")
-    # What can't be read changes nothing, and is told without a word of a key.
+    # An unreadable file changes nothing, and its error message has no part of a key.
     secret = second.split()[1]
     keys.write_text(f"k1 {secret[:-20]}\n")
     wait_until(lambda: "keys of links not loaded" in server.output(), what="the error")
     assert secret[:-20] not in server.output() and "line 1" in server.output()
-    assert "line 1: expected base64url" in readiness(server)[1]
+    assert "line 1: expected base64url" in server.readiness()[1]
 
 
 NAMES = ["a b", "100%", "a+b", "a?b", "a#b", "a&b=c", "link-signature=x", "naïve/ünï/文字/😀", "a;b,c", "~'()*!@:$", '"\\<>|^`{}', "%2F", "a=b"]
@@ -211,8 +196,8 @@ def test_odd_names(serve, keys):
         wire = Wire(server, transport)
         for name in NAMES:
             path = "/b/photos/o/" + urllib.parse.quote(name, safe="/")
-            answer = wire.call("PUT", sign(keys, path, "--method", "PUT"), [], name)
-            assert answer.status in (200, 201) and answer.json["fullPath"] == name, (name, answer)
+            response = wire.call("PUT", sign(keys, path, "--method", "PUT"), [], name)
+            assert response.status in (200, 201) and response.json["fullPath"] == name, (name, response)
             made = wire.call("POST", path + "?sign", [server.token("alice")])
             assert made.status == 200, (name, made)
             for link in (sign(keys, path), made.json["path"]):
@@ -223,7 +208,7 @@ def test_odd_names(serve, keys):
         assert done.returncode in (1, 64) and done.stderr and not done.stdout, (path, done)
 
 
-def test_the_rules_decide_who_gets_a_link(serve, keys):
+def test_the_rules_decide_requests_for_links(serve, keys):
     server = serve()
     wire = Wire(server)
 
@@ -238,19 +223,19 @@ def test_the_rules_decide_who_gets_a_link(serve, keys):
     assert made.status == 200 and set(made.json) == {"method", "path", "expires"} and made["cache-control"] == "no-store"
     assert wire.call("PUT", made.json["path"], [], "x").status == 201
     assert wire.call("GET", ask("a", "alice").json["path"]).body == b"x"
-    # What rules read of the body is bound.
+    # The link binds the properties of the body that the rules read.
     ask("small/a", "bob", method="PUT").is_problem("unauthorized")
     ask("small/a", "bob", method="PUT", size=10).is_problem("unauthorized")
     ask("small/a", "bob", method="PUT", size=100, contentType="text/plain").is_problem("unauthorized")
     made = ask("small/a", "bob", method="PUT", size=10, contentType="text/plain").json["path"]
     refused(wire.call("PUT", made, [("Content-Type", "text/plain")], "x" * 11))
     assert wire.call("PUT", made, [("Content-Type", "text/plain")], "x" * 10).status == 201
-    # What they read of the object is bound too: the link creates, and never replaces.
+    # It binds what they read of the object too: the link creates and never replaces.
     once = ask("once/a", "bob", method="PUT")
     assert once.status == 200 and wire.call("PUT", once.json["path"], [], "1").status == 201
     refused(wire.call("PUT", once.json["path"], [], "2"), "link-expired")
     ask("once/a", "bob", method="PUT").is_problem("unauthorized")
-    # Who may do one thing may not have a link for another.
+    # A link can only be requested for a permitted operation.
     for method in ("GET", "DELETE"):
         ask("once/new", "bob", method=method).is_problem("unauthorized")
     for body in [{"method": "POST"}, {"method": 1}, {"expiresIn": 0}, {"expiresIn": 3601}, {"expiresIn": "60"}, {"expiresIn": 1.5},
@@ -264,10 +249,10 @@ def test_the_rules_decide_who_gets_a_link(serve, keys):
     wire.call("POST", "/b/photos/o/?sign", [server.token("alice")]).is_problem("invalid-name")
     wire.call("POST", "/b/photos/o/a", [server.token("alice")]).is_problem("method-not-allowed")
     assert "POST" in wire.call("OPTIONS", "/b/photos/o/a")["allow"].split(", ")
-    # The lines of links say whose key it was, and nothing that would do for another request.
+    # Log lines of requests with links name the key, without anything that permits another request.
     output = server.output()
     assert '"principal":"link:k2"' in output and '"group":"links"' in output
-    # And those of who asked for them, for what.
+    # Log lines of requests for links name the caller and the operation.
     asked = {(line["principal"], line.get("operation")) for line in access_lines(server) if line["method"] == "POST"}
     assert {("alice", "get"), ("alice", "create"), ("bob", "create"), ("bob", "delete")} <= asked
     assert "link-signature" not in output and made.rsplit("=", 1)[1] not in output
@@ -293,7 +278,7 @@ def test_a_link_is_for_the_object_that_the_rules_have_read(serve, keys, transpor
         assert made.status == 200, made
         return made.json["path"]
 
-    # Only creating: not once there is an object, and not when somebody was faster.
+    # The link only creates: not if the object exists, and not if another request creates it first.
     links = [ask("once/a", method="PUT") for _ in range(2)]
     assert "&link-object=none&" in links[0]
     assert wire.call("PUT", links[0], [], "bob's").status == 201
@@ -325,7 +310,7 @@ def test_a_link_is_for_the_object_that_the_rules_have_read(serve, keys, transpor
     assert wire.call("DELETE", ask("own/a", method="DELETE")).status == 204
     refused(wire.call("PUT", put, [owned], "5"), "link-expired")
     assert wire.get("own/a", alice).status == 404
-    # Nothing was read: nothing is bound.
+    # The rules read nothing, so nothing is bound.
     open_link = wire.call("POST", "/b/photos/o/a?sign", [alice], '{"method": "PUT"}').json["path"]
     assert "link-object" not in open_link
     assert [wire.call("PUT", open_link, [], "x").status for _ in range(2)] == [201, 200]
@@ -336,8 +321,8 @@ def test_many_uses_of_a_creating_link_create_once(serve, keys):
     links = [Wire(server).call("POST", "/b/photos/o/once/a?sign", [server.token("bob")], '{"method": "PUT"}').json["path"]
              for _ in range(8)]
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda link: Wire(server).call("PUT", link, [], "x" * 50_000), links))
-    assert sorted(answer.status for answer in answers) == [201] + [403] * 7
+        responses = list(pool.map(lambda link: Wire(server).call("PUT", link, [], "x" * 50_000), links))
+    assert sorted(response.status for response in responses) == [201] + [403] * 7
 
 
 def test_rules_that_read_the_time_bound_their_links(serve, keys):
@@ -399,28 +384,28 @@ def test_a_link_expires_with_the_credential_that_it_was_asked_with(serve, keys):
 
 
 def test_the_longest_lifetime_is_that_of_the_gateway(serve, keys):
-    """Who has the keys may sign for longer; here the link is not accepted."""
+    """A link with a longer lifetime than the configured maximum is rejected, even with a valid signature."""
     server = serve()
     wire = Wire(server)
     assert wire.put("a", b"1", server.token("alice")).status == 201
     assert wire.call("GET", sign(keys, "/b/photos/o/a", "--expires", "1h")).status == 200
     for lifetime in ("3601s", "100h"):
-        answer = wire.call("GET", sign(keys, "/b/photos/o/a", "--expires", lifetime))
-        assert "3600 s" in answer.is_problem("invalid-link")
+        response = wire.call("GET", sign(keys, "/b/photos/o/a", "--expires", lifetime))
+        assert "3600 s" in response.is_problem("invalid-link")
 
 
 def test_only_post_asks_for_a_link(serve, keys):
-    """Whoever takes the wrong method must not have changed anything."""
+    """A link used with the wrong method changes nothing."""
     server = serve()
     wire = Wire(server)
     assert wire.put("a", b"1", server.token("alice")).status == 201
     for method, body in [("GET", None), ("HEAD", None), ("PUT", "2"), ("PATCH", "{}"), ("DELETE", None)]:
-        answer = wire.call(method, "/b/photos/o/a?sign", [server.token("alice")], body)
-        assert answer.status == 405 and answer["allow"] == "POST, OPTIONS", (method, answer)
+        response = wire.call(method, "/b/photos/o/a?sign", [server.token("alice")], body)
+        assert response.status == 405 and response["allow"] == "POST, OPTIONS", (method, response)
     assert wire.get("a", server.token("alice")).body == b"1"
 
 
-def test_whoever_guesses_is_counted(serve, keys):
+def test_guesses_are_counted(serve, keys):
     server = serve(more="callers: { anonymous: { requests: 3 } }\n")
     wire = Wire(server)
     link = sign(keys, "/b/photos/o/a")
@@ -450,9 +435,9 @@ def test_a_link_is_no_way_around_the_bucket(serve, keys):
 def test_without_keys_there_are_no_links(launch, keys):
     server = launch()
     refused(Wire(server).call("GET", sign(keys, "/b/photos/o/a")))
-    answer = Wire(server).call("POST", "/b/photos/o/a?sign")
-    answer.is_problem("not-implemented")
-    assert "store" not in answer.json["title"]
+    response = Wire(server).call("POST", "/b/photos/o/a?sign")
+    response.is_problem("not-implemented")
+    assert "store" not in response.json["title"]
     assert "POST" not in Wire(server).call("OPTIONS", "/b/photos/o/a")["allow"]
 
 
@@ -479,7 +464,7 @@ def test_without_keys_there_are_no_links(launch, keys):
     (["--keys", "KEYS", "--path", "/b/a/o/b", "--method", "PUT", "--size", "18446744073709551616"], 64, "invalid for '--size"),
     (["--new-key", "a b"], 64, "can't be a name"),
 ])
-def test_sign_says_what_is_wrong(keys, tmp_path, arguments, code, message):
+def test_sign_reports_errors(keys, tmp_path, arguments, code, message):
     broken = tmp_path / "broken"
     broken.write_text("# a comment\nk1 abcdefgh-secret\n")
     words = {"KEYS": str(keys), "BROKEN": str(broken)}

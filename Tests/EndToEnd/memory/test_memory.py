@@ -1,7 +1,7 @@
-"""What the server keeps in memory, whatever the size and number of transfers: bounds, and figures printed with -s.
+"""Bounds of resident memory, independent of the size and number of transfers. Figures are printed with -s.
 
-The bounds are those of a release build (SLUICE names it); a debug build is held to them too. MEMORY_FULL=1 takes
-objects of 1 GiB for the hundred transfers as well.
+The bounds are for a release build (SLUICE names it), and are applied to a debug build too. MEMORY_FULL=1 uses
+objects of 1 GiB for the hundred transfers too.
 """
 
 import concurrent.futures
@@ -17,20 +17,16 @@ import pytest
 
 import http2_peer as http2
 import raw
+from bounds import BOUND, DOWNLOAD, MIB, UPLOAD, held, many, sparse
 from program import curl, wait_until
 
 pytestmark = pytest.mark.skipif("SANITIZER" in os.environ, reason="sanitizers keep what was freed")
-MIB = 1 << 20
-BOUND = 48 * 1024
-FULL = os.environ.get("MEMORY_FULL") == "1"
-DOWNLOAD = 1024 * MIB if FULL else 64 * MIB
-UPLOAD = 1024 * MIB if FULL else 16 * MIB
 IDLE = int(os.environ.get("IDLE_CONNECTIONS", "2000"))
 
 
 @pytest.fixture(autouse=True)
 def descriptors():
-    """As many descriptors as the two thousand connections need, on our side too."""
+    """Enough descriptors for two thousand connections in this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     yield
@@ -38,29 +34,9 @@ def descriptors():
 
 
 @pytest.fixture
-def report(request, capsys):
-    def say(text):
-        with capsys.disabled():
-            print(f"\n  {request.node.name}: {text}", end="")
-    return say
-
-
-@pytest.fixture
 def calm(launch):
-    """A server whose stalled peers may stay as long as a test needs."""
+    """A server with long timeouts for stalled peers."""
     return launch(extra="limits: { idleTimeout: 10m, progressInterval: 10m }\n", threads=2)
-
-
-def sparse(path, size):
-    with open(path, "wb") as file:
-        file.truncate(size)
-    return str(path)
-
-
-def held(server, report, what):
-    peak, now = server.status("VmHWM"), server.status("VmRSS")
-    report(f"{what}: peak {peak / 1024:.1f} MiB, now {now / 1024:.1f} MiB")
-    assert peak <= BOUND, f"{what}: {peak} KiB"
 
 
 def test_after_the_start(launch, report):
@@ -85,12 +61,6 @@ def test_one_gibibyte_up_and_down(launch, tmp_path, report, protocol):
     held(server, report, f"1 GiB up ({up / 1024:.1f} MiB) and down")
 
 
-def many(commands):
-    running = [subprocess.Popen(["curl", "-sS", "--fail", "-k", "--max-time", "900", *command, "-o", os.devnull])
-               for command in commands]
-    assert [process.wait() for process in running] == [0] * len(running)
-
-
 @pytest.mark.parametrize("protocol", ["--http1.1", "--http2-prior-knowledge", "--http2"])
 def test_a_hundred_transfers_at_once(launch, tmp_path, report, protocol):
     server = launch(threads=2)
@@ -103,7 +73,7 @@ def test_a_hundred_transfers_at_once(launch, tmp_path, report, protocol):
     if protocol == "--http1.1":
         many([[protocol, "-T", source, server.url(f"/b/photos/o/up{number % 10}", scheme)] for number in range(100)])
     else:
-        # Not curl: its uploads over HTTP/2 spin while the window is closed, and a hundred of them take all processors.
+        # Not curl, whose uploads over HTTP/2 spin while the window is closed.
         done = subprocess.run(["h2load", "-n100", "-c100", "-m1", "-d", source, "-H:method: PUT",
                                server.url("/b/photos/o/up", scheme)], capture_output=True, text=True, timeout=900)
         assert "100 succeeded" in done.stdout, done.stdout + done.stderr
@@ -120,7 +90,7 @@ def stalled_http1(server, tls):
 
 
 def windows(connection, stream=1, size=(1 << 31) - 1):
-    """Opens both windows as wide as they go: what is held back then is held by the transport."""
+    """Opens both windows to the maximum, so that only the transport holds data back."""
     connection.send(http2.WINDOW_UPDATE, stream=0, payload=http2.word(size - 65535))
 
 
@@ -136,7 +106,7 @@ def stalled_http2(server, tls, streams=1):
 
 
 def settled(server, field="VmRSS"):
-    """Waits until the memory has been the same for half a second: nothing moves any more."""
+    """Waits until the memory has not changed for half a second."""
     last, since = None, time.monotonic()
 
     def same():
@@ -164,10 +134,10 @@ def test_two_hundred_stalled_readers(calm, tmp_path, report, protocol, tls):
             stack.callback(opened[-1].close)
         settled(calm)
         held(calm, report, "200 stalled readers of 16 MiB")
-        # They are all being served: each gets more as soon as it reads.
+        # All are being served: each receives more once it reads.
         for connection in opened[:5]:
             transport = connection if protocol == "http1" else connection.socket
-            # The kernel has tried ever more seldom to get into the tiny buffer.
+            # The kernel retries less and less often while the tiny buffer is full.
             transport.settimeout(120)
             assert transport.recv(65536)
 
@@ -235,13 +205,13 @@ def test_idle_connections_in_clear(calm, report):
 
 
 def test_memory_comes_back_after_a_burst(calm, tmp_path, report):
-    """Ten bursts of stalled readers that go away: the tenth leaves no more than the third."""
+    """Ten bursts of stalled readers that disconnect: memory after the tenth is not above that after the third."""
     curl("--fail", "-T", sparse(tmp_path / "source", 16 * MIB), calm.url("/b/photos/o/large"), "-o", os.devnull)
     sizes = []
     for _ in range(10):
         opened = [stalled_http1(calm, False) for _ in range(100)]
         for connection in opened:
-            # Cut rather than closed in order.
+            # Reset instead of an orderly close.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connection.close()
         sizes.append(settled(calm))

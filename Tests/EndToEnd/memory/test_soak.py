@@ -31,14 +31,14 @@ def server(setting, tmp_path_factory):
 
 
 def idle(server):
-    """Whether nothing is under way: what clients have abandoned is not over at once."""
+    """Whether no request is running; abandoned requests take time to end."""
     return not any(
         value > 0 for name, value in server.metrics().items()
         if "in_flight" in name or "sluice_live_objects" in name and 'listener="operator"' not in name)
 
 
 def leaves_nothing(server, case, client, bucket):
-    """Runs rounds until one has left less than the allowed bytes for each request: a leak is in each of them."""
+    """Runs rounds until one leaves less than the allowed bytes for each request; a leak grows in every round."""
     growth = []
     case(client, bucket, ROUND)
     client.close()
@@ -65,14 +65,14 @@ def test_a_request_over_tls_leaves_nothing(server, case):
     leaves_nothing(server, soak.CASES[case], soak.Client(server.https, secure=True), "directory")
 
 
-# fake-gcs-server may end itself where requests come at once.
+# fake-gcs-server may crash with concurrent requests.
 @pytest.mark.parametrize("bucket", ["directory", "s3-tls"])
 @pytest.mark.parametrize("secure", [False, True], ids=["h2c", "tls"])
 @pytest.mark.parametrize("case", ["h2-get", "h2-put", "h2-head"])
 def test_a_request_over_http2_leaves_nothing(server, setting, case, secure, bucket):
     load = {
         "h2-get": soak.h2load(),
-        # rclone fails where one object is written twice at a time.
+        # rclone fails with concurrent writes of one object.
         "h2-put": soak.h2load("-d", str(setting.body), "-H:method: PUT", names=[f"put-{index}" for index in range(200)]),
         "h2-head": soak.h2load("-H:method: HEAD"),
     }

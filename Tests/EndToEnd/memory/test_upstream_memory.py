@@ -1,4 +1,4 @@
-"""What the gateway keeps in memory with SeaweedFS behind it: the bounds of test_memory.py hold."""
+"""The bounds of test_memory.py with SeaweedFS as the store."""
 
 import os
 import shutil
@@ -8,8 +8,8 @@ import subprocess
 import pytest
 
 import upstreams
+from bounds import DOWNLOAD, FULL, MIB, UPLOAD, held, many, sparse
 from program import curl
-from test_memory import DOWNLOAD, FULL, MIB, UPLOAD, held, many, report, sparse  # noqa: F401
 
 pytestmark = pytest.mark.skipif("SANITIZER" in os.environ, reason="sanitizers keep what was freed")
 LARGE = 1024 * MIB if FULL else 256 * MIB
@@ -29,7 +29,7 @@ def server(seaweedfs, launch):
 
 
 @pytest.mark.parametrize("how", ["known", "streamed"])
-def test_a_large_object_up_and_down(server, tmp_path, report, how):  # noqa: F811
+def test_a_large_object_up_and_down(server, tmp_path, report, how):
     url = server.url("/b/photos/o/large")
     source = sparse(tmp_path / "source", LARGE)
     length = ["-H", "Transfer-Encoding: chunked"] if how == "streamed" else []
@@ -41,11 +41,11 @@ def test_a_large_object_up_and_down(server, tmp_path, report, how):  # noqa: F81
 
 
 @pytest.mark.parametrize("protocol", [
-    # A debug build is too near to the bound to promise it; a release build has 41 MiB.
+    # A debug build may exceed the bound; a release build has 41 MiB.
     pytest.param("--http1.1", marks=pytest.mark.xfail(strict=False, reason="47.5 MiB of the 48")),
     "--http2-prior-knowledge",
 ])
-def test_a_hundred_transfers_at_once(server, tmp_path, report, protocol):  # noqa: F811
+def test_a_hundred_transfers_at_once(server, tmp_path, report, protocol):
     source = sparse(tmp_path / "source", DOWNLOAD)
     curl("--fail", "-T", source, server.url("/b/photos/o/large"), "-o", os.devnull, "--max-time", "900")
     many([[protocol, server.url("/b/photos/o/large")] for _ in range(100)])
@@ -63,7 +63,7 @@ def test_a_hundred_transfers_at_once(server, tmp_path, report, protocol):  # noq
 
 @pytest.fixture
 def secure(seaweedfs, launch, tmp_path):
-    """A server whose upstream speaks HTTP/2 and HTTP/1.1 over TLS, as the great services do."""
+    """A server whose upstream has HTTP/2 and HTTP/1.1 over TLS, as the cloud services have."""
     if not shutil.which("nghttpx"):
         pytest.skip("nghttpx is not installed")
     certificate, key, port = tmp_path / "certificate.pem", tmp_path / "key.pem", upstreams.free_port()
@@ -81,7 +81,7 @@ def secure(seaweedfs, launch, tmp_path):
     proxy.wait()
 
 
-def test_readers_over_tls_that_stall(secure, tmp_path, report):  # noqa: F811
+def test_readers_over_tls_that_stall(secure, tmp_path, report):
     source = sparse(tmp_path / "source", 64 * MIB)
     curl("--fail", "-T", source, secure.url("/b/photos/o/large"), "-o", os.devnull, "--max-time", "900")
     before = secure.status("VmRSS")
@@ -94,7 +94,7 @@ def test_readers_over_tls_that_stall(secure, tmp_path, report):  # noqa: F811
         peers.append(peer)
     for peer in peers:
         assert peer.recv(12) == b"HTTP/1.1 200"
-    # One that reads gets all of it beside them.
+    # Another client that reads receives everything meanwhile.
     size = curl("--fail", "--max-time", "60", secure.url("/b/photos/o/large"), "-o", os.devnull, "-w", "%{size_download}")
     assert size == str(64 * MIB).encode()
     report(f"{before / 1024:.1f} MiB before")

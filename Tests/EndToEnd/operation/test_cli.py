@@ -1,7 +1,6 @@
-"""The program itself: verbs, exit codes, what it says when something is wrong, signals and reloads."""
+"""The command line: verbs, exit codes, error messages, signals and reloads."""
 
 import json
-import os
 import signal
 import socket
 import ssl
@@ -11,17 +10,9 @@ import time
 import pytest
 
 import upstreams
-from program import BINARY, curl, free_port, wait_until
+from program import curl, free_port, sluice, wait_until
 
 FINE = "rules: none\nbuckets: {{ photos: {{ directory: {{ path: {0} }} }} }}\n"
-
-
-def sluice(*arguments, environment=None):
-    """Runs the program to its end; returns status, standard output and standard error."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
-    done = subprocess.run([str(BINARY), *map(str, arguments)], capture_output=True, text=True,
-                          timeout=60, env={**clean, **(environment or {})})
-    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.fixture
@@ -33,7 +24,7 @@ def config(tmp_path):
 
 
 def messages(server):
-    """The log's lines that are JSON objects; nothing else may be in it."""
+    """The lines of the log, each of which must be a JSON object."""
     return [json.loads(line) for line in server.output().splitlines(True) if line.endswith("\n")]
 
 
@@ -52,7 +43,7 @@ def test_version():
     assert status == 0 and out.count(".") == 2 and not err
 
 
-def test_check_prints_what_it_comes_to(config):
+def test_check_prints_the_effective_configuration(config):
     status, out, err = sluice("check", config, environment={"SLUICE_THREADS": "3"})
     assert (status, err) == (0, "")
     assert "threads: 3  # from SLUICE_THREADS\n" in out
@@ -63,13 +54,13 @@ def test_check_prints_what_it_comes_to(config):
     assert status == 0 and "threads: 3\n" in out
 
 
-def test_check_prints_findings_with_their_place(config):
+def test_check_prints_findings_with_their_location(config):
     config.write_text("thread: 1\n" + FINE.format("data"))
     assert sluice("check", config) == (
         1, "", f"{config}:1:1: error: unknown key 'thread'; did you mean 'threads'?\n")
 
 
-def test_check_refuses_a_certificate_that_is_none(config):
+def test_check_rejects_an_invalid_certificate(config):
     pem = config.with_name("cert.pem")
     pem.write_text("nothing\n")
     config.write_text(f"listen: {{ https: {{ address: 127.0.0.1:{free_port()}, "
@@ -118,7 +109,7 @@ def test_a_service_account_key_that_can_not_be_used(config, tmp_path, key):
 
 
 def test_a_service_account_key_is_used(config, tmp_path):
-    """Up to the request for a token, which nobody answers."""
+    """Up to the request for a token, which gets no response."""
     key = subprocess.run(["openssl", "genpkey", "-algorithm", "RSA"], capture_output=True, text=True, check=True).stdout
     account = tmp_path / "account.json"
     account.write_text(json.dumps({"type": "service_account", "client_email": "robot@example.com", "private_key": key,
@@ -200,7 +191,7 @@ def test_directory_in_use_by_another_sluice(launch, config):
     assert status == 2 and f"{running.directory}/photos is in use" in err
 
 
-# what is said at the start
+# startup messages
 
 def test_open_buckets_and_throw_away_certificates_are_warned_of(launch):
     running = launch()
@@ -256,7 +247,7 @@ def test_reload_of_a_broken_file_keeps_the_old_one(launch):
     logged(running, "configuration reloaded")
 
 
-def test_reload_names_what_takes_a_restart(launch):
+def test_reload_names_keys_that_require_a_restart(launch):
     running = launch()
     rewrite(running, "threads: 1\n", "threads: 1\nlimits: { idleTimeout: 5s }\n")
     for count in (1, 2):
@@ -270,7 +261,7 @@ def test_reload_names_what_takes_a_restart(launch):
     assert not (running.directory / "pictures").exists()
 
 
-def test_sigterm_finishes_what_is_open_and_ends_with_0(launch):
+def test_sigterm_finishes_open_requests_and_ends_with_0(launch):
     running = launch()
     with socket.create_connection(("127.0.0.1", running.http)) as peer:
         peer.sendall(b"PUT /b/photos/o/slow HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nhal")
@@ -279,8 +270,8 @@ def test_sigterm_finishes_what_is_open_and_ends_with_0(launch):
         logged(running, "draining")
         assert running.process.poll() is None
         peer.sendall(b"f")
-        answer = peer.recv(4096)
-    assert answer.startswith(b"HTTP/1.1 201")
+        response = peer.recv(4096)
+    assert response.startswith(b"HTTP/1.1 201")
     assert running.process.wait(20) == 0
     assert messages(running)[-1]["message"] == "drained"
 
@@ -342,7 +333,7 @@ def test_a_changed_certificate_is_taken_and_connections_stay(tmp_path, launch):
         certificate(tmp_path, "second")
         wait_until(lambda: subject(running) == "second", what="the new certificate")
         assert request(old) == b"404"
-        # A damaged file is refused, and the last good one stays.
+        # A damaged file is rejected, and the last valid one stays in use.
         (tmp_path / "tls.pem").write_text("nothing\n")
         line = logged(running, "certificate not loaded; the last good one stays")
         assert "tls.pem" in line["metadata"]["cause"]

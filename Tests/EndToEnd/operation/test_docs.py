@@ -14,14 +14,13 @@ import subprocess
 
 import pytest
 
-from program import BINARY, ROOT, Server, free_port
-from test_cli import sluice
+from program import BINARY, ROOT, Server, free_port, sluice
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(ROOT.glob("docs/*.md")),
          ROOT / "deploy" / "README.md"]
 #: Pages whose blocks ```sh are run too.
 SCRIPTS = ["README.md", "docs/http-api.md"]
-#: What installs, builds or tests; the gateway of the quickstart is started instead.
+#: Commands that install, build or test; the gateway of the quickstart is started instead.
 NOT_RUN = re.compile(r"(make|git|apt-get|sudo) ")
 #: The addresses of the pages, and the listener that is behind each.
 PORTS = {"127.0.0.1:8080": "http", "127.0.0.1:8443": "https", "127.0.0.1:9090": "operator"}
@@ -49,7 +48,7 @@ def blocks(page, *languages):
 
 
 def commands(language, first, lines):
-    """The commands of a block, in order: the number of the line, the text, and what it prints (None: not shown)."""
+    """The commands of a block, in order: line number, text and expected output (None: not shown)."""
     found, number = [], first
     for number, line in enumerate(lines, first):
         if language == "console":
@@ -67,14 +66,14 @@ def commands(language, first, lines):
 
 
 def pattern(lines):
-    """What matches the output of a console block."""
-    # A line of its own stands for any lines.
+    """The regular expression for the output of a console block."""
+    # On a separate line it stands for any lines.
     parts = [r"(?:.*\n)*?" if line == "…" else re.escape(line).replace("…", ".*?") + r"\n" for line in lines]
     return re.compile("".join(parts) + r"\n*")
 
 
 class Page:
-    """Where the commands of a page run: a copy of config/ with free ports, and the gateway that answers there."""
+    """The environment of a page: a copy of config/ with free ports, and a running gateway."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -109,7 +108,7 @@ class Page:
             self.gateway = None
 
     def run(self, texts):
-        """Runs commands in one shell; what each printed, and the statuses that its curl got."""
+        """Runs commands in one shell; returns the output of each and the statuses that its curl received."""
         script = "".join(f"{self.local(text)}\nend=$?; printf '\\36%d\\36' $end; printf '\\36%d\\36' $end >&2\n" for text in texts)
         done = subprocess.run(["bash", "-c", script], cwd=self.directory, env=self.environment, capture_output=True,
                               text=True, timeout=120, stdin=subprocess.DEVNULL)
@@ -145,7 +144,7 @@ class Quickstart(Server):
 
 
 def check(place, text, shown, result):
-    """What a command did is what the page says of it."""
+    """Compares the result of a command with the page."""
     status, out, err, statuses = result
     said = f"{place}: {text}\nexit status {status}, HTTP {statuses}\n{out}{err}"
     if shown:
@@ -160,7 +159,7 @@ def check(place, text, shown, result):
 
 
 def runnable():
-    """The pages with something to run."""
+    """The pages with commands."""
     for page in PAGES:
         languages = ["console"] + ["sh"] * (name(page) in SCRIPTS)
         if blocks(page, *languages):
@@ -204,7 +203,7 @@ def complete(rules):
 
 
 def rules():
-    """Each block of rules with the suite right behind it, if there is one."""
+    """Each block of rules with the suite that follows it, if there is one."""
     for page in PAGES:
         found = blocks(page, "rules", "yaml")
         for (first, language, lines), (_, following, suite) in zip(found, found[1:] + [(0, "", [])]):
@@ -244,7 +243,7 @@ def test_the_guide_has_examples_with_suites():
 
 
 def anchors(page):
-    """What the headings of a page are called in links."""
+    """The link anchors of the headings of a page."""
     lines, code = [], False
     for line in page.read_text().splitlines():
         if line.startswith("```"):

@@ -1,4 +1,4 @@
-"""Look-ups of documents in a running server: which are asked for, how many, and what ends them."""
+"""Look-ups of documents in a running server: which, how many, and cancellation."""
 
 import http.server
 import json
@@ -17,7 +17,7 @@ TARGET = "/v1/projects/p/databases/%28default%29/documents"
 
 
 class Firestore:
-    """Says of every document that it is there, once `released` is set."""
+    """Reports every document as existing, once `released` is set."""
 
     def __init__(self):
         self.targets, self.released, self.ended = [], threading.Event(), threading.Event()
@@ -99,7 +99,7 @@ def test_documents_that_look_alike_are_looked_up_once_each(start, firestore):
     server = start(BOTH)
     # U+212A, the sign of the kelvin, for the letter.
     with get(server, "a%E2%84%AAb/x") as raw:
-        # Allowed: both documents are there, and the object is not.
+        # Allowed: both documents exist, and the object does not.
         assert responses(read_to_end(raw))[0].status == 404
     assert len(firestore.targets) == 2 and len(set(firestore.targets)) == 2
     assert server.stop() == 0

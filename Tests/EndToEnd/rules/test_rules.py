@@ -1,4 +1,4 @@
-"""Security Rules in a running server: bodies, races, reloads, trials, and what operators see."""
+"""Security Rules in a running server: bodies, races, reloads, shadow rules, logs and metrics."""
 
 import concurrent.futures
 import http.client
@@ -11,14 +11,9 @@ import urllib.request
 
 import pytest
 
-from program import curl, wait_until
+from program import curl, log_lines, status, wait_until
 from raw import connect, read_to_end, responses
-
-HEADER = "rules_version = '2';\nservice firebase.storage {\n  match /b/photos/o {\n"
-
-
-def rules(*statements):
-    return HEADER + "".join(f"    {line}\n" for line in statements) + "  }\n}\n"
+from rulesets import rules
 
 
 @pytest.fixture
@@ -37,17 +32,8 @@ def ruled(launch, tmp_path):
     return start
 
 
-def status(*arguments):
-    return int(curl("-o", os.devnull, "-w", "%{http_code}", *arguments))
-
-
-def lines(server, logger="sluice.decisions"):
-    found = [json.loads(line) for line in server.output().splitlines() if line.startswith("{")]
-    return [line for line in found if line.get("logger") == logger]
-
-
 def test_a_body_ends_at_the_limit_of_the_rules(ruled):
-    """Not at its own end: nothing that the rules can't allow is staged."""
+    """Bytes that the rules can't allow are not staged."""
     server = ruled("match /{name=**} { allow create: if request.resource.size <= 10; }")
     with connect(("127.0.0.1", server.http)) as raw:
         raw.sendall(b"PUT /b/photos/o/a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -64,7 +50,7 @@ def test_a_body_ends_at_the_limit_of_the_rules(ruled):
 
 @pytest.mark.parametrize("size", [100, 20_000, 300_000])
 def test_allowed_uploads_of_one_name_all_succeed(ruled, size):
-    """Each is pinned to the object that its decision read, which the others change."""
+    """Each is conditional on the object that its decision read, which the others change."""
     server = ruled("match /{name=**} { allow create: if resource == null || resource.size < 1000000; allow update, "
                    "delete: if resource.size > 0; }", threads=2)
     workers, rounds = 24, 8
@@ -77,9 +63,9 @@ def test_allowed_uploads_of_one_name_all_succeed(ruled, size):
                 peer.request("PATCH", "/b/photos/o/a", b'{"cacheControl": "no-cache"}')
             else:
                 peer.request("PUT", "/b/photos/o/a", bytes([worker]) * size)
-            answer = peer.getresponse()
-            answer.read()
-            found.append(answer.status)
+            response = peer.getresponse()
+            response.read()
+            found.append(response.status)
         peer.close()
         return found
 
@@ -121,7 +107,7 @@ def test_bodies_that_lie_or_break_off_leave_the_old_object(ruled):
         (head + b"Content-Length: 1001\r\n\r\n" + b"x" * 1001, [403]),
         (head + b"Content-Length: 900\r\n\r\n" + b"x" * 100, []),
         (head + b"Transfer-Encoding: chunked\r\n\r\n" + b"3e8\r\n" + b"x" * 1000 + b"\r\n", []),
-        # What the rules can't allow is denied where it begins.
+        # An upload that the rules can't allow is denied at its start.
         (head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk, [403]),
         (head + b"Transfer-Encoding: chunked\r\n\r\n5\r\nxxxxxx\r\n", [400]),
     ]:
@@ -131,13 +117,13 @@ def test_bodies_that_lie_or_break_off_leave_the_old_object(ruled):
                 # The response does not wait for the end, which could come first.
                 raw.recv(1, socket.MSG_PEEK)
             raw.shutdown(socket.SHUT_WR)
-            assert [answer.status for answer in responses(read_to_end(raw))] == codes
+            assert [response.status for response in responses(read_to_end(raw))] == codes
         assert curl(url) == b"old"
     assert sorted(os.listdir(server.directory / "photos" / "staging")) == []
 
 
 def test_create_only_has_one_winner(ruled):
-    """Two writers, a thousand names: each name gets exactly one of them, whole."""
+    """Two writers of a thousand names: exactly one creates each object."""
     server = ruled("match /{name=**} { allow get; allow create: if resource == null; }", threads=2)
 
     def writer(which):
@@ -172,18 +158,18 @@ def test_a_reload_takes_all_or_nothing(ruled):
     readiness = f"http://127.0.0.1:{server.operator}/readyz?verbose"
 
     def ready():
-        with urllib.request.urlopen(readiness, timeout=5) as answer:
-            return answer.read().decode()
+        with urllib.request.urlopen(readiness, timeout=5) as response:
+            return response.read().decode()
 
     wait_until(lambda: "[-] rules failed" in ready(), what="the failure")
     assert ready().endswith("ready\n") and status(url) == 200
     metrics = server.metrics()
     assert metrics["sluice_rules_current"] == 0 and metrics["sluice_rules_reload_failures_total"] == 1
-    wait_until(lambda: any("not loaded" in line["message"] for line in lines(server, "sluice")), what="the log")
-    failure = [line for line in lines(server, "sluice") if "not loaded" in line["message"]][-1]
+    wait_until(lambda: any("not loaded" in line["message"] for line in log_lines(server, "sluice")), what="the log")
+    failure = [line for line in log_lines(server, "sluice") if "not loaded" in line["message"]][-1]
     assert "storage.rules:4:" in failure["metadata"]["cause"] and "^" in failure["metadata"]["cause"]
     server.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: any("not reloaded" in line["message"] for line in lines(server, "sluice")), what="SIGHUP")
+    wait_until(lambda: any("not reloaded" in line["message"] for line in log_lines(server, "sluice")), what="SIGHUP")
     assert status(url) == 200
     server.rules.write_text(rules("match /{name=**} { allow read: if false; }"))
     server.process.send_signal(signal.SIGHUP)
@@ -192,7 +178,7 @@ def test_a_reload_takes_all_or_nothing(ruled):
     assert "[+] rules ok" in ready()
 
 
-def test_one_broken_file_holds_no_other_back(ruled, tmp_path):
+def test_an_invalid_file_does_not_affect_others(ruled, tmp_path):
     server = ruled("match /{name=**} { allow read, write: if true; }", shadow=["match /{name=**} { allow read; }"])
     url = server.url("/b/photos/o/a")
     assert status("-T", __file__, url) == 201
@@ -241,15 +227,15 @@ def test_decisions_are_logged_and_counted(ruled):
         shadow=["match /open/{name} { allow create: if true; }"])
     assert status("-T", __file__, server.url("/b/photos/o/open/a")) == 201
     assert status(server.url("/b/photos/o/open/a")) == 200
-    answer = curl("-i", server.url("/b/photos/o/shut/a?token=secret")).decode()
-    identifier = next(line.split(": ")[1].strip() for line in answer.splitlines() if line.startswith("x-request-id"))
-    wait_until(lambda: len(lines(server)) == 3, what="three decisions")
-    allowed, different, denied = lines(server)
+    response = curl("-i", server.url("/b/photos/o/shut/a?token=secret")).decode()
+    identifier = next(line.split(": ")[1].strip() for line in response.splitlines() if line.startswith("x-request-id"))
+    wait_until(lambda: len(log_lines(server)) == 3, what="three decisions")
+    allowed, different, denied = log_lines(server)
     assert allowed["message"] == "allowed" and "shadow" not in allowed["metadata"]
     assert different["metadata"]["shadow"] == "denied"
     assert denied["message"] == "denied" and denied["metadata"]["request"] == identifier
     assert "resource.size" in denied["metadata"]["reason"] and "Null value error." in denied["metadata"]["reason"]
-    assert "Null value" not in answer and "secret" not in server.output()
+    assert "Null value" not in response and "secret" not in server.output()
     metrics = server.metrics()
     assert metrics['sluice_decisions_total{operation="get",outcome="denied"}'] == 1
     assert metrics['sluice_decisions_total{operation="create",outcome="allowed"}'] == 1

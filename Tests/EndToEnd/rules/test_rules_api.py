@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from test_cli import sluice
-from test_rules_cli import BROKEN, FINE, rules, suite  # noqa: F401 (fixtures)
+from program import sluice
+from rulesets import BROKEN, FINE
 
 
 def api(expectation="ALLOW", request=None, **members):
@@ -54,7 +54,7 @@ UNDEFINED = {"undefined": {}}
     ("ALLOW", [(GET, EXACT, OK)]), ("DENY", [(GET, EXACT, NOT_OK)]), ("DENY", [(GET, OTHER, OK)]),
     ("ALLOW", [(GET, ANY, OK)]), ("ALLOW", [(GET, ANY, NOT_OK), (GET, EXACT, OK)]),
     ("DENY", [(GET, EXACT, UNDEFINED)]), ("DENY", [(GET, EXACT, {"value": None})]),
-    # A mock of one function says nothing of the other.
+    # A mock applies to one function only.
     ("DENY", [(EXISTS, EXACT, {"value": True})]),
     ("ALLOW", [(GET, EXACT, OK), (EXISTS, EXACT, UNDEFINED)]),
 ])
@@ -111,12 +111,12 @@ def test_rules_that_come_with_the_suite(rules, suite):
      "a mock needs 'result': 'value' or 'undefined'"),
     (api(pathEncoding="RAW"), "pathEncoding must be one of "),
 ])
-def test_what_is_wrong_with_a_case_of_the_api(rules, suite, body, finding):
+def test_errors_in_a_case_of_the_api(rules, suite, body, finding):
     status, out, err = sluice("rules", "test", rules, "--suite", suite(body, "suite.json"))
     assert (status, out) == (2, "") and finding in err
 
 
-def test_what_the_api_has_and_storage_has_not_is_said(rules, suite):
+def test_features_of_the_api_that_storage_lacks_are_reported(rules, suite):
     mock = {"function": "get", "args": [ANY], "result": OK}
     file = suite(api(request={"headers": {}}, functionMocks=[mock]), "suite.json")
     status, out, _ = sluice("rules", "test", rules, "--suite", file, "--format", "json")

@@ -1,4 +1,4 @@
-"""sluice rules check, test, explain and fmt: output in both formats, exit statuses, and what they say of mistakes."""
+"""sluice rules check, test, explain and fmt: output in both formats, exit statuses, and error messages."""
 
 import json
 import os
@@ -8,44 +8,8 @@ import subprocess
 
 import pytest
 
-from program import BINARY
-from test_cli import sluice
-
-FINE = """rules_version = '2';
-
-service firebase.storage {
-  match /b/{bucket}/o/{name} {
-    allow get: if request.auth.uid == 'alice' && request.params.x == '1';
-    allow create: if request.resource.size < 10 && resource == null;
-    allow update: if firestore.get(/databases/(default)/documents/users/a).data.ok;
-    allow delete: if request.time > timestamp.date(2026, 1, 1);
-  }
-}
-"""
-BROKEN = """rules_version = '2';
-service firebase.storage {
-  match /b/{bucket}/o {
-    allow read: true;
-    allow write: if 'a\\.b' == 'x';
-  }
-}
-"""
-
-
-@pytest.fixture
-def rules(tmp_path):
-    file = tmp_path / "storage.rules"
-    file.write_text(FINE)
-    return file
-
-
-@pytest.fixture
-def suite(tmp_path):
-    def write(text, name="suite.yaml"):
-        file = tmp_path / name
-        file.write_text(text if isinstance(text, str) else json.dumps(text))
-        return file
-    return write
+from program import BINARY, sluice
+from rulesets import BROKEN, FINE
 
 
 def case(**members):
@@ -57,7 +21,7 @@ def case(**members):
 
 # check
 
-def test_check_of_what_is_fine(rules):
+def test_check_of_valid_rules(rules):
     assert sluice("rules", "check", rules) == (0, f"{rules}: no errors, no warnings\n", "")
 
 
@@ -74,9 +38,9 @@ def test_check_as_json(rules):
     rules.write_text(BROKEN)
     status, out, err = sluice("rules", "check", rules, "--format", "json")
     assert (status, err) == (1, "")
-    answer = json.loads(out)
-    assert answer["fileName"] == str(rules) and len(answer["issues"]) == 2
-    issue = answer["issues"][0]
+    response = json.loads(out)
+    assert response["fileName"] == str(rules) and len(response["issues"]) == 2
+    issue = response["issues"][0]
     assert issue["severity"] == "ERROR" and issue["sourcePosition"]["line"] == 4
     assert issue["description"] == "Missing 'if' before conditional expression."
 
@@ -89,7 +53,7 @@ def test_warnings_fail_a_check_only_where_asked(rules):
     assert sluice("rules", "check", "--warnings-as-errors", rules)[0] == 1
 
 
-def test_check_goes_on_behind_a_file_that_can_not_be_read(rules):
+def test_check_continues_after_an_unreadable_file(rules):
     missing = rules.with_name("missing.rules")
     status, out, err = sluice("rules", "check", missing, rules)
     assert status == 2 and out.startswith(f"{rules}: no errors")
@@ -251,7 +215,7 @@ def test_json_with_coverage_nests_expressions(rules, suite):
     ("cases:\n- { method: get, path: /b/x/o/y, expect: deny, documents: { a/b: gone } }",
      ":2:66: error: a document is a mapping of its fields, 'absent' or 'failed'"),
 ])
-def test_what_is_wrong_with_a_suite(rules, suite, text, finding):
+def test_errors_in_a_suite(rules, suite, text, finding):
     file = suite(text)
     status, out, err = sluice("rules", "test", rules, "--suite", file)
     assert (status, out) == (2, "")
@@ -369,14 +333,14 @@ def explain(rules, method, *arguments):
     ("delete", ["--time", "2025-05-01T12:00:00Z"], 3),
 ])
 def test_explain_has_a_status_for_each_decision(rules, method, arguments, status):
-    answer = explain(rules, method, *arguments)
-    assert answer[0] == status and not answer[2]
-    assert answer[1].startswith({0: "allowed\n", 3: "denied: ", 4: "undecided: it depends on "}[status])
+    response = explain(rules, method, *arguments)
+    assert response[0] == status and not response[2]
+    assert response[1].startswith({0: "allowed\n", 3: "denied: ", 4: "undecided: it depends on "}[status])
     as_json = json.loads(explain(rules, method, *arguments, "--format", "json")[1])
     assert as_json["decision"] == {0: "ALLOW", 3: "DENY", 4: "UNKNOWN"}[status]
 
 
-def test_explain_says_what_is_needed(rules):
+def test_explain_lists_missing_inputs(rules):
     assert "it depends on resource, request.resource.size\n" in explain(rules, "create")[1]
     needs = json.loads(explain(rules, "create", "--format", "json")[1])["needs"]
     assert needs == ["resource", "request.resource.size"]
@@ -403,8 +367,8 @@ service firebase.storage {
 ])
 def test_explain_of_an_update_lays_the_change_over_the_object(rules, arguments, status):
     rules.write_text(UPDATE)
-    answer = explain(rules, "update", *arguments)
-    assert answer[0] == status, answer
+    response = explain(rules, "update", *arguments)
+    assert response[0] == status, response
 
 
 def test_a_case_of_an_update_lays_the_change_over_the_object(rules, suite):
@@ -435,7 +399,7 @@ def test_explain_of_rules_that_can_not_be_used(rules):
 
 
 def on_terminal(*arguments, **environment):
-    """Runs the program with a terminal as its output; returns what it wrote there."""
+    """Runs the program with a terminal as its output; returns the output."""
     primary, secondary = pty.openpty()
     clean = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
     process = subprocess.Popen([str(BINARY), *map(str, arguments)], stdout=secondary,
@@ -489,7 +453,7 @@ def test_fmt_writes_and_keeps_what_is_not_text(rules):
     assert sorted(file.name for file in rules.parent.iterdir()) == ["link.rules", "storage.rules"]
 
 
-def test_fmt_of_what_can_not_be_parsed_changes_nothing(rules):
+def test_fmt_of_invalid_rules_changes_nothing(rules):
     rules.write_text(BROKEN)
     other = rules.with_name("other.rules")
     other.write_text(UGLY)
@@ -505,7 +469,7 @@ def test_fmt_reads_standard_input():
     assert (done.returncode, done.stdout) == (0, FINE)
 
 
-# Rules and the buckets that they are for
+# Rules and their buckets
 
 DOUBTFUL = """rules_version = '2';
 service firebase.storage {

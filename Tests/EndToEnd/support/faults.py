@@ -14,6 +14,11 @@ import socket
 import struct
 import threading
 import time
+import types
+
+import wire
+
+SMALL = b"Quercus robur, thirty metres tall.\n"
 
 
 @dataclasses.dataclass
@@ -49,8 +54,8 @@ class Fault:
     def before(self, connection, request):
         return False
 
-    def after(self, connection, request, answer):
-        connection.pass_on(answer)
+    def after(self, connection, request, response):
+        connection.pass_on(response)
 
 
 class Status(Fault):
@@ -83,7 +88,7 @@ class Reset(Fault):
             raise Cut(self.reset)
         return False
 
-    def after(self, connection, request, answer):
+    def after(self, connection, request, response):
         raise Cut(self.reset)
 
 
@@ -93,8 +98,8 @@ class Break(Fault):
     def __init__(self, after, reset=True):
         self.bytes, self.reset = after, reset
 
-    def after(self, connection, request, answer):
-        connection.pass_on(answer, limit=self.bytes)
+    def after(self, connection, request, response):
+        connection.pass_on(response, limit=self.bytes)
         raise Cut(self.reset)
 
 
@@ -108,9 +113,9 @@ class Stall(Fault):
     def release(self):
         self.released.set()
 
-    def after(self, connection, request, answer):
+    def after(self, connection, request, response):
         if self.bytes is not None:
-            connection.pass_on(answer, limit=self.bytes)
+            connection.pass_on(response, limit=self.bytes)
         connection.wait(request, self.released)
         raise Cut()
 
@@ -149,9 +154,9 @@ class Alter(Fault):
     def __init__(self, change):
         self.change = change
 
-    def after(self, connection, request, answer):
-        fields = {name: value for name, value in answer.fields.items() if name != "connection"}
-        status, fields, body = self.change(answer.status, fields, answer.read())
+    def after(self, connection, request, response):
+        fields = {name: value for name, value in response.fields.items() if name != "connection"}
+        status, fields, body = self.change(response.status, fields, response.read())
         if request.method == "HEAD":
             body = b""
         else:
@@ -161,7 +166,7 @@ class Alter(Fault):
         connection.send(body)
 
 
-class Answer:
+class Response:
     """The upstream's response. Its head has been read, its body has not."""
 
     def __init__(self, file, method):
@@ -245,13 +250,13 @@ class Connection:
                 upstream.sendall(b"\r\n".join([line, *kept, b"Connection: close"]) + b"\r\n\r\n")
                 for block in self.body:
                     upstream.sendall(block)
-                answer = Answer(upstream.makefile("rb"), method)
-                request.status = answer.status
+                response = Response(upstream.makefile("rb"), method)
+                request.status = response.status
                 if request.fault is None:
-                    self.pass_on(answer)
+                    self.pass_on(response)
                 else:
-                    request.fault.after(self, request, answer)
-                if answer.unframed:
+                    request.fault.after(self, request, response)
+                if response.unframed:
                     return
 
     def body_of(self, request):
@@ -290,11 +295,11 @@ class Connection:
     def send(self, data):
         self.client.sendall(data)
 
-    def pass_on(self, answer, limit=None):
+    def pass_on(self, response, limit=None):
         """Forwards the response with at most `limit` bytes of its body."""
-        kept = [line for line in answer.head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
-        self.send(b"\r\n".join(kept) + (b"\r\nConnection: close" if answer.unframed else b"") + b"\r\n\r\n")
-        for block, content in answer.blocks():
+        kept = [line for line in response.head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
+        self.send(b"\r\n".join(kept) + (b"\r\nConnection: close" if response.unframed else b"") + b"\r\n\r\n")
+        for block, content in response.blocks():
             if limit is not None and content > limit:
                 block = block[:limit]
             self.send(block)
@@ -418,3 +423,12 @@ class FaultProxy:
             self.open_connections.discard(client)
             with contextlib.suppress(OSError):
                 connection.end(reset)
+
+
+@contextlib.contextmanager
+def behind_proxy(real, launch, limits):
+    """A server whose bucket is in the upstream `real`, behind a proxy that injects faults."""
+    proxy = FaultProxy(real.port)
+    server = launch(buckets=f"  photos: {{ {real.store(proxy.endpoint)} }}\n", extra=limits)
+    yield types.SimpleNamespace(real=real, proxy=proxy, server=server, client=wire.Wire(server))
+    proxy.stop()

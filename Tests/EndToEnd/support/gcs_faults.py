@@ -68,17 +68,17 @@ class Handler(gcs_model.Handler):
                 taken = pending[0] if pending else ""
                 if self.before(taken, pending, query, content):
                     return
-                status, answer, fields = self.route(url.path, query, content)
+                status, response, fields = self.route(url.path, query, content)
         except Refused as refused:
-            self.answer(refused.status, {"code": refused.status, "message": json.dumps(
+            self.respond(refused.status, {"code": refused.status, "message": json.dumps(
                 {"error": {"errors": [{"domain": "global", "message": refused.message}]}})}, refused.fields)
             return
         except ConnectionError:
             self.close_connection = True
             return
-        if isinstance(answer, (dict, list)):
-            answer = json.dumps(answer).encode()
-        self.after(taken, pending, query, status, answer, fields)
+        if isinstance(response, (dict, list)):
+            response = json.dumps(response).encode()
+        self.after(taken, pending, query, status, response, fields)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_PATCH = handle_request
 
@@ -93,7 +93,7 @@ class Handler(gcs_model.Handler):
         """Applies an instruction before the request is executed; returns whether the request is done."""
         if match := re.fullmatch(r"return-(\d+)", taken):
             pending.pop(0)
-            self.answer(int(match[1]), {"code": int(match[1]), "message": {"error": {"message": "injected"}}})
+            self.respond(int(match[1]), {"code": int(match[1]), "message": {"error": {"message": "injected"}}})
             return True
         if taken == "return-reset-connection":
             pending.pop(0)
@@ -114,7 +114,7 @@ class Handler(gcs_model.Handler):
             if match[2]:
                 select.select([self.connection], [], [], int(match[2]))
                 return False
-            self.answer(int(match[1]), {"code": int(match[1]), "message": "injected during a resumable upload"})
+            self.respond(int(match[1]), {"code": int(match[1]), "message": "injected during a resumable upload"})
             return True
         return False
 
@@ -127,7 +127,7 @@ class Handler(gcs_model.Handler):
         final = re.fullmatch(r"return-broken-stream-final-chunk-after-(\d+)B", taken)
         if final and status == 200 and "upload_id" in query:
             pending.pop(0)
-            self.answer(200, content[:int(final[1])], {"content-type": "application/json"})
+            self.respond(200, content[:int(final[1])], {"content-type": "application/json"})
             return
         broken = re.fullmatch(r"(?:return-broken-stream|stall-for-(\d+)s)(?:-after-(\d+)K)?", taken)
         if broken and (self.command == "GET" or not broken[2]):
@@ -147,7 +147,7 @@ class Handler(gcs_model.Handler):
             self.send_chunked(status, fields, content)
             self.send_chunk(b"")
         else:
-            self.answer(status, content, fields)
+            self.respond(status, content, fields)
 
     def send_chunked(self, status, fields, content):
         self.send_response(status)

@@ -115,7 +115,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *arguments):
         pass
 
-    def answer(self, status, content=b"", fields=None):
+    def respond(self, status, content=b"", fields=None):
         if isinstance(content, (dict, list)):
             content = json.dumps(content).encode()
             fields = {"content-type": "application/json; charset=UTF-8", **(fields or {})}
@@ -148,16 +148,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         try:
             content = self.body()
             with self.server.model.lock:
-                status, answer, fields = self.route(url.path, query, content)
+                status, response, fields = self.route(url.path, query, content)
         except Refused as refused:
             error = {"error": {"code": refused.status, "message": refused.message}}
-            status, answer, fields = refused.status, error, refused.fields
+            status, response, fields = refused.status, error, refused.fields
             if status == 304:
-                answer = b""
+                response = b""
         except ConnectionError:
             self.close_connection = True
             return
-        self.answer(status, answer, fields)
+        self.respond(status, response, fields)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_PATCH = do_HEAD = handle_request
 
@@ -245,16 +245,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if entry.encode() > after.encode():
                 inclusive[entry] = cut >= 0
         page = list(inclusive.items())[:limit]
-        answer = {"kind": "storage#objects"}
+        response = {"kind": "storage#objects"}
         items = [self.server.model.objects[bucket, name][0] for name, folded in page if not folded]
         folded = [name for name, folded in page if folded]
         if items:
-            answer["items"] = items
+            response["items"] = items
         if folded:
-            answer["prefixes"] = folded
+            response["prefixes"] = folded
         if len(page) < len(inclusive):
-            answer["nextPageToken"] = base64.b64encode(page[-1][0].encode()).decode()
-        return 200, answer, {}
+            response["nextPageToken"] = base64.b64encode(page[-1][0].encode()).decode()
+        return 200, response, {}
 
     # Uploads
 

@@ -36,7 +36,7 @@ LIMITS = [
     (("seaweedfs",), "test_every_other_name_is_decoded_once",
      {"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "%C3%A9%C3%A9%C3%A9%C3%A9%C3%A9"}, "a segment of a name has at most 255 bytes"),
     *((("moto",), test, None, "it takes application/x-www-form-urlencoded for a form, and keeps nothing of it") for test in (
-        "test_http_1_0_is_closed_after_the_answer", "test_upgrade_to_h2c_is_ignored",
+        "test_http_1_0_is_closed_after_the_response", "test_upgrade_to_h2c_is_ignored",
         "test_head_has_the_fields_of_get_and_no_body")),
     (("moto",), "test_prefixes_and_items_count_together_in_byte_order", None, "its XML has characters that XML can't have"),
     (("moto",), "test_hidden_names_are_stepped_over_between_pages", None, "it has no names with //"),

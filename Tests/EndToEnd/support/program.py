@@ -1,5 +1,6 @@
 """Runs the built program and waits for what it does. Each server is ended by its process ID."""
 
+import json
 import os
 import pathlib
 import re
@@ -95,12 +96,20 @@ class Server:
             raise AssertionError(f"the server ended:\n{self.output()}")
         try:
             url = f"http://127.0.0.1:{self.operator}/readyz"
-            with urllib.request.urlopen(url, timeout=5) as answer:
-                return answer.status == self.first
+            with urllib.request.urlopen(url, timeout=5) as response:
+                return response.status == self.first
         except urllib.error.HTTPError as error:
             return error.code == self.first
         except OSError:
             return False
+
+    def readiness(self):
+        """The status and the text of /readyz?verbose."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.operator}/readyz?verbose", timeout=5) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
 
     def output(self):
         return (self.directory / "server.log").read_text(errors="replace")
@@ -116,8 +125,8 @@ class Server:
     def metrics(self):
         """The samples of /metrics by name with labels."""
         url = f"http://127.0.0.1:{self.operator}/metrics"
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            lines = answer.read().decode().splitlines()
+        with urllib.request.urlopen(url, timeout=5) as response:
+            lines = response.read().decode().splitlines()
         return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1])
                 for line in lines if line and not line.startswith("#")}
 
@@ -142,3 +151,22 @@ class Server:
 
     def url(self, path, scheme="http"):
         return f"{scheme}://127.0.0.1:{self.http if scheme == 'http' else self.https}{path}"
+
+
+def status(*arguments):
+    """Runs curl; returns the status of the response."""
+    return int(curl("-o", os.devnull, "-w", "%{http_code}", *arguments))
+
+
+def sluice(*arguments, environment=None):
+    """Runs the program to its end; returns status, standard output and standard error."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("SLUICE_")}
+    done = subprocess.run([str(BINARY), *map(str, arguments)], capture_output=True, text=True,
+                          timeout=60, env={**clean, **(environment or {})})
+    return done.returncode, done.stdout, done.stderr
+
+
+def log_lines(server, logger="sluice.decisions"):
+    """The log lines of a logger, parsed."""
+    found = [json.loads(line) for line in server.output().splitlines() if line.startswith("{")]
+    return [line for line in found if line.get("logger") == logger]

@@ -82,7 +82,7 @@ class Upstream:
                 start_new_session=True, cwd=self.directory,
                 env={**os.environ, "HOME": str(self.directory)})
         end = time.monotonic() + self.patience
-        while not self.answers():
+        while not self.is_up():
             if self.process.poll() is not None or time.monotonic() > end:
                 raise AssertionError(f"{self.name} does not start:\n{self.output()}")
             time.sleep(0.02)
@@ -90,7 +90,7 @@ class Upstream:
     def output(self):
         return (self.directory / "log").read_text(errors="replace")[-4000:]
 
-    def answers(self):
+    def is_up(self):
         try:
             return self.call("GET", self.probe)[0] < 500
         except (OSError, http.client.HTTPException):
@@ -101,8 +101,8 @@ class Upstream:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             connection.request(method, target, body, fields or {})
-            answer = connection.getresponse()
-            return answer.status, dict(answer.getheaders()), answer.read()
+            response = connection.getresponse()
+            return response.status, dict(response.getheaders()), response.read()
         finally:
             connection.close()
 

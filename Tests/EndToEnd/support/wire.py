@@ -30,7 +30,7 @@ STATUS = {
 }
 
 
-class Answer:
+class Response:
     """A final response. Field names are in lower case."""
 
     def __init__(self, heads, body):
@@ -98,15 +98,15 @@ class Wire:
                 command += ["--data-binary", f"@{place / 'body'}"]
                 if not any(name.lower() == "content-type" for name in names):
                     command += ["-H", "Content-Type:"]
-            command += ["-D", str(place / "heads"), "-o", str(place / "answer"), *more]
+            command += ["-D", str(place / "heads"), "-o", str(place / "response"), *more]
             done = subprocess.run([*command, self.server.url(path, self.scheme)], capture_output=True)
             assert done.returncode == 0, (command, done.returncode, done.stderr)
-            taken = place / "answer"
+            taken = place / "response"
             heads = (place / "heads").read_bytes()
             content = b"" if method == "HEAD" or not taken.exists() else taken.read_bytes()
-        answer = Answer(heads, content)
-        assert answer["x-request-id"], answer
-        return answer
+        response = Response(heads, content)
+        assert response["x-request-id"], response
+        return response
 
     def put(self, name, body=b"", *fields, bucket="photos"):
         return self.call("PUT", f"/b/{bucket}/o/{name}", fields, body)
@@ -125,15 +125,15 @@ class Wire:
         return self.call("DELETE", f"/b/{bucket}/o/{name}", fields)
 
     def metadata(self, name, bucket="photos"):
-        answer = self.get(name + "?metadata", bucket=bucket)
-        assert answer.status == 200, answer
-        return answer.json
+        response = self.get(name + "?metadata", bucket=bucket)
+        assert response.status == 200, response
+        return response.json
 
     def stored(self, name, body=b"stored", *fields, bucket="photos"):
         """Uploads an object; returns its metadata."""
-        answer = self.put(name, body, *fields, bucket=bucket)
-        assert answer.status in (200, 201), answer
-        return answer.json
+        response = self.put(name, body, *fields, bucket=bucket)
+        assert response.status in (200, 201), response
+        return response.json
 
     def missing(self, name, bucket="photos"):
         self.get(name, bucket=bucket).is_problem("object-not-found")
@@ -142,3 +142,12 @@ class Wire:
 def unique():
     """The name of a folder that no other test uses."""
     return f"t{next(NUMBERS)}"
+
+
+def fetch(server, name, transport="http1", *options):
+    """A download that may be cut off; returns curl's exit status, the response's status and its body."""
+    scheme, *mode = TRANSPORTS[transport]
+    done = subprocess.run(
+        ["curl", "-s", "--max-time", "30", "-w", "%{stderr}%{http_code}", *mode, *options,
+         server.url(f"/b/photos/o/{name}", scheme)], capture_output=True)
+    return done.returncode, int(done.stderr or 0), done.stdout

@@ -1,23 +1,19 @@
-"""Answers of an S3 service that are wrong, late or come from something else: nothing is lost by them, and nobody's newer
-object replaced."""
+"""Invalid, late or foreign responses of an S3 service: nothing is lost, and no newer object is replaced."""
 
 import itertools
 import subprocess
 import time
-import types
 
 import pytest
 
 import program
 import upstreams
 import wire as wire_client
+from faults import SMALL, Bytes, Fault, FaultProxy, Status, behind_proxy
 from program import wait_until
-from faults import Bytes, Fault, FaultProxy, Status
-from test_s3_uploads import BODY, LARGE, LIMITS, NEWER, SMALL, UNDECIDED, VISIBLE, upload
+from s3 import BODY, FAILED, LARGE, LIMITS, NEWER, UNDECIDED, VISIBLE, XML, upload
 
 NUMBERS = itertools.count(1)
-FAILED = b"<?xml version=\"1.0\"?><Error><Code>InternalError</Code><Message>We failed.</Message></Error>"
-XML = {"content-type": "application/xml"}
 
 
 @pytest.fixture(scope="module")
@@ -29,11 +25,8 @@ def real(tmp_path_factory):
 
 @pytest.fixture
 def broken(real, launch):
-    proxy = FaultProxy(real.port)
-    server = launch(buckets=f"  photos: {{ {real.store(proxy.endpoint)} }}\n",
-                    extra=LIMITS.replace("firstByteTimeout: 10s", "firstByteTimeout: 1s"))
-    yield types.SimpleNamespace(real=real, proxy=proxy, server=server, client=wire_client.Wire(server))
-    proxy.stop()
+    with behind_proxy(real, launch, LIMITS.replace("firstByteTimeout: 10s", "firstByteTimeout: 1s")) as chain:
+        yield chain
 
 
 @pytest.fixture
@@ -41,7 +34,7 @@ def name():
     return f"uploads/{next(NUMBERS)}"
 
 
-# Numbers beyond what is counted in
+# Numbers out of range
 
 
 @pytest.mark.parametrize("head", [
@@ -57,7 +50,7 @@ def test_sizes_beyond_all_counts_are_refused(broken, name, head):
 
 @pytest.mark.parametrize("key", ["generation", "metageneration"])
 @pytest.mark.parametrize("number", [0, 2**62, 2**63 - 1, 10**19])
-def test_generations_that_leave_no_room_are_not_taken(broken, real, name, key, number):
+def test_generations_out_of_range_are_not_used(broken, real, name, key, number):
     fields = {"x-amz-meta-sluice-generation": "7", f"x-amz-meta-sluice-{key}": str(number)}
     for change in ("put", "patch"):
         real.call("PUT", f"/{real.bucket}/{name}", SMALL, fields)
@@ -69,46 +62,46 @@ def test_generations_that_leave_no_room_are_not_taken(broken, real, name, key, n
         assert 0 < int(broken.client.metadata(name)["metageneration"]) < 2**62
 
 
-# Success that is none
+# False success
 
 
 @pytest.mark.parametrize("how", VISIBLE)
 @pytest.mark.parametrize("body", [b"", b"  \n<Error><Code>Internal", b"<html>Welcome</html>"],
                          ids=["empty", "truncated", "html"])
 def test_success_that_shows_no_object_is_an_error(broken, real, name, how, body):
-    """An older object of the same size is there: it is not taken for the upload, and stays."""
+    """An older object of the same size is not mistaken for the upload, and stays."""
     older = b"o" * len(SMALL if how == "memory" else BODY)
     real.put(real.bucket, name, older)
     method, target = VISIBLE[how]
     broken.proxy.fault(Status(200, {}, body), method=method, target=target, times=None)
-    _, answer = upload(broken, name, how)
-    assert answer.status == 502, answer
+    _, response = upload(broken, name, how)
+    assert response.status == 502, response
     assert real.content(name) == older
     wait_until(lambda: real.uploads(of=name) == 0, what="the abort of the parts")
 
 
-# Errors that come after the deed
+# Errors after the operation took effect
 
 
 class Failed(Fault):
-    """An internal error after the deed; before it is told, something else happens."""
+    """An internal error after the operation took effect; calls `happens` before it is sent."""
 
     def __init__(self, happens):
         self.happens = happens
 
-    def after(self, connection, request, answer):
-        answer.read()
+    def after(self, connection, request, response):
+        response.read()
         self.happens()
         connection.send_head(500, {"content-length": str(len(FAILED)), **XML})
         connection.send(FAILED)
 
 
 @pytest.mark.parametrize("how", VISIBLE)
-def test_an_internal_error_is_no_leave_to_replace_what_is_newer(broken, real, name, how):
+def test_after_an_internal_error_a_newer_object_is_not_replaced(broken, real, name, how):
     method, target = VISIBLE[how]
     broken.proxy.fault(Failed(lambda: real.put(real.bucket, name, NEWER)), method=method, target=target)
-    _, answer = upload(broken, name, how)
-    assert answer.status == 502, answer
+    _, response = upload(broken, name, how)
+    assert response.status == 502, response
     assert real.content(name) == NEWER
     assert len(broken.proxy.sent(method, target)) == 1
 
@@ -117,8 +110,8 @@ def test_an_internal_error_is_no_leave_to_replace_what_is_newer(broken, real, na
 def test_an_internal_error_after_the_deed_is_looked_into(broken, real, name, how):
     method, target = VISIBLE[how]
     broken.proxy.fault(Failed(lambda: None), method=method, target=target)
-    body, answer = upload(broken, name, how)
-    assert answer.status == 201, answer
+    body, response = upload(broken, name, how)
+    assert response.status == 201, response
     assert real.content(name) == body
     assert len(broken.proxy.sent(method, target)) == 1
 
@@ -136,22 +129,22 @@ def test_an_internal_error_of_a_change_is_looked_into(broken, real, name, method
     assert len(broken.proxy.sent(method, name + "$")) == seen + 1
 
 
-# Answers that take their time
+# Slow responses
 
 
 class Late(Fault):
-    """The answer, later than other requests may be answered."""
+    """The response, later than the timeout of other requests."""
 
-    def after(self, connection, request, answer):
+    def after(self, connection, request, response):
         time.sleep(2)
-        connection.pass_on(answer)
+        connection.pass_on(response)
 
 
 class Spaces(Fault):
-    """The head at once, then a space now and then, as AWS does, and at last the document."""
+    """The head at once, then spaces at intervals, as AWS does, and finally the document."""
 
-    def after(self, connection, request, answer):
-        body = answer.read()
+    def after(self, connection, request, response):
+        body = response.read()
         connection.send_head(200, {"content-length": str(len(body) + 6), **XML})
         for _ in range(6):
             connection.send(b" ")
@@ -160,11 +153,11 @@ class Spaces(Fault):
 
 
 @pytest.mark.parametrize("fault", [Late, Spaces])
-def test_what_puts_together_and_copies_may_take_its_time(broken, real, name, fault):
+def test_completions_and_copies_have_a_longer_timeout(broken, real, name, fault):
     method, target = VISIBLE["parts"]
     broken.proxy.fault(fault(), method=method, target=target)
-    body, answer = upload(broken, name, "parts")
-    assert answer.status == 201, answer
+    body, response = upload(broken, name, "parts")
+    assert response.status == 201, response
     assert real.content(name) == body and len(broken.proxy.sent(method, target)) == 1
     broken.proxy.fault(fault(), method="PUT", target=name + "$")
     assert broken.client.patch(name, {"contentType": "text/plain"}).status == 200
@@ -176,10 +169,10 @@ def test_what_puts_together_and_copies_may_take_its_time(broken, real, name, fau
 
 @pytest.mark.parametrize("how", VISIBLE)
 @pytest.mark.parametrize("status", [403, 500])
-def test_who_may_write_need_not_be_allowed_to_look(broken, real, name, how, status):
+def test_write_permission_does_not_require_read_permission(broken, real, name, how, status):
     broken.proxy.fault(Status(status), method="HEAD", times=None)
-    body, answer = upload(broken, name, how)
-    assert answer.status == 201, answer
+    body, response = upload(broken, name, how)
+    assert response.status == 201, response
     assert real.content(name) == body
 
 
@@ -188,7 +181,7 @@ REFUSED = b"<?xml version=\"1.0\"?><Error><Code>ExpiredToken</Code><Message>It h
 
 
 class Expired(Status):
-    """A refusal of all that is signed with the first key."""
+    """Rejects all requests signed with the first key."""
 
     def __init__(self, status):
         super().__init__(status, XML, REFUSED)
@@ -220,7 +213,7 @@ def test_credentials_that_the_service_refuses_are_read_again(real, launch, tmp_p
         wait_until(lambda: server.ready() and "Credential=second/" in proxy.requests[-1].fields["authorization"],
                    what="readiness with the other key")
     else:
-        # What streams can't be sent again, but whoever comes next must not fare the same.
+        # A streamed upload can't be repeated, but the next one must succeed.
         fields = ["Transfer-Encoding: chunked"] if what == "parts" else []
         wait_until(lambda: client.put(name, BODY, *fields).status == 200, what="an upload with the other key")
     proxy.stop()
@@ -232,7 +225,7 @@ def test_credentials_that_the_service_refuses_are_read_again(real, launch, tmp_p
 @pytest.mark.parametrize("target", ["uploads=", "partNumber=1", "partNumber=2"])
 @pytest.mark.parametrize("status", [500, 503])
 def test_a_busy_service_does_not_end_an_upload_in_parts(real, launch, tmp_path, name, target, status):
-    """Of known length, and not decided before the digest is known."""
+    """An upload of known length whose decision needs the digest."""
     rules = tmp_path / "undecided.rules"
     rules.write_text(UNDECIDED)
     proxy = FaultProxy(real.port)
@@ -241,7 +234,7 @@ def test_a_busy_service_does_not_end_an_upload_in_parts(real, launch, tmp_path, 
     proxy.fault(Status(status, XML, FAILED if status == 500 else FAILED.replace(b"InternalError", b"SlowDown")),
                 method=("PUT", "POST"), target=target)
     client = wire_client.Wire(server)
-    # The first is of a length that a part ends with.
+    # The first has the length of a whole part.
     for body in (LARGE[:8 << 20], LARGE):
         client.stored(name, body)
         assert client.get(name).body == body
@@ -251,7 +244,7 @@ def test_a_busy_service_does_not_end_an_upload_in_parts(real, launch, tmp_path, 
     proxy.stop()
 
 
-# What is said of a store
+# Reports about a store
 
 
 def check(proxy, real, tmp_path):
@@ -277,7 +270,7 @@ def proxy(real):
     (400, "AuthorizationHeaderMalformed", {"x-amz-bucket-region": "eu-north-1"}, "is in eu-north-1, not in us-east-1"),
     (301, "PermanentRedirect", {"x-amz-bucket-region": "eu-north-1"}, "is in eu-north-1, not in us-east-1"),
 ])
-def test_what_is_wrong_is_said(real, proxy, tmp_path, status, code, fields, said):
+def test_errors_are_reported(real, proxy, tmp_path, status, code, fields, said):
     class Refused(Status):
         def before(self, connection, request):
             body = b"" if request.method == "HEAD" else FAILED.replace(b"InternalError", code.encode())
@@ -290,7 +283,7 @@ def test_what_is_wrong_is_said(real, proxy, tmp_path, status, code, fields, said
 
 
 @pytest.mark.parametrize("status", [200, 403, 404])
-def test_a_web_server_that_is_no_s3_is_recognised(real, proxy, tmp_path, status):
+def test_a_web_server_that_is_not_s3_is_recognised(real, proxy, tmp_path, status):
     proxy.fault(Status(status, {"content-type": "text/html"}, b"<!DOCTYPE html><title>It works!</title>"), times=None)
     ended, _, err = check(proxy, real, tmp_path)
     assert ended == 1 and "is the endpoint another web server?" in err, err
@@ -303,8 +296,8 @@ def test_a_bucket_that_may_only_be_read_is_fine(real, proxy, tmp_path):
     assert (ended, err) == (0, "") and "note: can't write: " in out, (out, err)
 
 
-def test_what_a_probe_leaves_is_not_listed(real, launch):
-    """Where a service passes over conditions and lets nobody delete, the probe's object stays."""
+def test_remains_of_a_probe_are_not_listed(real, launch):
+    """If a service ignores conditions and forbids deletion, the probe's object remains."""
     left = ".sluice-probe-" + "0" * 32
     for name in (left, left + "0", "listed"):
         real.put(real.bucket, name, SMALL)
