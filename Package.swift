@@ -52,7 +52,7 @@ let package = Package(
             swiftSettings: strict),
         .target(
             name: "Identity",
-            dependencies: ["System", "OpenSSL", "Wire", "HTTPClient", "SecurityRules"],
+            dependencies: ["System", "OpenSSL", "Wire", "HTTPClient"],
             swiftSettings: strict),
         .target(
             name: "Credentials",
@@ -138,8 +138,7 @@ let package = Package(
         .testTarget(
             name: "IdentityTests",
             dependencies: [
-                "TestSupport", "Identity", "HTTPClient", "System", "OpenSSL",
-                "SecurityRules", "Wire", "COpenSSL",
+                "TestSupport", "Identity", "HTTPClient", "System", "OpenSSL", "Wire", "COpenSSL",
             ],
             swiftSettings: tests),
         .testTarget(
@@ -169,8 +168,7 @@ if Context.environment["SLUICE_FUZZ"] != nil {
             name: "Fuzz",
             dependencies: [
                 "CLibFuzzer", "Gateway", "HTTPServer", "HTTPClient", "Buckets", "Credentials",
-                "Identity",
-                "System", "OpenSSL", "SecurityRules", "Wire", "XML",
+                "Identity", "System", "OpenSSL", "SecurityRules", "Wire", "XML",
             ],
             path: "Fuzz/Sources", swiftSettings: strict,
             // gold, the default, fails on the sanitizers.

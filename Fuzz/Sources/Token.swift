@@ -2,6 +2,7 @@ import OpenSSL
 import System
 import Wire
 
+@testable import Gateway
 @testable import Identity
 
 /// Parses bytes as a token, a field value or a key set, selected by the first byte. Nothing crashes, and nothing
@@ -41,6 +42,8 @@ private func judge(_ text: [UInt8]) {
         let principal = entry.principal
         precondition(Principal.uidBytes.contains(principal.uid.utf8.count))
         precondition(entry.until > now)
+        // Claims that were accepted can be converted for the rules.
+        _ = principal.auth
     }
     let message = text.span.bytes.extracting(first: token.signedBytes)
     for algorithm in SignatureAlgorithm.allCases {

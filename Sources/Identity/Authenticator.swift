@@ -1,7 +1,6 @@
 import Glibc
 import HTTPClient
 import OpenSSL
-import SecurityRules
 import System
 import Wire
 

@@ -1,4 +1,3 @@
-import SecurityRules
 import Wire
 
 /// What a token's claims come to, once its signature holds.
@@ -47,14 +46,15 @@ struct ClaimsValidator {
         guard let uid, Principal.uidBytes.contains(uid.utf8.count) else {
             throw fault("the claim that is the uid is missing, or has more than 2048 bytes")
         }
-        guard let map = ClaimValues(claims.document).map(without: Principal.certificateClaim) else {
+        guard areReadable(0, depth: 0) else {
             throw fault("a claim is nested too deeply, or is none that rules could read")
         }
         let expires = claims.expires.map { Int64(min(max($0, -1e15), 1e15)) } ?? .max
         let until = expires == .max ? expires : expires + Authenticator.skew
         return VerifiedTokens.Entry(
             principal: Principal(
-                kind: kind, uid: uid, claims: map, source: source, group: group, expires: expires),
+                kind: kind, uid: uid, claims: claims.document, source: source, group: group,
+                expires: expires),
             until: until, key: key, bytes: claims.bytes)
     }
 
@@ -80,6 +80,19 @@ struct ClaimsValidator {
     /// Whether a claim is there, and is the Boolean true.
     private func isTrue(_ claim: String) -> Bool {
         claims.index(claim).map { claims.document.kind($0) == .true } ?? false
+    }
+
+    /// Whether a value and all values in it are within ``Principal/claims``'s limits.
+    private func areReadable(_ index: Int, depth: Int) -> Bool {
+        guard depth <= Principal.maximumClaimDepth else { return false }
+        let document = claims.document
+        return switch document.kind(index) {
+        case .null, .false, .true, .string: true
+        case .number: document.number(index) != nil
+        case .array: document.children(of: index).allSatisfy { areReadable($0, depth: depth + 1) }
+        case .object:
+            document.children(of: index).allSatisfy { areReadable($0 + 1, depth: depth + 1) }
+        }
     }
 
     private func fault(_ cause: String) -> CredentialError { CredentialError(.malformed, cause) }

@@ -1,5 +1,4 @@
 import OpenSSL
-import SecurityRules
 import Wire
 
 /// Who a client is by its verified certificate: made once for each connection.
@@ -15,29 +14,22 @@ public final class ClientIdentity: Sendable {
     }
     /// The caller; a failure where the certificate has no such name.
     public let principal: Result<Principal, CredentialError>
-    /// `request.auth.token.certificate`.
-    public let certificate: Value
+    package let certificate: PeerCertificate
+    /// The certificate as an authorization policy sees it.
+    package let derived = DerivedValue()
     /// For the log.
     public let subject: String
     /// Seconds since 1970 from which on it does not count any more.
     public let notAfter: Int64
 
     public init(_ certificate: PeerCertificate, uid name: Name, group: String) {
-        let value = Value.map([
-            "subject": .string(certificate.subject), "issuer": .string(certificate.issuer),
-            "serial": .string(Hexadecimal.encode(certificate.serial)),
-            "fingerprint": .string(Hexadecimal.encode(certificate.fingerprint)),
-            "uris": .list(certificate.uris.map(Value.string)),
-            "dns": .list(certificate.dnsNames.map(Value.string)),
-        ])
-        self.certificate = value
+        self.certificate = certificate
         subject = certificate.subject
         notAfter = certificate.notAfter
         if let uid = ClientIdentity.uid(certificate, name) {
             principal = .success(
                 Principal(
-                    kind: .certificate, uid: uid, claims: ["certificate": value],
-                    source: "certificate",
+                    kind: .certificate, uid: uid, certificate: certificate, source: "certificate",
                     group: group, expires: certificate.notAfter))
         } else {
             principal = .failure(

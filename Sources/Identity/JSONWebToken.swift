@@ -52,6 +52,16 @@ private func object(_ text: [UInt8], _ what: String) throws(CredentialError) -> 
 extension JSONDocument {
     /// A string.
     fileprivate func string(_ index: Int) -> String? { kind(index) == .string ? text(index) : nil }
+
+    /// A number; nil if it is beyond all floats, or is none.
+    func number(_ index: Int) -> Double? {
+        guard kind(index) == .number else { return nil }
+        let text = text(index)
+        // Most are whole, and those are read in a tenth of the time.
+        if let integer = Int64(text) { return Double(integer) }
+        guard let number = Double(text), number.isFinite else { return nil }
+        return number
+    }
 }
 
 extension JSONWebToken.Header {
@@ -124,8 +134,9 @@ struct Claims {
         }
     }
 
-    /// About how much memory they take as values of the rules: their text, and 96 bytes for each name and value.
-    var bytes: Int { document.bytes.count + document.count * 96 }
+    /// About how much memory they take: their text, and for each name and value 12 bytes here and 96 as a value of the
+    /// rules.
+    var bytes: Int { document.bytes.count + document.count * 108 }
 
     /// Where a claim's value is; nil where there is none of that name.
     func index(_ name: String) -> Int? {
@@ -150,9 +161,7 @@ struct Claims {
     }
 
     private func time(_ index: Int, _ name: String) throws(CredentialError) -> Double {
-        guard document.kind(index) == .number,
-            let time = ClaimValues.number(document.text(index))
-        else { throw fault("\(name) is not a number") }
+        guard let time = document.number(index) else { throw fault("\(name) is not a number") }
         return time
     }
 }

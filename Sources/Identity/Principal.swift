@@ -1,4 +1,4 @@
-import SecurityRules
+import OpenSSL
 import Wire
 
 /// A caller whose identity was verified. Immutable, and shared by all requests that it makes.
@@ -19,15 +19,20 @@ public final class Principal: Sendable {
 
     /// Bytes of a ``uid``: what a SPIFFE ID may have (SPIFFE-ID, section 2.3).
     public static let uidBytes = 1...2048
-    /// The claim that only Sluice itself sets; a token's own claim of this name is left out.
-    static let certificateClaim = "certificate"
+    /// The maximum number of levels of arrays and objects within a claim.
+    package static let maximumClaimDepth = 16
 
     /// How it was verified.
     public let kind: Kind
     /// `request.auth.uid`; ``uidBytes`` long.
     public let uid: String
-    /// `request.auth`, made once.
-    public let caller: Caller
+    /// The claims of a token: an object whose values have at most ``maximumClaimDepth`` levels and only finite numbers.
+    /// nil without a token or if it has none.
+    package let claims: JSONDocument?
+    /// The certificate that the identity was verified by.
+    package let certificate: PeerCertificate?
+    /// The caller as an authorization policy sees it.
+    package let derived = DerivedValue()
     /// The configured name of the issuer or the static token, or what else vouches for the caller.
     public let source: String
     /// The configured group, for limits and metrics.
@@ -35,43 +40,17 @@ public final class Principal: Sendable {
     /// Seconds since 1970; `Int64.max` for never.
     public let expires: Int64
 
-    private init(
-        _ kind: Kind, _ uid: String, _ caller: Caller, source: String, group: String, expires: Int64
+    /// - Parameter uid: ``uidBytes`` long.
+    package init(
+        kind: Kind, uid: String, claims: JSONDocument? = nil, certificate: PeerCertificate? = nil,
+        source: String, group: String, expires: Int64
     ) {
         self.kind = kind
         self.uid = uid
-        self.caller = caller
+        self.claims = claims
+        self.certificate = certificate
         self.source = source
         self.group = group
         self.expires = expires
-    }
-
-    /// - Parameters:
-    ///   - uid: ``uidBytes`` long.
-    ///   - claims: `request.auth.token`.
-    public convenience init(
-        kind: Kind, uid: String, claims: [BytewiseString: Value], source: String, group: String,
-        expires: Int64
-    ) {
-        self.init(
-            kind, uid, Caller(uid: uid, token: claims), source: source, group: group,
-            expires: expires)
-    }
-
-    /// The same of claims that were made of a token's own text.
-    convenience init(
-        kind: Kind, uid: String, claims: SlicedValue, source: String, group: String,
-        expires: Int64
-    ) {
-        self.init(
-            kind, uid, Caller(uid: uid, token: claims), source: source, group: group,
-            expires: expires)
-    }
-
-    /// The same, its `request.auth.token.certificate` set: the connection has shown both.
-    public func adding(certificate: Value) -> Principal {
-        Principal(
-            kind, uid, caller.adding(Principal.certificateClaim, certificate), source: source,
-            group: group, expires: expires)
     }
 }

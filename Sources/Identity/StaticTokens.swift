@@ -48,7 +48,7 @@ final class StaticTokenTable: Sendable {
             (
                 $0,
                 Principal(
-                    kind: .staticToken, uid: $0.name, claims: [:], source: $0.name, group: $0.group,
+                    kind: .staticToken, uid: $0.name, source: $0.name, group: $0.group,
                     expires: .max)
             )
         }

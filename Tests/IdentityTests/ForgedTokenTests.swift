@@ -1,6 +1,5 @@
 import Glibc
 import OpenSSL
-import SecurityRules
 import TestSupport
 import Testing
 import Wire

@@ -33,7 +33,7 @@ import Testing
         ("SecurityRules", ["Wire", "CRE2"]),
         ("HTTPServer", ["System", "OpenSSL", "Wire", "CNghttp2"]),
         ("HTTPClient", ["System", "Wire", "CCurl"]),
-        ("Identity", ["System", "OpenSSL", "Wire", "HTTPClient", "SecurityRules"]),
+        ("Identity", ["System", "OpenSSL", "Wire", "HTTPClient"]),
         ("Credentials", ["System", "OpenSSL", "Wire", "XML", "HTTPClient"]),
         (
             "Buckets",

@@ -10,13 +10,22 @@ public struct Caller: Sendable {
     public var peer: String
     /// Whether the connection is encrypted.
     public var isSecure: Bool
-    /// Who it has shown to be; nil where it showed nothing.
-    public var principal: Principal?
+    /// The verified identity; nil if the caller is anonymous.
+    public private(set) var principal: Principal?
+    /// `request.auth`; nil if the caller is anonymous.
+    private(set) var auth: SecurityRules.Caller?
 
-    public init(peer: String, isSecure: Bool, principal: Principal? = nil) {
+    /// Creates an anonymous caller.
+    public init(peer: String, isSecure: Bool) {
         self.peer = peer
         self.isSecure = isSecure
+    }
+
+    /// Sets the verified identity.
+    /// - Parameter certificate: The client certificate, if it was shown along with the principal's token.
+    mutating func identify(_ principal: Principal, certificate: ClientIdentity? = nil) {
         self.principal = principal
+        auth = certificate?.added(to: principal.auth) ?? principal.auth
     }
 }
 

@@ -93,10 +93,10 @@ public struct RulesPolicy: Policy {
 
     private func rulesRequest(_ request: AuthorizationRequest) -> Request {
         let access = request.access
-        let caller = request.caller.principal?.caller
         var evaluated = Request(
-            access.method, bucket: access.bucket, object: access.name, caller: caller,
-            time: clock(), existing: existing(request), incoming: incoming(request))
+            access.method, bucket: access.bucket, object: access.name,
+            caller: request.caller.auth, time: clock(), existing: existing(request),
+            incoming: incoming(request))
         if !request.parameters.isEmpty {
             evaluated.setParameters(request.parameters.mapValues(Value.string))
         }

@@ -60,16 +60,16 @@ extension RequestContext {
     /// - Throws: ``Problem``: 401 for an invalid credential, 503 if the keys for its verification are not available.
     func identify(_ callers: Callers) async throws(Problem) {
         let client = exchange.identity as? ClientIdentity
-        var shown = try await shown(callers)
-        if let client {
-            if let token = shown {
-                shown = token.adding(certificate: client.certificate)
-            } else {
-                shown = try principal(client)
-            }
+        let principal: Principal
+        if let token = try await shown(callers) {
+            principal = token
+            caller.identify(token, certificate: client)
+        } else if let client {
+            principal = try self.principal(client)
+            caller.identify(principal)
+        } else {
+            return
         }
-        guard let principal = shown else { return }
-        caller.principal = principal
         record.principal = principal.uid
         record.group = principal.group
     }
