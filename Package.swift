@@ -65,10 +65,17 @@ let package = Package(
             ],
             swiftSettings: strict),
         .target(
+            name: "Telemetry",
+            dependencies: [
+                "System", "Wire", .product(name: "Logging", package: "swift-log"),
+                .product(name: "CoreMetrics", package: "swift-metrics"),
+            ],
+            swiftSettings: strict),
+        .target(
             name: "Gateway",
             dependencies: [
                 "HTTPServer", "HTTPClient", "Buckets", "Credentials", "Identity", "SecurityRules",
-                "System", "OpenSSL", "Wire", "YAML",
+                "Telemetry", "System", "OpenSSL", "Wire", "YAML",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
             ],
@@ -81,7 +88,7 @@ let package = Package(
             name: "CLI",
             dependencies: [
                 "Gateway", "HTTPServer", "HTTPClient", "Buckets", "Credentials", "System",
-                "Identity", "OpenSSL", "SecurityRules", "RulesTesting", "Wire",
+                "Identity", "OpenSSL", "SecurityRules", "RulesTesting", "Telemetry", "Wire",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
             ],
@@ -145,7 +152,7 @@ let package = Package(
             name: "GatewayTests",
             dependencies: [
                 "TestSupport", "BucketConformance", "Gateway", "SecurityRules", "HTTPServer",
-                "HTTPClient", "Identity", "Buckets", "System", "OpenSSL", "Wire",
+                "HTTPClient", "Identity", "Buckets", "System", "OpenSSL", "Telemetry", "Wire",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
                 .product(name: "Yams", package: "Yams"),

@@ -6,6 +6,7 @@ import System
 import Testing
 
 @testable import Gateway
+@testable import Telemetry
 
 /// A pipe: what the sink wrote can be read back.
 struct Pipe {

@@ -4,6 +4,7 @@ import System
 import Testing
 
 @testable import Gateway
+@testable import Telemetry
 
 /// The text exposition format read back strictly, as its specification says.
 struct Exposition {

@@ -6,6 +6,7 @@ import System
 import Testing
 
 @testable import Gateway
+@testable import Telemetry
 
 /// A store whose health the test decides.
 private final class Store: Sendable {

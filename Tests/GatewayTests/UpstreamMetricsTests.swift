@@ -2,6 +2,7 @@ import HTTPClient
 import Testing
 
 @testable import Gateway
+@testable import Telemetry
 
 @Suite struct UpstreamMetricsTests {
     private func record(

@@ -31,6 +31,7 @@ import Testing
         ("YAML", ["Wire", "CYAML"]),
         ("OpenSSL", ["Wire", "COpenSSL"]),
         ("SecurityRules", ["Wire", "CRE2"]),
+        ("Telemetry", ["System", "Wire", "Logging", "CoreMetrics"]),
         ("HTTPServer", ["System", "OpenSSL", "Wire", "CNghttp2"]),
         ("HTTPClient", ["System", "Wire", "CCurl"]),
         ("Identity", ["System", "OpenSSL", "Wire", "HTTPClient"]),
@@ -43,7 +44,7 @@ import Testing
             "Gateway",
             [
                 "System", "OpenSSL", "Wire", "HTTPServer", "HTTPClient", "Credentials", "Buckets",
-                "Identity", "SecurityRules", "YAML", "Logging", "CoreMetrics",
+                "Identity", "SecurityRules", "Telemetry", "YAML", "Logging", "CoreMetrics",
             ]
         ),
         ("RulesTesting", ["SecurityRules", "Wire", "YAML"]),
@@ -51,8 +52,8 @@ import Testing
             "CLI",
             [
                 "System", "OpenSSL", "Wire", "SecurityRules", "HTTPServer", "HTTPClient",
-                "Credentials", "Buckets", "Identity", "Gateway", "RulesTesting", "ArgumentParser",
-                "Logging",
+                "Credentials", "Buckets", "Identity", "Telemetry", "Gateway", "RulesTesting",
+                "ArgumentParser", "Logging",
             ]
         ),
     ]

@@ -5,6 +5,7 @@ import HTTPServer
 import Identity
 import OpenSSL
 import System
+import Telemetry
 import Wire
 
 extension Configuration {

@@ -6,6 +6,7 @@ import Identity
 import Logging
 import OpenSSL
 import System
+import Telemetry
 import Wire
 
 /// All parts of a running gateway. The parts in a `Lock` can be replaced by a reload.

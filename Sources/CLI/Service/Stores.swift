@@ -4,6 +4,7 @@ import Gateway
 import Glibc
 import HTTPClient
 import System
+import Telemetry
 import Wire
 
 /// The stores of a configuration's buckets. Directories are opened at once. Services are not contacted here; the

@@ -1,5 +1,6 @@
 import CoreMetrics
 import Identity
+import Telemetry
 import Wire
 
 /// The metrics of callers, by configured group. Individual callers are not counted, to bound the number of series.

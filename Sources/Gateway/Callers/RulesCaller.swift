@@ -14,7 +14,8 @@ extension Principal {
                 return SecurityRules.Caller(uid: uid, token: SlicedValue(claims: claims))
             }
             return SecurityRules.Caller(
-                uid: uid, token: certificate.map { [certificateClaim: Value($0)] } ?? [:])
+                uid: uid,
+                token: certificate.map { [BytewiseString(certificateClaim): Value($0)] } ?? [:])
         }
     }
 }

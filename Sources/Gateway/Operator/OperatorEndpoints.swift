@@ -1,4 +1,5 @@
 import HTTPServer
+import Telemetry
 import Wire
 
 /// The operator's endpoints, for a listener of their own: `/livez` and its alias `/healthz`, `/readyz`, `/metrics`,

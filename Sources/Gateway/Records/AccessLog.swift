@@ -1,4 +1,5 @@
 import HTTPServer
+import Telemetry
 
 /// Writes one line for each request, whether it succeeded, was denied, failed or lost its connection.
 ///

@@ -1,5 +1,6 @@
 import CoreMetrics
 import HTTPServer
+import Telemetry
 
 /// The metrics of requests. The handles are made once; counting a request takes five atomic additions.
 public struct RequestMetrics: Sendable {

@@ -1,6 +1,7 @@
 import CoreMetrics
 import HTTPClient
 import System
+import Telemetry
 import Wire
 
 /// Counts requests to upstreams. Each attempt counts separately.

@@ -1,4 +1,5 @@
 import System
+import Telemetry
 import Wire
 
 /// Bytes of uploads to one bucket that were received and are not committed yet, in all and by caller.

@@ -97,7 +97,7 @@ public final class LogSink: @unchecked Sendable {
     }
 
     /// Appends one line and a newline. Never waits for the descriptor.
-    func append(_ line: borrowing LogLine) { line.withBytes(append) }
+    package func append(_ line: borrowing LogLine) { line.withBytes(append) }
 
     /// Appends one line, given without its newline.
     func append(_ line: UnsafeBufferPointer<UInt8>) {

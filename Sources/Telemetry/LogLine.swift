@@ -7,24 +7,25 @@ import Wire
 /// Untrusted text is appended only with ``quoted(_:)`` or ``word(_:)``. They redact secrets and escape characters that
 /// could end the line, close a quote, move a terminal's cursor or change the text direction. So a value can't look like
 /// another line or field.
-struct LogLine: ~Copyable {
+package struct LogLine: ~Copyable {
     /// The maximum length of a text in bytes. Longer text is cut and ends in `…`.
-    static let longestText = 4096
+    package static let longestText = 4096
     private var start: UnsafeMutablePointer<UInt8>
     private var capacity = 512
-    private(set) var count = 0
+    /// The number of bytes.
+    package private(set) var count = 0
 
-    init() { start = .allocate(capacity: capacity) }
+    package init() { start = .allocate(capacity: capacity) }
 
     deinit { start.deallocate() }
 
     /// Calls `body` with the bytes of the line.
-    borrowing func withBytes(_ body: (UnsafeBufferPointer<UInt8>) -> Void) {
+    package borrowing func withBytes(_ body: (UnsafeBufferPointer<UInt8>) -> Void) {
         body(UnsafeBufferPointer(start: start, count: count))
     }
 
     /// A copy of the bytes.
-    var bytes: [UInt8] { Array(UnsafeBufferPointer(start: start, count: count)) }
+    package var bytes: [UInt8] { Array(UnsafeBufferPointer(start: start, count: count)) }
 
     /// Extends the line by `extra` uninitialized bytes, which the caller writes.
     @inline(__always)
@@ -45,15 +46,16 @@ struct LogLine: ~Copyable {
 
     /// Appends trusted text unchanged.
     @inline(__always)
-    mutating func raw(_ text: StaticString) {
+    package mutating func raw(_ text: StaticString) {
         extend(text.utf8CodeUnitCount).update(from: text.utf8Start, count: text.utf8CodeUnitCount)
     }
 
+    /// Appends one trusted byte.
     @inline(__always)
-    mutating func byte(_ byte: UInt8) { extend(1).pointee = byte }
+    package mutating func byte(_ byte: UInt8) { extend(1).pointee = byte }
 
     /// Appends a number in decimal, right-aligned to `width` with spaces.
-    mutating func number(_ value: UInt64, width: Int = 1) {
+    package mutating func number(_ value: UInt64, width: Int = 1) {
         var length = 1
         var rest = value
         while rest >= 10 {
@@ -68,7 +70,7 @@ struct LogLine: ~Copyable {
 
     /// Appends a number with exactly `count` digits, padded with zeros.
     @inline(__always)
-    mutating func digits(_ value: UInt64, _ count: Int) {
+    package mutating func digits(_ value: UInt64, _ count: Int) {
         let output = extend(count)
         var value = value
         var index = count
@@ -80,7 +82,7 @@ struct LogLine: ~Copyable {
     }
 
     /// Appends nanoseconds as milliseconds with three decimals.
-    mutating func milliseconds(_ nanoseconds: UInt64, width: Int = 1) {
+    package mutating func milliseconds(_ nanoseconds: UInt64, width: Int = 1) {
         let microseconds = nanoseconds / 1000
         number(microseconds / 1000, width: width)
         byte(UInt8(ascii: "."))
@@ -88,12 +90,12 @@ struct LogLine: ~Copyable {
     }
 
     /// Appends spaces until the line is `start + width` bytes long.
-    mutating func pad(from start: Int, to width: Int) {
+    package mutating func pad(from start: Int, to width: Int) {
         while count - start < width { byte(UInt8(ascii: " ")) }
     }
 
     /// Appends a time in RFC 3339 format, in UTC, with milliseconds.
-    mutating func time(_ time: timespec) {
+    package mutating func time(_ time: timespec) {
         let date = CivilDate(seconds: Int64(max(0, time.tv_sec)))
         digits(UInt64(date.year), 4)
         byte(UInt8(ascii: "-"))
@@ -112,14 +114,14 @@ struct LogLine: ~Copyable {
     }
 
     /// Appends the current time.
-    mutating func now() {
+    package mutating func now() {
         time(SystemClock.time())
     }
 
     // MARK: Untrusted text
 
     /// Appends a text as a JSON string, redacted.
-    mutating func quoted(_ text: String) {
+    package mutating func quoted(_ text: String) {
         let span = text.utf8.span
         byte(UInt8(ascii: "\""))
         if LogLine.isPlain(span) {
@@ -134,7 +136,7 @@ struct LogLine: ~Copyable {
 
     /// Appends a text without quotes if it is one word of visible ASCII without `"`, `\` and `=`, and otherwise as a
     /// JSON string. Secrets are redacted in both cases.
-    mutating func word(_ text: String) {
+    package mutating func word(_ text: String) {
         let span = text.utf8.span
         guard !span.isEmpty, LogLine.isWord(span), LogRedaction.redacted(span) == nil else {
             return quoted(text)
@@ -192,7 +194,7 @@ struct LogLine: ~Copyable {
     }
 
     /// Appends a part of a text unchanged. The part must have nothing to redact or escape.
-    mutating func copy(_ text: Span<UInt8>, _ range: Range<Int>) {
+    package mutating func copy(_ text: Span<UInt8>, _ range: Range<Int>) {
         let output = extend(range.count)
         text.extracting(range).withUnsafeBufferPointer { bytes in
             if let first = bytes.baseAddress { output.update(from: first, count: bytes.count) }
