@@ -16,7 +16,7 @@ func fuzzS3Answer(_ bytes: [UInt8]) {
         }) != nil
     // A leaf is at least `<a/>`, and an invalid UTF-8 byte becomes at most three bytes.
     precondition(leaves * 4 <= bytes.count && size <= bytes.count * 3)
-    let code = S3Fault.code(in: bytes)
+    let code = S3ErrorResponse.code(in: bytes)
     precondition((code?.count ?? 0) <= 64)
     _ = XMLReader.first("UploadId", in: bytes)
     _ = XMLReader.first("ETag", in: bytes).map(S3Head.unquoted)
