@@ -2,12 +2,12 @@ import System
 
 /// An append in progress: the loop fills one buffer while the pool writes and hashes another.
 ///
-/// The session's row follows when it ends, and every ``checkpointStep`` bytes before: first the file is synced, then the
-/// row that names the offset and the digests' states. A process that is killed loses what came after the last row.
+/// The session's row is updated at the end and after every ``checkpointStep`` bytes: the file is synced first, then
+/// the row with the offset and the digests' states. If the process is killed, the bytes after the last row are lost.
 ///
-/// Safety: confined to its loop; jobs of the pool get the part and a full buffer.
+/// Safety: confined to its loop. Jobs on the pool get the part and a full buffer.
 final class DirectoryAppend: @unchecked Sendable {
-    /// Bytes that a killed process can lose of a long append: 64 MiB.
+    /// The number of bytes of a long append that can be lost: 64 MiB.
     static let checkpointStep: UInt64 = 64 << 20
 
     private let session: DirectoryUploadSession
@@ -18,14 +18,14 @@ final class DirectoryAppend: @unchecked Sendable {
     private var row: SessionRow
     private let isAllOrNothing: Bool
     private let limit: UInt64
-    /// Bytes of the object with those that were taken here.
+    /// The size of the object including the bytes of this append.
     private var taken: UInt64
     private var filling = UploadBuffer()
     private var spare: UploadBuffer?
     private var failure: SessionError?
     private var resume: (() -> Void)?
     private var stopped: (() -> Void)?
-    /// A job or a checkpoint runs.
+    /// Whether a job or a checkpoint is running.
     private var isRunning = false
     private var idle: CheckedContinuation<Void, Never>?
     private var isStopped = false
@@ -72,7 +72,7 @@ final class DirectoryAppend: @unchecked Sendable {
 
     func whenWritable(_ resume: @escaping () -> Void) {
         self.resume = resume
-        // What was taken short of the limit is short of it for good: the next write says so.
+        // Once a write was cut short at the limit, every later write must fail.
         if !isRunning || isStopped || failure != nil { loop.execute { self.wake() } }
     }
 
@@ -120,7 +120,7 @@ final class DirectoryAppend: @unchecked Sendable {
         }
     }
 
-    /// Makes what was written durable, and only then says so in the row.
+    /// Makes the written bytes durable, and then updates the row.
     private func save() async {
         if part.offset == row.offset { return }
         let part = part
@@ -139,7 +139,7 @@ final class DirectoryAppend: @unchecked Sendable {
         }
     }
 
-    // MARK: The end
+    // MARK: Ending
 
     /// Ends the append for its owner.
     func end() async throws(SessionError) -> UInt64 {
@@ -154,7 +154,7 @@ final class DirectoryAppend: @unchecked Sendable {
 
     func discard() async { await settle(keeping: false) }
 
-    /// Ends the append for another call, from any loop. What is all or nothing is not all yet.
+    /// Ends the append for another call, on any loop. An upload that must be complete is not complete then.
     func stop(keeping: Bool) async {
         await withCheckedContinuation { done in
             Task(executorPreference: loop) { [self] in
@@ -177,13 +177,13 @@ final class DirectoryAppend: @unchecked Sendable {
         }
     }
 
-    /// Its owner has dropped it: any loop or thread may be the one.
+    /// The owner has dropped the append, on any loop or thread.
     func drop() {
         let keeping = !isAllOrNothing
         Task(executorPreference: loop) { [self] in await settle(keeping: keeping) }
     }
 
-    /// Ends the append, once; every further call waits for that.
+    /// Ends the append once. Every further call waits for that.
     private func settle(keeping: Bool) async {
         if isEnded { return }
         if isEnding { return await withCheckedContinuation { enders.append($0) } }
@@ -200,7 +200,7 @@ final class DirectoryAppend: @unchecked Sendable {
         }
         if isAllOrNothing && failure != nil { keeps = false }
         if keeps {
-            // A failure before must stay the one that is reported.
+            // Report an earlier failure rather than this one.
             let first = failure
             await save()
             failure = first ?? failure
@@ -220,7 +220,7 @@ final class DirectoryAppend: @unchecked Sendable {
     }
 }
 
-/// What an append's owner holds: the append itself is held by its session until it has ended.
+/// The owner's handle of an append. The append itself is held by its session until it has ended.
 final class DirectoryAppendHandle: SessionAppend {
     private let append: DirectoryAppend
 

@@ -45,7 +45,7 @@ struct StagedFile: Sendable {
     let id: Int64
     let directory: OpenDirectory
 
-    /// Moves the file to the blobs of `current`, if that is the session in which it was staged.
+    /// Moves the file to the blobs of `current`, if it was staged in that directory.
     func place(in current: OpenDirectory, as blob: Int64) throws(BucketError) {
         guard directory === current else {
             throw BucketError(.unavailable, "the bucket directory was replaced during the upload")
