@@ -8,9 +8,9 @@ final class RequestContext {
     let exchange: Exchange
     let target: RequestTarget
     var caller: Caller
+    // Exclusive access holds for both: no code that runs during an access reads them.
     /// The caller's use of its limits, if its group has any.
-    var lease: CallerLease?
-    // Exclusive access holds: no code that runs during an access reads it.
+    @exclusivity(unchecked) var lease: CallerLease?
     @exclusivity(unchecked) var record: RequestRecord
     private let wallClock: @Sendable () -> Int64
 
