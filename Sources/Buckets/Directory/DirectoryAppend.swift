@@ -20,8 +20,7 @@ final class DirectoryAppend: @unchecked Sendable {
     private let limit: UInt64
     /// The size of the object including the bytes of this append.
     private var taken: UInt64
-    private var filling = UploadBuffer()
-    private var spare: UploadBuffer?
+    private var buffers = UploadBuffers()
     private var failure: SessionError?
     private var resume: (() -> Void)?
     private var stopped: (() -> Void)?
@@ -56,18 +55,11 @@ final class DirectoryAppend: @unchecked Sendable {
         precondition(!isEnding, "write after the end")
         if bytes.byteCount > 0, taken == limit { throw SessionError.lengthExceeded(limit: limit) }
         let end = min(bytes.byteCount, Int(clamping: limit - taken))
-        var offset = 0
-        while offset < end {
-            if filling.count == UploadBuffer.limit {
-                if isRunning { break }
-                send(filling)
-                filling = spare ?? UploadBuffer()
-                spare = nil
-            }
-            offset += filling.append(bytes.extracting(offset..<end), expected: nil)
-        }
-        taken += UInt64(offset)
-        return offset
+        let count = buffers.append(
+            bytes.extracting(0..<end), expected: nil, isRunning: isRunning
+        ) { send($0) }
+        taken += UInt64(count)
+        return count
     }
 
     func whenWritable(_ resume: @escaping () -> Void) {
@@ -78,11 +70,7 @@ final class DirectoryAppend: @unchecked Sendable {
 
     func whenStopped(_ body: @escaping () -> Void) { stopped = body }
 
-    private func wake() {
-        guard let resume else { return }
-        self.resume = nil
-        resume()
-    }
+    private func wake() { resume.take()?() }
 
     private func send(_ buffer: UploadBuffer) {
         isRunning = true
@@ -94,8 +82,7 @@ final class DirectoryAppend: @unchecked Sendable {
     }
 
     private func jobDone(_ buffer: UploadBuffer, _ outcome: Result<Void, BucketError>) {
-        buffer.clear()
-        if !isEnding && spare == nil { spare = buffer }
+        if !isEnding { buffers.reuse(buffer) }
         if case .failure(let error) = outcome { failure = .store(error) }
         if failure == nil && session.isExpired { failure = .notFound }
         if failure == nil, !isAllOrNothing, !isEnding,
@@ -112,8 +99,7 @@ final class DirectoryAppend: @unchecked Sendable {
 
     private func jobsDone() {
         isRunning = false
-        if let idle {
-            self.idle = nil
+        if let idle = idle.take() {
             idle.resume()
         } else {
             wake()
@@ -167,8 +153,7 @@ final class DirectoryAppend: @unchecked Sendable {
     private func stopHere(keeping: Bool) async {
         if !isEnding {
             isStopped = true
-            let stopped = stopped
-            self.stopped = nil
+            let stopped = self.stopped.take()
             await settle(keeping: keeping && !isAllOrNothing)
             stopped?()
             wake()
@@ -189,11 +174,11 @@ final class DirectoryAppend: @unchecked Sendable {
         if isEnding { return await withCheckedContinuation { enders.append($0) } }
         isEnding = true
         if isRunning { await withCheckedContinuation { idle = $0 } }
-        let (part, filling) = (part, filling)
+        let (part, last) = (part, buffers.take())
         var keeps = keeping
-        if keeps, failure == nil, filling.count > 0 {
+        if keeps, failure == nil, last.count > 0 {
             do throws(BucketError) {
-                try await pool.run { () throws(BucketError) in try part.append(filling) }
+                try await pool.run { () throws(BucketError) in try part.append(last) }
             } catch {
                 failure = .store(error)
             }
@@ -208,8 +193,6 @@ final class DirectoryAppend: @unchecked Sendable {
             let offset = row.offset
             await pool.run { part.truncate(to: offset) }
         }
-        self.filling = UploadBuffer()
-        spare = nil
         await part.close()
         session.detach(self)
         isEnded = true

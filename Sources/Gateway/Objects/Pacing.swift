@@ -92,9 +92,7 @@ private final class Pace {
         self.resume = resume
         if timer == nil {
             timer = LoopTimer { [unowned self] in
-                let resume = self.resume
-                self.resume = nil
-                resume?()
+                self.resume.take()?()
             }
         }
         let now = lease.limits.now

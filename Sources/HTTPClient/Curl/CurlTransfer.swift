@@ -232,8 +232,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
     /// Releases everything that the transfer holds and reports its end.
     private func ended() {
         release()
-        let delegate = delegate
-        self.delegate = nil
+        let delegate = self.delegate.take()
         if let failure, !isHeadDelivered { delegate?.failed(failure) }
         delegate?.ended()
     }
@@ -379,11 +378,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         }
     }
 
-    private func wake() {
-        guard let resume else { return }
-        self.resume = nil
-        resume()
-    }
+    private func wake() { resume.take()?() }
 
     /// The reader has dropped the body, perhaps on another thread.
     func dropped() {

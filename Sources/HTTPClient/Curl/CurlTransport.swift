@@ -192,8 +192,7 @@ private final class FailedTransfer: Transfer, @unchecked Sendable {
     func cancel() { end(ClientError(.cancelled, "the request was given up")) }
 
     private func end(_ error: ClientError) {
-        let delegate = delegate
-        self.delegate = nil
+        let delegate = self.delegate.take()
         delegate?.failed(error)
         delegate?.ended()
     }

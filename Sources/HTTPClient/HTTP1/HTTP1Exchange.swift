@@ -119,8 +119,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
             code, "\(transport.settings.name): \(cause)", mayHaveReached: writer.mayHaveReached)
         failure = error
         end(reusable: false)
-        let delegate = delegate
-        self.delegate = nil
+        let delegate = self.delegate.take()
         if hasResponse { wake() } else { delegate?.failed(error) }
         delegate?.ended()
     }
@@ -130,9 +129,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
         state = .over
         dropRest()
         partial = []
-        let connection = connection
-        self.connection = nil
-        guard let connection else { return }
+        guard let connection = connection.take() else { return }
         if reusable { connection.release(reusable: true) } else { transport.discard(connection) }
     }
 
@@ -271,9 +268,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
     }
 
     func ended() {
-        let delegate = delegate
-        self.delegate = nil
-        delegate?.ended()
+        delegate.take()?.ended()
     }
 
     // MARK: Time

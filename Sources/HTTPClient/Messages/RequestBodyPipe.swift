@@ -92,11 +92,7 @@ public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
         }
     }
 
-    private func wake() {
-        guard let resume else { return }
-        self.resume = nil
-        resume()
-    }
+    private func wake() { resume.take()?() }
 
     // MARK: The transport's side
 
