@@ -139,11 +139,7 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
         }
     }
 
-    private func wake() {
-        let waiter = waiter
-        self.waiter = nil
-        waiter?()
-    }
+    private func wake() { waiter.take()?() }
 
     func close() {
         isClosed = true

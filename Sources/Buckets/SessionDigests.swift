@@ -1,13 +1,13 @@
 import OpenSSL
 
-/// The running digests of an upload session. Their state is saved with each durable offset, so that a restart costs
-/// no second look at the bytes. A copy is a snapshot.
+/// The running digests of an upload session. Their state is saved with each durable offset, so that bytes need not be
+/// read again after a restart. A copy is a snapshot.
 struct SessionDigests: Sendable {
-    /// The form of ``saved``.
+    /// The version of the format of ``saved``.
     private static let version: UInt8 = 1
 
     private var crc32c = CRC32C()
-    /// md5 always, and what was asked for.
+    /// md5 and the requested digests.
     private var others: [(Digest.Algorithm, ResumableDigest)]
 
     init(_ wanted: Set<DigestAlgorithm>) {
@@ -21,7 +21,7 @@ struct SessionDigests: Sendable {
         for index in others.indices { others[index].1.update(bytes) }
     }
 
-    /// The facts of `size` bytes.
+    /// The size and digests after `size` bytes.
     func facts(size: UInt64) -> ContentFacts {
         var facts = ContentFacts(size: size, md5: nil, crc32c: crc32c.value)
         for (algorithm, digest) in others {
@@ -34,8 +34,8 @@ struct SessionDigests: Sendable {
         return facts
     }
 
-    /// A version byte, the crc32c with its highest byte first, and of each digest its number, the length of its state,
-    /// and that.
+    /// A version byte, the crc32c (big-endian), and for each digest its number, the length of its state, and the
+    /// state.
     var saved: [UInt8] {
         var bytes = [SessionDigests.version]
         withUnsafeBytes(of: crc32c.value.bigEndian) { bytes += $0 }
@@ -47,7 +47,7 @@ struct SessionDigests: Sendable {
         return bytes
     }
 
-    /// Continues from what ``saved`` was; nil where it is something else.
+    /// Restores ``saved``; nil if it is malformed.
     init?(saved: [UInt8]) {
         guard saved.count >= 5, saved[0] == SessionDigests.version else { return nil }
         crc32c = CRC32C(after: saved[1..<5].reduce(0) { $0 << 8 | UInt32($1) })

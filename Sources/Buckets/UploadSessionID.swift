@@ -1,30 +1,30 @@
 import Wire
 
-/// Names an upload session in its store: when it expires, and 128 random bits.
+/// The identifier of an upload session in its store: its expiry and 128 random bits.
 ///
-/// The expiry is part of it so that a store can keep sessions in its order. No path is ever made of what a client sent:
-/// text is accepted in one form only.
+/// The expiry is a part of it, so that a store can keep sessions in this order. Only one textual form is accepted, so
+/// that no path depends on the client's spelling.
 public struct UploadSessionID: Sendable, Hashable {
-    /// Seconds since 1970.
+    /// The expiry in seconds since 1970.
     public let expires: Int64
     private let high: UInt64
     private let low: UInt64
 
-    /// A new one.
+    /// Makes a new identifier.
     public init(expires: Int64) {
         self.expires = max(0, expires)
         high = UInt64.random(in: 0 ... .max)
         low = UInt64.random(in: 0 ... .max)
     }
 
-    /// 24 bytes: the expiry with its highest byte first, then the random ones. Their order is that of the expiry.
+    /// 24 bytes: the expiry (big-endian), then the random bytes. They sort by expiry.
     public var bytes: [UInt8] {
         [UInt64(expires), high, low].flatMap { word in
             withUnsafeBytes(of: word.bigEndian) { Array($0) }
         }
     }
 
-    /// Takes what ``bytes`` returned; nil for anything else.
+    /// Parses ``bytes``; nil if they are malformed.
     public init?(_ bytes: [UInt8]) {
         guard bytes.count == 24 else { return nil }
         func word(_ index: Int) -> UInt64 {
@@ -36,10 +36,10 @@ public struct UploadSessionID: Sendable, Hashable {
         low = word(2)
     }
 
-    /// 48 hexadecimal digits in lower case. Who knows them can name the session: they don't belong in a log.
+    /// 48 hexadecimal digits in lower case. They are sufficient to access the session, so they must not be logged.
     public var text: String { Hexadecimal.encode(bytes) }
 
-    /// Takes what ``text`` returned; nil for anything else, also for digits in upper case.
+    /// Parses ``text``; nil for any other form, including upper case.
     public init?(text: some StringProtocol) {
         let digits = Array(text.utf8)
         let isCanonical = digits.allSatisfy {

@@ -1,31 +1,31 @@
 import Glibc
 import Wire
 
-/// Where requests are sent to: scheme, host and port (RFC 6454, section 4).
+/// The target of requests: scheme, host and port (RFC 6454, section 4).
 public struct Origin: Sendable, Hashable, CustomStringConvertible {
-    /// How the connection is made.
+    /// The protocol of the connection.
     public enum Scheme: String, Sendable {
         /// Clear text.
         case http
         /// TLS.
         case https
     }
-    /// The scheme, which decides the transport.
+    /// The scheme, which determines the transport.
     public let scheme: Scheme
-    /// A name or an address; an IPv6 address without brackets.
+    /// A name or an address. An IPv6 address has no brackets.
     public let host: String
-    /// The port, also where it is the scheme's own.
+    /// The port, which is set even if it is the scheme's default.
     public let port: UInt16
 
-    /// - Parameter host: An IPv6 address is given without brackets.
+    /// - Parameter host: An IPv6 address has no brackets.
     public init(_ scheme: Scheme, host: String, port: UInt16? = nil) {
         self.scheme = scheme
         self.host = host
         self.port = port ?? (scheme == .http ? 80 : 443)
     }
 
-    /// Reads `http://host`, `https://host:port` or `http://[v6]:port`, with or without a slash at the end.
-    /// - Returns: nil where the text has another form: a path, a query, user information.
+    /// Parses `http://host`, `https://host:port` or `http://[v6]:port`, with or without a final slash.
+    /// - Returns: nil if the text has another form, such as a path, a query or user information.
     public init?(_ url: String) {
         let scheme: Scheme
         var rest: Substring
@@ -60,15 +60,15 @@ public struct Origin: Sendable, Hashable, CustomStringConvertible {
         self.init(scheme, host: String(host).asciiLowercased(), port: port)
     }
 
-    /// `host` or `host:port`, as in the `Host` field: the scheme's own port is left out.
+    /// `host` or `host:port`, as in the `Host` field. The scheme's default port is left out.
     public var authority: String {
         let name = host.utf8.contains(UInt8(ascii: ":")) ? "[\(host)]" : host
         return port == (scheme == .http ? 80 : 443) ? name : "\(name):\(port)"
     }
 
-    /// Cuts an `http` or `https` URL where its path begins.
-    /// - Returns: Its origin, and its path and query; nil where it has user information, a fragment, or what is not
-    ///   visible ASCII.
+    /// Splits an `http` or `https` URL at the start of its path.
+    /// - Returns: The origin, and the path with the query; nil if the URL has user information, a fragment, or
+    ///   characters that are not visible ASCII.
     package static func cut(_ url: String) -> (origin: Origin, target: String)? {
         // The third slash ends the origin.
         let slashes = url.indices.filter { url[$0] == "/" }
@@ -80,9 +80,9 @@ public struct Origin: Sendable, Hashable, CustomStringConvertible {
         return (origin, target)
     }
 
-    /// Whether the host is this machine by its address or as `localhost`. A name such as `127.example.com` is not.
+    /// Whether the host is a loopback address or `localhost`. A name such as `127.example.com` is not.
     public var isLoopback: Bool {
-        // inet_pton takes four decimal parts alone: what other resolvers make of "127.1" or "127.0.0.01" is not known.
+        // inet_pton accepts only four decimal parts. Resolvers differ on "127.1" and "127.0.0.01".
         var address = in_addr()
         let isAddress = inet_pton(AF_INET, host, &address) == 1
         return host == "localhost" || host == "::1" || isAddress && host.hasPrefix("127.")

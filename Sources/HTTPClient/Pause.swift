@@ -2,7 +2,7 @@ import System
 
 /// Waits once on a loop, for a callback or the end of the task, whichever comes first.
 ///
-/// Safety: confined to the loop it was made on; a cancellation from elsewhere goes through the loop.
+/// Safety: confined to the loop it was made on. A cancellation on another thread goes through the loop.
 final class Pause: @unchecked Sendable {
     private let loop: EventLoop
     private var waiter: UnsafeContinuation<Void, Never>?
@@ -15,7 +15,7 @@ final class Pause: @unchecked Sendable {
         self.loop = loop
     }
 
-    /// Waits for the callback that `begin` hands out, or for the cancellation of the task.
+    /// Waits for the callback that is passed to `begin`, or for the cancellation of the task.
     func wait(_ begin: (@escaping () -> Void) -> Void) async {
         await withTaskCancellationHandler {
             await withUnsafeContinuation { waiter in
@@ -44,7 +44,7 @@ final class Pause: @unchecked Sendable {
 }
 
 extension EventLoop {
-    /// Runs `work` at once where the caller is on the loop's thread, and otherwise in its next turn.
+    /// Runs `work` immediately if the caller is on the loop's thread, otherwise in the loop's next turn.
     func runHere(_ work: @escaping @Sendable () -> Void) {
         if isCurrent { work() } else { execute(work) }
     }

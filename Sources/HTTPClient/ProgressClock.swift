@@ -1,20 +1,20 @@
-/// How long the other side has let us wait since it last moved enough. Times are in nanoseconds.
+/// Measures how long the peer has made us wait since its last sufficient progress. Times are in nanoseconds.
 struct ProgressClock {
     private var waited: UInt64 = 0
     private var bytes: UInt64 = 0
-    /// Since when it is its turn; `.max` where it is not.
+    /// The start of the peer's turn; `.max` if it is not its turn.
     private var since = UInt64.max
 
-    /// It is the other side's turn.
+    /// Starts the peer's turn.
     mutating func start(_ now: UInt64) { if since == .max { since = now } }
 
-    /// It is not, for now.
+    /// Stops the clock, because we do not wait for the peer.
     mutating func stop(_ now: UInt64) {
         if since != .max { waited += now - since }
         since = .max
     }
 
-    /// So many bytes moved; once they are `enough` all waiting before is forgiven.
+    /// Counts bytes that moved. Once they are `enough`, the previous waiting time is reset.
     mutating func moved(_ count: Int, of enough: UInt64, _ now: UInt64) {
         bytes += UInt64(count)
         guard bytes >= enough else { return }
@@ -23,7 +23,7 @@ struct ProgressClock {
         if since != .max { since = now }
     }
 
-    /// When it will have waited for `limit` in all.
+    /// The time at which the total waiting time reaches `limit`.
     func deadline(_ limit: UInt64) -> UInt64 {
         since == .max ? .max : since &+ (waited < limit ? limit - waited : 0)
     }

@@ -1,28 +1,30 @@
-/// Moves requests of one upstream on one loop.
+/// Sends the requests of one upstream on one loop.
 protocol Transport: AnyObject {
-    /// Begins a request. The delegate hears of it in a later call, never from within this one.
+    /// Begins a request. The delegate is called later, never within this call.
     func start(_ request: ClientRequest, _ delegate: any TransferDelegate) -> any Transfer
-    /// Connections that are open, and of these those at rest.
+    /// The number of open connections, and how many of them are idle.
     var connections: (open: Int, idle: Int) { get }
-    /// Called whenever these numbers have changed.
+    /// Called when these numbers have changed.
     var onConnections: (() -> Void)? { get set }
-    /// Closes idle connections, on the loop; no request is begun afterwards. Called before the transport is released.
+    /// Closes idle connections, on the loop. No request may be begun afterwards. Must be called before the transport
+    /// is released.
     func close()
 }
 
-/// A request that was begun.
+/// A request in progress.
 protocol Transfer: AnyObject {
-    /// Gives it up at once. Where no response was delivered yet the delegate hears of `cancelled`, then of the end.
+    /// Cancels the request immediately. If no response was delivered yet, the delegate gets `cancelled` and then the
+    /// end.
     func cancel()
 }
 
-/// Hears of a request, on the loop and not from within a library's callback: at most once of a response or a failure,
-/// and then once of the end.
+/// Receives the events of a request, on the loop and not within a library's callback: at most one response or failure,
+/// and then the end once.
 protocol TransferDelegate: AnyObject {
-    /// The head is complete. The rest comes by the body.
+    /// The head is complete. The body is read separately.
     func received(_ response: ClientResponse)
     /// There will be no response.
     func failed(_ error: ClientError)
-    /// Nothing of the request is left: its connection is free or closed.
+    /// The request is over. Its connection is idle or closed.
     func ended()
 }

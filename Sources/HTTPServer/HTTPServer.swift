@@ -8,11 +8,12 @@ public struct ListenerConfiguration: Sendable {
     /// nil for clear text: HTTP/2 with prior knowledge and HTTP/1.1 on the same port.
     public var credentials: TLSCredentials?
     public var handler: RequestHandler
-    /// Is asked once for each connection whose client showed a certificate; what it says is ``Exchange/identity``.
+    /// Called once for each connection whose client has a certificate. The result becomes ``Exchange/identity``.
     public var identify: (@Sendable (PeerCertificate) -> any AnyObject & Sendable)?
-    /// Is told, on the connection's loop, of each client whose certificate was refused: its `host:port`, and why.
+    /// Called on the connection's loop for each client whose certificate was rejected, with its `host:port` and the
+    /// reason.
     public var onUntrusted: @Sendable (_ peer: String, _ reason: String) -> Void
-    /// Is told, on the request's loop, of each request that was refused before the handler saw it.
+    /// Called on the request's loop for each request that was rejected before the handler.
     public var onRefusal: @Sendable (RefusedRequest) -> Void
 
     public init(
@@ -36,7 +37,7 @@ public final class HTTPServer: Sendable {
     public let statistics: ServerStatistics
     private let workers: [Worker]
 
-    /// Creates a server that runs on `loops`; nothing listens yet.
+    /// Creates a server on `loops`. It does not listen yet.
     public init(
         loops: [EventLoop], limits: ServerLimits = ServerLimits(),
         statistics: ServerStatistics = ServerStatistics()
@@ -45,9 +46,9 @@ public final class HTTPServer: Sendable {
         workers = loops.map { Worker(loop: $0, limits: limits, statistics: statistics) }
     }
 
-    /// Binds every listener on every loop, then begins to accept.
-    /// - Returns: The addresses that were bound, in order: of use where port 0 was asked for.
-    /// - Throws: ``SystemError`` naming the address that can't be bound. Nothing listens then.
+    /// Binds every listener on every loop, then starts to accept.
+    /// - Returns: The bound addresses, in order. They are of interest if port 0 was requested.
+    /// - Throws: ``SystemError`` that names the address that can't be bound. Nothing listens then.
     public func start(_ listeners: [ListenerConfiguration]) throws(SystemError) -> [SocketAddress] {
         var bound: [SocketAddress] = []
         var sockets: [(Int32, ListenerConfiguration, Worker)] = []
@@ -72,7 +73,7 @@ public final class HTTPServer: Sendable {
     }
 
     /// Stops accepting, lets every open request finish, and closes the connections: HTTP/2 by GOAWAY in two steps,
-    /// HTTP/1.1 after the current response. What is left after ``ServerLimits/drainTimeout`` is cut.
+    /// HTTP/1.1 after the current response. Connections that remain after ``ServerLimits/drainTimeout`` are cut.
     public func drain() async {
         for worker in workers { worker.loop.execute { worker.beginDrain() } }
         for worker in workers {
@@ -83,9 +84,9 @@ public final class HTTPServer: Sendable {
     }
 }
 
-/// One loop's share of the server.
+/// The part of the server on one loop.
 ///
-/// Safety: everything but `loop` is touched on the loop's thread only.
+/// Safety: everything but `loop` is used on the loop's thread only.
 private final class Worker: @unchecked Sendable {
     let loop: EventLoop
     private let limits: ServerLimits
@@ -108,7 +109,7 @@ private final class Worker: @unchecked Sendable {
 
     func beginDrain() {
         for listener in listeners {
-            // Who waits to be accepted may have sent a request already.
+            // A client in the backlog may have sent a request already.
             listener.acceptAll(most: 4096)
             listener.close()
         }
@@ -129,7 +130,7 @@ private final class Worker: @unchecked Sendable {
     }
 }
 
-/// A listening socket on one loop. Confined to it.
+/// A listening socket on one loop. Confined to the loop.
 private final class Listener: EventHandler {
     private let context: LoopContext
     private let descriptor: Int32
@@ -163,7 +164,7 @@ private final class Listener: EventHandler {
         Socket.close(descriptor)
     }
 
-    /// Accepts who waits, but at most so many in one turn.
+    /// Accepts pending connections, but only a limited number in one turn.
     func acceptAll(most: Int = 64) {
         guard !isClosed else { return }
         do throws(SystemError) {
@@ -173,7 +174,7 @@ private final class Listener: EventHandler {
             }
             context.loop.markDirty(self)
         } catch {
-            // Descriptors or memory have run out: what waits is taken when there is room again.
+            // Descriptors or memory are exhausted. Pending connections are accepted when some are free again.
             context.statistics.hit(.descriptors)
             if let retry { context.loop.arm(retry, after: 100_000_000) }
         }

@@ -1,8 +1,8 @@
 import COpenSSL
 
-/// A message digest whose state can be saved, so that another process can continue it. A copy is a snapshot.
+/// A message digest whose state can be saved and restored in another process. A copy is a snapshot.
 ///
-/// It uses OpenSSL's older functions: the state of those behind ``Digest`` can't be read.
+/// It uses OpenSSL's older functions, because the state of those behind ``Digest`` can't be read.
 public struct ResumableDigest: Sendable {
     private enum Context {
         case md5(MD5_CTX)
@@ -11,7 +11,7 @@ public struct ResumableDigest: Sendable {
     }
     private var context: Context
 
-    /// Begins a digest of nothing.
+    /// Begins a digest of no bytes.
     public init(_ algorithm: Digest.Algorithm) {
         switch algorithm {
         case .md5:
@@ -68,10 +68,10 @@ public struct ResumableDigest: Sendable {
     }
 }
 
-/// A saved state: the chaining words, the number of bytes so far (64 bits), and those of the last block that is not full.
-/// All numbers begin with their highest byte.
+/// A saved state has the chaining words, the number of bytes so far (64 bits), and the bytes of the incomplete last
+/// block. Numbers are big-endian.
 extension ResumableDigest {
-    /// What ``init(_:savedState:)`` continues from, on any machine: at most 199 bytes.
+    /// The state for ``init(_:savedState:)`` on any machine: at most 199 bytes.
     public var savedState: [UInt8] {
         switch context {
         case .md5(let state):
@@ -92,39 +92,33 @@ extension ResumableDigest {
         }
     }
 
-    /// Continues from a saved state; nil where it is not one of this algorithm.
+    /// Restores a saved state; nil if it is not one of this algorithm.
     public init?(_ algorithm: Digest.Algorithm, savedState: some Collection<UInt8>) {
         self.init(algorithm)
         let saved = Array(savedState)
         switch context {
         case .md5(var state):
-            guard let parts = ResumableDigest.parts(saved, UInt32.self, words: 4, block: 64)
+            var words = (state.A, state.B, state.C, state.D)
+            guard
+                let count = ResumableDigest.restore(
+                    saved, UInt32.self, &words, &state.data, &state.num)
             else { return nil }
-            (state.A, state.B, state.C, state.D) =
-                (parts.words[0], parts.words[1], parts.words[2], parts.words[3])
-            (state.Nh, state.Nl) = ResumableDigest.bits(parts.count)
-            state.num = UInt32(parts.rest.count)
-            withUnsafeMutableBytes(of: &state.data) { $0.copyBytes(from: parts.rest) }
+            (state.A, state.B, state.C, state.D) = words
+            (state.Nh, state.Nl) = ResumableDigest.bits(count)
             context = .md5(state)
         case .sha256(var state):
-            guard let parts = ResumableDigest.parts(saved, UInt32.self, words: 8, block: 64)
+            guard
+                let count = ResumableDigest.restore(
+                    saved, UInt32.self, &state.h, &state.data, &state.num)
             else { return nil }
-            withUnsafeMutableBytes(of: &state.h) { target in
-                parts.words.withUnsafeBytes { target.copyBytes(from: $0) }
-            }
-            (state.Nh, state.Nl) = ResumableDigest.bits(parts.count)
-            state.num = UInt32(parts.rest.count)
-            withUnsafeMutableBytes(of: &state.data) { $0.copyBytes(from: parts.rest) }
+            (state.Nh, state.Nl) = ResumableDigest.bits(count)
             context = .sha256(state)
         case .sha512(var state):
-            guard let parts = ResumableDigest.parts(saved, UInt64.self, words: 8, block: 128)
+            guard
+                let count = ResumableDigest.restore(
+                    saved, UInt64.self, &state.h, &state.u, &state.num)
             else { return nil }
-            withUnsafeMutableBytes(of: &state.h) { target in
-                parts.words.withUnsafeBytes { target.copyBytes(from: $0) }
-            }
-            (state.Nh, state.Nl) = (parts.count >> 61, parts.count << 3)
-            state.num = UInt32(parts.rest.count)
-            withUnsafeMutableBytes(of: &state.u) { $0.copyBytes(from: parts.rest) }
+            (state.Nh, state.Nl) = (count >> 61, count << 3)
             context = .sha512(state)
         }
     }
@@ -142,18 +136,27 @@ extension ResumableDigest {
         return bytes + rest
     }
 
-    private static func parts<Word: FixedWidthInteger>(
-        _ saved: [UInt8], _: Word.Type, words: Int, block: UInt64
-    ) -> (words: [Word], count: UInt64, rest: ArraySlice<UInt8>)? {
-        let fixed = words * MemoryLayout<Word>.size
+    /// Fills the chaining words and the last block from a saved state.
+    /// - Returns: The number of bytes so far; nil if the state does not fit.
+    private static func restore<Word: FixedWidthInteger, Words, Block>(
+        _ saved: [UInt8], _: Word.Type, _ words: inout Words, _ block: inout Block,
+        _ used: inout UInt32
+    ) -> UInt64? {
+        let fixed = MemoryLayout<Words>.size
         guard saved.count >= fixed + 8 else { return nil }
         func number<Number: FixedWidthInteger>(_ offset: Int, _: Number.Type) -> Number {
             saved[offset..<offset + MemoryLayout<Number>.size].reduce(0) { $0 << 8 | Number($1) }
         }
         let count = number(fixed, UInt64.self)
         let rest = saved[(fixed + 8)...]
-        guard UInt64(rest.count) == count % block else { return nil }
-        let size = MemoryLayout<Word>.size
-        return ((0..<words).map { number($0 * size, Word.self) }, count, rest)
+        guard UInt64(rest.count) == count % UInt64(MemoryLayout<Block>.size) else { return nil }
+        withUnsafeMutableBytes(of: &words) { words in
+            for offset in stride(from: 0, to: fixed, by: MemoryLayout<Word>.size) {
+                words.storeBytes(of: number(offset, Word.self), toByteOffset: offset, as: Word.self)
+            }
+        }
+        withUnsafeMutableBytes(of: &block) { $0.copyBytes(from: rest) }
+        used = UInt32(rest.count)
+        return count
     }
 }

@@ -191,8 +191,8 @@ extension Node {
             let start = text.unicodeScalars.first {
                 !$0.properties.isWhitespace && $0 != "\u{FEFF}"
             }
-            if isJSON { return try JSONReader.load(text) }
-            if start == "{" || start == "[", let node = try? JSONReader.load(text) { return node }
+            if isJSON { return try loadJSON(text) }
+            if start == "{" || start == "[", let node = try? loadJSON(text) { return node }
             guard let node = try Node.load(text) else {
                 throw YAMLError(message: "there is nothing in it", mark: nil)
             }

@@ -16,6 +16,8 @@ package struct JSONDocument: Sendable {
     }
     fileprivate struct Node {
         let kind: Kind
+        /// The byte at which the value begins in the text.
+        let offset: UInt32
         /// Of a number and a string the first byte; of others how many values are in it.
         var start: UInt32 = 0
         /// Of a number and a string the byte that follows; of others the index that follows.
@@ -42,6 +44,9 @@ package struct JSONDocument: Sendable {
 
     /// What the value is.
     package func kind(_ index: Int) -> Kind { nodes[index].kind }
+
+    /// The byte at which the value begins in the text; of a string, its quote.
+    package func offset(_ index: Int) -> Int { Int(nodes[index].offset) }
 
     /// Where in ``bytes`` a string is, without quotes and escapes, or a number as it is written.
     package func range(_ index: Int) -> Range<Int> { nodes[index].range }
@@ -130,12 +135,16 @@ private struct Reader {
         if offset < end { throw fail("something follows the value") }
     }
 
-    private func fail(_ reason: String) -> Malformed { Malformed(reason: reason, offset: offset) }
+    private func fail(_ reason: String, at offset: Int? = nil) -> Malformed {
+        Malformed(reason: reason, offset: offset ?? self.offset)
+    }
 
     private var next: UInt8? { offset < end ? bytes[offset] : nil }
 
-    private mutating func add(_ kind: JSONDocument.Kind, _ start: Int, _ end: Int) {
-        nodes.append(JSONDocument.Node(kind: kind, start: UInt32(start), end: UInt32(end)))
+    private mutating func add(_ kind: JSONDocument.Kind, at offset: Int, _ start: Int, _ end: Int) {
+        nodes.append(
+            JSONDocument.Node(
+                kind: kind, offset: UInt32(offset), start: UInt32(start), end: UInt32(end)))
     }
 
     private mutating func skipWhiteSpace() {
@@ -168,13 +177,13 @@ private struct Reader {
 
     private mutating func word(_ word: String, _ kind: JSONDocument.Kind) throws(Malformed) {
         guard bytes[offset..<end].starts(with: word.utf8) else { throw fail("a value is expected") }
+        add(kind, at: offset, 0, nodes.count + 1)
         offset += word.utf8.count
-        add(kind, 0, nodes.count + 1)
     }
 
     private mutating func object(_ depth: Int) throws(Malformed) {
         let own = nodes.count
-        add(.object, 0, 0)
+        add(.object, at: offset, 0, 0)
         offset += 1
         var count = 0
         // Few names are compared with each other; many are put into a table, which takes longer to make.
@@ -186,7 +195,8 @@ private struct Reader {
                 let name = nodes.count
                 try string()
                 guard isNew(name, of: own, count, &names) else {
-                    throw fail("'\(text(name).prefix(64))' is given twice")
+                    throw fail(
+                        "'\(text(name).prefix(64))' is given twice", at: Int(nodes[name].offset))
                 }
                 skipWhiteSpace()
                 guard skip(":") else { throw fail("':' is expected") }
@@ -200,8 +210,8 @@ private struct Reader {
         nodes[own].end = UInt32(nodes.count)
     }
 
-    private func text(_ offset: Int) -> String {
-        String(decoding: bytes[nodes[offset].range], as: UTF8.self)
+    private func text(_ index: Int) -> String {
+        String(decoding: bytes[nodes[index].range], as: UTF8.self)
     }
 
     /// Whether an object has not had this name among its first `count`.
@@ -230,7 +240,7 @@ private struct Reader {
 
     private mutating func array(_ depth: Int) throws(Malformed) {
         let own = nodes.count
-        add(.array, 0, 0)
+        add(.array, at: offset, 0, 0)
         offset += 1
         var count = 0
         skipWhiteSpace()
@@ -255,7 +265,7 @@ private struct Reader {
             if !skip("+") { _ = skip("-") }
             if !digits() { throw fail("a digit is expected") }
         }
-        add(.number, start, offset)
+        add(.number, at: start, start, offset)
     }
 
     private mutating func digits() -> Bool {
@@ -265,25 +275,27 @@ private struct Reader {
     }
 
     private mutating func string() throws(Malformed) {
-        guard skip("\"") else { throw fail("a string is expected") }
+        guard skip("\"") else { throw fail("a name in quotes is expected") }
         let start = offset
         let stop = endOfPlainText(from: start)
         offset = stop
-        if skip("\"") { return add(.string, start, stop) }
+        if skip("\"") { return add(.string, at: start - 1, start, stop) }
         // It has an escape, or is malformed: it is written anew behind the text, byte by byte.
         let copy = bytes.count
         bytes.append(contentsOf: bytes[start..<offset])
         while let byte = next {
             if byte < 0x20 { throw fail("a control character must be escaped") }
             offset += 1
-            if byte == UInt8(ascii: "\"") { return add(.string, copy, bytes.count) }
+            if byte == UInt8(ascii: "\"") {
+                return add(.string, at: start - 1, copy, bytes.count)
+            }
             if byte == UInt8(ascii: "\\") {
                 bytes.append(contentsOf: String(Character(try escape())).utf8)
             } else {
                 bytes.append(byte)
             }
         }
-        throw fail("a string has no end")
+        throw fail("a string has no end", at: start - 1)
     }
 
     /// Where the first byte is that does not stand for itself in a string: a quote, a backslash or a control character.
@@ -310,7 +322,7 @@ private struct Reader {
         case UInt8(ascii: "r"): return "\r"
         case UInt8(ascii: "t"): return "\t"
         case UInt8(ascii: "u"): break
-        default: throw fail("an escape is unknown")
+        default: throw fail("an escape is unknown", at: offset - 1)
         }
         let first = try codeUnit()
         if let scalar = Unicode.Scalar(first) { return scalar }

@@ -2,12 +2,12 @@ import System
 
 /// An append in progress: the loop fills one buffer while the pool writes and hashes another.
 ///
-/// The session's row follows when it ends, and every ``checkpointStep`` bytes before: first the file is synced, then the
-/// row that names the offset and the digests' states. A process that is killed loses what came after the last row.
+/// The session's row is updated at the end and after every ``checkpointStep`` bytes: the file is synced first, then
+/// the row with the offset and the digests' states. If the process is killed, the bytes after the last row are lost.
 ///
-/// Safety: confined to its loop; jobs of the pool get the part and a full buffer.
+/// Safety: confined to its loop. Jobs on the pool get the part and a full buffer.
 final class DirectoryAppend: @unchecked Sendable {
-    /// Bytes that a killed process can lose of a long append: 64 MiB.
+    /// The number of bytes of a long append that can be lost: 64 MiB.
     static let checkpointStep: UInt64 = 64 << 20
 
     private let session: DirectoryUploadSession
@@ -18,14 +18,13 @@ final class DirectoryAppend: @unchecked Sendable {
     private var row: SessionRow
     private let isAllOrNothing: Bool
     private let limit: UInt64
-    /// Bytes of the object with those that were taken here.
+    /// The size of the object including the bytes of this append.
     private var taken: UInt64
-    private var filling = UploadBuffer()
-    private var spare: UploadBuffer?
+    private var buffers = UploadBuffers()
     private var failure: SessionError?
     private var resume: (() -> Void)?
     private var stopped: (() -> Void)?
-    /// A job or a checkpoint runs.
+    /// Whether a job or a checkpoint is running.
     private var isRunning = false
     private var idle: CheckedContinuation<Void, Never>?
     private var isStopped = false
@@ -56,33 +55,22 @@ final class DirectoryAppend: @unchecked Sendable {
         precondition(!isEnding, "write after the end")
         if bytes.byteCount > 0, taken == limit { throw SessionError.lengthExceeded(limit: limit) }
         let end = min(bytes.byteCount, Int(clamping: limit - taken))
-        var offset = 0
-        while offset < end {
-            if filling.count == UploadBuffer.limit {
-                if isRunning { break }
-                send(filling)
-                filling = spare ?? UploadBuffer()
-                spare = nil
-            }
-            offset += filling.append(bytes.extracting(offset..<end), expected: nil)
-        }
-        taken += UInt64(offset)
-        return offset
+        let count = buffers.append(
+            bytes.extracting(0..<end), expected: nil, isRunning: isRunning
+        ) { send($0) }
+        taken += UInt64(count)
+        return count
     }
 
     func whenWritable(_ resume: @escaping () -> Void) {
         self.resume = resume
-        // What was taken short of the limit is short of it for good: the next write says so.
+        // Once a write was cut short at the limit, every later write must fail.
         if !isRunning || isStopped || failure != nil { loop.execute { self.wake() } }
     }
 
     func whenStopped(_ body: @escaping () -> Void) { stopped = body }
 
-    private func wake() {
-        guard let resume else { return }
-        self.resume = nil
-        resume()
-    }
+    private func wake() { resume.take()?() }
 
     private func send(_ buffer: UploadBuffer) {
         isRunning = true
@@ -94,8 +82,7 @@ final class DirectoryAppend: @unchecked Sendable {
     }
 
     private func jobDone(_ buffer: UploadBuffer, _ outcome: Result<Void, BucketError>) {
-        buffer.clear()
-        if !isEnding && spare == nil { spare = buffer }
+        if !isEnding { buffers.reuse(buffer) }
         if case .failure(let error) = outcome { failure = .store(error) }
         if failure == nil && session.isExpired { failure = .notFound }
         if failure == nil, !isAllOrNothing, !isEnding,
@@ -112,15 +99,14 @@ final class DirectoryAppend: @unchecked Sendable {
 
     private func jobsDone() {
         isRunning = false
-        if let idle {
-            self.idle = nil
+        if let idle = idle.take() {
             idle.resume()
         } else {
             wake()
         }
     }
 
-    /// Makes what was written durable, and only then says so in the row.
+    /// Makes the written bytes durable, and then updates the row.
     private func save() async {
         if part.offset == row.offset { return }
         let part = part
@@ -139,7 +125,7 @@ final class DirectoryAppend: @unchecked Sendable {
         }
     }
 
-    // MARK: The end
+    // MARK: Ending
 
     /// Ends the append for its owner.
     func end() async throws(SessionError) -> UInt64 {
@@ -154,7 +140,7 @@ final class DirectoryAppend: @unchecked Sendable {
 
     func discard() async { await settle(keeping: false) }
 
-    /// Ends the append for another call, from any loop. What is all or nothing is not all yet.
+    /// Ends the append for another call, on any loop. An upload that must be complete is not complete then.
     func stop(keeping: Bool) async {
         await withCheckedContinuation { done in
             Task(executorPreference: loop) { [self] in
@@ -167,8 +153,7 @@ final class DirectoryAppend: @unchecked Sendable {
     private func stopHere(keeping: Bool) async {
         if !isEnding {
             isStopped = true
-            let stopped = stopped
-            self.stopped = nil
+            let stopped = self.stopped.take()
             await settle(keeping: keeping && !isAllOrNothing)
             stopped?()
             wake()
@@ -177,30 +162,30 @@ final class DirectoryAppend: @unchecked Sendable {
         }
     }
 
-    /// Its owner has dropped it: any loop or thread may be the one.
+    /// The owner has dropped the append, on any loop or thread.
     func drop() {
         let keeping = !isAllOrNothing
         Task(executorPreference: loop) { [self] in await settle(keeping: keeping) }
     }
 
-    /// Ends the append, once; every further call waits for that.
+    /// Ends the append once. Every further call waits for that.
     private func settle(keeping: Bool) async {
         if isEnded { return }
         if isEnding { return await withCheckedContinuation { enders.append($0) } }
         isEnding = true
         if isRunning { await withCheckedContinuation { idle = $0 } }
-        let (part, filling) = (part, filling)
+        let (part, last) = (part, buffers.take())
         var keeps = keeping
-        if keeps, failure == nil, filling.count > 0 {
+        if keeps, failure == nil, last.count > 0 {
             do throws(BucketError) {
-                try await pool.run { () throws(BucketError) in try part.append(filling) }
+                try await pool.run { () throws(BucketError) in try part.append(last) }
             } catch {
                 failure = .store(error)
             }
         }
         if isAllOrNothing && failure != nil { keeps = false }
         if keeps {
-            // A failure before must stay the one that is reported.
+            // Report an earlier failure rather than this one.
             let first = failure
             await save()
             failure = first ?? failure
@@ -208,8 +193,6 @@ final class DirectoryAppend: @unchecked Sendable {
             let offset = row.offset
             await pool.run { part.truncate(to: offset) }
         }
-        self.filling = UploadBuffer()
-        spare = nil
         await part.close()
         session.detach(self)
         isEnded = true
@@ -220,7 +203,7 @@ final class DirectoryAppend: @unchecked Sendable {
     }
 }
 
-/// What an append's owner holds: the append itself is held by its session until it has ended.
+/// The owner's handle of an append. The append itself is held by its session until it has ended.
 final class DirectoryAppendHandle: SessionAppend {
     private let append: DirectoryAppend
 

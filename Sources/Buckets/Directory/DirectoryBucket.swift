@@ -28,7 +28,7 @@ public final class DirectoryBucket: BucketDriver {
     /// its own thread.
     private let thread = BlockingPool(threads: 1)
     let clock: @Sendable () -> Int64
-    /// The upload sessions that somebody uses now.
+    /// The upload sessions in use.
     let sessions = DirectorySessions()
 
     /// Opens the bucket, creates it if it does not exist, and removes the leftovers of an earlier process. Blocks for
@@ -49,14 +49,14 @@ public final class DirectoryBucket: BucketDriver {
         committer = DirectoryCommitter(state, clock: clock)
     }
 
-    /// Batches of writes so far: how well they share their syncs.
+    /// The number of write batches so far, to see how well writes share their syncs.
     var batches: Int { committer.batches.load(ordering: .relaxed) }
 
-    /// The directory as it is opened now.
+    /// The currently open directory. Reopens it if it was lost.
     func openDirectory() async throws(BucketError) -> OpenDirectory {
         if let directory = try state.current() { return directory }
         let state = state
-        // On the committer's thread, so that the old session's work has ended before leftovers are removed.
+        // On the committer's thread, so that all work on the old files has ended before leftovers are removed.
         return try await thread.run { () throws(BucketError) in try state.reopen() }
     }
 

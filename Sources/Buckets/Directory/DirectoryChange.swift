@@ -6,9 +6,9 @@ struct DirectoryChange: Sendable {
         case delete
         /// Writes without changing anything, to test whether an upload could be written.
         case probe
-        /// Makes an upload session; its file's number is the committer's to choose.
+        /// Creates an upload session. The committer chooses its file's id.
         indirect case beginSession(SessionRow)
-        /// Something else with upload sessions, of a directory that must still be this one.
+        /// Another operation on upload sessions. If a directory is given, it must still be the open one.
         indirect case session(SessionChange, OpenDirectory?)
 
         /// Whether the change is rejected on a nearly full disk.
@@ -34,9 +34,9 @@ struct DirectoryChange: Sendable {
         /// The object after the change, or before its deletion; nil for a probe.
         var metadata: ObjectMetadata?
         var replaced = false
-        /// The upload sessions that were found, as the change left them.
+        /// The upload sessions found, after the change.
         var sessions: [SessionRow] = []
-        /// Where those were found.
+        /// The directory of those sessions.
         var directory: OpenDirectory?
     }
 

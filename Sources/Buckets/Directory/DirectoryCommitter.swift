@@ -228,8 +228,8 @@ final class DirectoryCommitter: @unchecked Sendable {
         return placements
     }
 
-    /// Makes the empty file of a new upload session. It is among the blobs from the beginning, so that a commit moves
-    /// nothing: at every moment one row names it.
+    /// Creates the empty file of a new upload session. It is a blob from the start, so that the commit moves no file
+    /// and always exactly one row refers to it.
     private func makePart(
         _ directory: OpenDirectory, _ writer: IndexWriter, _ shards: inout Set<Int64>
     ) -> Placement {

@@ -15,7 +15,7 @@ final class DirectoryFiles: Sendable {
     private let staging: Int32
     private let lock: Atomic<Int32>
 
-    /// Identifies the file at a path when the directory was opened.
+    /// Identifies the file that was at a path when the directory was opened.
     struct Identity: Equatable, Sendable {
         let device: UInt64
         let inode: UInt64
@@ -230,8 +230,8 @@ final class DirectoryFiles: Sendable {
         }
     }
 
-    /// Opens the file of an upload session for writing, and cuts off what is not durable.
-    /// - Parameter offset: Bytes that were acknowledged.
+    /// Opens the file of an upload session for writing, and truncates it to its durable length.
+    /// - Parameter offset: The number of acknowledged bytes.
     func openPart(_ id: Int64, offset: UInt64) throws(BucketError) -> Int32 {
         let name = "\(path)/blobs/\(id / DirectoryFiles.idsPerShard)/\(id)"
         let descriptor = DirectoryFiles.withPath(id) { openat(blobs, $0, O_WRONLY | O_CLOEXEC) }

@@ -196,11 +196,7 @@ private final class FileSource: DirectSource, @unchecked Sendable {
         if !isRunning { loop.execute { self.wake() } }
     }
 
-    private func wake() {
-        guard let resume else { return }
-        self.resume = nil
-        resume()
-    }
+    private func wake() { resume.take()?() }
 
     func close() {
         if isClosed { return }

@@ -1,15 +1,15 @@
 import System
 
-/// The upload sessions of a bucket that somebody uses now: one object for each, so that all its users meet there. What
-/// nobody uses takes no memory; its row has everything.
+/// The upload sessions of a bucket that are in use. Each has one object that all its users share. Sessions that are
+/// not in use take no memory: their rows have all their state.
 final class DirectorySessions: Sendable {
-    /// A session that goes with its last user.
+    /// A session that exists as long as it has users.
     private struct Entry {
         weak var session: DirectoryUploadSession?
     }
     private let entries = Lock<[UploadSessionID: Entry]>([:])
 
-    /// The session's one object. It may stand for a session that is not there.
+    /// The object of a session. The session itself may not exist.
     func session(_ id: UploadSessionID, _ bucket: DirectoryBucket) -> DirectoryUploadSession {
         entries.withLock { entries in
             if let session = entries[id]?.session { return session }
@@ -19,9 +19,9 @@ final class DirectorySessions: Sendable {
         }
     }
 
-    /// Forgets an object that is gone, unless another has taken its place.
+    /// Removes the entry of a released object, unless there is a new object for the session.
     func remove(_ id: UploadSessionID) {
-        // Carried out of the lock: were it the last reference, its end would come back here.
+        // Release it outside of the lock: if this is the last reference, its deinitializer comes back here.
         let other = entries.withLock { entries in
             let other = entries[id]?.session
             if other == nil { entries[id] = nil }
@@ -31,7 +31,7 @@ final class DirectorySessions: Sendable {
     }
 }
 
-/// Lets tasks of any loop pass one by one, in the order of their arrival.
+/// Lets tasks of any loop proceed one at a time, in the order of arrival.
 final class AsyncTurn: Sendable {
     private struct State {
         var isTaken = false
@@ -54,7 +54,7 @@ final class AsyncTurn: Sendable {
         }
     }
 
-    /// Gives the turn to the next.
+    /// Passes the turn to the next task.
     func end() {
         let next: CheckedContinuation<Void, Never>? = state.withLock { state in
             if state.waiters.isEmpty {
@@ -112,7 +112,7 @@ extension DirectoryBucket: SessionDriver {
         return try await self.change("", .session(change, nil), Preconditions()).sessions.count
     }
 
-    /// Hands a change of a session to the committer.
+    /// Passes a change of a session to the committer.
     func sessionChange(
         _ kind: DirectoryChange.Kind, _ name: String,
         _ preconditions: Preconditions = Preconditions()

@@ -3,49 +3,12 @@ import OpenSSL
 import Synchronization
 import System
 
-/// A buffer of at most ``limit`` bytes of an upload. It grows as bytes arrive, so that a small body needs little
-/// memory.
-///
-/// Safety: one owner at a time: the loop that fills it, then the job or committer that it was handed to.
-final class UploadBuffer: @unchecked Sendable {
-    static let limit = 32 * 1024
-    private var start: UnsafeMutableRawPointer?
-    private(set) var capacity = 0
-    private(set) var count = 0
-
-    deinit { free(start) }
-
-    /// Appends a prefix of `bytes` and returns its length.
-    /// - Parameter expected: The length of the whole body if it is known; determines the first allocation.
-    func append(_ bytes: RawSpan, expected: UInt64?) -> Int {
-        let taken = min(bytes.byteCount, UploadBuffer.limit - count)
-        if taken == 0 { return 0 }
-        if count + taken > capacity {
-            let first = min(Int(clamping: expected ?? 1024), UploadBuffer.limit)
-            capacity = min(max(count + taken, capacity * 4, first), UploadBuffer.limit)
-            start = realloc(start, capacity)
-            precondition(start != nil, "out of memory")
-        }
-        bytes.withUnsafeBytes { _ = memcpy(start! + count, $0.baseAddress!, taken) }
-        count += taken
-        return taken
-    }
-
-    func clear() { count = 0 }
-
-    func withBytes<Result, Failure: Error>(
-        _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
-    ) throws(Failure) -> Result {
-        try body(UnsafeRawBufferPointer(start: start, count: count))
-    }
-}
-
 /// A complete and synced file in the staging area.
 struct StagedFile: Sendable {
     let id: Int64
     let directory: OpenDirectory
 
-    /// Moves the file to the blobs of `current`, if that is the session in which it was staged.
+    /// Moves the file to the blobs of `current`, if it was staged in that directory.
     func place(in current: OpenDirectory, as blob: Int64) throws(BucketError) {
         guard directory === current else {
             throw BucketError(.unavailable, "the bucket directory was replaced during the upload")
@@ -160,14 +123,13 @@ final class DirectoryUpload: Upload, @unchecked Sendable {
     private let expected: UInt64?
     private let loop: EventLoop
     private let receiver: UploadReceiver
-    private var filling = UploadBuffer()
-    private var spare: UploadBuffer?
+    private var buffers = UploadBuffers()
     private var isRunning = false
     private var failure: BucketError?
     private var resume: (() -> Void)?
     private var idle: CheckedContinuation<Void, Never>?
     private var facts: ContentFacts?
-    /// The bytes for the committer. Set by the first commit.
+    /// The bytes for the committer. Set by ``finish()`` if they are in memory, otherwise by the first commit.
     private var content: UploadContent?
     private var isEnded = false
 
@@ -190,18 +152,7 @@ final class DirectoryUpload: Upload, @unchecked Sendable {
     func write(_ bytes: RawSpan) throws -> Int {
         precondition(facts == nil, "write after finish")
         if let failure { throw failure }
-        var offset = 0
-        while offset < bytes.byteCount {
-            if filling.count == UploadBuffer.limit {
-                if isRunning { break }
-                send(filling)
-                filling = spare ?? UploadBuffer()
-                spare = nil
-            }
-            offset += filling.append(
-                bytes.extracting(offset..<bytes.byteCount), expected: expected)
-        }
-        return offset
+        return buffers.append(bytes, expected: expected, isRunning: isRunning) { send($0) }
     }
 
     func whenWritable(_ resume: @escaping () -> Void) {
@@ -209,11 +160,7 @@ final class DirectoryUpload: Upload, @unchecked Sendable {
         if !isRunning { loop.execute { self.wake() } }
     }
 
-    private func wake() {
-        guard let resume else { return }
-        self.resume = nil
-        resume()
-    }
+    private func wake() { resume.take()?() }
 
     /// Hashes and writes a full buffer on the pool.
     private func send(_ buffer: UploadBuffer) {
@@ -229,12 +176,10 @@ final class DirectoryUpload: Upload, @unchecked Sendable {
 
     private func jobDone(_ buffer: UploadBuffer, _ outcome: BucketError?) {
         isRunning = false
-        buffer.clear()
-        if facts == nil && spare == nil { spare = buffer }
+        if facts == nil { buffers.reuse(buffer) }
         if let outcome { failure = outcome }
         if isEnded { return discard() }
-        if let idle {
-            self.idle = nil
+        if let idle = idle.take() {
             idle.resume()
         } else {
             wake()
@@ -245,25 +190,26 @@ final class DirectoryUpload: Upload, @unchecked Sendable {
         if isRunning { await withCheckedContinuation { idle = $0 } }
         if let failure { throw failure }
         if isEnded { throw BucketError(.internal, "finish after abort") }
-        let (receiver, filling) = (receiver, filling)
+        let (receiver, last) = (receiver, buffers.take())
         if receiver.isStaged {
-            self.filling = UploadBuffer()
             isRunning = true
             let outcome: Result<Void, BucketError> = await bucket.pool.run {
-                receiver.hash(filling)
-                return Result { () throws(BucketError) in try receiver.write(filling) }
+                receiver.hash(last)
+                return Result { () throws(BucketError) in try receiver.write(last) }
             }
             isRunning = false
             if isEnded { discard() }
             try outcome.get()
-        } else if filling.count > DirectoryUpload.hashedInline {
-            isRunning = true
-            await bucket.pool.run { receiver.hash(filling) }
-            isRunning = false
         } else {
-            receiver.hash(filling)
+            if last.count > DirectoryUpload.hashedInline {
+                isRunning = true
+                await bucket.pool.run { receiver.hash(last) }
+                isRunning = false
+            } else {
+                receiver.hash(last)
+            }
+            content = .memory(last)
         }
-        spare = nil
         let result = receiver.facts()
         facts = result
         return result
@@ -292,17 +238,9 @@ final class DirectoryUpload: Upload, @unchecked Sendable {
     }
 
     private func contentForCommit() async throws(BucketError) -> UploadContent {
-        if let content {
-            self.content = nil
-            return content
-        }
-        if receiver.isStaged {
-            let receiver = receiver
-            return .staged(
-                try await bucket.pool.run { () throws(BucketError) in try receiver.sync() })
-        }
-        defer { filling = UploadBuffer() }
-        return .memory(filling)
+        if let content = content.take() { return content }
+        let receiver = receiver
+        return .staged(try await bucket.pool.run { () throws(BucketError) in try receiver.sync() })
     }
 
     func abort() {
@@ -311,12 +249,8 @@ final class DirectoryUpload: Upload, @unchecked Sendable {
         resume = nil
         if let content { bucket.pool.submit { content.discard() } }
         content = nil
-        filling = UploadBuffer()
-        spare = nil
-        if let idle {
-            self.idle = nil
-            idle.resume()
-        }
+        buffers = UploadBuffers()
+        idle.take()?.resume()
         if !isRunning { discard() }
     }
 

@@ -1,13 +1,13 @@
 import System
 
-/// An upload session of a directory: its row in the index, and a file among the blobs. Between calls nothing is open.
+/// An upload session of a directory: a row in the index and a blob. No file is open between calls.
 ///
-/// All its calls, but those of an append in progress, pass one by one.
+/// All calls except those of an append in progress are serialized.
 final class DirectoryUploadSession: UploadSession {
     private struct State {
-        /// What is durable; nil where it has to be read first.
+        /// The durable state; nil if it must be read.
         var row: SessionRow?
-        /// Where the row is from.
+        /// The directory of the row.
         var directory: OpenDirectory?
         var append: DirectoryAppend?
     }
@@ -24,10 +24,10 @@ final class DirectoryUploadSession: UploadSession {
 
     deinit { bucket.sessions.remove(id) }
 
-    // MARK: What is durable
+    // MARK: Durable state
 
-    /// Takes over what a change left; nothing where the session was not there any more.
-    /// - Returns: The row.
+    /// Adopts the result of a change.
+    /// - Returns: The row; nil if the session does not exist.
     @discardableResult
     func adopt(_ outcome: DirectoryChange.Outcome) -> SessionRow? {
         let row = outcome.sessions.first
@@ -38,11 +38,11 @@ final class DirectoryUploadSession: UploadSession {
         return row
     }
 
-    /// After a failed change nobody knows what is in the index: it is read again.
+    /// After a failed change the state is unknown and must be read again.
     private func forget() { held.withLock { $0.row = nil } }
 
-    /// Makes a change, and takes over what it left.
-    /// - Throws: ``SessionError/notFound`` where there is no session any more.
+    /// Makes a change and adopts its result.
+    /// - Throws: ``SessionError/notFound`` if the session does not exist.
     func change(
         _ change: SessionChange, _ directory: OpenDirectory?, _ name: String = "",
         _ preconditions: Preconditions = Preconditions()
@@ -59,15 +59,15 @@ final class DirectoryUploadSession: UploadSession {
         return row
     }
 
-    /// Bytes that are durable.
+    /// The number of durable bytes.
     var durable: UInt64 { held.withLock { $0.row?.offset ?? 0 } }
 
-    /// Whether its time is over.
+    /// Whether the session has expired.
     var isExpired: Bool { bucket.clock() / 1_000_000 >= id.expires }
 
-    // MARK: One call after the other
+    // MARK: Serialized calls
 
-    /// Waits for the turn, ends an append in progress, and runs `body` with what is durable then.
+    /// Waits for its turn, ends an append in progress, and runs `body` with the durable state.
     private func inTurn<Result>(
         keepingAppend: Bool = true,
         _ body: (SessionRow, OpenDirectory) async throws(SessionError) -> Result
@@ -85,13 +85,13 @@ final class DirectoryUploadSession: UploadSession {
         let row: SessionRow
         if let known { row = known } else { row = try await change(.load(id), nil) }
         guard row.expires > bucket.clock() / 1_000_000 else { throw .notFound }
-        // Where the directory was replaced a moment ago, the change that follows says so.
+        // If the directory was just replaced, the change below reports it.
         return try await body(row, directory)
     }
 
-    /// - Throws: ``SessionError/notFound`` where there is none.
+    /// - Throws: ``SessionError/notFound`` if the session does not exist.
     func open() async throws(SessionError) {
-        // Who only opens stops nobody.
+        // Opening a session does not end its append.
         await turn.take()
         defer { turn.end() }
         let known = held.withLock { $0.row }
@@ -148,7 +148,7 @@ final class DirectoryUploadSession: UploadSession {
         }
     }
 
-    // MARK: The end
+    // MARK: Ending
 
     func finish() async throws(SessionError) -> ContentFacts {
         try await inTurn { row, _ throws(SessionError) in
@@ -167,7 +167,7 @@ final class DirectoryUploadSession: UploadSession {
                 if let length = row.length, length != row.offset {
                     throw .lengthMismatch(declared: length)
                 }
-                // The file ends where the object will, and has all of it.
+                // The file's end is the object's end, and all bytes are in it.
                 try await SessionPart.open(row, directory, self.bucket.pool).close()
             }
             let change = SessionChange.commit(self.id, facts, until: resultUntil)
@@ -196,7 +196,7 @@ final class DirectoryUploadSession: UploadSession {
     func cancel() async throws(SessionError) {
         try await inTurn(keepingAppend: false) { _, directory throws(SessionError) in
             _ = try await self.change(.cancel(self.id), directory)
-            // What the change returned is the row as it was.
+            // The change returns the row before it.
             self.forget()
         }
     }

@@ -131,7 +131,7 @@ final class IndexWriter {
         return try lookupStatement.step() ? IndexSchema.row(lookupStatement, name) : nil
     }
 
-    /// Writes a new object in place of `old` and releases the bytes of `old`.
+    /// Writes a new object that replaces `old`, and releases the bytes of `old`.
     func put(_ row: IndexRow, content: UnsafeRawBufferPointer?, replacing old: IndexRow?)
         throws(SQLiteError)
     {
@@ -179,7 +179,7 @@ final class IndexWriter {
         }
     }
 
-    /// The upload sessions; their statements are made where they are used first.
+    /// The table of upload sessions. Its statements are prepared at their first use.
     func sessions() throws(SQLiteError) -> SessionTable {
         if let sessionTable { return sessionTable }
         let made = try SessionTable(connection)

@@ -2,9 +2,9 @@ import Glibc
 import Synchronization
 import System
 
-/// One opening of a bucket directory. It ends when the directory is closed, removed or replaced.
+/// The open files and connections of a bucket directory, until the directory is closed, removed or replaced.
 ///
-/// Safety: `writer` is touched by the committer's thread alone once the session has been handed out.
+/// Safety: `writer` is only used on the committer's thread after initialization.
 final class OpenDirectory: @unchecked Sendable {
     let files: DirectoryFiles
     let index: DirectoryIndex
@@ -42,7 +42,7 @@ final class OpenDirectory: @unchecked Sendable {
         try writer.commit()
     }
 
-    /// The highest numbers that writers of this session have assigned, saved or not.
+    /// The highest numbers that writers of this directory have assigned, saved or not.
     private var givenOut: (blob: Int64, generation: Int64) = (0, 0)
 
     /// Discards the writer after a failure that may have damaged its connection. The batch that holds it may retry its
@@ -72,7 +72,7 @@ final class OpenDirectory: @unchecked Sendable {
     }
 }
 
-/// The current session of a bucket.
+/// The currently open directory of a bucket.
 final class DirectoryState: Sendable {
     private enum State {
         case open(OpenDirectory)
@@ -97,7 +97,7 @@ final class DirectoryState: Sendable {
         state = Lock(.open(try OpenDirectory(path, create: true, readers: readers)))
     }
 
-    /// The session for a lookup; nil if it must be reopened by ``reopen()``, which blocks.
+    /// The open directory for a lookup; nil if it must be reopened by ``reopen()``, which blocks.
     func current() throws(BucketError) -> OpenDirectory? {
         guard let directory = try opened() else { return nil }
         let now = EventLoop.current?.now ?? EventLoop.monotonicNow()
@@ -111,7 +111,7 @@ final class DirectoryState: Sendable {
         return directory
     }
 
-    /// The session for a batch of writes. Blocks.
+    /// The open directory for a batch of writes. Blocks.
     func currentForWriting() throws(BucketError) -> OpenDirectory {
         var directory = try opened()
         if let held = directory {
@@ -141,7 +141,7 @@ final class DirectoryState: Sendable {
         }
     }
 
-    /// Discards a session whose directory was replaced.
+    /// Marks a directory that was replaced as lost.
     func lose(_ directory: OpenDirectory) {
         state.withLock { state in
             if case .open(let held) = state, held === directory { state = .lost }
@@ -149,7 +149,7 @@ final class DirectoryState: Sendable {
         directory.files.releaseLock()
     }
 
-    /// Ends the session permanently. Must be called on the committer's thread.
+    /// Closes the directory permanently. Must be called on the committer's thread.
     func close() {
         let last = state.withLock { state in
             defer { state = .closed }

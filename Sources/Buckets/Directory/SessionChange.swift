@@ -1,5 +1,5 @@
-/// What the committer does for an upload session. Reading goes through it too: a row that is read is never older than
-/// what was acknowledged.
+/// The committer's operations on upload sessions. Reads also go through the committer, so that a row is never older
+/// than what was acknowledged.
 enum SessionChange: Sendable {
     case load(UploadSessionID)
     case list(after: UploadSessionID?, limit: Int)
@@ -11,7 +11,7 @@ enum SessionChange: Sendable {
     case cancel(UploadSessionID)
     case removeExpired(limit: Int)
 
-    /// Whether it is refused on a disk that is nearly full.
+    /// Whether the change is rejected on a nearly full disk.
     var needsRoom: Bool {
         switch self {
         case .save, .commit: true
@@ -32,7 +32,7 @@ extension DirectoryTransaction {
     /// Seconds since 1970.
     private var now: Int64 { clock() / 1_000_000 }
 
-    /// The row of an open or ended session; nil where it is not there or has expired.
+    /// The row of a session; nil if it does not exist or has expired.
     private func find(_ id: UploadSessionID) throws(SQLiteError) -> SessionRow? {
         let row = try writer.sessions().find(id)
         return row.flatMap { $0.expires > now ? $0 : nil }
@@ -54,7 +54,7 @@ extension DirectoryTransaction {
         return outcome(row)
     }
 
-    /// - Parameter directory: Where the session's file is; nil where it does not matter.
+    /// - Parameter directory: The directory of the session's file; nil if any is accepted.
     mutating func apply(
         _ change: SessionChange, _ request: DirectoryChange, directory: OpenDirectory?
     ) throws(SQLiteError) -> Result {
@@ -100,7 +100,7 @@ extension DirectoryTransaction {
         if row.ownsBlob { try release(row.blob) }
     }
 
-    /// Makes the object, once: the session's row gets the result in the same transaction.
+    /// Creates the object, once. The session's row gets the result in the same transaction.
     private mutating func commit(
         _ id: UploadSessionID, _ facts: ContentFacts, until: Int64, _ preconditions: Preconditions
     ) throws(SQLiteError) -> Result {

@@ -1,20 +1,20 @@
 import Glibc
 import System
 
-/// The file of an upload session while an append writes to it, and the digests of what is in it.
+/// The open file of an upload session during an append, with the digests of its content.
 ///
-/// Safety: used by one job of the pool at a time, or by the loop while none runs.
+/// Safety: used by one job on the pool at a time, or by the loop while no job runs.
 final class SessionPart: @unchecked Sendable {
-    /// What a file's offsets can name.
+    /// The maximum offset in a file.
     static let maximumLength = UInt64(Int64.max)
-    /// Dirty bytes after which the kernel is asked to begin writing: 8 MiB.
+    /// The number of dirty bytes after which the kernel is asked to start writing: 8 MiB.
     private static let writebackStep: UInt64 = 8 << 20
 
-    /// -1 once it is closed.
+    /// -1 after it was closed.
     private var descriptor: Int32
     private let pool: BlockingPool
     private let name: String
-    /// Bytes that were written and hashed.
+    /// The number of bytes that were written and hashed.
     private(set) var offset: UInt64
     private(set) var digests: SessionDigests
     private var handedToKernel: UInt64
@@ -36,7 +36,7 @@ final class SessionPart: @unchecked Sendable {
         if descriptor >= 0 { pool.submit { Glibc.close(descriptor) } }
     }
 
-    /// Closes the file. Of one that is removed that frees the blocks: it takes its time.
+    /// Closes the file. If the file was removed, this frees its blocks, which takes time.
     func close() async {
         await pool.run {
             Glibc.close(self.descriptor)
@@ -44,7 +44,7 @@ final class SessionPart: @unchecked Sendable {
         }
     }
 
-    /// Opens the file and cuts off what is not durable.
+    /// Opens the file and truncates it to its durable length.
     static func open(_ row: SessionRow, _ directory: OpenDirectory, _ pool: BlockingPool)
         async throws(SessionError) -> SessionPart
     {
@@ -57,7 +57,7 @@ final class SessionPart: @unchecked Sendable {
         }
     }
 
-    /// Adds a buffer. Where that fails, nothing of it counts.
+    /// Appends a buffer. If that fails, none of it counts.
     func append(_ buffer: UploadBuffer) throws(BucketError) {
         try buffer.withBytes { bytes throws(BucketError) in
             try DirectoryFiles.writeAll(descriptor, bytes, at: offset, name)
@@ -70,11 +70,11 @@ final class SessionPart: @unchecked Sendable {
         }
     }
 
-    /// Puts everything on stable storage.
+    /// Syncs the file.
     func sync() throws(BucketError) {
         if fdatasync(descriptor) != 0 { throw BucketError("fdatasync", name) }
     }
 
-    /// Gives back the space of what does not count. Failure costs nothing: the next append cuts it off.
+    /// Frees the space after the durable bytes. A failure does not matter, because the next append truncates the file.
     func truncate(to offset: UInt64) { ftruncate(descriptor, off_t(offset)) }
 }

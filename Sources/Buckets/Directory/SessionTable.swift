@@ -1,23 +1,23 @@
 import CSQLite
 import Wire
 
-/// One upload session as the index knows it.
+/// The row of an upload session.
 struct SessionRow: Sendable {
     enum End: Sendable, Equatable {
-        /// What the object's row got; the time is in milliseconds since 1970.
+        /// The result of the commit. The time is in milliseconds since 1970.
         case committed(generation: Int64, created: Int64, replaced: Bool)
         case closed([UInt8])
     }
-    /// The file of its bytes. It is the object's from the commit on.
+    /// The id of its blob. It is the object's blob after the commit.
     var blob: Int64
     let id: UploadSessionID
     let name: String
     let attributes: ObjectAttributes
     /// Milliseconds since 1970.
     let created: Int64
-    /// Seconds since 1970; earlier than the id's for one that has ended.
+    /// Seconds since 1970. For an ended session, earlier than the time in the id.
     var expires: Int64
-    /// Bytes of the file that are durable and count.
+    /// The number of durable bytes in the file.
     var offset: UInt64 = 0
     var length: UInt64?
     /// ``SessionDigests/saved`` of those bytes.
@@ -28,7 +28,7 @@ struct SessionRow: Sendable {
     /// Whether the file belongs to the session rather than to an object.
     var ownsBlob: Bool { end == nil }
 
-    /// The facts of the durable bytes.
+    /// The size and digests of the durable bytes.
     func facts() throws(BucketError) -> ContentFacts {
         guard let digests = SessionDigests(saved: digests) else { throw unreadable }
         return digests.facts(size: offset)
@@ -39,7 +39,7 @@ struct SessionRow: Sendable {
             .internal, "the digest states of the upload session of blob \(blob) can't be read")
     }
 
-    /// The object that a commit makes of it, or made.
+    /// The object that a commit creates or has created.
     func metadata(_ facts: ContentFacts, generation: Int64, created: Int64) -> ObjectMetadata {
         ObjectMetadata(
             name: name, generation: generation, metageneration: 1, size: facts.size,
@@ -47,7 +47,7 @@ struct SessionRow: Sendable {
             etag: String(generation), attributes: attributes)
     }
 
-    /// What its commit returned; nil where there was none.
+    /// The result of the commit; nil if there was none.
     func result() throws(BucketError) -> CommitResult? {
         guard case .committed(let generation, let created, let replaced) = end else { return nil }
         let object = metadata(try facts(), generation: generation, created: created)
@@ -69,9 +69,9 @@ struct SessionRow: Sendable {
     }
 }
 
-/// The upload sessions in the index. Used by the committer's thread alone, within its transactions.
+/// The table of upload sessions in the index. Only used on the committer's thread, within its transactions.
 final class SessionTable {
-    /// Added to older files as they are opened: what does not know the table is not disturbed by it.
+    /// Added to existing files when they are opened. Versions that do not know the table ignore it.
     static let definition = """
         CREATE TABLE IF NOT EXISTS sessions(
             id BLOB NOT NULL PRIMARY KEY,
@@ -137,7 +137,7 @@ final class SessionTable {
         return try rows(findStatement).first
     }
 
-    /// At most `limit` rows after `id`; all of them for nil.
+    /// At most `limit` rows after `id`, or all rows if `id` is nil.
     func list(after id: UploadSessionID?, limit: Int) throws(SQLiteError) -> [SessionRow] {
         listStatement.bind(1, blob: id?.bytes ?? [])
         listStatement.bind(2, Int64(limit))
@@ -166,7 +166,7 @@ final class SessionTable {
         try statement.run()
     }
 
-    /// Writes what changes of a row: its expiry, offset, length, digests and end.
+    /// Writes the mutable columns of a row: its expiry, offset, length, digests and result.
     func update(_ row: SessionRow) throws(SQLiteError) {
         let statement = updateStatement
         statement.bind(1, blob: row.id.bytes)
@@ -195,7 +195,7 @@ final class SessionTable {
         defer { statement.reset() }
         var rows: [SessionRow] = []
         while try statement.step() {
-            // Another program's row is not ours to touch.
+            // Rows of another program are left alone.
             if let row = row(statement) { rows.append(row) }
         }
         return rows

@@ -97,17 +97,9 @@ final class GCSStream: @unchecked Sendable {
         if full == nil || failure != nil { EventLoop.current?.execute { self.wakeWriter() } }
     }
 
-    private func wakeWriter() {
-        let resume = resume
-        self.resume = nil
-        resume?()
-    }
+    private func wakeWriter() { resume.take()?() }
 
-    private func wakeTask() {
-        let next = next
-        self.next = nil
-        next?.resume()
-    }
+    private func wakeTask() { next.take()?.resume() }
 
     /// Waits until the service has confirmed all but the last bytes.
     func finish() async throws(BucketError) -> ContentFacts {

@@ -213,11 +213,7 @@ final class S3Upload: Upload, @unchecked Sendable {
         }
     }
 
-    private func wake() {
-        let resume = resume
-        self.resume = nil
-        resume?()
-    }
+    private func wake() { resume.take()?() }
 
     /// Runs an asynchronous step. No bytes are accepted meanwhile.
     private func step(_ body: @escaping @Sendable (S3Upload) async throws(BucketError) -> Void) {

@@ -1,9 +1,9 @@
 import Wire
 
-/// The two files of AWS's tools, `config` and `credentials`, as far as keys stand in them.
+/// Parses the files of AWS's tools, `config` and `credentials`, as far as they contain keys.
 ///
-/// Sections in brackets hold `key = value` lines; `#` and `;` begin comments where a line, or after a space its rest,
-/// begins with them. Lines that are indented belong to the key before and hold nothing that is read here.
+/// Sections in brackets hold `key = value` lines. A `#` or `;` at the start of a line, or after a space, begins a
+/// comment. Indented lines belong to the previous key and are ignored.
 struct AWSConfigurationFile {
     private var sections: [BytewiseString: [BytewiseString: String]] = [:]
 
@@ -30,12 +30,13 @@ struct AWSConfigurationFile {
         }
     }
 
-    /// A profile's keys: of the credentials file by its name, of the config file as `profile NAME`, but for `default`.
+    /// The keys of a profile. The credentials file uses its name; the config file uses `profile NAME`, except for
+    /// `default`.
     func profile(_ name: String, inConfiguration: Bool) -> [BytewiseString: String] {
         section(name, inConfiguration) ?? [:]
     }
 
-    /// Whether the file has the profile, be it without keys.
+    /// Whether the file has the profile, even without keys.
     func hasProfile(_ name: String, inConfiguration: Bool) -> Bool {
         section(name, inConfiguration) != nil
     }

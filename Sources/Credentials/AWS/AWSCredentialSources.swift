@@ -4,11 +4,11 @@ import System
 import Wire
 import XML
 
-/// Fetches credentials from one source, or from the first of the standard ones that has any.
+/// Fetches credentials from one source, or from the first of the standard sources that has any.
 package final class AWSCredentialFetcher: Sendable {
-    /// The addresses of container agents (ECS, EKS) that may be asked in clear text, besides loopback.
+    /// The addresses of container agents (ECS, EKS) that may be called in clear text, besides loopback.
     private static let agents = ["169.254.170.2", "169.254.170.23", "fd00:ec2::23"]
-    /// Bytes of a file or a response.
+    /// The maximum size of a file or a response in bytes.
     private static let limit = 1 << 20
 
     private let source: AWSCredentialSource
@@ -17,7 +17,7 @@ package final class AWSCredentialFetcher: Sendable {
     private let environment: [BytewiseString: String]
     private let upstreams = Lock<[Origin: Upstream]>([:])
 
-    /// - Parameter environment: The variables that are looked at.
+    /// - Parameter environment: The environment variables to use.
     package init(
         _ source: AWSCredentialSource, region: String, pool: BlockingPool,
         environment: [BytewiseString: String] = AWSCredentialFetcher.systemEnvironment()
@@ -28,14 +28,14 @@ package final class AWSCredentialFetcher: Sendable {
         self.environment = environment
     }
 
-    /// The variables of this process that matter here; an empty one counts as not set.
+    /// The relevant variables of this process. An empty variable counts as unset.
     package static func systemEnvironment() -> [BytewiseString: String] {
         Environment.variables().filter { name, value in
             !value.isEmpty && (name.text.hasPrefix("AWS_") || name == "HOME")
         }
     }
 
-    /// The current credentials of the source, fetched anew.
+    /// Fetches the current credentials of the source.
     package func fetch() async -> Result<AWSCredentials, AWSCredentialsError> {
         do throws(AWSCredentialsError) {
             guard source == .standard else {
@@ -44,7 +44,7 @@ package final class AWSCredentialFetcher: Sendable {
                 }
                 return .success(found)
             }
-            // The first that is set up counts, also where it fails: another's rights would surprise.
+            // Use the first configured source, even if it fails: silently using other permissions would be a surprise.
             for source: AWSCredentialSource in [
                 .environment, .webIdentity, .profile(nil), .container, .instance,
             ] {
@@ -71,7 +71,7 @@ package final class AWSCredentialFetcher: Sendable {
         }
     }
 
-    /// nil where the source is not set up.
+    /// nil if the source is not configured.
     private func fetch(_ source: AWSCredentialSource) async throws(AWSCredentialsError)
         -> AWSCredentials?
     {
@@ -132,7 +132,7 @@ package final class AWSCredentialFetcher: Sendable {
         let isThere =
             AWSConfigurationFile(sharedText).hasProfile(name, inConfiguration: false)
             || AWSConfigurationFile(text).hasProfile(name, inConfiguration: true)
-        // A name that was given is meant: another source's rights would surprise.
+        // A name that was configured must exist: silently using other permissions would be a surprise.
         guard isThere || (value("AWS_PROFILE") ?? value("AWS_DEFAULT_PROFILE")) == nil else {
             throw AWSCredentialsError(cause: "the shared files have no profile '\(name)'")
         }
@@ -141,7 +141,7 @@ package final class AWSCredentialFetcher: Sendable {
 
     // MARK: Services
 
-    /// The domain of AWS's services in a region: China has its own.
+    /// The domain of AWS's services in a region. China has its own.
     package static func domain(of region: String) -> String {
         region.hasPrefix("cn-") ? "amazonaws.com.cn" : "amazonaws.com"
     }
@@ -150,7 +150,7 @@ package final class AWSCredentialFetcher: Sendable {
         async throws(AWSCredentialsError) -> AWSCredentials?
     {
         guard let tokenFile, let role else { return nil }
-        // What writes such files by hand ends them with a line break.
+        // A file that was written by hand may end with a line break.
         let text = try await read(tokenFile, required: true) ?? ""
         let token = ASCII.trimmed(Array(text.utf8.filter { $0 != 10 && $0 != 13 })[...])
         let url =
@@ -253,7 +253,7 @@ package final class AWSCredentialFetcher: Sendable {
         let upstream = upstreams.withLock { upstreams in
             if let upstream = upstreams[origin] { return upstream }
             var settings = UpstreamSettings(name: "credentials from \(what)", origin: origin)
-            // On a host without it nothing responds.
+            // On a host without the service, nothing responds.
             settings.connectTimeout = 2_000_000_000
             settings.firstByteTimeout = 10_000_000_000
             settings.attempts = 3
@@ -291,7 +291,7 @@ package final class AWSCredentialFetcher: Sendable {
             expires: value("Expiration").flatMap { AWSTime.parse($0) })
     }
 
-    /// - Returns: nil where there is no such file and none is required.
+    /// - Returns: nil if the file does not exist and is not required.
     private func read(_ path: String, required: Bool) async throws(AWSCredentialsError) -> String? {
         let limit = Self.limit
         let outcome: Result<[UInt8], SystemError> = await pool.run {

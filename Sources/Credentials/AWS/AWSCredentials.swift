@@ -1,20 +1,20 @@
 import System
 import Wire
 
-/// What requests are signed with. Its description shows no secret.
+/// The credentials for signing requests. Its description shows no secret.
 public struct AWSCredentials: Sendable, Equatable, CustomStringConvertible,
     CustomDebugStringConvertible, CustomReflectable
 {
-    /// Names the key; no secret, but of no interest to others.
+    /// The key's identifier. Not a secret, but not shown to clients.
     public var accessKey: String
     /// The secret.
     public var secretKey: String
-    /// Sent along where the credentials are temporary. A secret.
+    /// The session token of temporary credentials. A secret.
     public var sessionToken: String?
-    /// Seconds since 1970; nil where they never expire.
+    /// The expiry in seconds since 1970; nil if they never expire.
     public var expires: Int64?
-    /// Whether AWS accepts them for a while after they have expired: those of an instance, whose metadata service may be
-    /// disturbed.
+    /// Whether AWS accepts them for some time after their expiry. This holds for those of an instance, because its
+    /// metadata service may be unavailable.
     var mayOutliveExpiry = false
 
     public init(
@@ -27,75 +27,75 @@ public struct AWSCredentials: Sendable, Equatable, CustomStringConvertible,
     }
 
     public var description: String { "<redacted>" }
-    /// The same.
+    /// Same as ``description``.
     public var debugDescription: String { description }
-    /// Shows nothing.
+    /// Hides all values.
     public var customMirror: Mirror { Mirror(self, children: []) }
 }
 
-/// Where credentials come from.
+/// The source of credentials.
 public enum AWSCredentialSource: Sendable, Equatable {
     /// Requests are not signed.
     case anonymous
-    /// As configured.
+    /// Static credentials from the configuration.
     case fixed(AWSCredentials)
     /// `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`.
     case environment
-    /// `~/.aws/credentials` and `~/.aws/config`, or the files that `AWS_SHARED_CREDENTIALS_FILE` and `AWS_CONFIG_FILE` name;
-    /// without a name the profile of `AWS_PROFILE`, or `default`.
+    /// `~/.aws/credentials` and `~/.aws/config`, or the files in `AWS_SHARED_CREDENTIALS_FILE` and `AWS_CONFIG_FILE`.
+    /// Without a name, the profile of `AWS_PROFILE`, or `default`.
     case profile(String?)
-    /// A file in the form of `~/.aws/credentials`; without a name of a profile as above.
+    /// A file in the format of `~/.aws/credentials`. Without a name, the profile is chosen as above.
     case file(String, profile: String?)
-    /// A token that STS takes for credentials: `AWS_WEB_IDENTITY_TOKEN_FILE` and `AWS_ROLE_ARN`.
+    /// A token that STS exchanges for credentials: `AWS_WEB_IDENTITY_TOKEN_FILE` and `AWS_ROLE_ARN`.
     case webIdentity
-    /// The endpoint of a container's agent: `AWS_CONTAINER_CREDENTIALS_RELATIVE_URI` or `…_FULL_URI`.
+    /// The endpoint of a container agent: `AWS_CONTAINER_CREDENTIALS_RELATIVE_URI` or `…_FULL_URI`.
     case container
     /// The metadata service of an EC2 instance (IMDSv2).
     case instance
-    /// The first of these that has any: environment, web identity, profile, container, instance.
+    /// The first source that has credentials: environment, web identity, profile, container, instance.
     case standard
 }
 
 /// Why there are no credentials.
 package struct AWSCredentialsError: Error {
-    /// Names what was tried and never a secret.
+    /// Names the sources that were tried, and contains no secret.
     package var cause: String
 }
 
-/// Provides the current credentials, and renews those that expire: ahead of the expiry, one renewal at a time, with growing
-/// pauses between renewals that bring nothing better.
+/// Provides the current credentials and renews them before they expire. One renewal runs at a time. The pauses between
+/// unsuccessful renewals grow.
 ///
 /// Credentials that are still valid are used while a renewal fails. Those of an instance are used beyond their expiry
-/// while the metadata service has no others, as AWS's SDKs do: AWS accepts them then.
+/// while the metadata service has no new ones, as in AWS's SDKs, because AWS accepts them then.
 public final class AWSCredentialProvider: Sendable {
-    /// Seconds before the expiry with which a renewal begins, while the old ones are still used.
+    /// How long before the expiry a renewal begins, in seconds. The old credentials are used meanwhile.
     static let renewalLead: Int64 = 300
-    /// Seconds before the expiry with which they count as expired.
+    /// How long before the expiry they count as expired, in seconds.
     static let safetyMargin: Int64 = 15
-    /// Seconds after a renewal that brought nothing better, while there are credentials to use; doubled each time.
+    /// The pause after an unsuccessful renewal in seconds, while there are usable credentials. It doubles each time.
     static let retryPause: Int64 = 10
-    /// The most that ``retryPause`` grows to.
+    /// The maximum of ``retryPause``.
     static let maximumRetryPause: Int64 = 300
-    /// Seconds for which a failure is reported again without another fetch, where there are no credentials to use.
+    /// How long a failure is reported again without another fetch, in seconds, if there are no usable credentials.
     static let failureHold: Int64 = 1
-    /// Seconds between renewals of credentials that are used beyond their expiry, drawn at random.
+    /// The random pause between renewals of credentials that are used beyond their expiry, in seconds.
     static let extensionSeconds: ClosedRange<Int64> = 300...600
-    /// Seconds between renewals because the service refuses credentials.
+    /// The minimum pause between renewals that are caused by rejected credentials, in seconds.
     static let suspicionPause: Int64 = 30
 
     fileprivate struct State {
         var credentials: AWSCredentials?
-        /// Until when they are used, in seconds since 1970.
+        /// The time until which they are used, in seconds since 1970.
         var usableUntil = Int64.min
-        /// When the next renewal may begin.
+        /// The time of the next renewal.
         var renewalDue = Int64.min
-        /// Renewals in a row that brought nothing better.
+        /// The number of consecutive unsuccessful renewals.
         var fruitless = 0
-        /// Why there are none.
+        /// Why there are no credentials.
         var failure: AWSCredentialsError?
-        /// Whether the service has refused the credentials since they were fetched.
+        /// Whether the service has rejected the credentials since they were fetched.
         var isSuspect = false
-        /// Until when a refusal renews nothing.
+        /// The time until which rejections cause no renewal.
         var trustedUntil = Int64.min
     }
     private let state = Refreshing(State())
@@ -104,7 +104,7 @@ public final class AWSCredentialProvider: Sendable {
 
     /// - Parameters:
     ///   - clock: Seconds since 1970.
-    ///   - fetch: Gets new credentials; runs on the loop of the request that needs them.
+    ///   - fetch: Fetches new credentials, on the loop of the request that needs them.
     package init(
         clock: @escaping @Sendable () -> Int64 = SystemClock.seconds,
         fetch: @escaping @Sendable () async -> Result<AWSCredentials, AWSCredentialsError>
@@ -113,8 +113,8 @@ public final class AWSCredentialProvider: Sendable {
         self.fetch = fetch
     }
 
-    /// The credentials to sign with now.
-    /// - Throws: ``AWSCredentialsError`` where there are none, or the last ones have expired and can't be renewed.
+    /// The credentials to sign with.
+    /// - Throws: ``AWSCredentialsError`` if there are none, or the last ones have expired and can't be renewed.
     package func current() async throws(AWSCredentialsError) -> AWSCredentials {
         var hasWaited = false
         while true {
@@ -129,9 +129,9 @@ public final class AWSCredentialProvider: Sendable {
         }
     }
 
-    /// The service refuses the credentials: the next request fetches new ones, and takes these again where there are none.
-    /// It may be a right that is missing, so that is done once in ``suspicionPause``.
-    /// - Returns: Whether what was refused may be tried with others.
+    /// Reports that the service has rejected the credentials. The next request fetches new ones, and uses these again
+    /// if there are none. The cause may be a missing permission, so this is done at most once in ``suspicionPause``.
+    /// - Returns: Whether the request may be repeated with other credentials.
     package func refused(_ credentials: AWSCredentials) -> Bool {
         let now = clock()
         return state.withState { state in
@@ -143,14 +143,14 @@ public final class AWSCredentialProvider: Sendable {
         }
     }
 
-    /// Fetches in a task of its own: the end of one request must not end what others wait for.
+    /// Fetches in a separate task, because other requests may wait for the result when this one ends.
     private func renew() {
         Task(executorPreference: EventLoop.current) { [self] in
             let fetched = await fetch()
             let now = clock()
             state.end { state in
                 state.take(fetched, now)
-                // What was refused once may have lacked the right to one thing.
+                // The request that was rejected may only have lacked a permission.
                 state.isSuspect = false
             }
         }
@@ -158,8 +158,8 @@ public final class AWSCredentialProvider: Sendable {
 }
 
 extension AWSCredentialProvider.State {
-    /// What to use now, and whether a renewal is due; without an outcome it must be waited for.
-    /// - Parameter takesFailure: Whether the failure of the last renewal counts however long ago it was.
+    /// The result for now, and whether a renewal is due. Without a result, the caller must wait for the renewal.
+    /// - Parameter takesFailure: Whether the failure of the last renewal counts regardless of its age.
     fileprivate func decide(_ now: Int64, takesFailure: Bool) -> (
         result: Result<AWSCredentials, AWSCredentialsError>?, wantsRefresh: Bool
     ) {
@@ -169,7 +169,7 @@ extension AWSCredentialProvider.State {
         return (nil, true)
     }
 
-    /// Takes the outcome of a renewal, and decides when the next one begins.
+    /// Adopts the result of a renewal, and decides when the next one begins.
     fileprivate mutating func take(
         _ fetched: Result<AWSCredentials, AWSCredentialsError>, _ now: Int64
     ) {
@@ -199,12 +199,12 @@ extension AWSCredentialProvider.State {
             let grown = Provider.retryPause << Int64(min(fruitless - 1, 8))
             let pause = min(grown, Provider.maximumRetryPause)
             renewalDue = now + .random(in: (pause + 1) / 2...pause)
-            // The last moment at which a renewal is sure to be tried.
+            // The last time at which a renewal is tried for certain.
             if now < usableUntil {
                 renewalDue = min(renewalDue, usableUntil)
                 return
             }
-            // What the source gives as its current ones is for the service to judge, whatever the clocks say.
+            // The service decides whether the source's current credentials are valid, because clocks can differ.
             if credentials.mayOutliveExpiry {
                 renewalDue = now + .random(in: Provider.extensionSeconds)
             }

@@ -2,20 +2,20 @@ import OpenSSL
 import System
 import Wire
 
-/// Signs requests as AWS's services want it: Signature Version 4, in the `authorization` field.
+/// Signs requests with AWS Signature Version 4, in the `authorization` field.
 ///
-/// Of S3 it has the peculiarities: a path is encoded once and never normalised, the payload's hash stands in a field of
-/// its own, and a streamed body may be signed chunk by chunk.
+/// The rules of S3 apply: a path is encoded once and never normalized, the payload's hash has its own field, and a
+/// streamed body may be signed chunk by chunk.
 package final class AWSSigner: Sendable {
-    /// What the signature says of the body.
+    /// How the signature covers the body.
     package enum Payload: Sendable {
-        /// The hash of these bytes.
+        /// With the hash of these bytes.
         case bytes([UInt8])
-        /// Nothing: TLS protects it.
+        /// Not at all: TLS protects it.
         case unsigned
-        /// `aws-chunked`: each chunk has a signature of its own.
+        /// With `aws-chunked`: each chunk has its own signature.
         case chunks
-        /// A hash that is known already, in hexadecimal.
+        /// With a known hash, in hexadecimal.
         case hash(String)
 
         var text: String {
@@ -37,22 +37,22 @@ package final class AWSSigner: Sendable {
     private let scope: String
     private let region: String
     private let service: String
-    /// The key of the day is the same for many requests.
+    /// The day's key, which many requests share.
     private let dayKey = Lock<DayKey?>(nil)
 
-    /// - Parameter service: As it stands in the scope: `s3`, `sts`.
+    /// - Parameter service: The name in the scope: `s3`, `sts`.
     package init(region: String, service: String = "s3") {
         self.region = region
         self.service = service
         scope = "/\(region)/\(service)/aws4_request"
     }
 
-    /// Adds `x-amz-date`, `x-amz-content-sha256`, the session's token and `authorization`. All fields that are there are
-    /// signed, and the host.
+    /// Adds `x-amz-date`, `x-amz-content-sha256`, the session token and `authorization`. The host and all present
+    /// fields are signed.
     /// - Parameters:
-    ///   - target: The path and query as they are sent, encoded.
+    ///   - target: The path and query as they are sent, percent-encoded.
     ///   - time: Seconds since 1970.
-    /// - Returns: What chunks of the body are signed with.
+    /// - Returns: The signer of the body's chunks.
     @discardableResult
     package func sign(
         _ fields: inout HeaderFields, method: StaticString, target: String, host: String,
@@ -101,7 +101,7 @@ package final class AWSSigner: Sendable {
     }
 }
 
-/// What a request's signature is made of, but for the payload's hash at its end.
+/// The text to sign, without the payload's hash at its end.
 package struct CanonicalRequest {
     package var bytes: [UInt8] = []
 
@@ -116,7 +116,7 @@ package struct CanonicalRequest {
         bytes.append(UInt8(ascii: "\n"))
     }
 
-    /// The query's pairs, each with its `=`, in the order of their encoded names and values.
+    /// The query's pairs, each with its `=`, ordered by their encoded names and values.
     private mutating func append(query: Substring.UTF8View) {
         guard !query.isEmpty else { return }
         let pairs = query.split(separator: UInt8(ascii: "&"), omittingEmptySubsequences: false).map
@@ -137,14 +137,14 @@ package struct CanonicalRequest {
         }
     }
 
-    /// Adds all fields and the host in canonical form, and their names.
+    /// Adds the names and values of all fields and of the host in canonical form.
     /// - Returns: The names, joined by `;`.
     package mutating func append(_ fields: HeaderFields, host: String) -> String {
         var list: [(name: [UInt8], value: [UInt8])] = [(Array("host".utf8), Array(host.utf8))]
         fields.read { reader in
             while let (name, value) = reader.next() { list.append((Array(name), Array(value))) }
         }
-        // A name that stands more than once has its values joined in their order.
+        // The values of repeated names are joined in order.
         let order = list.indices.sorted {
             list[$0].name == list[$1].name
                 ? $0 < $1 : list[$0].name.lexicographicallyPrecedes(list[$1].name)
@@ -174,7 +174,7 @@ package struct CanonicalRequest {
         return String(decoding: names, as: UTF8.self)
     }
 
-    /// A value without white space around it, and with one space for a run of it.
+    /// A value without white space at its ends, and with single spaces.
     private mutating func append(trimmed value: [UInt8]) {
         let words = value.split { $0 == 0x20 || $0 == 0x09 }
         for (index, word) in words.enumerated() {
@@ -184,7 +184,7 @@ package struct CanonicalRequest {
     }
 }
 
-/// Signs the chunks of one body, each with the signature before it.
+/// Signs the chunks of one body. Each signature covers the previous one.
 package struct ChunkSigner {
     private let key: [UInt8]
     private let prefix: String
@@ -197,17 +197,17 @@ package struct ChunkSigner {
         previous = seed
     }
 
-    /// What stands before the chunk's bytes. The last chunk of a body is empty.
+    /// The header of a chunk. The last chunk of a body is empty.
     package mutating func head(of chunk: RawSpan) -> String {
         let hash = AWSSigner.hexDigest(chunk)
         previous = AWSSigner.signature(key, "\(prefix)\(previous)\n\(Self.emptyHash)\n\(hash)")
         return "\(String(chunk.byteCount, radix: 16));chunk-signature=\(previous)\r\n"
     }
 
-    /// Bytes on the wire of a body of `length` bytes in chunks of `chunk`.
+    /// The encoded size of a body of `length` bytes in chunks of `chunk` bytes.
     package static func encodedLength(_ length: UInt64, chunk: UInt64) -> UInt64 {
         func framed(_ size: UInt64) -> UInt64 {
-            // The signature's field has 17 bytes before its 64 digits; CR LF stands after them and after the bytes.
+            // `;chunk-signature=` has 17 bytes before its 64 digits. CR LF follows it, and the chunk's bytes.
             UInt64(String(size, radix: 16).utf8.count) + 17 + 64 + 2 + size + 2
         }
         let rest = length % chunk

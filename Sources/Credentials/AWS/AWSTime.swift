@@ -1,6 +1,6 @@
 import Wire
 
-/// Times as AWS's services write them.
+/// Times in the formats of AWS's services.
 package enum AWSTime {
     /// `20260102T030405Z`.
     package static func stamp(_ seconds: Int64) -> String {
@@ -10,7 +10,7 @@ package enum AWSTime {
         return text + "Z"
     }
 
-    /// Seconds since 1970 of `2026-01-02T03:04:05Z`, whatever decimals the seconds have (RFC 3339 in UTC).
+    /// Parses `2026-01-02T03:04:05Z`, with any decimals of the seconds (RFC 3339 in UTC), as seconds since 1970.
     package static func parse(_ text: String) -> Int64? {
         guard text.hasSuffix("Z") else { return nil }
         return HTTPDate.parse(rfc3339: text).map { $0 / 1000 }

@@ -2,10 +2,10 @@ import HTTPClient
 import OpenSSL
 import Wire
 
-/// An address that a credentials file names.
+/// An endpoint in a credentials file.
 struct GoogleEndpoint: Sendable {
     let origin: Origin
-    /// Path and query.
+    /// The path and query.
     let target: String
 
     init(_ origin: Origin, _ target: String) {
@@ -13,7 +13,7 @@ struct GoogleEndpoint: Sendable {
         self.target = target
     }
 
-    /// - Throws: ``ClientError`` unless it is an `https` URL, or an `http` one of this machine or of the metadata server.
+    /// - Throws: ``ClientError`` unless the URL is `https`, or `http` on loopback or the metadata server.
     init(url: String, _ member: String, file: String) throws(ClientError) {
         guard let (origin, target) = Origin.cut(url)
         else {
@@ -29,7 +29,7 @@ struct GoogleEndpoint: Sendable {
     }
 }
 
-/// What a credentials file holds.
+/// The content of a credentials file.
 enum GoogleAccount: Sendable {
     /// A service account with its key.
     struct Service: Sendable {
@@ -40,7 +40,7 @@ enum GoogleAccount: Sendable {
         /// `aud`, exactly as in the file.
         let audience: String
 
-        /// A JWT that asks for an access token, valid for one hour (RFC 7523, section 2.1).
+        /// A JWT that requests an access token, valid for one hour (RFC 7523, section 2.1).
         /// - Parameter now: Seconds since 1970.
         func assertion(scope: String, now: Int64) throws(ClientError) -> String {
             var head = JSONWriter(reserving: 128)
@@ -67,7 +67,7 @@ enum GoogleAccount: Sendable {
         }
     }
 
-    /// A person, who has logged in with gcloud.
+    /// A user who has logged in with gcloud.
     struct User: Sendable {
         let clientId: String
         let clientSecret: String
@@ -75,7 +75,7 @@ enum GoogleAccount: Sendable {
         let tokenEndpoint: GoogleEndpoint
     }
 
-    /// An identity of another issuer.
+    /// An identity of an external issuer.
     struct External: Sendable {
         enum Subject: Sendable {
             case file(String)
@@ -84,7 +84,7 @@ enum GoogleAccount: Sendable {
         let audience: String
         let subjectTokenType: String
         let subject: Subject
-        /// The member of a JSON text that holds the token; nil where the whole text is the token.
+        /// The member of a JSON text that holds the token; nil if the whole text is the token.
         let subjectField: String?
         let tokenEndpoint: GoogleEndpoint
         let impersonation: GoogleEndpoint?
@@ -96,8 +96,8 @@ enum GoogleAccount: Sendable {
     case user(User)
     case external(External)
 
-    /// Reads a credentials file.
-    /// - Throws: ``ClientError`` that names the file and what is wrong with it, and none of its secrets.
+    /// Parses a credentials file.
+    /// - Throws: ``ClientError`` that names the file and the error, and contains no secret.
     init(_ bytes: [UInt8], file: String) throws(ClientError) {
         guard let json = try? JSONReader.parse(bytes) else {
             throw ClientError(.unreachable, "credentials: \(file) is not JSON")

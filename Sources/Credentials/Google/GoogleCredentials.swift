@@ -3,28 +3,28 @@ import HTTPClient
 import System
 import Wire
 
-/// Access tokens for Google's services: fetched when they are first wanted, renewed ahead of their end, and shared by
+/// Access tokens for Google's services. They are fetched at the first use, renewed before their expiry, and shared by
 /// all loops.
 ///
-/// One renewal runs at a time. While the old token is valid it stays in use, also where a renewal fails. Tokens, keys and
+/// One renewal runs at a time. The old token is used while it is valid, even if a renewal fails. Tokens, keys and
 /// assertions appear in no error and no description.
 public final class GoogleCredentials: Sendable {
-    /// Where tokens come from.
+    /// The source of tokens.
     public enum Source: Sendable, Equatable {
         /// Requests carry no credentials.
         case anonymous
-        /// The word that emulators take from an administrator.
+        /// The token that emulators accept from an administrator.
         case emulatorOwner
         /// A key file of a service account, a file of `gcloud auth application-default login`, or one of workload
         /// identity federation.
         case file(String)
         /// The metadata server of the machine or the cluster (workload identity).
         case metadataServer
-        /// Application Default Credentials: the file that `GOOGLE_APPLICATION_CREDENTIALS` names, the file of gcloud,
-        /// the metadata server.
+        /// Application Default Credentials: the file in `GOOGLE_APPLICATION_CREDENTIALS`, gcloud's file, or the
+        /// metadata server.
         case automatic
     }
-    /// What a token is for, as Google's scopes name it.
+    /// The scope of a token.
     public enum Scope: String, Sendable {
         /// Objects of Cloud Storage.
         case storage = "https://www.googleapis.com/auth/devstorage.read_write"
@@ -32,11 +32,11 @@ public final class GoogleCredentials: Sendable {
         case datastore = "https://www.googleapis.com/auth/datastore"
     }
 
-    /// How long a failure without any valid token is reported again without a new attempt: one second.
+    /// How long a failure is reported again without another attempt, if there is no valid token: one second.
     private static let failureHold: UInt64 = 1_000_000_000
-    /// How long after a failed renewal the old token is used without another attempt: ten seconds.
+    /// How long the old token is used after a failed renewal without another attempt: ten seconds.
     private static let renewalPause: UInt64 = 10_000_000_000
-    /// A token is not used in its last seconds: requests take their time.
+    /// A token is not used in its last seconds, because requests take time.
     private static let margin: UInt64 = 10_000_000_000
 
     private struct State {
@@ -46,17 +46,17 @@ public final class GoogleCredentials: Sendable {
         var renewalDue: UInt64 = 0
         var failure: ClientError?
     }
-    /// The source that tokens are fetched from, once it is known.
+    /// The source, once it is known.
     public let source: Source
     private let fetcher: GoogleTokenFetcher
     private let clock: @Sendable () -> UInt64
     private let state = Refreshing(State())
 
-    /// Reads and connects to nothing yet.
+    /// Reads no file and opens no connection yet.
     /// - Parameters:
     ///   - environment: `GOOGLE_APPLICATION_CREDENTIALS`, `CLOUDSDK_CONFIG`, `HOME`, `GCE_METADATA_HOST`.
-    ///   - pool: Where files are read.
-    ///   - observer: Told of requests to token endpoints.
+    ///   - pool: Reads files.
+    ///   - observer: Receives records of the requests to token endpoints.
     ///   - clock: Monotonic nanoseconds.
     public init(
         _ source: Source, scope: Scope, pool: BlockingPool,
@@ -71,8 +71,8 @@ public final class GoogleCredentials: Sendable {
             observer: observer)
     }
 
-    /// The value of the `Authorization` field for a request that is sent now; nil where requests are anonymous.
-    /// - Throws: ``ClientError`` where no token can be had; its cause says why in words.
+    /// The `Authorization` field for a request; nil if requests are anonymous.
+    /// - Throws: ``ClientError`` if there is no token. Its cause explains why.
     public func authorization() async throws(ClientError) -> String? {
         switch source {
         case .anonymous: return nil
@@ -94,7 +94,7 @@ public final class GoogleCredentials: Sendable {
         }
     }
 
-    /// The service did not accept what ``authorization()`` gave: it is not used again.
+    /// Reports that the service has rejected the value of ``authorization()``, so that it is not used again.
     public func reject(_ authorization: String) {
         state.withState { state in
             guard let token = state.token, authorization == "Bearer \(token.value)" else { return }
@@ -104,7 +104,7 @@ public final class GoogleCredentials: Sendable {
         }
     }
 
-    /// Fetches a token in a task of its own: who waits for it may go away.
+    /// Fetches a token in a separate task, because the request that waits for it may be cancelled.
     private func renew() {
         Task.immediate(executorPreference: EventLoop.current) {
             let outcome: Result<GoogleToken, ClientError>
@@ -131,7 +131,7 @@ public final class GoogleCredentials: Sendable {
     }
 }
 
-/// An access token and how long it is valid from now on.
+/// An access token and its remaining lifetime.
 struct GoogleToken: Sendable, CustomStringConvertible {
     var value: String
     /// Nanoseconds.

@@ -2,9 +2,9 @@ import HTTPClient
 import System
 import Wire
 
-/// Fetches one access token. Files are read anew each time, so that keys and subject tokens can be rotated in place.
+/// Fetches one access token. Files are read each time, so that keys and subject tokens can be rotated.
 struct GoogleTokenFetcher: Sendable {
-    /// Bytes of a credentials file, of a subject token and of an endpoint's response: 64 KiB.
+    /// The maximum size of a credentials file, a subject token and an endpoint's response: 64 KiB.
     private static let maximumBytes = 64 * 1024
 
     let source: GoogleCredentials.Source
@@ -62,7 +62,7 @@ struct GoogleTokenFetcher: Sendable {
 
     // MARK: Metadata server
 
-    /// What a token is asked of, on a machine or in a pod of Google's.
+    /// Fetches a token from the metadata server, on a machine or in a pod on Google Cloud.
     private func fetchFromMetadataServer() async throws(ClientError) -> GoogleToken {
         let host = environment["GCE_METADATA_HOST"].flatMap { $0.isEmpty ? nil : $0 }
         guard let origin = Origin("http://" + (host ?? "metadata.google.internal")) else {
@@ -72,7 +72,7 @@ struct GoogleTokenFetcher: Sendable {
         var request = ClientRequest("GET", "\(path)?scopes=\(PercentEncoding.encodeSegment(scope))")
         request.fields.append("metadata-flavor", "Google")
         let response = try await call(request, GoogleEndpoint(origin, request.target), quick: true)
-        // Anything else that listens at this address is not to be believed.
+        // A response without this field is from another server and must not be trusted.
         guard response.fields["metadata-flavor"] == "Google" else {
             throw ClientError(
                 .unreachable, "credentials: \(origin) is not a metadata server of Google's")
@@ -82,7 +82,7 @@ struct GoogleTokenFetcher: Sendable {
 
     // MARK: Workload identity federation
 
-    /// RFC 8693: a token of another issuer for one of Google's, and that one for a service account's where it is wanted.
+    /// Exchanges an external token for one of Google's (RFC 8693), and that for a service account's if configured.
     private func exchange(_ account: GoogleAccount.External) async throws(ClientError)
         -> GoogleToken
     {
@@ -156,12 +156,12 @@ struct GoogleTokenFetcher: Sendable {
 
     // MARK: Requests
 
-    /// Posts a form and reads the token in the response (RFC 6749, section 5).
+    /// Posts a form and parses the token in the response (RFC 6749, section 5).
     private func grant(
         _ endpoint: GoogleEndpoint, _ form: [(String, String)], authorization: String? = nil
     ) async throws(ClientError) -> GoogleToken {
         let body = form.map { "\($0)=\(PercentEncoding.encodeSegment($1))" }.joined(separator: "&")
-        // The same grant again gives another token and changes nothing else.
+        // Repeating a grant only returns another token.
         var request = ClientRequest(
             "POST", endpoint.target, body: .bytes(Array(body.utf8)), isRepeatable: true)
         request.fields.append("content-type", "application/x-www-form-urlencoded")
@@ -169,7 +169,7 @@ struct GoogleTokenFetcher: Sendable {
         return try token(try await call(request, endpoint), from: endpoint.origin)
     }
 
-    /// - Parameter quick: For what is on the same machine, or is nowhere.
+    /// - Parameter quick: Uses short timeouts, for a server on the same machine that may not exist.
     private func call(_ request: ClientRequest, _ endpoint: GoogleEndpoint, quick: Bool = false)
         async throws(ClientError) -> CollectedResponse
     {
@@ -178,7 +178,7 @@ struct GoogleTokenFetcher: Sendable {
         settings.firstByteTimeout = quick ? 5_000_000_000 : 15_000_000_000
         settings.progressTimeout = 5_000_000_000
         settings.attempts = 3
-        // A connection an hour is not worth keeping one.
+        // With one request per hour, an idle connection is not worth keeping.
         let upstream = Upstream(settings, observer: observer)
         let outcome: Result<CollectedResponse, ClientError>
         do throws(ClientError) {
@@ -198,7 +198,7 @@ struct GoogleTokenFetcher: Sendable {
         return response
     }
 
-    /// What an endpoint says of a refusal (RFC 6749, section 5.2, or Google's form of errors), in a few plain words.
+    /// The reason of a rejection in an endpoint's response (RFC 6749, section 5.2, or Google's error format).
     private func reason(_ body: [UInt8]) -> String {
         guard let json = try? JSONReader.parse(body) else { return "" }
         let words = [

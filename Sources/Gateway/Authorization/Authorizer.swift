@@ -4,22 +4,23 @@ import SecurityRules
 import System
 import Wire
 
-/// Decides one request: asks the bucket's policy, or the grant that the request shows, and looks up what they need.
-/// Confined to the request's loop.
+/// Authorizes one request with the bucket's policy, or with the grant that the request shows, and looks up what they
+/// need. Confined to the request's loop.
 final class Authorizer {
     private let context: RequestContext
     private let bucket: Bucket
-    private var access: RequestedAccess
-    /// Decides in place of the policy.
+    // Exclusive access holds for all variables: no code that runs during an access reads them.
+    @exclusivity(unchecked) private var access: RequestedAccess
+    /// Decides instead of the policy.
     private let grant: (any Grant)?
     /// The query's parameters, for the policy.
     private let parameters: [BytewiseString: String]
-    /// What the operation would leave behind, as far as it is known.
-    var proposal = ProposedObject()
-    /// Until when the operation must be allowed, where that is not only now: seconds since 1970.
-    var until: Int64?
+    /// The proposed object, as far as it is known.
+    @exclusivity(unchecked) var proposal = ProposedObject()
+    /// The end of the time for which the access must be allowed, in seconds since 1970; nil for the current time only.
+    @exclusivity(unchecked) var until: Int64?
     /// The results of document lookups, and the cause of a failed one.
-    private var documents: [DocumentPath: Lookup] = [:]
+    @exclusivity(unchecked) private var documents: [DocumentPath: Lookup] = [:]
     private var lookupFailure: String?
 
     init(
@@ -34,16 +35,16 @@ final class Authorizer {
         self.parameters = parameters
     }
 
-    /// Something else is decided on from now on.
+    /// Changes the method, from now on.
     func become(_ kind: RequestedAccess.Kind) {
         access.kind = kind
         context.record.operation = kind
     }
 
-    /// What a decision waits for.
+    /// The inputs that a decision still needs.
     enum UnresolvedInput { case nothing, existing, body, time }
 
-    /// Asks the policy, after a look at the object that is there where the decision depends on it.
+    /// Evaluates the policy. Looks up the existing object if the decision depends on it.
     func evaluate(_ existing: inout CurrentObject, _ name: ObjectName) async throws(Problem)
         -> UnresolvedInput
     {
@@ -53,12 +54,12 @@ final class Authorizer {
         return try await evaluate(existing)
     }
 
-    /// Decides with all that can be known.
+    /// Evaluates the policy with all inputs that can be known.
     func authorize(_ existing: inout CurrentObject, _ name: ObjectName) async throws(Problem) {
         try require(try await evaluate(&existing, name))
     }
 
-    /// An input that is still missing when nothing more can become known is a denial.
+    /// Denies the request if an input is missing and can't become known.
     func require(_ missing: UnresolvedInput) throws(Problem) {
         guard missing != .nothing else { return }
         context.record.note(.denied, trial: nil)
@@ -67,18 +68,18 @@ final class Authorizer {
             cause: "the decision depends on the \(missing), which is not known")
     }
 
-    /// Asks the policy, and looks up the documents that it wants.
-    /// - Parameter folder: In place of the operation's name.
-    /// - Throws: ``Problem``, which does not reveal why to the client.
+    /// Evaluates the policy, and looks up the documents that it needs.
+    /// - Parameter folder: Used instead of the access's name.
+    /// - Throws: ``Problem``, which does not tell the client the reason.
     func evaluate(_ existing: CurrentObject = .unknown, folder: String? = nil) async throws(Problem)
         -> UnresolvedInput
     {
-        // Decisions of other connections may have taken the turn already.
+        // Decisions of other connections may have used up the turn.
         try await context.giveWay()
         var decision = decide(existing, folder)
         while case .needsDocuments(let paths) = decision {
             let unknown = paths.filter { documents[$0] == nil }
-            // Without progress the same would be asked forever.
+            // Without new documents the same evaluation would repeat forever.
             guard !unknown.isEmpty else {
                 decision = .deny(cause: "the rules ask again for documents that were looked up")
                 context.record.note(.denied, trial: nil)
@@ -93,7 +94,7 @@ final class Authorizer {
         return try missing(decision)
     }
 
-    // Not asynchronous: the request takes room on the stack, and not in a task for as long as the request takes.
+    // Synchronous, so that the large request lives on the stack and not in the task's memory.
     private func decide(_ existing: CurrentObject, _ folder: String?) -> Decision {
         if let grant {
             let decision = grant.decide(existing, now: context.now)
@@ -149,12 +150,12 @@ final class Authorizer {
 }
 
 extension Authorizer {
-    /// The most bytes that the policy can allow an upload to have; nil where it sets no limit.
+    /// The largest upload that the policy can allow, in bytes; nil if it sets no limit.
     func largestUpload() -> UInt64? {
         grant == nil ? bucket.policy.largestUpload(request(.unknown)) : nil
     }
 
-    /// Whether the policy allows the patch for what it leaves behind, whatever is there now.
+    /// Whether the policy allows the patch for its result, whatever the existing object is.
     func isAllowedByResult(_ existing: CurrentObject) -> Bool {
         if grant != nil { return false }
         var request = request(existing)
@@ -163,10 +164,10 @@ extension Authorizer {
         return bucket.policy.decide(request) == .allow
     }
 
-    /// Documents that one request may look up, as the rules language has it.
+    /// The maximum number of documents that one request may look up, as in the rules language.
     private static let maximumDocuments = 2
 
-    /// Looks for a document; a failure is an error in the rules, and is logged.
+    /// Looks up a document. A failure is an error in the rules, and is logged.
     private func look(_ path: DocumentPath) async -> Lookup {
         guard let firestore = bucket.firestore else {
             lookupFailure = "no firestore.project is configured"

@@ -5,23 +5,23 @@ import SecurityRules
 import System
 import Wire
 
-/// Documents of Firestore, for `firestore.get` and `firestore.exists` of the rules, by its REST API.
+/// Looks up Firestore documents for `firestore.get` and `firestore.exists` in rules, with the REST API.
 public final class FirestoreDocuments: Sendable {
-    /// Bytes of a document's JSON: 8 MiB, of which the document itself may have 1 MiB.
+    /// The maximum size of a document's JSON: 8 MiB. Firestore limits the document itself to 1 MiB.
     private static let maximumBytes = 8 << 20
 
     private let project: String
     private let upstream: Upstream
     private let credentials: GoogleCredentials
 
-    /// Connects to nothing yet.
+    /// Opens no connection yet.
     /// - Parameters:
-    ///   - project: Whose database `(default)` is read.
-    ///   - endpoint: nil for `FIRESTORE_EMULATOR_HOST` where that is set (requests are the emulator's owner's then), and
-    ///     for Google's own otherwise.
-    ///   - credentials: nil for Application Default Credentials.
-    ///   - pool: Where credentials files are read.
-    ///   - adjust: Changes the upstream's time-outs and limits from what suits a decision that waits.
+    ///   - project: The project whose database `(default)` is read.
+    ///   - endpoint: If nil, `FIRESTORE_EMULATOR_HOST` is used if it is set (requests then have the emulator's owner
+    ///     rights), otherwise Google's endpoint.
+    ///   - credentials: If nil, Application Default Credentials are used.
+    ///   - pool: Reads credentials files.
+    ///   - adjust: Changes the upstream's timeouts and limits, whose defaults suit a waiting decision.
     public init(
         project: String, endpoint: Origin? = nil, credentials: GoogleCredentials.Source? = nil,
         pool: BlockingPool, environment: [BytewiseString: String] = Environment.variables(),
@@ -43,9 +43,9 @@ public final class FirestoreDocuments: Sendable {
             pool: pool, environment: environment, observer: observer)
     }
 
-    /// Looks for a document.
-    /// - Parameter path: As the rules name it, such as `/databases/(default)/documents/users/alice`.
-    /// - Returns: What the rules get, and for the log why the look-up failed where it did.
+    /// Looks up a document.
+    /// - Parameter path: The path in the rules, such as `/databases/(default)/documents/users/alice`.
+    /// - Returns: The result for the rules, and the cause of a failure for the log.
     public func look(_ path: DocumentPath) async -> (lookup: Lookup, failure: String?) {
         do throws(ClientError) {
             return (try await find(path), nil)
@@ -78,7 +78,7 @@ public final class FirestoreDocuments: Sendable {
                 throw ClientError(.malformed, "the response is not a document")
             }
             return .present(fields)
-        // The database, or the whole project, may be what is missing.
+        // 404 can also mean that the database or the project does not exist.
         case 404 where !message.hasPrefix("The database") && !message.hasPrefix("Project"):
             return .absent
         default:

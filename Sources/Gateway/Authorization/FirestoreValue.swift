@@ -1,10 +1,10 @@
 import SecurityRules
 import Wire
 
-/// Values of Firestore's REST API, as the rules see them.
+/// Converts values of Firestore's REST API to rules values.
 enum FirestoreValue {
-    /// The fields of a document or a map; an absent map has none.
-    /// - Returns: nil where one of them is no value.
+    /// The fields of a document or a map. If absent, there are none.
+    /// - Returns: nil if a field is malformed.
     static func fields(_ json: JSONValue?) -> [BytewiseString: Value]? {
         guard let json else { return [:] }
         guard case .object(let members) = json else { return nil }
@@ -16,7 +16,7 @@ enum FirestoreValue {
         return fields
     }
 
-    /// A value, which is an object with one member that names its type.
+    /// Converts a value: an object with one member, whose name is the type.
     static func value(_ json: JSONValue) -> Value? {
         guard case .object(let members) = json, members.count == 1 else { return nil }
         let content = members[0].value
@@ -34,7 +34,7 @@ enum FirestoreValue {
             return content.text.flatMap { Timestamp(rfc3339: $0) }.map(Value.timestamp)
         case "referenceValue": return content.text.map(reference)
         case "geoPointValue":
-            // What is zero may be left out.
+            // Zero values may be omitted.
             guard let latitude = number(content["latitude"] ?? .number("0")),
                 let longitude = number(content["longitude"] ?? .number("0"))
             else { return nil }
@@ -61,7 +61,7 @@ enum FirestoreValue {
         }
     }
 
-    /// `projects/P/databases/(default)/documents/users/alice` as rules write a path: without the project.
+    /// Converts `projects/P/databases/(default)/documents/users/alice` to a path as in rules, without the project.
     private static func reference(_ name: String) -> Value {
         let segments = name.split(separator: "/").map(String.init)
         return .path(segments.first == "projects" ? Array(segments.dropFirst(2)) : segments)

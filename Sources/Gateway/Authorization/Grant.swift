@@ -1,21 +1,21 @@
 import Buckets
 
-/// What a request shows that allows its operation by itself, in place of the bucket's policy.
+/// Authorizes a request by something that it shows, such as a signed link, instead of the bucket's policy.
 protocol Grant: Sendable {
-    /// Who gave it, for the log.
+    /// The principal that issued the grant, for the log.
     var principal: String { get }
-    /// Whose limits count.
+    /// The group whose limits apply.
     var group: String { get }
 
-    /// Whether it allows the operation. The cause of a denial is for ``denial(_:)``.
+    /// Whether the grant allows the access. The cause of a denial is passed to ``denial(_:)``.
     /// - Parameter now: Seconds since 1970.
     func decide(_ existing: CurrentObject, now: Int64) -> Decision
 
-    /// The problem that the client gets for a denial.
+    /// The problem for the client after a denial.
     func denial(_ cause: String) -> Problem
 }
 
-/// A signed link, and the id of the key that signed it.
+/// A verified signed link, and the id of the key that signed it.
 struct LinkGrant: Grant {
     var link: SignedLink
     var key: String

@@ -4,11 +4,11 @@ import SecurityRules
 import System
 import Wire
 
-/// Who asks.
+/// The caller of a request.
 public struct Caller: Sendable {
     /// The client's address, `host:port`.
     public var peer: String
-    /// Whether the connection is encrypted.
+    /// Whether the connection uses TLS.
     public var isSecure: Bool
     /// The verified identity; nil if the caller is anonymous.
     public private(set) var principal: Principal?
@@ -29,26 +29,26 @@ public struct Caller: Sendable {
     }
 }
 
-/// What an operation would leave behind, as far as it is known when it is decided.
+/// The object that an access would store, as far as it is known at the time of the decision.
 public struct ProposedObject: Sendable, Equatable {
-    /// The properties of an upload; nil for other operations, and where they are not known.
+    /// The properties of an upload; nil for other accesses, or if they are not known.
     public var attributes: ObjectAttributes?
-    /// The change of an update; nil before its body has come, and for other operations.
+    /// The changes of an update; nil before its body was read, and for other accesses.
     public var patch: AttributePatch?
-    /// Bytes: as declared before the body, true at the end; nil while nobody knows.
+    /// The size in bytes: declared before the body, actual after it; nil if unknown.
     public var size: UInt64?
-    /// 16 bytes: as declared before the body, true at the end; nil while nobody knows.
+    /// 16 bytes. The declared digest before the body, the actual one after it; nil if unknown.
     public var md5: [UInt8]?
-    /// As declared before the body, true at the end; nil while nobody knows.
+    /// The declared digest before the body, the actual one after it; nil if unknown.
     public var crc32c: UInt32?
-    /// The type of an upload of which nothing else of ``attributes`` is known.
+    /// The content type of an upload, if nothing else in ``attributes`` is known.
     var contentType: String?
 
-    /// Nothing is proposed, or nothing is known of it.
+    /// No proposed object, or an unknown one.
     public init() {}
 }
 
-/// What a policy is asked.
+/// The input of a policy's decision.
 public struct AuthorizationRequest: Sendable {
     public var access: RequestedAccess
     public var caller: Caller
@@ -56,11 +56,11 @@ public struct AuthorizationRequest: Sendable {
     public var existing: CurrentObject
     /// The parameters of the query.
     public var parameters: [BytewiseString: String]
-    /// Whether ``existing`` only serves to make what an update leaves behind: rules that read it can't decide.
+    /// Whether ``existing`` is only used to compute the result of an update. Rules that read it can't decide then.
     public var hidesExisting = false
-    /// The results of document look-ups.
+    /// The results of document lookups.
     public var documents: [DocumentPath: Lookup] = [:]
-    /// Seconds since 1970: the operation must be allowed at every moment until then; nil for now alone.
+    /// Seconds since 1970: the access must be allowed at every time until then. nil for the current time only.
     public var until: Int64?
 
     public init(
@@ -75,7 +75,7 @@ public struct AuthorizationRequest: Sendable {
     }
 }
 
-/// What a policy says.
+/// A policy's decision.
 public enum Decision: Sendable, Equatable {
     case allow
     /// 403. The cause is for the log alone.
@@ -84,37 +84,37 @@ public enum Decision: Sendable, Equatable {
     case unauthenticated(cause: String)
     /// 403: the rules took longer than ``Ruleset/maximumDecisionTime``.
     case timedOut
-    /// 400: nobody may, and the client gets the reason.
+    /// 400: no caller may do this. The client gets the reason.
     case impossible(String)
-    /// It depends on ``AuthorizationRequest/existing``, which is not known.
+    /// The decision depends on ``AuthorizationRequest/existing``, which is not known.
     case needsExisting
-    /// It depends on these documents, which are not in ``AuthorizationRequest/documents``.
+    /// The decision depends on these documents, which are not in ``AuthorizationRequest/documents``.
     case needsDocuments([DocumentPath])
-    /// It depends on facts of the body, which are not known yet.
+    /// The decision depends on the size or digests of the body, which are not known yet.
     case needsBody
-    /// It is not the same at every moment until ``AuthorizationRequest/until``.
+    /// The decision changes before ``AuthorizationRequest/until``.
     case needsTime
 }
 
-/// Decides operations. It is asked before the first byte of a body, and where there is one again before anything of it
-/// becomes visible, with the true facts; for a list without delimiter also for each folder that a page would reveal.
-/// Pure: it waits for nothing, but says what it would have to know.
+/// Decides on accesses. A policy is evaluated before the first byte of a body, and again with the actual size and
+/// digests before an upload becomes visible. For a list without delimiter it is also evaluated for each folder that a
+/// page would reveal. A policy is pure: it never waits, but reports which inputs it needs.
 public protocol Policy: Sendable {
-    /// Whether an operation may be performed.
+    /// Whether an access is allowed.
     func decide(_ request: AuthorizationRequest) -> Decision
 
-    /// The most bytes that an upload can have and still be allowed; nil where no limit is known. Never too small.
+    /// The largest size in bytes of an upload that may be allowed; nil if no limit is known. Never too small.
     func largestUpload(_ request: AuthorizationRequest) -> UInt64?
 
-    /// What rules that are on trial say of a request that was decided; nil where there are none.
+    /// The decision of the shadow rules on a request that was decided; nil if there are none.
     func trial(_ request: AuthorizationRequest) -> Decision?
 }
 
-/// `rules: none`: everything is open to everybody, on purpose.
+/// `rules: none`: everything is allowed to everyone, explicitly.
 public struct OpenPolicy: Policy {
     private let shadow: (any Policy)?
 
-    /// - Parameter shadow: Rules on trial.
+    /// - Parameter shadow: Shadow rules.
     public init(shadow: (any Policy)? = nil) { self.shadow = shadow }
 
     public func decide(_ request: AuthorizationRequest) -> Decision { .allow }
@@ -124,13 +124,14 @@ public struct OpenPolicy: Policy {
     public func trial(_ request: AuthorizationRequest) -> Decision? { shadow?.decide(request) }
 }
 
-/// The policy that is in effect: a request that takes its time is decided at its end by what then holds.
+/// The policy in effect. It can be replaced while a request runs; the last decision of the request uses the new
+/// policy.
 public final class CurrentPolicy: Policy {
     private let policy: Lock<any Policy>
 
     public init(_ policy: any Policy) { self.policy = Lock(policy) }
 
-    /// Puts another policy into effect.
+    /// Replaces the policy in effect.
     public func replace(_ new: any Policy) { policy.withLock { $0 = new } }
 
     public func decide(_ request: AuthorizationRequest) -> Decision {
@@ -146,7 +147,7 @@ public final class CurrentPolicy: Policy {
     }
 }
 
-/// Nobody may do anything: where there are no rules.
+/// Denies everything. Used if there are no rules.
 public struct ClosedPolicy: Policy {
     public init() {}
 

@@ -12,7 +12,7 @@ public struct RequestedAccess: Sendable, Equatable {
     public var kind: Kind
     /// The bucket's name.
     public var bucket: String
-    /// The object's one decoded name; for a list the folder it reveals, without its trailing `/`.
+    /// The object's decoded name; for a list, the folder that it reveals, without the final `/`.
     public var name: String
 
     public init(_ kind: Kind, bucket: String, name: String) {

@@ -2,13 +2,13 @@ import Buckets
 import SecurityRules
 import Wire
 
-/// What is doubtful about rules together with a bucket that they are for.
+/// A warning about rules in connection with their bucket.
 public struct RulesFinding: Sendable, Equatable, CustomStringConvertible {
-    /// The file of rules.
+    /// The rules file.
     public var fileName: String
-    /// Where the statement begins.
+    /// The start of the statement.
     public var position: SourcePosition
-    /// A sentence.
+    /// The warning, a sentence.
     public var message: String
 
     /// `FILE:LINE:COLUMN: warning: …`
@@ -18,12 +18,12 @@ public struct RulesFinding: Sendable, Equatable, CustomStringConvertible {
 }
 
 extension Ruleset {
-    /// The statements that can never allow an object of a bucket to be created, updated or deleted.
+    /// Finds the statements that can never allow an object of a bucket to be created, updated or deleted.
     ///
-    /// Their conditions read what is there, and the store can't pin such a change to it: the response is 501.
+    /// Their conditions read the existing object, and the store can't pin such a change to it, so the response is 501.
     /// - Parameters:
-    ///   - bucket: Its name in paths.
-    ///   - capabilities: What its store promises, or the most that it can.
+    ///   - bucket: The bucket's name in paths.
+    ///   - capabilities: The store's guarantees, or the most that it can have.
     public func impossibleStatements(bucket: String, _ capabilities: Capabilities)
         -> [RulesFinding]
     {
@@ -52,7 +52,7 @@ extension Ruleset {
         return findings.sorted { $0.position.offset < $1.position.offset }
     }
 
-    /// The statements by which anonymous callers can upload any number of bytes, where the bucket has only the default
+    /// Finds the statements that let anonymous callers upload any number of bytes, if the bucket has only the default
     /// limit of an object's size.
     public func unboundedUploads(_ bucket: Configuration.Bucket) -> [RulesFinding] {
         guard bucket.maximumObjectSize == Configuration.Bucket.defaultMaximumObjectSize else {
@@ -74,14 +74,14 @@ extension Ruleset {
 }
 
 extension Ruleset.Statement {
-    /// Whether it depends on what an update leaves behind, which is known only together with the object that is there.
+    /// Whether the statement depends on the result of an update, which is known only with the existing object.
     fileprivate var requiresResult: Bool {
         !requires.incoming.subtracting([.name, .bucket]).isEmpty
     }
 }
 
 extension Configuration.Bucket {
-    /// The most that its store can promise. What a service does is known only when it is asked.
+    /// The most that the store can guarantee. What a service supports is known only after a request to it.
     public var mostCapabilities: Capabilities {
         guard case .s3(let s3) = store else { return .all }
         return S3Bucket.mostCapabilities(decidesConditions: s3.conditionalWrites != "no")

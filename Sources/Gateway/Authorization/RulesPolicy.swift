@@ -12,10 +12,10 @@ public struct RulesPolicy: Policy {
     private let reasons = Reasons()
 
     /// - Parameters:
-    ///   - rules: Those that are enforced.
-    ///   - shadow: Rules on trial: asked beside the others, never enforced.
-    ///   - decisionClock: Measures the time of a decision, which has a limit.
-    ///   - clock: `request.time`.
+    ///   - rules: The enforced rules.
+    ///   - shadow: Shadow rules: evaluated too, never enforced.
+    ///   - decisionClock: Measures the duration of a decision, which is limited.
+    ///   - clock: Provides `request.time`.
     public init(
         _ rules: Ruleset, shadow: Ruleset? = nil,
         decisionClock: @escaping Ruleset.Clock = Ruleset.monotonicClock,
@@ -52,7 +52,7 @@ public struct RulesPolicy: Policy {
         rules.largestUpload(for: rulesRequest(request))
     }
 
-    /// Why, without what a query carries: it may be a secret.
+    /// The reason, without the values of a query, which may be secrets.
     private func reason(_ evaluated: Request, _ request: AuthorizationRequest) -> String {
         var reason = rules.reason(evaluated)
         for value in request.parameters.values where value.utf8.count > 2 {
@@ -76,7 +76,7 @@ public struct RulesPolicy: Policy {
         case .allowed: .allow
         case .denied(let denial): .deny(cause: denial.message)
         case .needs(let needs):
-            // What an update leaves behind is known only together with what is there.
+            // The result of an update is known only with the existing object.
             if needs.existing || request.proposal.patch != nil && request.existing == .unknown {
                 .needsExisting
             } else if !needs.documents.isEmpty {
@@ -89,7 +89,7 @@ public struct RulesPolicy: Policy {
         }
     }
 
-    // MARK: The request as the rules see it
+    // MARK: The request for the rules
 
     private func rulesRequest(_ request: AuthorizationRequest) -> Request {
         let access = request.access
@@ -198,7 +198,7 @@ extension ObjectFacts {
         set(.metadata, .known(map.isEmpty ? .null : .map(map)))
     }
 
-    /// Before the body of an update, or before anybody has looked at its object.
+    /// Before the body of an update, or before the existing object was looked up.
     fileprivate mutating func setUnknown(stored: Bool) {
         for field in [
             ObjectField.contentType, .contentDisposition, .contentEncoding, .contentLanguage,
@@ -224,7 +224,7 @@ extension RequestedAccess {
 }
 
 extension Ruleset {
-    /// Why a request is denied, for the log: of each rule that was asked the part that decided.
+    /// The reasons of a denial, for the log: for each evaluated rule, the part that decided.
     fileprivate func reason(_ request: Request) -> String {
         let explanation = explain(request, clock: Ruleset.monotonicClock)
         if explanation.blocks.isEmpty {
@@ -242,7 +242,7 @@ extension Ruleset {
         return reasons.joined(separator: "; ")
     }
 
-    /// The innermost part that has the outcome of the whole.
+    /// The innermost part that has the result of the whole.
     private func decisive(_ step: Explanation.Step) -> Explanation.Step {
         var step = step
         while let part = step.parts.first(where: { $0.outcome == step.outcome }) { step = part }
@@ -250,7 +250,8 @@ extension Ruleset {
     }
 }
 
-/// Looks for the reasons of denials, for at most ten milliseconds of each second: it takes many times as long as to decide.
+/// Limits the computation of reasons to ten milliseconds per second, because it takes many times as long as a
+/// decision.
 private final class Reasons: Sendable {
     private static let budget: UInt64 = 10_000_000
     private let state = Lock((second: UInt64(0), spent: UInt64(0)))

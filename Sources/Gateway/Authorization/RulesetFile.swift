@@ -1,14 +1,14 @@
 import SecurityRules
 
-/// Why a file of rules can't be used.
+/// Why a rules file can't be used.
 public struct RulesFileError: Error, Sendable, CustomStringConvertible {
-    /// For people: what is wrong, and where; several lines where several things are.
+    /// The errors with their locations, for people. There can be several lines.
     public let description: String
 }
 
 extension Ruleset {
-    /// Reads and loads a file. Blocks.
-    /// - Throws: ``RulesFileError`` where it can't be read, or with every error that it has.
+    /// Reads and compiles a file. Blocks.
+    /// - Throws: ``RulesFileError`` if the file can't be read, or with all errors in it.
     public static func load(file path: String) throws(RulesFileError) -> Ruleset {
         let source: String
         do throws(SettingError) {

@@ -4,15 +4,15 @@ import Wire
 
 /// A key that signs links.
 struct LinkKey: Sendable, Equatable {
-    /// Stands in the links that it signed.
+    /// The key's id. It is part of the links that the key signs.
     var id: String
     /// At least 32 bytes.
     var secret: [UInt8]
 }
 
-/// The keys that sign links: the first signs, and each verifies what it signed.
+/// The keys for signed links. The first key signs; each key verifies its own links.
 public struct LinkKeys: Sendable, Equatable {
-    /// What is wrong with a file of keys; never anything of a key.
+    /// Why a key file is invalid. Never contains a part of a key.
     public struct Malformed: Error, CustomStringConvertible, Equatable {
         public var description: String
     }
@@ -20,7 +20,7 @@ public struct LinkKeys: Sendable, Equatable {
     private static let secretBytes = 32
     private let keys: [LinkKey]
 
-    /// Reads lines of an id, white space and base64url of at least 32 bytes; what follows a `#` is a comment.
+    /// Parses lines of an id, white space and base64url of at least 32 bytes. A `#` begins a comment.
     /// - Throws: ``Malformed`` with the number of the line.
     public init(text: String) throws(Malformed) {
         var keys: [LinkKey] = []
@@ -52,8 +52,8 @@ public struct LinkKeys: Sendable, Equatable {
         self.keys = keys
     }
 
-    /// A line with a new key.
-    /// - Throws: ``Malformed`` for an id that is none.
+    /// Makes a line with a new key.
+    /// - Throws: ``Malformed`` if the id is invalid.
     public static func generate(id: String) throws(Malformed) -> String {
         if let fault = Configuration.CallerGroup.fault(ofName: id) {
             throw Malformed(description: fault)
@@ -67,39 +67,39 @@ public struct LinkKeys: Sendable, Equatable {
     func key(_ id: String) -> LinkKey? { keys.first { $0.id == id } }
 }
 
-/// A permission that travels in a query: for one method on one object, until a moment, perhaps for a body of one size
-/// and type, and for one version of the object.
+/// A permission in the query of a URL. It is valid for one method on one object until its expiry, and optionally only
+/// for a body of one size and type, and for one version of the object.
 public struct SignedLink: Sendable, Equatable {
-    /// What a link may allow. One for `GET` is good for `HEAD` too.
+    /// The method of a link. `GET` includes `HEAD`.
     public enum Method: String, Sendable, CaseIterable {
         case get = "GET"
         case put = "PUT"
         case delete = "DELETE"
     }
-    /// The version of the object that a decision has read.
+    /// The version of the object that the decision has read.
     public enum Pin: Sendable, Equatable {
-        /// There was none.
+        /// No object existed.
         case absent
-        /// One of this generation and metageneration.
+        /// The object had this generation and metageneration.
         case version(Int64, Int64)
     }
-    /// What may be done.
+    /// The allowed method.
     public var method: Method
-    /// The name it is served by.
+    /// The bucket's name.
     public var bucket: String
     /// Decoded.
     public var name: String
-    /// Seconds since 1970: when it was signed.
+    /// The time of signing, in seconds since 1970.
     public var issued: Int64
-    /// Seconds since 1970; not valid from then on.
+    /// The expiry in seconds since 1970. From then on the link is not valid.
     public var expires: Int64
-    /// Bytes of the body.
+    /// The size of the body in bytes.
     public var size: UInt64?
-    /// The body's `Content-Type`, byte for byte.
+    /// The body's `Content-Type`, compared bytewise.
     public var contentType: String?
-    /// The link is valid for this version of the object alone; nil where the decision has not read the object.
+    /// The only version of the object that the link is valid for; nil if the decision did not read the object.
     public var pin: Pin?
-    /// An upload must end before ``expires`` too, and not only begin: the decision has read the time.
+    /// Whether an upload must also end before ``expires``, because the decision has read the time.
     public var isDeadline = false
 
     public init(
@@ -115,8 +115,8 @@ public struct SignedLink: Sendable, Equatable {
         self.contentType = contentType
     }
 
-    /// - Parameter path: As it stands in a request: `/b/BUCKET/o/NAME`.
-    /// - Throws: ``LinkKeys/Malformed`` for a path that is no object's, and for a type that no request can have.
+    /// - Parameter path: The path as in a request: `/b/BUCKET/o/NAME`.
+    /// - Throws: ``LinkKeys/Malformed`` if the path is not that of an object, or no request can have the type.
     public init(
         _ method: Method, path: String, issued: Int64, expires: Int64, size: UInt64? = nil,
         contentType: String? = nil
@@ -142,7 +142,7 @@ public struct SignedLink: Sendable, Equatable {
         }
     }
 
-    /// The path and query, signed by the newest key.
+    /// The path and query, signed with the first key.
     public func target(_ keys: LinkKeys) -> String {
         let key = keys.newest
         var target = "/b/\(bucket)/o/\(PercentEncoding.encodePath(name))"
@@ -154,7 +154,7 @@ public struct SignedLink: Sendable, Equatable {
         return target + "&link-key=\(key.id)&link-signature=\(Base64.encodeForURL(signature(key)))"
     }
 
-    /// Each part with its length before it: no two links have the same message.
+    /// The signed message. Each part is preceded by its length, so no two links have the same message.
     private func signature(_ key: LinkKey) -> [UInt8] {
         var message: [UInt8] = []
         for part in [
@@ -170,10 +170,10 @@ public struct SignedLink: Sendable, Equatable {
 }
 
 extension SignedLink {
-    /// What a query says of a link.
+    /// The link parameters of a query.
     private struct Parameters {
         var values: [BytewiseString: String] = [:]
-        /// Whether there are parameters of another kind, or one is given twice.
+        /// Whether there are other parameters, or a parameter occurs twice.
         var hasOthers = false
         private static let known = [
             "method", "issued", "expires", "size", "type", "object", "deadline", "key", "signature",
@@ -196,15 +196,15 @@ extension SignedLink {
         }
     }
 
-    /// Whether a query claims to be a link.
+    /// Whether a query claims to be a signed link.
     static func isClaimed(_ query: QueryParameters) -> Bool { query.contains("link-signature") }
 
-    /// The link that a request shows, and the id of the key that signed it.
+    /// The link of a request, and the id of the key that signed it.
     /// - Parameters:
-    ///   - maximumLifetime: The longest lifetime of a link in seconds, for every signer.
+    ///   - maximumLifetime: The maximum lifetime of a link in seconds, whichever key signed it.
     ///   - now: Seconds since 1970.
-    /// - Throws: ``Problem``: `link-expired`, or `invalid-link` where it was altered, is used for something else, or is
-    ///   valid for too long.
+    /// - Throws: ``Problem``: `link-expired`, or `invalid-link` if the link was altered, does not match the request,
+    ///   or is valid for too long.
     static func verified(
         method: String, bucket: String, name: String, query: QueryParameters, _ keys: LinkKeys,
         maximumLifetime: Int64, now: Int64
@@ -246,7 +246,7 @@ extension SignedLink {
         return (link, key.id)
     }
 
-    /// Clocks may differ by this many seconds.
+    /// The tolerated difference between clocks in seconds.
     private static let skew: Int64 = 60
 
     /// - Throws: ``Problem`` with `invalid-link`.
@@ -264,7 +264,7 @@ extension SignedLink {
         }
     }
 
-    /// A number as a link writes it: another way to write it is an altered link.
+    /// Parses a number in the form in which links are written. Any other form means an altered link.
     fileprivate static func number<Number: FixedWidthInteger>(_ text: String?) -> Number? {
         text.flatMap { Number($0) }.flatMap { "\($0)" == text ? $0 : nil }
     }
@@ -274,8 +274,8 @@ extension SignedLink {
             .invalidLink, "The link was altered, or is not for this request.", cause: cause)
     }
 
-    /// Decides in place of a policy: whether the object is still the one that the link was signed for. The cause of a
-    /// denial is for the client.
+    /// Decides instead of a policy whether the object is still the version that the link was signed for. The client
+    /// gets the cause of a denial.
     func decide(_ existing: CurrentObject, now: Int64) -> Decision {
         if isDeadline, now >= expires {
             return .deny(cause: "The link has expired while the request was being served.")
@@ -286,7 +286,7 @@ extension SignedLink {
             ? .allow : .deny(cause: "The object has changed since the link was signed.")
     }
 
-    /// Whether an upload is of the size and type that the link is for.
+    /// Checks that an upload has the size and type of the link.
     /// - Throws: ``Problem`` with `invalid-link`.
     func check(_ request: UploadRequest) throws(Problem) {
         if let size, request.size != size {
@@ -298,7 +298,7 @@ extension SignedLink {
     }
 }
 
-/// As a link writes it: `none`, or `GENERATION.METAGENERATION`.
+/// The form in links: `none`, or `GENERATION.METAGENERATION`.
 extension SignedLink.Pin: CustomStringConvertible {
     public var description: String {
         switch self {
@@ -307,7 +307,7 @@ extension SignedLink.Pin: CustomStringConvertible {
         }
     }
 
-    /// Reads what ``description`` writes; nil for anything else.
+    /// Parses ``description``; nil for anything else.
     fileprivate init?(_ text: String) {
         if text == "none" {
             self = .absent
@@ -320,7 +320,7 @@ extension SignedLink.Pin: CustomStringConvertible {
         self = .version(generation, metageneration)
     }
 
-    /// What a decision has read; nil where it has read nothing.
+    /// The version that a decision has read; nil if it did not read the object.
     init?(_ existing: CurrentObject) {
         switch existing {
         case .unknown: return nil

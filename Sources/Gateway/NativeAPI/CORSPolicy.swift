@@ -1,13 +1,13 @@
 import HTTPServer
 import Wire
 
-/// Which pages of other origins a browser lets call the gateway (the Fetch standard, section 3.3).
+/// The pages of other origins whose scripts may call the gateway from a browser (Fetch standard, section 3.3).
 public struct CORSPolicy: Sendable, Equatable {
-    /// Origins such as `https://app.example`, compared byte by byte; `*` is any.
+    /// Origins such as `https://app.example`, compared bytewise. `*` allows all.
     public var origins: [String]
-    /// How long a browser keeps a preflight's response, seconds.
+    /// How long a browser may cache a preflight's response, in seconds.
     public var maximumAge: Int
-    /// Fields of a response that a page may read; `*` is all.
+    /// The response fields that a page may read. `*` allows all.
     public var exposedHeaders: [String]
 
     public init(origins: [String], maximumAge: Int = 3600, exposedHeaders: [String] = ["*"]) {
@@ -18,7 +18,7 @@ public struct CORSPolicy: Sendable, Equatable {
 
     private var isForAll: Bool { origins.contains("*") }
 
-    /// Adds what lets a page of the request's origin read the response.
+    /// Adds the fields that let a page of the request's origin read the response.
     func decorate(_ fields: inout HeaderFields, for request: HeaderFields) {
         if !isForAll { fields.append("vary", "Origin") }
         guard let origin = request["origin"], allows(origin) else { return }
@@ -29,7 +29,7 @@ public struct CORSPolicy: Sendable, Equatable {
         }
     }
 
-    /// Adds a preflight's fields where the request is one and its origin is allowed.
+    /// Adds the fields of a preflight's response if the request is a preflight and its origin is allowed.
     /// - Parameter methods: As in `Allow`.
     func preflight(_ fields: inout HeaderFields, for request: HeaderFields, methods: String) {
         fields.append("vary", "Access-Control-Request-Method, Access-Control-Request-Headers")

@@ -3,9 +3,9 @@ import HTTPServer
 import Wire
 
 extension Preconditions {
-    /// Reads the conditions of a request (RFC 9110, section 13.1). Dates that are none are ignored, as it wants.
+    /// Parses the conditions of a request (RFC 9110, section 13.1). Malformed dates are ignored, as it requires.
     /// - Parameter now: Seconds since 1970.
-    /// - Throws: ``Problem`` with `invalid-argument` for a malformed list of tags or number.
+    /// - Throws: ``Problem`` with `invalid-argument` for a malformed list of tags or a malformed number.
     init(_ fields: HeaderFields, now: @autoclosure () -> Int64) throws(Problem) {
         self.init()
         if fields.count == 0 { return }
@@ -15,7 +15,7 @@ extension Preconditions {
         if let text = fields.list("if-none-match") {
             ifNoneMatch = try Preconditions.tags(text, "If-None-Match", keepingWeak: true)
         }
-        // Two dates are none: which of them is meant, nobody knows.
+        // A field with two dates is malformed: it is not clear which one counts.
         if let text = fields.list("if-modified-since") {
             ifModifiedSince = HTTPDate.parse(Array(text.utf8)[...], now: now())
         }
@@ -52,11 +52,11 @@ extension Preconditions {
 
 /// An entity tag (RFC 9110, section 8.8.3).
 struct EntityTag: Equatable {
-    /// Without its quotes.
+    /// The tag without its quotes.
     var value: String
     var isWeak: Bool
 
-    /// A list of tags; nil where it is malformed or has none.
+    /// Parses a list of tags. nil if it is malformed or empty.
     static func list(_ text: ArraySlice<UInt8>) -> [EntityTag]? {
         var tags: [EntityTag] = []
         var rest = ASCII.trimmed(text)
@@ -73,7 +73,7 @@ struct EntityTag: Equatable {
         return tags.isEmpty ? nil : tags
     }
 
-    /// Takes one tag from the beginning.
+    /// Parses one tag at the start.
     private static func first(_ rest: inout ArraySlice<UInt8>) -> EntityTag? {
         let isWeak = rest.starts(with: "W/".utf8)
         if isWeak { rest = rest.dropFirst(2) }
@@ -88,11 +88,11 @@ struct EntityTag: Equatable {
 }
 
 extension RangeRequest {
-    /// Reads `Range` and `If-Range`.
+    /// Parses `Range` and `If-Range`.
     ///
-    /// `If-Range` (RFC 9110, section 13.1.5) holds for the same strong tag alone. A date never holds: an object can be
-    /// replaced twice in a second, so that `Last-Modified` is a weak validator (section 8.8.2.2). Where it does not hold,
-    /// the whole object is sent.
+    /// `If-Range` (RFC 9110, section 13.1.5) matches only the same strong tag. A date never matches: an object can be
+    /// replaced twice in a second, so `Last-Modified` is a weak validator (section 8.8.2.2). Without a match the whole
+    /// object is sent.
     init(_ fields: HeaderFields) {
         guard let range = ByteRange(fields) else { return }
         if let condition = fields.list("if-range") {

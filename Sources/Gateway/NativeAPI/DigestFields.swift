@@ -10,7 +10,8 @@ struct ExpectedDigests: Equatable {
 
     init() {}
 
-    /// - Throws: ``Problem`` with `invalid-argument` for a malformed field, `checksum-mismatch` for two that contradict each other.
+    /// - Throws: ``Problem`` with `invalid-argument` for a malformed field, or `checksum-mismatch` if two fields
+    ///   contradict each other.
     init(_ fields: HeaderFields) throws(Problem) {
         for text in fields.values("content-md5") {
             guard let digest = Base64.decode(Array(text.utf8)[...]), digest.count == 16 else {
@@ -61,7 +62,7 @@ struct ExpectedDigests: Equatable {
         }
     }
 
-    /// The name of the first digest that the received bytes do not have.
+    /// The name of the first digest that the received bytes do not match.
     func mismatch(_ facts: ContentFacts) -> String? {
         if let md5, md5 != facts.md5 { return "md5" }
         if let crc32c, crc32c != facts.crc32c { return "crc32c" }
@@ -72,14 +73,14 @@ struct ExpectedDigests: Equatable {
     }
 }
 
-/// Reads a dictionary of structured fields (RFC 9651, section 3.2) for its byte sequences.
+/// Parses a dictionary of structured fields (RFC 9651, section 3.2) that has byte sequences.
 struct StructuredDictionary {
     private var rest: ArraySlice<UInt8>
 
     init(_ text: ArraySlice<UInt8>) { rest = text }
 
-    /// The members in order, a later one in place of an earlier of the same key; the value is nil where it is
-    /// anything but a byte sequence. nil where the whole is malformed.
+    /// The members in order. A later member replaces an earlier one with the same key. The value is nil if it is not a
+    /// byte sequence. The result is nil if the dictionary is malformed.
     mutating func parse() -> [(key: String, value: [UInt8]?)]? {
         var members: [(key: String, value: [UInt8]?)] = []
         skipSpaces()

@@ -3,21 +3,21 @@ import HTTPServer
 import System
 import Wire
 
-/// The header fields of objects that were sent lately: they are always the same for one state of an object, and
-/// making them costs more than finding them.
+/// Caches the header fields of recently sent objects. They depend only on the object's version, and a lookup is
+/// cheaper than making them.
 final class HeaderCache: Sendable {
     private struct Entry {
         var object: ObjectMetadata
         var fields: HeaderFields
     }
-    /// Entries at most; each has about 1 KiB.
+    /// The maximum number of entries. Each has about 1 KiB.
     private static let slotCount = 512
-    /// Bytes of custom metadata with which an object is not kept.
+    /// Objects with more bytes of custom metadata are not cached.
     private static let maximumPairs = 512
 
     private let entries = Lock<[Entry?]>([])
 
-    /// The fields of a `GET` and `HEAD` of `object`, but for the length.
+    /// The fields of `GET` and `HEAD` responses for `object`, without the length.
     func fields(of object: ObjectMetadata) -> HeaderFields {
         let slot = BytewiseString.hash(of: object.name, below: HeaderCache.slotCount)
         let known = entries.withLock { entries -> HeaderFields? in
@@ -27,7 +27,7 @@ final class HeaderCache: Sendable {
             return entry.fields
         }
         if var known {
-            // What is added to the fields of every response is added to this copy.
+            // The fields that every response has are added to this copy.
             known.reserve(192)
             return known
         }

@@ -1,11 +1,11 @@
 import Buckets
 import Wire
 
-/// What a link is asked to allow: the body of `POST …?sign`.
+/// The requested properties of a link: the body of `POST …?sign`.
 struct LinkRequest: Equatable {
-    /// Bytes of the body at most.
+    /// The maximum size of the body in bytes.
     static let maximumBytes = 16 * 1024
-    /// Seconds where nothing is asked.
+    /// The default lifetime in seconds.
     private static let usualLifetime: Int64 = 900
 
     var method = SignedLink.Method.get
@@ -13,8 +13,8 @@ struct LinkRequest: Equatable {
     var size: UInt64?
     var contentType: String?
 
-    /// - Parameter text: A JSON object with `method`, `expiresIn` (seconds), `size` and `contentType`, each of which
-    ///   may be left out; nothing at all asks for a download.
+    /// - Parameter text: A JSON object with the optional members `method`, `expiresIn` (seconds), `size` and
+    ///   `contentType`. An empty text requests a download.
     /// - Throws: ``Problem`` with `invalid-argument`.
     init(json text: [UInt8], maximumLifetime: Int64) throws(Problem) {
         var members: [JSONMember] = []

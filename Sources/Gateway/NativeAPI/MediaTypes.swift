@@ -1,11 +1,11 @@
 import Wire
 
-/// Media types by the extension of a name.
+/// Media types by file extension.
 enum MediaTypes {
-    /// What is not known better (RFC 2046, section 4.5.1).
+    /// The type of unknown content (RFC 2046, section 4.5.1).
     static let unknown = "application/octet-stream"
 
-    /// Read once, when it is first asked for.
+    /// Parsed at the first use.
     private static let byExtension: [BytewiseString: String] = {
         var types: [BytewiseString: String] = [:]
         types.reserveCapacity(2048)
@@ -22,7 +22,7 @@ enum MediaTypes {
         return types
     }()
 
-    /// The type that the extension of an object's last segment stands for, in either case of letters.
+    /// The media type for the extension of an object's last segment, case-insensitively.
     static func type(of name: ObjectName) -> String {
         let segment = lastSegment(of: name.value).utf8
         guard let dot = segment.lastIndex(of: UInt8(ascii: ".")) else { return unknown }

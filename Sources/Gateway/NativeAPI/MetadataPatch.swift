@@ -2,11 +2,11 @@ import Buckets
 import Wire
 
 extension AttributePatch {
-    /// The most bytes of a patch's text.
+    /// The maximum size of a patch in bytes.
     static let maximumBytes = 64 * 1024
 
-    /// Reads a JSON Merge Patch (RFC 7396) of the writable properties.
-    /// - Throws: ``Problem`` with `invalid-argument`, which names what can't be; nothing is changed then.
+    /// Parses a JSON Merge Patch (RFC 7396) of the writable properties.
+    /// - Throws: ``Problem`` with `invalid-argument` that names the invalid property. Nothing is changed then.
     init(mergePatch text: [UInt8]) throws(Problem) {
         self.init()
         let value: JSONValue
@@ -75,7 +75,7 @@ extension AttributePatch {
         try ObjectAttributes.checkSize(new)
     }
 
-    /// Whether the custom metadata that is already there counts towards its limit after this patch.
+    /// Whether the existing custom metadata counts towards the limit after this patch.
     var addsCustomMetadata: Bool {
         !clearCustomMetadata && customMetadata.contains { $0.value != nil }
     }

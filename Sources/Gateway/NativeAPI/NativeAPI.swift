@@ -7,7 +7,7 @@ struct NativeAPI: Dialect {
     private let callers: Callers
     let headers = HeaderCache()
 
-    /// - Parameter callers: Whether there are signed links, and whose.
+    /// - Parameter callers: Has the keys of signed links, if there are any.
     init(_ callers: Callers) { self.callers = callers }
 
     var root: StaticString { "b" }
@@ -56,7 +56,7 @@ struct NativeAPI: Dialect {
         case "DELETE" where !isMetadata:
             return .delete(try bucket.objectName(path), context.conditions)
         case "POST":
-            // Without 'sign' there is nothing to post.
+            // `POST` is only possible with `sign`.
             throw Problem.methodNotAllowed(route.methods(canSign: false))
         default: throw notAllowed(route)
         }
@@ -73,7 +73,7 @@ struct NativeAPI: Dialect {
         }
     }
 
-    /// The link that the query is.
+    /// The signed link in the query.
     /// - Throws: ``Problem``: `link-expired` or `invalid-link`.
     func grant(
         _ operation: ObjectOperation, _ route: Route, in bucket: Bucket, _ context: RequestContext
@@ -90,8 +90,9 @@ struct NativeAPI: Dialect {
 }
 
 extension Route {
-    /// Reads a target of the native API.
-    /// - Throws: ``Problem`` with `not-found` for a path that is no route, `invalid-name` for a bucket's broken encoding.
+    /// Parses a target of the native API.
+    /// - Throws: ``Problem`` with `not-found` if the path is not a route, or `invalid-name` if the bucket's
+    ///   percent-encoding is malformed.
     init(_ target: RequestTarget) throws(Problem) {
         let path = target.path
         guard path.count > 3, path[0] == UInt8(ascii: "/"), path[1] == UInt8(ascii: "b"),
@@ -116,10 +117,10 @@ extension Route {
         query = QueryParameters(target.query)
     }
 
-    /// Reads a target of the native API.
+    /// Parses a target of the native API.
     init(target: String) throws(Problem) { try self.init(RequestTarget(target)) }
 
-    /// Whether the path is a folder's: nothing after the slash, or a last slash, encoded or not.
+    /// Whether the path is that of a folder: it is empty after the slash, or ends with a slash, encoded or not.
     var isFolder: Bool {
         guard case .named(let path) = self.path else { return false }
         if path.isEmpty || path.last == UInt8(ascii: "/") { return true }
@@ -128,21 +129,21 @@ extension Route {
             && path[last - 2] == UInt8(ascii: "2") && path[last - 1] | 0x20 == UInt8(ascii: "f")
     }
 
-    /// Whether the query has `metadata`, with any value or none.
+    /// Whether the query has `metadata`, with or without a value.
     var asksForMetadata: Bool { query.contains("metadata") }
 
     /// Whether the query has `sign`.
     var asksForLink: Bool { query.contains("sign") }
 
-    /// The methods that are possible here, as `Allow` names them.
-    /// - Parameter canSign: Whether `POST …?sign` makes links here.
+    /// The methods that the route supports, as in `Allow`.
+    /// - Parameter canSign: Whether `POST …?sign` is available.
     func methods(canSign: Bool) -> String {
         if path == .bucket || isFolder { return "GET, HEAD, OPTIONS" }
         if asksForLink { return "POST, OPTIONS" }
         return asksForMetadata ? "GET, HEAD, PATCH, OPTIONS" : Route.objectMethods(canSign)
     }
 
-    /// The methods of an object, as `Allow` names them.
+    /// The methods of an object, as in `Allow`.
     static func objectMethods(_ canSign: Bool) -> String {
         "GET, HEAD, PUT, PATCH, DELETE, \(canSign ? "POST, " : "")OPTIONS"
     }

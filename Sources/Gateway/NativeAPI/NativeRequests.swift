@@ -3,7 +3,7 @@ import HTTPServer
 import Wire
 
 extension RequestContext {
-    /// The conditions of the request's fields.
+    /// The conditions in the request's header fields.
     var conditions: Conditions {
         do throws(Problem) {
             return .success(try Preconditions(fields, now: now))
@@ -14,8 +14,8 @@ extension RequestContext {
 }
 
 extension Preconditions {
-    /// Those that can refuse a response about metadata. It has no entity tag: the object's stands for its bytes. So it is
-    /// never found unmodified.
+    /// The conditions that can fail for a response about metadata. Such a response has no entity tag, because the
+    /// object's tag identifies its bytes. So the result is never 304.
     var forMetadata: Preconditions {
         var conditions = self
         conditions.ifNoneMatch = nil
@@ -25,7 +25,7 @@ extension Preconditions {
 }
 
 extension UploadRequest {
-    /// - Throws: ``Problem``: `payload-too-large` where the declared size is, `invalid-argument` for a field that can't be.
+    /// - Throws: ``Problem``: `payload-too-large` if the declared size is, `invalid-argument` for an invalid field.
     convenience init(_ context: RequestContext, _ name: ObjectName, _ bucket: Bucket)
         throws(Problem)
     {
@@ -85,8 +85,8 @@ extension PatchRequest {
 }
 
 extension ListRequest {
-    /// - Parameter folder: The encoded path of a folder with its slash, or nothing for the root; nil for a list that
-    ///   the query alone describes.
+    /// - Parameter folder: The encoded path of a folder with its final slash, empty for the root; nil for a list that
+    ///   only the query describes.
     convenience init(bucket: String, folder path: ArraySlice<UInt8>?, _ parameters: QueryParameters)
         throws(Problem)
     {

@@ -55,7 +55,7 @@ extension NativeAPI {
         return response
     }
 
-    /// An object as a change has left it.
+    /// The object after a change.
     private func changed(_ object: ObjectMetadata, _ status: Int, _ bucket: Bucket) -> Response {
         var response = Response(status: status, json: object.json(bucket: bucket.name))
         response.head.fields.append("etag", object.quotedETag)
@@ -63,7 +63,8 @@ extension NativeAPI {
         return response
     }
 
-    /// A page as JSON. It lets the loop do other work meanwhile, and ends early where the client has gone.
+    /// Writes a page as JSON. It lets the loop do other work meanwhile, and stops early if the client has
+    /// disconnected.
     private func json(
         of page: ListPage, _ request: ListRequest, in bucket: Bucket, _ context: RequestContext
     ) async -> [UInt8] {

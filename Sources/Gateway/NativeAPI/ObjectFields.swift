@@ -3,17 +3,17 @@ import HTTPServer
 import Wire
 
 extension ObjectAttributes {
-    /// The most bytes of custom metadata, keys and values together.
+    /// The maximum size of custom metadata in bytes, keys and values together.
     static let maximumCustomBytes = 8 * 1024
-    /// The most pairs of custom metadata that are sent as header fields.
+    /// The maximum number of custom pairs that are sent as header fields.
     static let maximumShownPairs = 64
-    /// The most bytes of those fields together, names and values.
+    /// The maximum size of those fields in bytes, names and values together.
     static let maximumShownBytes = 16 * 1024
-    /// The most bytes of each of the five other properties.
+    /// The maximum size of each of the five other properties in bytes.
     static let maximumFieldBytes = 2 * 1024
 
-    /// Reads what an upload says of its object.
-    /// - Throws: ``Problem`` with `invalid-argument` for a value that could not be given back.
+    /// Parses the properties of an uploaded object.
+    /// - Throws: ``Problem`` with `invalid-argument` for a value that a response could not repeat.
     init(_ fields: HeaderFields, name: ObjectName) throws(Problem) {
         self.init()
         for (field, value) in fields.all(withPrefix: "") {
@@ -72,7 +72,7 @@ extension ObjectAttributes {
         return text
     }
 
-    /// Checks that a header field can carry the value of a property exactly.
+    /// Checks that a header field can carry a property's value exactly.
     static func checkField(_ value: String, _ name: String) throws(Problem) {
         if value.utf8.count > maximumFieldBytes {
             throw Problem(.invalidArgument, "\(name) is longer than \(maximumFieldBytes) bytes.")
@@ -94,7 +94,7 @@ extension ObjectAttributes {
         }
     }
 
-    /// Checks a pair of custom metadata: any text but NUL, and a key that is not empty and not reserved.
+    /// Checks a pair of custom metadata: the key is not empty and not reserved, and neither has NUL.
     static func checkPair(_ key: String, _ value: String) throws(Problem) {
         if key.isEmpty { throw Problem(.invalidArgument, "A key of customMetadata is empty.") }
         try checkKey(key)
@@ -103,7 +103,7 @@ extension ObjectAttributes {
         }
     }
 
-    /// Checks the sum of custom metadata.
+    /// Checks the total size of custom metadata.
     static func checkSize(_ pairs: [BytewiseString: String]) throws(Problem) {
         let sum = pairs.byteCount
         if sum > maximumCustomBytes {
@@ -114,9 +114,9 @@ extension ObjectAttributes {
         }
     }
 
-    /// Adds the custom pairs that a field can carry exactly: a token as key, visible ASCII without spaces at the ends
-    /// as value. Where keys differ only in the case of their letters, none of them; and no pair at all where there are
-    /// more than ``maximumShownPairs`` or ``maximumShownBytes``, which a client might not take as a header.
+    /// Adds the custom pairs that a header field can carry exactly: the key is a token, and the value is visible ASCII
+    /// without spaces at its ends. Keys that differ only in case are all left out. No pair is added if there are more
+    /// than ``maximumShownPairs`` or ``maximumShownBytes``, because a client might reject the header.
     fileprivate func appendPairs(to fields: inout HeaderFields) {
         if customMetadata.isEmpty || customMetadata.count > ObjectAttributes.maximumShownPairs {
             return
@@ -141,16 +141,16 @@ extension ObjectAttributes {
 }
 
 extension ObjectMetadata {
-    /// The entity tag as a field has it.
+    /// The entity tag as in a header field.
     var quotedETag: String { "\"" + (etag.isFieldValue ? etag : "\(generation)") + "\"" }
 
-    /// What a 304 repeats (RFC 9110, section 15.4.5).
+    /// The fields of a 304 response (RFC 9110, section 15.4.5).
     func appendValidators(to fields: inout HeaderFields) {
         fields.append("etag", quotedETag)
         append("cache-control", attributes.cacheControl, to: &fields)
     }
 
-    /// The fields of a `GET` and `HEAD`, but for the length.
+    /// The fields of `GET` and `HEAD` responses, without the length.
     func appendFields(to fields: inout HeaderFields) {
         let type = attributes.contentType ?? ""
         fields.append(
@@ -176,7 +176,7 @@ extension ObjectMetadata {
         if let value, !value.isEmpty, value.isFieldValue { fields.append(name, value) }
     }
 
-    /// Of the whole object (RFC 9530, section 3).
+    /// The digest of the whole object (RFC 9530, section 3).
     private var reprDigest: String? {
         if md5 == nil && crc32c == nil { return nil }
         var text: [UInt8] = []
@@ -196,7 +196,7 @@ extension ObjectMetadata {
 
     private var crc32cBytes: [UInt8]? { crc32c.map(\.bigEndianBytes) }
 
-    /// The metadata as JSON; absent properties are left out.
+    /// The metadata as JSON. Absent properties are left out.
     func json(bucket: String) -> [UInt8] {
         var json = JSONWriter(reserving: 768)
         json.beginObject()
@@ -230,11 +230,11 @@ extension ObjectMetadata {
 }
 
 extension UInt32 {
-    /// As a checksum is written: the most significant byte first.
+    /// The checksum's bytes, the most significant byte first.
     fileprivate var bigEndianBytes: [UInt8] {
         [24, 16, 8, 0].map { UInt8(truncatingIfNeeded: self >> $0) }
     }
 
-    /// A checksum in base64.
+    /// The checksum in base64.
     var base64: String { Base64.encode(bigEndianBytes) }
 }

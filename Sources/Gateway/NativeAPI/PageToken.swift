@@ -1,9 +1,9 @@
 import Wire
 
-/// Where a list's page ended, bound to the list that it is of: valid on any replica, and on no other list.
+/// The end of a list's page. It is bound to the list, and valid on every replica.
 ///
-/// The check is no secret. A token says only after which name to go on, which any caller may choose; every page
-/// is decided anew.
+/// The hash is not a secret. A token only contains the name after which to continue, which any caller may choose, and
+/// every page is authorized again.
 enum PageToken {
     /// - Parameter end: The last name or prefix that the page covered.
     static func encode(after end: String, bucket: String, prefix: String, isDelimited: Bool)
@@ -14,7 +14,7 @@ enum PageToken {
         return Base64.encodeForURL(bytes)
     }
 
-    /// Where to go on; nil where the token is damaged, or of another list.
+    /// The name after which to continue; nil if the token is damaged or belongs to another list.
     static func decode(_ token: String, bucket: String, prefix: String, isDelimited: Bool)
         -> String?
     {
@@ -25,7 +25,7 @@ enum PageToken {
         return end
     }
 
-    /// FNV-1a over all that a token is bound to, each part with its length, and a last mixing.
+    /// FNV-1a over everything that a token is bound to. Each part is preceded by its length, and the result is mixed.
     private static func check(
         _ end: String, _ bucket: String, _ prefix: String, _ isDelimited: Bool
     ) -> [UInt8] {

@@ -2,11 +2,11 @@ import Buckets
 import HTTPServer
 import Wire
 
-/// A request's failure as the client sees it (RFC 9457), and for the log why.
+/// A request's failure: the problem details for the client (RFC 9457), and the cause for the log.
 ///
-/// A class, so that every function that may fail keeps room for a reference and not for all of it.
+/// A class, so that functions that can throw it only need space for a reference.
 public final class Problem: Error, Sendable {
-    /// The stable codes, each with its status and title.
+    /// The stable codes. Each has a status and a title.
     public enum Code: String, Sendable, CaseIterable {
         case invalidName = "invalid-name"
         case invalidArgument = "invalid-argument"
@@ -44,7 +44,7 @@ public final class Problem: Error, Sendable {
         case upstreamTimeout = "upstream-timeout"
         case insufficientStorage = "insufficient-storage"
 
-        /// The status of HTTP that it is sent with.
+        /// The HTTP status code.
         public var status: Int {
             switch self {
             case .invalidName, .invalidArgument, .checksumMismatch: 400
@@ -72,7 +72,7 @@ public final class Problem: Error, Sendable {
             }
         }
 
-        /// The same words for every problem of this code.
+        /// The title, the same for every problem of this code.
         public var title: String {
             switch self {
             case .invalidName: "The object's name is not valid"
@@ -113,13 +113,14 @@ public final class Problem: Error, Sendable {
             }
         }
     }
-    /// Which problem it is; decides the status.
+    /// The code, which determines the status.
     public let code: Code
-    /// A sentence that the client can act on; nothing internal.
+    /// A sentence for the client, without internal details.
     public let detail: String
-    /// For the operator alone.
+    /// The cause, for the log only.
     public let cause: String?
-    /// `Allow`, `Content-Range`, `Accept-Patch`, `WWW-Authenticate` or `Retry-After`, where the status wants it.
+    /// The fields that the status requires: `Allow`, `Content-Range`, `Accept-Patch`, `WWW-Authenticate` or
+    /// `Retry-After`.
     let field: (name: StaticString, value: String)?
 
     init(
@@ -140,7 +141,7 @@ public final class Problem: Error, Sendable {
             .methodNotAllowed, "The methods possible here are \(allow).", field: ("allow", allow))
     }
 
-    /// A broken name.
+    /// The problem of an invalid name.
     convenience init(_ error: NameError) {
         switch error.limit {
         case .denied, .notAllowed:
@@ -152,7 +153,7 @@ public final class Problem: Error, Sendable {
         }
     }
 
-    /// What a store could not do.
+    /// The problem of a store's error.
     convenience init(_ error: BucketError) {
         let code: Code
         let detail: String
@@ -177,7 +178,7 @@ public final class Problem: Error, Sendable {
         self.init(code, detail, cause: error.cause.isEmpty ? nil : error.cause)
     }
 
-    /// A body that did not arrive.
+    /// The problem of a body that was not received completely.
     convenience init(_ error: BodyError, limit: UInt64) {
         switch error {
         case .clientGone:

@@ -1,6 +1,6 @@
 import Wire
 
-/// The parameters of a list's query, decoded. A parameter that nobody knows is ignored.
+/// The parameters of a list's query, decoded. Unknown parameters are ignored.
 struct Query: Equatable {
     var prefix: String?
     var isDelimited: Bool?
@@ -9,7 +9,7 @@ struct Query: Equatable {
 
     init() {}
 
-    /// - Throws: ``Problem`` with `invalid-argument` for a value that a known parameter can't have.
+    /// - Throws: ``Problem`` with `invalid-argument` for an invalid value of a known parameter.
     init(_ parameters: QueryParameters) throws(Problem) {
         for parameter in parameters.all { try take(parameter.name, parameter.value) }
     }
@@ -43,7 +43,7 @@ struct Query: Equatable {
         if !isFirst { throw Problem(.invalidArgument, "\(name) is given twice.") }
     }
 
-    /// Checks what a list may begin with: at most 1,024 bytes without NUL, CR and LF.
+    /// Checks the prefix of a list: at most 1,024 bytes without NUL, CR and LF.
     static func prefix(_ value: String) throws(Problem) -> String {
         if value.utf8.count > ObjectName.maximumBytes {
             throw Problem(.invalidArgument, "prefix is longer than 1024 bytes.")

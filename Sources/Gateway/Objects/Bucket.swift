@@ -1,29 +1,29 @@
 import Buckets
 
-/// A bucket that is served: its driver, what narrows it, and its errors as problems.
+/// A served bucket: its driver with its policy, path rules and limits. It reports the driver's errors as problems.
 ///
-/// Everything that a request does to the store goes through here: names are checked before, capabilities are required in
-/// one place, ``BucketError`` becomes ``Problem`` in one place, and every change passes one point after its commit.
+/// Every request's access to the store goes through this type. So names are checked and capabilities required in one
+/// place, ``BucketError`` becomes ``Problem`` in one place, and every change passes one point after its commit.
 public final class Bucket: Sendable {
-    /// The name in paths.
+    /// The bucket's name in paths.
     public let name: String
     let driver: any BucketDriver
-    /// Decides who may do what.
+    /// Authorizes operations.
     let policy: any Policy
     let pathRules: PathRules
-    /// Where the policy's documents are; nil where there are none, and each look-up fails.
+    /// Looks up the documents that the policy reads; if nil, each lookup fails.
     let firestore: FirestoreDocuments?
-    /// The most bytes of an uploaded object.
+    /// The maximum size of an uploaded object in bytes.
     let maximumObjectSize: UInt64
-    /// Bytes of uploads that are not committed yet, and their limits.
+    /// Counts the bytes of uncommitted uploads, and holds their limits.
     let staged: StagedBytes
     let stagingLimits: StagedBytes.Limits
     let turns = Turns()
     private let changeObservers: [any ChangeObserver]
 
     /// - Parameters:
-    ///   - driver: Its store.
-    ///   - changeObservers: Are called after each change that was made here.
+    ///   - driver: The bucket's store.
+    ///   - changeObservers: Called after each change made through this gateway.
     public init(
         name: BucketName, driver: any BucketDriver, policy: any Policy,
         pathRules: PathRules = .none, firestore: FirestoreDocuments? = nil,
@@ -45,7 +45,7 @@ public final class Bucket: Sendable {
 
     // MARK: Names
 
-    /// Decodes and checks the name of one of the bucket's objects.
+    /// Decodes and checks an object's name.
     func objectName(_ path: ArraySlice<UInt8>) throws(Problem) -> ObjectName {
         do throws(NameError) {
             let name = try ObjectName(percentEncoded: path)
@@ -56,14 +56,14 @@ public final class Bucket: Sendable {
         }
     }
 
-    /// Whether a stored name can be requested here.
+    /// Whether an object of this stored name can be requested here.
     func serves(_ name: String) -> Bool {
         guard let name = try? ObjectName(name) else { return false }
         return (try? pathRules.check(name)) != nil
     }
 
-    /// Whether any name in a folder can be requested here.
-    /// - Parameter folder: Its name with the slash at the end.
+    /// Whether any object in a folder can be requested here.
+    /// - Parameter folder: The folder's name, including the final slash.
     func serves(below folder: String) -> Bool {
         guard (try? ObjectName(folder + "x")) != nil else { return false }
         return pathRules.mayServe(below: Array(folder.utf8.dropLast()))
@@ -71,13 +71,13 @@ public final class Bucket: Sendable {
 
     // MARK: Changes
 
-    /// The one point after a commit.
+    /// Calls the observers after a commit. All changes pass here.
     func changed(_ change: ObjectChange) {
         for observer in changeObservers { observer.changed(change, in: name) }
     }
 }
 
-/// A change that the store has made.
+/// A completed change.
 public enum ObjectChange: Sendable {
     /// An upload was committed.
     case stored(ObjectMetadata)
@@ -87,8 +87,8 @@ public enum ObjectChange: Sendable {
     case deleted(name: String)
 }
 
-/// Is called after every change of a bucket's objects, on the request's loop: it must not block.
+/// Observes completed changes of a bucket's objects. It is called on the request's loop and must not block.
 public protocol ChangeObserver: Sendable {
-    /// The store has made the change.
+    /// Called after the store has made the change.
     func changed(_ change: ObjectChange, in bucket: String)
 }

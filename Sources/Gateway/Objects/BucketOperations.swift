@@ -1,9 +1,9 @@
 import Buckets
 import System
 
-// What a driver does, with its errors as problems.
+// The driver's operations, with their errors as problems.
 extension Bucket {
-    /// What the store can promise.
+    /// The guarantees of the store.
     func capabilities() async throws(Problem) -> Capabilities {
         do throws(BucketError) {
             return try await driver.capabilities()
@@ -21,7 +21,7 @@ extension Bucket {
         }
     }
 
-    /// The current object, or that there is none.
+    /// The current object, or `.absent` if there is none.
     func current(_ name: ObjectName) async throws(Problem) -> CurrentObject {
         do throws(BucketError) {
             return .object(try await driver.stat(name.value))
@@ -51,7 +51,7 @@ extension Bucket {
         }
     }
 
-    /// One page of a list, as the store has it.
+    /// One page of a list, as the store returns it.
     func list(_ query: ListQuery, after: String?) async throws(Problem) -> ListPage {
         do throws(BucketError) {
             return try await driver.list(query, after: after)
@@ -60,7 +60,7 @@ extension Bucket {
         }
     }
 
-    /// Begins an upload that nobody sees until ``commit(_:_:)``.
+    /// Begins an upload. It is not visible until ``commit(_:_:)``.
     func beginUpload(_ name: ObjectName, _ plan: UploadPlan) async throws(Problem) -> any Upload {
         do throws(BucketError) {
             return try await driver.beginUpload(name.value, plan)
@@ -69,7 +69,7 @@ extension Bucket {
         }
     }
 
-    /// The facts of an upload's bytes, which have all been written.
+    /// The size and digests of an upload, after all its bytes were written.
     func finish(_ upload: any Upload) async throws(Problem) -> ContentFacts {
         do throws(BucketError) {
             return try await upload.finish()
@@ -79,7 +79,7 @@ extension Bucket {
     }
 
     /// Makes an upload visible.
-    /// - Throws: ``Problem``: `precondition-failed` where the conditions do not hold; the upload may still be open then.
+    /// - Throws: ``Problem``: `precondition-failed` if the conditions do not hold. The upload may still be open then.
     func commit(_ upload: any Upload, _ conditions: Preconditions) async throws(Problem)
         -> CommitResult
     {
@@ -93,7 +93,7 @@ extension Bucket {
         return result
     }
 
-    /// Changes metadata alone.
+    /// Changes only the metadata.
     func patch(_ name: ObjectName, _ patch: AttributePatch, _ conditions: Preconditions)
         async throws(Problem) -> ObjectMetadata
     {
@@ -107,7 +107,7 @@ extension Bucket {
         return object
     }
 
-    /// Removes the object.
+    /// Deletes the object.
     func delete(_ name: ObjectName, _ conditions: Preconditions) async throws(Problem) {
         do throws(BucketError) {
             try await driver.delete(name.value, conditions)
@@ -117,8 +117,8 @@ extension Bucket {
         changed(.deleted(name: name.value))
     }
 
-    /// Compares what the store says it has with what was received. Other bytes than those are deleted, if they are known
-    /// to be this upload's.
+    /// Compares the size and digests that the store reports with those received. If they differ and the stored bytes
+    /// are known to come from this upload, the object is deleted.
     func confirm(_ result: CommitResult, _ facts: ContentFacts) async throws(Problem) {
         let object = result.metadata
         if object.size == facts.size,
@@ -146,9 +146,9 @@ extension Bucket {
 }
 
 extension Bucket {
-    /// The conditions of a write, which the store must be able to decide together with it.
-    /// - Parameter isAtomic: What the store must promise for them.
-    /// - Throws: ``Problem``: `not-implemented` where it does not.
+    /// Checks that the store can evaluate the conditions of a write atomically with it.
+    /// - Parameter isAtomic: The capability that the conditions need.
+    /// - Throws: ``Problem``: `not-implemented` if the store does not have it.
     func require(_ conditions: Preconditions, _ isAtomic: KeyPath<Capabilities, Bool>)
         async throws(Problem)
     {
@@ -159,8 +159,8 @@ extension Bucket {
         }
     }
 
-    /// The conditions with which a decision that read `existing` still holds when the change is made.
-    /// - Parameter isAtomic: What the store must promise for that.
+    /// The conditions that make a decision which has read `existing` still valid at the time of the change.
+    /// - Parameter isAtomic: The capability that they need.
     func pinned(
         _ conditions: Preconditions, to existing: CurrentObject,
         _ isAtomic: KeyPath<Capabilities, Bool>
@@ -178,7 +178,7 @@ extension Bucket {
 }
 
 extension Preconditions {
-    /// Checks that they hold for a write to what is there.
+    /// Checks the conditions of a write against the existing object.
     /// - Throws: ``Problem`` with `precondition-failed`.
     func check(_ existing: CurrentObject) throws(Problem) {
         let object: ObjectMetadata? =

@@ -3,7 +3,7 @@ import HTTPServer
 import Wire
 
 extension OperationHandler {
-    /// Changes metadata alone.
+    /// Changes only the metadata.
     func patch(_ name: ObjectName, _ request: PatchRequest) async throws(Problem)
         -> OperationResult
     {
@@ -17,8 +17,8 @@ extension OperationHandler {
         return .patched(try await apply(patch, name, conditions))
     }
 
-    /// The rules may have read what is there, and where custom metadata is added its limit is on what is there
-    /// afterwards. So the patch is pinned to the version that was read, and tried again where another came between.
+    /// Authorizes and applies a patch. The rules may have read the object, and the limit of custom metadata applies to
+    /// the result. So the patch is pinned to the version that was read, and repeated if the object changed meanwhile.
     private func apply(_ patch: AttributePatch, _ name: ObjectName, _ conditions: Preconditions)
         async throws(Problem) -> ObjectMetadata
     {
@@ -27,11 +27,11 @@ extension OperationHandler {
             var existing = CurrentObject.unknown
             try await authorizer.authorize(&existing, name)
             var isPinned = existing != .unknown
-            // What rules allow without a look at `resource` they allow for what the patch leaves behind.
+            // If the rules allowed the patch without reading `resource`, they allow it for every object.
             let isOfResult = !isPinned || authorizer.isAllowedByResult(existing)
             if !isPinned, patch.addsCustomMetadata {
                 existing = try await bucket.current(name)
-                // Where the store can't pin, the look for the limit's sake alone is as good as it gets.
+                // If the store can't pin, a concurrent patch can exceed the limit of custom metadata.
                 isPinned = try await bucket.capabilities().pinnedPatches
             }
             if case .absent = existing { throw Problem(BucketError(.objectNotFound)) }
@@ -74,12 +74,13 @@ extension OperationHandler {
         }
     }
 
-    /// Makes a change that is pinned to what it was decided on, again where another change came between.
+    /// Makes a change that is pinned to the version that was decided on, and repeats it if the object changed
+    /// meanwhile.
     ///
-    /// After the first failure it waits for its turn, and so do all later changes of the object: each is then made
-    /// against what the one before it left.
-    /// - Parameter attempt: Decides and makes the change; nil where the object was changed by others meanwhile.
-    /// - Throws: ``Problem``, ``overtaken`` where others change the object past this gateway again and again.
+    /// After the first failure it waits for its turn, and so do all later changes of the object. Each change then sees
+    /// the result of the previous one.
+    /// - Parameter attempt: Decides and makes the change. It returns nil if the object changed meanwhile.
+    /// - Throws: ``Problem``; ``overtaken`` if clients of the store keep changing the object.
     func undisturbed<Result>(
         _ name: ObjectName, _ attempt: () async throws(Problem) -> Result?
     ) async throws(Problem) -> Result {
@@ -94,10 +95,10 @@ extension OperationHandler {
         throw OperationHandler.overtaken
     }
 
-    /// How often a change that has its turn is decided again because another came between.
+    /// How often a change that holds its turn is repeated.
     private static let attempts = 16
 
-    /// The problem where others changed the object again and again.
+    /// The problem after the last repetition.
     static let overtaken = Problem(
         .overloaded, "The object is being changed by others; try again.",
         cause: "the object that was decided on was changed meanwhile", field: ("retry-after", "1"))

@@ -18,14 +18,14 @@ extension OperationHandler {
         return .page(page, request)
     }
 
-    /// Nanoseconds that one list may look for something to show: 30 s.
+    /// The time for which one list may search for an entry to show, in nanoseconds: 30 s.
     private static let listTimeout: UInt64 = 30_000_000_000
-    /// Names that the store is asked for at a time where nothing of a page was shown.
+    /// The page size for the store after a page without any entry to show.
     private static let hiddenPage = 1000
 
-    /// The next page of what is served here: what the store has by other means, or the path rules hide, is left out. It
-    /// is empty only where nothing follows.
-    /// - Throws: ``Problem``: 504 where nothing was found to show in 30 s, 502 where the store's pages go no further.
+    /// The next page of served entries. Entries that other clients stored under invalid names, and those that the path
+    /// rules hide, are left out. The page is empty only at the end of the list.
+    /// - Throws: ``Problem``: 504 if nothing to show was found in 30 s, 502 if the store's pages make no progress.
     private func page(_ request: ListRequest) async throws(Problem) -> ListPage {
         var after = request.after
         var query = request.query
@@ -55,20 +55,20 @@ extension OperationHandler {
         }
     }
 
-    /// Bytes of names that one page has: 256 KiB. Pages that nobody reads stay in memory.
+    /// The maximum size of the names in one page in bytes: 256 KiB. Pages of slow clients stay in memory.
     private static let pageBytes = 256 * 1024
 
-    /// Folders that one page may reveal: each is a decision.
+    /// The maximum number of folders that one page may reveal. Each folder needs a decision.
     private static let maximumFolders = 2000
 
-    /// Decides on every folder that has one of the items below it: each of their names reveals it.
-    /// - Returns: How many of the items were decided on; the others are for the next page.
+    /// Authorizes every folder between `base` and an item, because the items' names reveal them.
+    /// - Returns: The number of items that were authorized. The others belong to the next page.
     private func decideFolders(of items: [String], below base: String)
         async throws(Problem) -> Int
     {
         let start = base.isEmpty ? 0 : base.utf8.count + 1
         var decided = 0
-        // Items are in the order of their bytes: the folders of one that are not the previous one's are new.
+        // Items are sorted bytewise, so an item's new folders are those that the previous item does not have.
         var previous: [UInt8] = []
         for (index, item) in items.enumerated() {
             if decided >= OperationHandler.maximumFolders { return index }
@@ -89,7 +89,7 @@ extension OperationHandler {
     }
 }
 
-/// What follows the last `/` of a name.
+/// The part of a name after its last `/`.
 func lastSegment(of name: String) -> Substring {
     let bytes = name.utf8
     guard let slash = bytes.lastIndex(of: UInt8(ascii: "/")) else { return name[...] }
@@ -97,8 +97,8 @@ func lastSegment(of name: String) -> Substring {
 }
 
 extension ListPage {
-    /// Leaves the first entries, as many as the client asked for. Where more follow, the page ends with the last that is
-    /// shown: what is hidden behind it is not shown in a token either.
+    /// Keeps as many entries as the client asked for. If more follow, the page ends at the last entry shown, so that
+    /// the page token reveals no hidden name.
     fileprivate mutating func cut(to limit: Int) {
         let precedes = { (first: String, second: String) in
             first.utf8.lexicographicallyPrecedes(second.utf8)
@@ -110,7 +110,7 @@ extension ListPage {
         end = last
     }
 
-    /// Keeps the first entries whose names total at most `limit` bytes, and at least one entry.
+    /// Keeps the first entries whose names have at most `limit` bytes in total, but at least one entry.
     fileprivate mutating func cut(toBytes limit: Int) {
         func total(_ names: [String]) -> Int { names.reduce(0) { $0 + $1.utf8.count } }
         guard total(items) + total(prefixes) > limit else { return }

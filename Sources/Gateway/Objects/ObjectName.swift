@@ -1,19 +1,19 @@
 import Buckets
 import Wire
 
-/// An object's name within the reference limits: what every rule, log and store is given.
+/// An object's name that is within the reference limits. Rules, logs and stores only get such names.
 ///
-/// 1–1024 bytes of UTF-8 without NUL, CR and LF; segments between slashes are neither empty nor `.` nor `..`; it does
-/// not begin with `.well-known/acme-challenge/`.
+/// A name has 1–1024 bytes of UTF-8 without NUL, CR and LF. Segments between slashes are neither empty nor `.` nor
+/// `..`. It does not begin with `.well-known/acme-challenge/`.
 public struct ObjectName: Sendable, Hashable, CustomStringConvertible {
     /// The name, decoded.
     public let value: String
 
-    /// The most bytes a name may have.
+    /// The maximum length of a name in bytes.
     public static let maximumBytes = 1024
 
     /// Checks a decoded name.
-    /// - Throws: ``NameError`` with the first limit that it breaks, and where.
+    /// - Throws: ``NameError`` with the first limit that is violated, and the offset.
     public init(_ value: String) throws(NameError) {
         var copy = value
         let error = copy.withUTF8 { ObjectName.broken(Span(_unsafeElements: $0)) }
@@ -22,12 +22,12 @@ public struct ObjectName: Sendable, Hashable, CustomStringConvertible {
     }
 
     /// Decodes the percent-encoding of a path, exactly once, and checks the name.
-    /// - Throws: ``NameError`` with the first limit that it breaks, and where.
+    /// - Throws: ``NameError`` with the first limit that is violated, and the offset.
     init(percentEncoded path: ArraySlice<UInt8>) throws(NameError) {
         try self.init(bytes: ObjectName.decode(path))
     }
 
-    /// Decodes a path's percent-encoding. (Targets that are not UTF-8 were rejected when they were read.)
+    /// Decodes the percent-encoding of a path. Targets that are not valid UTF-8 were rejected earlier.
     static func decode(_ path: ArraySlice<UInt8>) throws(NameError) -> ArraySlice<UInt8> {
         do throws(PercentEncoding.Malformed) {
             return try PercentEncoding.decode(path)
@@ -51,14 +51,14 @@ public struct ObjectName: Sendable, Hashable, CustomStringConvertible {
 
     public var description: String { value }
 
-    /// By their bytes: names that only look the same are different objects.
+    /// Compares names bytewise: names that only look the same are different objects.
     public static func == (left: ObjectName, right: ObjectName) -> Bool {
         BytewiseString(left.value) == BytewiseString(right.value)
     }
 
     public func hash(into hasher: inout Hasher) { BytewiseString(value).hash(into: &hasher) }
 
-    /// The first limit that a name's bytes break, but for their being UTF-8.
+    /// The first limit that the bytes of a name violate, apart from UTF-8 validity.
     private static func broken(_ bytes: Span<UInt8>) -> NameError? {
         if bytes.isEmpty { return NameError(.empty, at: 0) }
         if bytes.count > maximumBytes { return NameError(.tooLong, at: maximumBytes) }
@@ -95,7 +95,7 @@ public struct ObjectName: Sendable, Hashable, CustomStringConvertible {
         }
     }
 
-    /// How many bytes are UTF-8 before the first that is not.
+    /// The length of the longest prefix that is valid UTF-8.
     private static func validPrefix(_ bytes: ArraySlice<UInt8>) -> Int {
         var good = 0
         var decoder = UTF8()
@@ -107,24 +107,24 @@ public struct ObjectName: Sendable, Hashable, CustomStringConvertible {
     }
 }
 
-/// Why a name can't be used: which limit, and where.
+/// Why a name is invalid: the violated limit, and the offset.
 public struct NameError: Error, Sendable, Equatable, CustomStringConvertible {
-    /// What a name must keep to.
+    /// A limit of names.
     public enum Limit: Sendable, Equatable {
         case empty, tooLong, malformedEncoding, notUTF8, nul, lineBreak, emptySegment
         case trailingSlash, dotSegment, reserved
-        /// The configuration refuses this character.
+        /// The configuration disallows this character.
         case discouraged(Character)
-        /// More segments than the configuration allows.
+        /// The name has more segments than the configuration allows.
         case tooDeep(Int)
-        /// None of the configuration's allowed patterns matches.
+        /// The name matches none of the configuration's allowed patterns.
         case notAllowed
-        /// This denied pattern of the configuration matches.
+        /// The name matches this denied pattern of the configuration.
         case denied(String)
     }
-    /// The first limit that the name breaks.
+    /// The first violated limit.
     public var limit: Limit
-    /// Bytes from the beginning of the name; for ``Limit/malformedEncoding`` of the name as it came.
+    /// Bytes from the start of the name; for ``Limit/malformedEncoding``, of the encoded name.
     public var offset: Int
 
     init(_ limit: Limit, at offset: Int) {
@@ -132,7 +132,7 @@ public struct NameError: Error, Sendable, Equatable, CustomStringConvertible {
         self.offset = offset
     }
 
-    /// A sentence for the client; of patterns, for the operator alone.
+    /// A sentence for the client. Patterns are only shown to the operator.
     public var description: String {
         switch limit {
         case .empty: "The object's name is empty; it has 1 to 1024 bytes."
@@ -157,11 +157,11 @@ public struct NameError: Error, Sendable, Equatable, CustomStringConvertible {
     }
 }
 
-/// A bucket's name: 1–222 bytes of `a-z`, `0-9`, `-`, `_` and `.`, beginning and ending with a letter or digit.
+/// A bucket's name: 1–222 bytes of `a-z`, `0-9`, `-`, `_` and `.`. It begins and ends with a letter or digit.
 public struct BucketName: Sendable, Hashable, CustomStringConvertible {
     public let value: String
 
-    /// nil where the name is not one.
+    /// nil if the name is invalid.
     public init?(_ value: String) {
         let bytes = Array(value.utf8)
         func isAlphanumeric(_ byte: UInt8) -> Bool {

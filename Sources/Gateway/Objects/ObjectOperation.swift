@@ -3,18 +3,18 @@ import Wire
 
 /// A request as its dialect has parsed it: what to do in a bucket, with all parameters.
 enum ObjectOperation {
-    /// The object's bytes.
+    /// Returns the object's bytes.
     case download(ObjectName, ReadRequest)
-    /// The object's metadata.
+    /// Returns the object's metadata.
     case stat(ObjectName, Conditions)
     case upload(ObjectName, UploadRequest)
     case patch(ObjectName, PatchRequest)
     case delete(ObjectName, Conditions)
     case list(ListRequest)
-    /// A link to the object.
+    /// Makes a signed link to the object.
     case sign(ObjectName, SignRequest)
 
-    /// The object that it is about; nil for a list.
+    /// The object's name; nil for a list.
     var name: ObjectName? {
         switch self {
         case .download(let name, _), .stat(let name, _), .upload(let name, _), .patch(let name, _),
@@ -37,24 +37,23 @@ enum ObjectOperation {
     }
 }
 
-/// A request's conditions as its dialect has read them. A malformed one is reported only once the caller is authorized.
+/// The preconditions of a request. If they are malformed, this is reported only after authorization.
 typealias Conditions = Result<Preconditions, Problem>
 
-/// Which bytes of an object are wanted.
+/// The requested bytes of an object.
 struct ReadRequest {
     var range = RangeRequest()
     var conditions = Conditions.success(Preconditions())
 }
 
-/// A part of an object.
+/// A request for a part of an object.
 struct RangeRequest {
-    /// nil for the whole.
+    /// The requested part; nil for the whole object.
     var range: ByteRange?
-    /// The strong entity tag that the object must have for the part to be sent; any other object is sent whole. nil for
-    /// any object.
+    /// The strong entity tag of `If-Range`: any other object is sent as a whole. nil for no condition.
     var entityTag: String?
 
-    /// What is sent of an object.
+    /// Selects the bytes to send.
     func select(from object: ObjectMetadata) -> ByteRange.Selection {
         guard let range else { return .whole }
         if let entityTag, entityTag != object.etag { return .whole }
@@ -62,11 +61,11 @@ struct RangeRequest {
     }
 }
 
-/// What is known of an upload before its body. It is large, and a class so that only uploads make room for it.
+/// What is known about an upload before its body. A class because it is large, so that other operations stay small.
 final class UploadRequest {
     let attributes: ObjectAttributes
     let digests: ExpectedDigests
-    /// Bytes, if declared.
+    /// The declared size in bytes, if any.
     let size: UInt64?
     let conditions: Conditions
 
@@ -80,7 +79,7 @@ final class UploadRequest {
         self.conditions = conditions
     }
 
-    /// What the store gets when the upload begins.
+    /// The driver's plan for the upload.
     var plan: UploadPlan {
         var plan = UploadPlan(attributes, size: size, digests: Set(digests.others.keys))
         plan.md5 = digests.md5
@@ -88,7 +87,7 @@ final class UploadRequest {
         return plan
     }
 
-    /// What a policy can know before the body.
+    /// The proposed object, as far as it is known before the body.
     var proposal: ProposedObject {
         var proposal = ProposedObject()
         proposal.attributes = attributes
@@ -99,31 +98,31 @@ final class UploadRequest {
     }
 }
 
-/// A change of metadata, which is in the body.
+/// A change of metadata. The changes are in the body.
 struct PatchRequest {
     var conditions = Conditions.success(Preconditions())
-    /// Why the body can't be read, if its fields already say so. It is reported only once the caller is authorized.
+    /// Why the body can't be read, if the head already shows it. It is reported only after authorization.
     var refusal: Problem?
-    /// Reads the body.
+    /// Parses the body.
     var decode: @Sendable ([UInt8]) throws(Problem) -> AttributePatch
 }
 
-/// A link to be signed; the body says what for.
+/// A request to sign a link. The link's properties are in the body.
 struct SignRequest {
-    /// nil where signed links are switched off.
+    /// nil if signed links are not configured.
     var keys: LinkKeys?
-    /// Seconds.
+    /// The maximum lifetime in seconds.
     var maximumLifetime: Int64
-    /// Reads the body, given the longest lifetime of a link in seconds.
+    /// Parses the body, given the maximum lifetime in seconds.
     var decode: @Sendable ([UInt8], Int64) throws(Problem) -> LinkRequest
 }
 
-/// Which page of which list.
+/// The requested page of a list.
 final class ListRequest {
     let query: ListQuery
-    /// Where the last page ended; nil for the first.
+    /// The name after which the page begins; nil for the first page.
     let after: String?
-    /// The folder that is revealed: the prefix up to its last `/`, without it.
+    /// The folder that the list reveals: the prefix up to its last `/`, without the slash.
     let folder: String
 
     init(_ query: ListQuery, after: String?) {

@@ -1,12 +1,12 @@
 import Buckets
 
-/// Performs one request's operation on a bucket: decides, then does it. Confined to the request's loop.
+/// Authorizes and performs one request's operation on a bucket. Confined to the request's loop.
 struct OperationHandler {
     let context: RequestContext
     let authorizer: Authorizer
     let bucket: Bucket
 
-    /// - Throws: ``Problem`` for whatever went wrong; nothing of a change is visible then.
+    /// - Throws: ``Problem`` for every failure. A failed change is not visible.
     func perform(_ operation: ObjectOperation) async throws(Problem) -> OperationResult {
         switch operation {
         case .download(let name, let request): try await download(name, request)

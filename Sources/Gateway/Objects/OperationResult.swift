@@ -1,27 +1,27 @@
 import Buckets
 import HTTPServer
 
-/// What an operation came to, for a dialect to render.
+/// The result of an operation, to be rendered by a dialect.
 enum OperationResult {
-    /// Bytes of an object follow.
+    /// The response has bytes of an object.
     case content(ObjectMetadata, ObjectContent)
     /// The object's metadata.
     case metadata(ObjectMetadata)
-    /// The object is the one that the client has.
+    /// The client's copy of the object is current (`304 Not Modified`).
     case notModified(ObjectMetadata)
     case stored(CommitResult)
     case patched(ObjectMetadata)
     case deleted
     case page(ListPage, ListRequest)
-    /// A link, and the keys that sign it.
+    /// The link to sign, and its keys.
     case link(SignedLink, LinkKeys)
 }
 
 /// Bytes of an object.
 struct ObjectContent {
-    /// Which of them.
+    /// The selected bytes.
     var range: Range<UInt64>
-    /// Whether a part was asked for.
+    /// Whether the client asked for a part.
     var isPart: Bool
     var body: ResponseBody
 }

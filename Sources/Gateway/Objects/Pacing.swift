@@ -1,10 +1,10 @@
 import HTTPServer
 import System
 
-/// What one request of a caller with limits uses. Confined to its loop.
+/// The use of a caller's limits by one request. Confined to its loop.
 final class CallerLease {
     let key: CallerLimits.Key
-    /// Bytes each second; 0 is no limit.
+    /// Bytes per second; 0 for no limit.
     let rate: UInt64
     let direction: CallerLimits.Direction
     fileprivate let limits: CallerLimits
@@ -22,19 +22,19 @@ final class CallerLease {
 
     deinit { end() }
 
-    /// The request is over.
+    /// Ends the request's use.
     func end() {
         if isOver { return }
         isOver = true
         limits.end(self)
     }
 
-    /// A sink that takes no more than the caller may send.
+    /// Wraps a sink so that it accepts no more than the caller may send.
     func pacing(_ sink: any ByteSink) -> any ByteSink {
         rate > 0 && direction == .incoming ? PacedSink(sink, Pace(self)) : sink
     }
 
-    /// A body that gives no more than the caller may take.
+    /// Wraps a body so that it supplies no more than the caller may receive.
     func pacing(_ body: consuming ResponseBody) -> ResponseBody {
         guard rate > 0, direction == .outgoing else { return body }
         switch body {
@@ -49,13 +49,13 @@ final class CallerLease {
     }
 }
 
-/// Gives the bytes of one body their turns. Confined to its loop.
+/// Paces the bytes of one body. Confined to its loop.
 private final class Pace {
     private let lease: CallerLease
-    /// Bytes whose turn has come, or comes at ``due``.
+    /// The number of bytes that may move at ``due``.
     private var granted = 0
     private var due: UInt64 = 0
-    /// Whether bytes were refused: then it is this that must be waited for.
+    /// Whether the last bytes were refused by the pace, so that the next attempt must wait for it.
     private(set) var isWaiting = false
     private var resume: (() -> Void)?
     private var timer: LoopTimer?
@@ -68,13 +68,13 @@ private final class Pace {
 
     deinit { stop() }
 
-    /// Bytes of one turn: a hundredth of a second's worth, so that callers' bodies share evenly, but no crumbs, of
-    /// which each would be a frame, and not so many that one of them keeps a loop.
+    /// The step in bytes: a hundredth of a second's worth, so that the bodies of one caller share evenly. The lower
+    /// limit avoids tiny frames. The upper limit keeps one body from occupying a loop.
     private static func step(_ rate: UInt64) -> Int {
         Int(min(64 * 1024, max(rate / 100, min(rate, 4096))))
     }
 
-    /// How many of `wanted` bytes may move now.
+    /// Returns how many of `wanted` bytes may move now.
     func take(_ wanted: Int) -> Int {
         let now = lease.limits.now
         if granted == 0 {
@@ -85,23 +85,21 @@ private final class Pace {
         return isWaiting ? 0 : min(wanted, granted)
     }
 
-    /// So many bytes have moved.
+    /// Subtracts bytes that have moved.
     func moved(_ count: Int) { granted -= count }
 
     func whenReady(_ resume: @escaping () -> Void) {
         self.resume = resume
         if timer == nil {
             timer = LoopTimer { [unowned self] in
-                let resume = self.resume
-                self.resume = nil
-                resume?()
+                self.resume.take()?()
             }
         }
         let now = lease.limits.now
         if let timer { EventLoop.current?.arm(timer, after: due > now ? due - now : 0) }
     }
 
-    /// Nothing moves any more.
+    /// Stops pacing and gives unused bytes back.
     func stop() {
         resume = nil
         if let timer { EventLoop.current?.disarm(timer) }
@@ -121,7 +119,7 @@ private final class PacedSink: ByteSink {
 
     func write(_ bytes: RawSpan) throws -> Int {
         var total = 0
-        // To the end, or until one of both takes no more: only then it can be waited for.
+        // Continues until all bytes are written, or either the sink or the pace accepts no more and can be waited for.
         while total < bytes.byteCount {
             let allowed = pace.take(bytes.byteCount - total)
             if allowed == 0 { break }

@@ -1,16 +1,16 @@
 import Wire
 
-/// How an operator narrows the names of a bucket further.
+/// The operator's additional restrictions on the names of a bucket.
 ///
-/// A pattern is compared segment by segment with the whole name: `*` stands for any characters within a segment, and
-/// a segment `**` for any number of segments, none included; at a pattern's end for at least one, so that
-/// `tmp/**` is everything in `tmp`. All other characters stand for themselves. Matching takes time linear in the
+/// A pattern is compared with the whole name, segment by segment. `*` matches any characters within a segment. A
+/// segment `**` matches any number of segments, including none; at the end of a pattern it matches at least one, so
+/// that `tmp/**` is everything in `tmp`. All other characters match themselves. Matching takes time linear in the
 /// name's length.
 public struct PathRules: Sendable {
-    /// Why a pattern can't be used.
+    /// Why a pattern is invalid.
     public struct PatternError: Error, Sendable, Equatable, CustomStringConvertible {
         public var pattern: String
-        /// What is wrong with it, for the operator.
+        /// The error, for the operator.
         public var reason: String
 
         public var description: String { "pattern '\(pattern)': \(reason)" }
@@ -21,7 +21,7 @@ public struct PathRules: Sendable {
     private let maximumDepth: Int?
     private let refusesDiscouraged: Bool
 
-    /// Nothing but the reference limits.
+    /// No restrictions beyond the reference limits.
     public static let none = PathRules()
 
     private init() {
@@ -32,11 +32,11 @@ public struct PathRules: Sendable {
     }
 
     /// - Parameters:
-    ///   - allowed: Where there are any, a name must match one of them.
-    ///   - denied: A name must match none of them, whatever is allowed.
-    ///   - maximumDepth: The most segments, at least 1.
-    ///   - refusesDiscouraged: Whether `#`, `[`, `]`, `*` and `?` are refused.
-    /// - Throws: ``PatternError`` for the first pattern that can never match, or can't be meant.
+    ///   - allowed: If there are any, a name must match one of them.
+    ///   - denied: A name must match none of them, even if it matches an allowed one.
+    ///   - maximumDepth: The maximum number of segments, at least 1.
+    ///   - refusesDiscouraged: Whether names with `#`, `[`, `]`, `*` or `?` are rejected.
+    /// - Throws: ``PatternError`` for the first pattern that can never match or is ambiguous.
     public init(
         allowed: [String], denied: [String], maximumDepth: Int? = nil,
         refusesDiscouraged: Bool = false
@@ -55,7 +55,7 @@ public struct PathRules: Sendable {
         allowed.isEmpty && denied.isEmpty && maximumDepth == nil && !refusesDiscouraged
     }
 
-    /// - Throws: ``NameError`` where the name is not one of this bucket's.
+    /// - Throws: ``NameError`` if a name violates a restriction.
     public func check(_ name: ObjectName) throws(NameError) {
         if isEmpty { return }
         let bytes = Array(name.value.utf8)
@@ -76,8 +76,8 @@ public struct PathRules: Sendable {
         }
     }
 
-    /// Whether any name in a folder can be one of this bucket's.
-    /// - Parameter folder: Its name's bytes, without the slash at the end.
+    /// Whether any name in a folder can satisfy the restrictions.
+    /// - Parameter folder: The bytes of the folder's name, without the final slash.
     func mayServe(below folder: [UInt8]) -> Bool {
         if isEmpty { return true }
         if refusesDiscouraged, folder.contains(where: PathRules.isDiscouraged) { return false }
@@ -100,7 +100,7 @@ public struct PathRules: Sendable {
 /// One pattern of ``PathRules``.
 private struct Pattern: Sendable {
     private enum Segment: Sendable, Equatable {
-        /// Bytes between stars; one piece where there is no star.
+        /// The bytes between stars. A segment without a star is one piece.
         case pieces([[UInt8]])
         /// `**`
         case anySegments
@@ -136,7 +136,7 @@ private struct Pattern: Sendable {
             }
             segments.append(.pieces(pieces.map(Array.init)))
         }
-        // At the end at least one segment.
+        // A final `**` matches at least one segment.
         if segments.last == .anySegments { segments.append(.pieces([[], []])) }
         self.source = source
         self.segments = segments
@@ -144,18 +144,18 @@ private struct Pattern: Sendable {
 
     func matches(_ name: [ArraySlice<UInt8>]) -> Bool { positions(after: name)[segments.count] }
 
-    /// Whether it can match a name in this folder.
+    /// Whether the pattern can match a name in this folder.
     func mayMatch(below folder: [ArraySlice<UInt8>]) -> Bool {
         positions(after: folder)[..<segments.count].contains(true)
     }
 
-    /// Whether it matches every name in this folder and below: `**` at its end has begun.
+    /// Whether the pattern matches every name below this folder: its final `**` has been reached.
     func matchesAll(below folder: [ArraySlice<UInt8>]) -> Bool {
         guard segments.suffix(2) == [.anySegments, .pieces([[], []])] else { return false }
         return positions(after: folder)[segments.count - 2]
     }
 
-    /// Follows all positions of the pattern at once where the segments so far can have led.
+    /// All positions in the pattern that can be reached after these segments.
     private func positions(after name: [ArraySlice<UInt8>]) -> [Bool] {
         var positions = [Bool](repeating: false, count: segments.count + 1)
         positions[0] = true
@@ -181,7 +181,7 @@ private struct Pattern: Sendable {
         }
     }
 
-    /// The first piece at the beginning, the last at the end, the others as early as possible in between.
+    /// Matches the first piece at the start, the last at the end, and the others as early as possible between them.
     private static func matches(_ pieces: [[UInt8]], _ segment: ArraySlice<UInt8>) -> Bool {
         guard let first = pieces.first, let last = pieces.last, segment.starts(with: first) else {
             return false

@@ -2,7 +2,7 @@ import Buckets
 import HTTPServer
 
 extension OperationHandler {
-    /// Opens the object and decides on what was opened; the bytes follow.
+    /// Opens the object and authorizes the request for what was opened. The bytes follow in the response.
     func download(_ name: ObjectName, _ request: ReadRequest) async throws(Problem)
         -> OperationResult
     {
@@ -28,7 +28,7 @@ extension OperationHandler {
         }
     }
 
-    /// What is sent of an opened object. Closes it where no bytes are.
+    /// Selects the bytes to send of an opened object. Closes the object if there are none.
     private func content(
         of reader: any ObjectReader, _ wanted: RangeRequest, _ conditions: Preconditions
     ) async throws(Problem) -> OperationResult {
@@ -73,7 +73,7 @@ extension OperationHandler {
         return try isUnmodified(object, conditions) ? .notModified(object) : .metadata(object)
     }
 
-    /// Whether the client has the object already.
+    /// Whether the client's copy is current.
     /// - Throws: ``Problem`` with `precondition-failed`.
     private func isUnmodified(_ object: ObjectMetadata, _ conditions: Preconditions)
         throws(Problem) -> Bool

@@ -3,8 +3,8 @@ import HTTPServer
 import Identity
 
 extension OperationHandler {
-    /// Makes a link where the caller may do now what the link is for, and may until its end. What the decision has read of
-    /// the object is bound by the link.
+    /// Makes a link if the caller may do now what the link allows, and until its end. The link is bound to the version
+    /// of the object that the decision has read.
     func sign(_ name: ObjectName, _ request: SignRequest) async throws(Problem) -> OperationResult {
         guard let keys = request.keys else {
             throw Problem(.notImplemented, "No keys that sign links are configured.")
@@ -29,16 +29,16 @@ extension OperationHandler {
         return .link(link, keys)
     }
 
-    /// Seconds since 1970: when the first of what vouches for the caller expires; `Int64.max` for never. A link does
-    /// not outlive it.
+    /// Seconds since 1970: the expiry of the caller's identity, whose earliest part counts; `Int64.max` for none. A
+    /// link does not outlive it.
     private var credentialExpires: Int64 {
         let certificate = (context.exchange.identity as? ClientIdentity)?.notAfter ?? .max
         return min(context.caller.principal?.expires ?? .max, certificate)
     }
 
-    /// Asks whether a link may be given, and binds it to what the decision has read.
-    /// - Throws: ``Problem``: `unauthorized` where the rules deny it, or may deny it later; `not-implemented` where the
-    ///   bucket's store can't make the change only for the version that was read.
+    /// Authorizes a link, and binds it to the version that the decision has read.
+    /// - Throws: ``Problem``: `unauthorized` if the rules deny the access now or may deny it before the link expires;
+    ///   `not-implemented` if the bucket's store can't pin the change to the version that was read.
     private func decide(_ link: inout SignedLink, _ name: ObjectName) async throws(Problem) {
         var existing = CurrentObject.unknown
         authorizer.until = .max
@@ -71,7 +71,7 @@ extension OperationHandler {
 }
 
 extension SignedLink.Method {
-    /// What rules are asked for it.
+    /// The access that the link's method needs.
     fileprivate var kind: RequestedAccess.Kind {
         switch self {
         case .get: .get

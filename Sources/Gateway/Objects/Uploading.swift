@@ -4,7 +4,8 @@ import System
 import Wire
 
 extension OperationHandler {
-    /// Streams the body into an upload that nobody sees before it is decided again with the true facts.
+    /// Streams the body into an upload. It becomes visible only after a second decision with the actual size and
+    /// digests.
     func upload(_ name: ObjectName, _ request: UploadRequest) async throws(Problem)
         -> OperationResult
     {
@@ -20,7 +21,7 @@ extension OperationHandler {
         plan.existing = existing
         // Don't reveal whether the object exists until the caller is authorized.
         if missing == .nothing, !conditions.isEmpty {
-            // A condition that does not hold already is reported before the body comes. The commit decides it again.
+            // Report a condition that does not hold before the body is received. The commit evaluates it again.
             if plan.existing == .unknown { plan.existing = try await bucket.current(name) }
             try conditions.check(plan.existing)
         }
@@ -43,15 +44,16 @@ extension OperationHandler {
         return .stored(result)
     }
 
-    /// Decides with the true facts and commits. If the object changed meanwhile, the upload is evaluated again and
-    /// committed again, as long as the store has its bytes.
-    /// - Parameter known: What was there before the body came, where somebody has looked.
+    /// Authorizes the upload with its actual size and digests and commits it. If the object changed meanwhile, the
+    /// upload is authorized and committed again, as long as the store keeps its bytes.
+    /// - Parameter known: The existing object before the body, if it was looked up.
     private func commit(
         _ upload: any Upload, _ name: ObjectName, _ conditions: Preconditions,
         _ known: CurrentObject
     ) async throws(Problem) -> CommitResult {
         var existing = known
-        // The body took its time: what is there now counts, where the store accepts other conditions than at first.
+        // The object may have changed while the body was received. Read it again if the store accepts new conditions
+        // now.
         var isStale = known != .unknown
         if isStale { isStale = try await bucket.capabilities().lateConditions }
         return try await undisturbed(name) { () async throws(Problem) in
@@ -69,7 +71,7 @@ extension OperationHandler {
         }
     }
 
-    /// What counts the bytes on their way to the store.
+    /// Counts the bytes on their way to the store.
     private func staging(_ upload: any Upload) -> StagingSink {
         let principal = context.caller.principal
         let name = principal?.uid ?? CallerLimits.network(of: context.exchange.peer)
@@ -84,7 +86,7 @@ extension OperationHandler {
         }
     }
 
-    /// Takes the body and verifies its length and digests.
+    /// Receives the body and verifies its length and digests.
     private func receive(
         _ request: UploadRequest, into upload: any Upload, _ staging: StagingSink
     ) async throws(Problem) -> ContentFacts {
@@ -110,11 +112,11 @@ extension OperationHandler {
         return facts
     }
 
-    /// Why a body was not taken to its end.
+    /// Why a body was not received completely.
     private func refused(_ error: BodyError) async throws(Problem) -> Problem {
         switch error {
         case .sink(let beyond as StagingSink.BeyondRules):
-            // No rule allows this size: the policy gives the reason.
+            // No rule allows this size. The policy provides the reason.
             authorizer.proposal.size = beyond.bytes + 1
             _ = try await authorizer.evaluate()
             return Problem(

@@ -2,12 +2,12 @@ import HTTPServer
 import Telemetry
 import Wire
 
-/// The operator's endpoints, for a listener of their own: `/livez` and its alias `/healthz`, `/readyz`, `/metrics`,
-/// `/openapi.yaml` and `/version`, and those that are added.
+/// The operator's endpoints, which have their own listener: `/livez` and its alias `/healthz`, `/readyz`, `/metrics`,
+/// `/openapi.yaml`, `/version`, and additional ones.
 ///
-/// `/livez` says only that the process responds: a restart would not heal a broken disk, so it asks no check.
-/// `/readyz` is 503 while any check of ``Health`` fails or the process drains; `?verbose` lists each check, also
-/// where it is healthy. Nothing is cached on the way.
+/// `/livez` only reports that the process responds. It does not check storage: restarting would not fix a broken disk.
+/// `/readyz` is 503 while a check of ``Health`` fails or the process drains. `?verbose` lists every check. Responses
+/// must not be cached.
 public struct OperatorEndpoints: Sendable {
     /// A response with a body in memory.
     public struct Response: Sendable, Equatable {
@@ -28,7 +28,7 @@ public struct OperatorEndpoints: Sendable {
         }
     }
 
-    /// Responds to a `GET` of one path, given the query's parts between its `&`.
+    /// Responds to a `GET` of one path. The argument has the query's parts between its `&`.
     public typealias Handler = @Sendable ([Substring]) async -> Response
 
     private struct Endpoint: Sendable {
@@ -42,7 +42,7 @@ public struct OperatorEndpoints: Sendable {
     private let callers: Callers
     private let requestIds = RequestIDs.shared
 
-    /// - Parameter callers: Say which hosts are served.
+    /// - Parameter callers: Decide which hosts are served.
     public init(
         health: Health, registry: PrometheusRegistry, build: BuildInfo, callers: Callers = .unknown
     ) {
@@ -66,19 +66,19 @@ public struct OperatorEndpoints: Sendable {
     }
 
     /// Adds an endpoint, for example `endpoints.add("/version", "The version.") { _ in … }`.
-    /// - Parameter description: nil: the path is not listed.
+    /// - Parameter description: If nil, the path is not listed.
     public mutating func add(
         _ path: String, _ description: String?, _ respond: @escaping Handler
     ) {
         endpoints.append(Endpoint(path: path, description: description, respond: respond))
     }
 
-    /// The paths that are listed, each with its description.
+    /// The listed paths with their descriptions.
     public var descriptions: [(path: String, text: String)] {
         endpoints.compactMap { endpoint in endpoint.description.map { (endpoint.path, $0) } }
     }
 
-    /// What the listener calls.
+    /// The handler for the listener.
     public var handler: RequestHandler {
         { exchange in
             let requestId = requestIds.next()
@@ -133,12 +133,12 @@ extension OperatorEndpoints.Response {
 }
 
 extension Health {
-    /// Whether requests should be sent here, for a load balancer.
+    /// Whether a load balancer should send requests here.
     fileprivate func response(isVerbose: Bool) async -> OperatorEndpoints.Response {
         let report = await report()
         let status = report.isReady ? 200 : 503
         guard isVerbose else { return .text(status, report.isReady ? "ok\n" : "not ready\n") }
-        // A failure's text may quote what a store said: it passes the log's redaction and escaping.
+        // The text of a failure may quote a store, so it is redacted and escaped as in the log.
         var text = LogLine()
         for result in report.results + report.notes {
             text.raw(result.failure == nil ? "[+] " : "[-] ")

@@ -3,25 +3,24 @@ import Wire
 
 /// Whether the gateway can serve: named checks and the draining flag.
 ///
-/// How fresh: a check runs when readiness is asked for and its last result is older than ``freshness``; otherwise the
-/// result stands. A question waits for the checks it started, at most ``timeout``; a check that has not ended then
-/// counts as failed until it ends, and is never started a second time meanwhile. So nothing runs while nobody asks,
-/// and however many ask, each store is asked once a second at most.
+/// A check runs when readiness is requested and its last result is older than ``freshness``. The request waits for the
+/// checks it started, at most ``timeout``. A check that takes longer counts as failed until it ends, and does not run
+/// twice at a time. So nothing runs without requests, and each store is checked at most once per second.
 public final class Health: Sendable {
-    /// A check passes by returning and fails by throwing; the error's description is for the operator.
+    /// A check passes if it returns and fails if it throws. The error's description is for the operator.
     public typealias Check = @Sendable () async throws -> Void
 
     /// One check's result.
     public struct Result: Sendable, Equatable {
         public var name: String
-        /// Why it failed; nil where it passed.
+        /// The cause of the failure; nil if the check passed.
         public var failure: String?
     }
 
-    /// What readiness is at one moment.
+    /// The readiness at one time.
     public struct Report: Sendable, Equatable {
         public var results: [Result]
-        /// What is wrong, and keeps nobody from serving.
+        /// Warnings, which do not affect readiness.
         public var notes: [Result] = []
         public var isDraining: Bool
         /// Whether requests should be sent here.
@@ -43,16 +42,16 @@ public final class Health: Sendable {
         var notes: [(name: String, failure: @Sendable () -> String?)] = []
     }
 
-    /// Nanoseconds a result stands.
+    /// How long a result is valid, in nanoseconds.
     public let freshness: UInt64
-    /// Nanoseconds a question waits for a check. Under the second that a kubelet waits for a probe.
+    /// How long a request waits for a check, in nanoseconds. Less than the second that a kubelet waits for a probe.
     public let timeout: UInt64
     private let executor: (any TaskExecutor)?
     private let now: @Sendable () -> UInt64
     private let state = Lock(State())
 
     /// - Parameters:
-    ///   - executor: Where the checks run, for example a loop; nil is Swift's own pool.
+    ///   - executor: Runs the checks, for example a loop. If nil, Swift's global executor runs them.
     ///   - now: Monotonic nanoseconds.
     public init(
         freshness: UInt64 = 1_000_000_000, timeout: UInt64 = 800_000_000,
@@ -70,23 +69,23 @@ public final class Health: Sendable {
         state.withLock { $0.entries.append(Entry(name: name, check: check)) }
     }
 
-    /// Adds a check that `loop` still takes turns.
+    /// Adds a check that `loop` is running.
     public func add(_ name: String, loop: EventLoop) {
         add(name) { await withCheckedContinuation { waiter in loop.execute { waiter.resume() } } }
     }
 
-    /// Adds something that is shown when it is wrong, and does not make anything unready.
+    /// Adds a warning, which does not affect readiness.
     public func addNote(_ name: String, _ failure: @escaping @Sendable () -> String?) {
         state.withLock { $0.notes.append((name, failure)) }
     }
 
-    /// Whether the process is going away.
+    /// Whether the process is draining.
     public var isDraining: Bool { state.withLock { $0.isDraining } }
 
-    /// Makes readiness fail from now on. Any thread may call it, a signal handler itself may not.
+    /// Makes readiness fail from now on. Can be called on any thread, but not by a signal handler.
     public func beginDraining() { state.withLock { $0.isDraining = true } }
 
-    /// Runs the checks whose results are too old, and reports.
+    /// Runs the checks whose results are too old, and reports all.
     public func report() async -> Report {
         let due = begin()
         for index in due { start(index) }
@@ -107,7 +106,7 @@ public final class Health: Sendable {
         }
     }
 
-    /// Marks the checks that are due as running and returns their indices.
+    /// Marks the due checks as running and returns their indices.
     private func begin() -> [Int] {
         let now = now()
         return state.withLock { state in
@@ -141,7 +140,7 @@ public final class Health: Sendable {
         for waiter in resumed { waiter.resume() }
     }
 
-    /// Waits until no check is running that is not yet overdue, at most ``timeout``.
+    /// Waits until every running check has ended or is overdue, at most ``timeout``.
     private func wait() async {
         let id = state.withLock { state in
             state.nextWaiter += 1

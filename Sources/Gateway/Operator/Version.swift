@@ -1,2 +1,2 @@
-/// This program's version, as `--version`, `/version` and the build metric tell it.
+/// The version of the program, for `--version`, `/version` and the build metric.
 public let sluiceVersion = "0.1.0"

@@ -1,41 +1,41 @@
-/// An HTTP interface to buckets: reads requests into operations, and writes what they came to.
+/// An HTTP interface to buckets. It parses requests into operations and renders their results.
 ///
-/// One dialect serves all paths below its first segment. Everything between ``parse(_:in:_:)`` and
-/// ``render(_:of:in:_:)`` (callers, limits, rules, stores, logs) is the same for all.
+/// A dialect serves all paths below its first segment. Everything between ``parse(_:in:_:)`` and
+/// ``render(_:of:in:_:)`` (callers, limits, rules, stores, logs) is common to all dialects.
 protocol Dialect: Sendable {
-    /// The first segment of its paths.
+    /// The first segment of the dialect's paths.
     var root: StaticString { get }
 
-    /// Reads a target, before anything is known of the caller.
-    /// - Throws: ``Problem`` for a path that leads nowhere.
+    /// Parses the target. Nothing is known about the caller yet.
+    /// - Throws: ``Problem`` if the path is not one of the dialect's.
     func route(_ target: RequestTarget) throws(Problem) -> Route
 
-    /// The methods that are possible there, as `Allow` names them; nil for the server as a whole.
+    /// The methods that the route supports, as in `Allow`; nil for the server as a whole.
     func methods(at route: Route?) -> String
 
-    /// Reads what is asked for, from the request's head alone.
-    /// - Throws: ``Problem`` for a method that is not possible here, a broken name or a bad argument.
+    /// Parses the request's head into an operation. The body has not been read yet.
+    /// - Throws: ``Problem`` if the route does not support the method, or the name or an argument is invalid.
     func parse(_ route: Route, in bucket: Bucket, _ context: RequestContext) throws(Problem)
         -> ObjectOperation
 
     /// The grant that a route claims.
-    /// - Throws: ``Problem`` where it is not valid.
+    /// - Throws: ``Problem`` if the grant is not valid.
     func grant(
         _ operation: ObjectOperation, _ route: Route, in bucket: Bucket, _ context: RequestContext
     ) throws(Problem) -> any Grant
 
-    /// Writes a result. It may wait to let the loop do other work.
+    /// Renders a result. It may suspend to let the loop do other work.
     func render(
         _ result: consuming OperationResult, of route: Route, in bucket: Bucket,
         _ context: RequestContext
     ) async -> Response
 
-    /// Writes a failure.
+    /// Renders a failure.
     func render(_ problem: Problem, _ requestId: String) -> Response
 }
 
 extension Dialect {
-    /// Most dialects know no grants, and their routes claim none.
+    /// The default for dialects without grants: no route claims one.
     func grant(
         _ operation: ObjectOperation, _ route: Route, in bucket: Bucket, _ context: RequestContext
     ) throws(Problem) -> any Grant {

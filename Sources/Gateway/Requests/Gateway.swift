@@ -3,7 +3,8 @@ import HTTPServer
 import System
 import Wire
 
-/// What responds to requests: an immutable snapshot of buckets, their policies and settings, swapped whole on reload.
+/// Handles requests. A gateway is an immutable snapshot of buckets, their policies and settings; a reload replaces it
+/// as a whole.
 public final class Gateway: Sendable {
     private let buckets: [BytewiseString: Bucket]
     private let cors: CORSPolicy?
@@ -13,14 +14,14 @@ public final class Gateway: Sendable {
     private let wallClock: @Sendable () -> Int64
     private let requestIds = RequestIDs.shared
 
-    /// The dialects that are served. The first also responds where no dialect's path is asked for.
+    /// The dialects. The first one also handles paths that belong to no dialect.
     static func dialects(_ callers: Callers) -> [any Dialect] { [NativeAPI(callers)] }
 
     /// - Parameters:
-    ///   - buckets: With different names; of two with the same, the last is served.
-    ///   - cors: nil: browsers let no page of another origin call the gateway.
+    ///   - buckets: The buckets by name. If two have the same name, the last one is served.
+    ///   - cors: If nil, browsers reject calls from pages of other origins.
     ///   - callers: How callers are identified and limited.
-    ///   - observers: Are called at every request's end.
+    ///   - observers: Called at the end of every request.
     ///   - wallClock: Seconds since 1970.
     public convenience init(
         buckets: [Bucket], cors: CORSPolicy? = nil, callers: Callers = .unknown,
@@ -45,13 +46,13 @@ public final class Gateway: Sendable {
         self.wallClock = wallClock
     }
 
-    /// For the server.
+    /// The handler for the HTTP server.
     public var handler: RequestHandler {
         { exchange in await self.respond(exchange) }
     }
 
-    /// Responds to one request; success, denial, failure and reset all end here, in one record. Returns when the response
-    /// is on its way.
+    /// Responds to one request and returns when the response has been queued. Success, denial, failure and reset all
+    /// end in one record.
     public func respond(_ exchange: Exchange) async {
         let context = RequestContext(exchange, requestId: requestIds.next(), now: wallClock)
         let dialect = dialect(for: context.target)
@@ -74,13 +75,13 @@ public final class Gateway: Sendable {
         finish(context, response)
     }
 
-    /// The dialect of a path: where there is only one, nothing is compared.
+    /// The dialect of a path. With a single dialect nothing is compared.
     private func dialect(for target: RequestTarget) -> any Dialect {
         for dialect in dialects.dropFirst() where target.isBelow(dialect.root) { return dialect }
         return dialects[0]
     }
 
-    /// What is asked for, and what performs it.
+    /// Parses the operation, and makes its handler.
     private func begin(_ context: RequestContext, _ route: Route, _ dialect: any Dialect)
         throws(Problem) -> (ObjectOperation, OperationHandler)
     {
@@ -132,8 +133,8 @@ public final class Gateway: Sendable {
         return bucket
     }
 
-    /// The methods of a path, and where CORS is configured what a preflight asks for. No rule is asked and nothing of
-    /// an object is revealed.
+    /// Responds with the methods of a path, and to a CORS preflight if CORS is configured. It evaluates no rules and
+    /// reveals nothing about objects.
     private func options(_ context: RequestContext, _ dialect: any Dialect) throws(Problem)
         -> Response
     {

@@ -3,14 +3,14 @@ import HTTPServer
 import System
 import Wire
 
-/// The state of one request on its way through the gateway, with its record. Confined to its loop.
+/// The state of one request, with its record. Confined to its loop.
 final class RequestContext {
     let exchange: Exchange
     let target: RequestTarget
     var caller: Caller
-    /// What the caller uses, where its group has limits.
-    var lease: CallerLease?
-    // Nothing that is called while it is accessed looks at it.
+    // Exclusive access holds for both: no code that runs during an access reads them.
+    /// The caller's use of its limits, if its group has any.
+    @exclusivity(unchecked) var lease: CallerLease?
     @exclusivity(unchecked) var record: RequestRecord
     private let wallClock: @Sendable () -> Int64
 
@@ -36,18 +36,18 @@ final class RequestContext {
     /// Seconds since 1970.
     var now: Int64 { wallClock() }
 
-    /// Nobody reads the response of a client that has disconnected, and nothing more is done for it.
+    /// Ends a request whose client has disconnected: nobody would read the response.
     static let clientGone = Problem(
         .invalidArgument, "The client has disconnected.", cause: "the client went away")
 
-    /// Lets the loop do other work where this request has taken the turn's time.
-    /// - Throws: ``Problem`` where the client has disconnected.
+    /// Lets the loop do other work if this request has used its share of time.
+    /// - Throws: ``Problem`` if the client has disconnected.
     func giveWay() async throws(Problem) {
         if exchange.isClientGone { throw RequestContext.clientGone }
         if exchange.loop.isTurnSpent { await exchange.loop.yield() }
     }
 
-    /// The whole body, where it has at most `limit` bytes.
+    /// The whole body, of at most `limit` bytes.
     func collect(limit: Int) async throws(Problem) -> [UInt8] {
         let bytes: [UInt8]
         do throws(BodyError) {
@@ -65,7 +65,7 @@ final class RequestContext {
         record.cause = problem.cause ?? problem.detail
     }
 
-    /// The record of the request when its response has ended.
+    /// Completes the record at the end of the response.
     func finished(_ status: Int, _ outcome: ResponseOutcome) -> RequestRecord {
         record.status = status
         record.bytesOut = outcome.bodyBytes

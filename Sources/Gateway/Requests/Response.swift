@@ -19,7 +19,7 @@ struct Response {
         body = .bytes(json)
     }
 
-    /// Adds what every response has. A response to `HEAD` keeps only the length of its body.
+    /// Adds the fields that every response has. A response to `HEAD` has only the length of its body.
     mutating func complete(requestId: String, isHead: Bool) {
         head.fields.append("x-request-id", requestId)
         guard isHead, case .bytes(let bytes) = body else { return }

@@ -2,7 +2,7 @@ import Wire
 
 /// A request's target, split at its first `?`.
 struct RequestTarget {
-    /// All of it.
+    /// The whole target.
     let bytes: [UInt8]
     private let pathEnd: Int
 
@@ -11,13 +11,13 @@ struct RequestTarget {
         pathEnd = bytes.firstIndex(of: UInt8(ascii: "?")) ?? bytes.count
     }
 
-    /// What comes before the `?`, percent-encoded.
+    /// The path: the part before the `?`, percent-encoded.
     var path: ArraySlice<UInt8> { bytes[..<pathEnd] }
 
-    /// What follows the `?`; nil without one.
+    /// The query: the part after the `?`; nil if there is no `?`.
     var query: ArraySlice<UInt8>? { pathEnd < bytes.count ? bytes[(pathEnd + 1)...] : nil }
 
-    /// Whether the path begins with a segment, and goes on after it.
+    /// Whether the path has this first segment and continues after it.
     func isBelow(_ segment: StaticString) -> Bool {
         let count = segment.utf8CodeUnitCount
         guard pathEnd > count + 1, bytes[count + 1] == UInt8(ascii: "/") else { return false }
@@ -26,33 +26,33 @@ struct RequestTarget {
     }
 }
 
-/// Where a request's target leads, as its dialect has read it.
+/// The resource that a request's target names, as parsed by its dialect.
 struct Route: Equatable {
-    /// What is meant in the bucket.
+    /// The kind of resource in the bucket.
     enum Path: Equatable {
         /// The bucket as a collection.
         case bucket
         /// An object or a folder, percent-encoded.
         case named(ArraySlice<UInt8>)
     }
-    /// Decoded; not yet known to exist.
+    /// The bucket's name, decoded. The bucket may not exist.
     var bucket: String
     var path: Path
     var query: QueryParameters
-    /// Whether the query claims a grant. Its caller is not identified.
+    /// Whether the query claims a grant. If so, the caller is not identified.
     var claimsGrant = false
 }
 
-/// The parameters of a query in order, split once.
+/// The parameters of a query, in order.
 struct QueryParameters: Equatable {
     struct Parameter: Equatable {
         /// Decoded.
         var name: String
-        /// As it came: percent-encoded.
+        /// Percent-encoded, as received.
         var value: ArraySlice<UInt8>
     }
     private(set) var all: [Parameter] = []
-    /// Whether a parameter is left out: its name can't be decoded.
+    /// Whether a parameter was left out because its name can't be decoded.
     private(set) var isIncomplete = false
 
     init(_ text: ArraySlice<UInt8>?) {
@@ -67,10 +67,11 @@ struct QueryParameters: Equatable {
         }
     }
 
-    /// Whether there is a parameter of this name, with any value or none.
+    /// Whether there is a parameter of this name, with or without a value.
     func contains(_ name: String) -> Bool { all.contains { $0.name == name } }
 
-    /// Every parameter, for the rules; of two with one name the last counts, and what can't be read is left out.
+    /// Every parameter, for the rules. If a name occurs twice, the last value counts. Parameters that can't be decoded
+    /// are left out.
     var values: [BytewiseString: String] {
         var values: [BytewiseString: String] = [:]
         for parameter in all {
@@ -81,7 +82,7 @@ struct QueryParameters: Equatable {
         return values
     }
 
-    /// A name or value; a `+` is a space here, as every client's library writes it; a plus sign comes as `%2B`.
+    /// Decodes a name or value. A `+` is a space here, as in HTML forms; a plus sign must be sent as `%2B`.
     static func decoded(_ text: ArraySlice<UInt8>, of name: String) throws(Problem) -> String {
         var spaced = text
         for index in spaced.indices where spaced[index] == UInt8(ascii: "+") {

@@ -2,22 +2,22 @@ import System
 import Telemetry
 import Wire
 
-/// Bytes of uploads to one bucket that were received and are not committed yet, in all and by caller.
+/// Counts the bytes of uploads to one bucket that were received and are not committed yet, in total and by caller.
 ///
-/// It outlives the gateway's snapshots: uploads go on while the configuration is reloaded.
+/// It outlives the gateway's snapshots, because uploads continue during a reload.
 public final class StagedBytes: Sendable {
-    /// Which limit refuses more.
+    /// The limit that was exceeded.
     enum Limit: String, CaseIterable, Sendable { case bucket, caller }
 
-    /// The most bytes that may be staged.
+    /// The maximum number of staged bytes.
     struct Limits: Sendable, Equatable {
-        /// Of all uploads to the bucket.
+        /// For all uploads to the bucket together.
         var bucket = UInt64.max
-        /// Of those of one caller.
+        /// For the uploads of one caller.
         var caller = UInt64.max
     }
 
-    /// More bytes than a limit allows.
+    /// Thrown if a limit would be exceeded.
     struct Refusal: Error {
         var limit: Limit
         var bytes: UInt64
@@ -26,7 +26,7 @@ public final class StagedBytes: Sendable {
     private struct State {
         var total: UInt64 = 0
         var callers: [[UInt8]: UInt64] = [:]
-        /// By bucket and by caller.
+        /// The counts of a bucket, in total and by caller.
         var refusals: (bucket: UInt64, caller: UInt64) = (0, 0)
     }
     private let state = Lock(State())
@@ -34,7 +34,7 @@ public final class StagedBytes: Sendable {
     public init() {}
 
     /// Counts bytes before they are staged.
-    /// - Throws: ``Refusal``; nothing is counted then.
+    /// - Throws: ``Refusal``. Nothing is counted then.
     func add(_ count: Int, by caller: [UInt8], _ limits: Limits) throws(Refusal) {
         try state.withLock { (state) throws(Refusal) in
             let count = UInt64(count)
@@ -52,7 +52,7 @@ public final class StagedBytes: Sendable {
         }
     }
 
-    /// Counts bytes no longer: they were committed or given up.
+    /// Subtracts bytes after they were committed or discarded.
     func remove(_ count: UInt64, by caller: [UInt8]) {
         if count == 0 { return }
         state.withLock { state in
@@ -62,17 +62,18 @@ public final class StagedBytes: Sendable {
         }
     }
 
-    /// What metrics show: all bytes, those of the caller that has most, and refusals.
+    /// The values for metrics: all bytes, the bytes of the caller that has most, and refusals.
     var numbers: (total: UInt64, largest: UInt64, refusals: (bucket: UInt64, caller: UInt64)) {
         state.withLock { ($0.total, $0.callers.values.max() ?? 0, $0.refusals) }
     }
 }
 
-/// Passes an upload's bytes on and counts them while they are staged; ends the body at what the rules can allow.
+/// Passes an upload's bytes on and counts them while they are staged. It ends the body at the largest size that the
+/// rules can allow.
 final class StagingSink: ByteSink {
-    /// More bytes than the rules can allow.
+    /// Thrown if there are more bytes than the rules can allow.
     struct BeyondRules: Error {
-        /// The most that they can.
+        /// The largest size that they can allow.
         var bytes: UInt64
     }
 
@@ -82,11 +83,11 @@ final class StagingSink: ByteSink {
     private let limits: StagedBytes.Limits
     private let findBound: () -> UInt64?
     private var bound: UInt64?
-    /// Bytes that were taken.
+    /// The number of bytes passed on.
     private(set) var count: UInt64 = 0
 
-    /// - Parameter bound: The most bytes that the rules can allow; nil for no limit. It is asked for again before the body
-    ///   is ended, since the rules may have been replaced.
+    /// - Parameter bound: Returns the largest size that the rules can allow; nil if there is no limit. It is called
+    ///   again before the body is ended, because the rules may have been replaced.
     init(
         _ sink: any ByteSink, _ staged: StagedBytes, caller: [UInt8], _ limits: StagedBytes.Limits,
         bound: @escaping () -> UInt64?
@@ -121,7 +122,7 @@ final class StagingSink: ByteSink {
 
     func whenWritable(_ resume: @escaping () -> Void) { sink.whenWritable(resume) }
 
-    /// The bytes are committed or given up.
+    /// Subtracts the bytes after the commit or the end of the upload.
     func end() {
         staged.remove(count - ended, by: caller)
         ended = count
@@ -131,7 +132,7 @@ final class StagingSink: ByteSink {
 }
 
 extension PrometheusRegistry {
-    /// Shows staged bytes by bucket.
+    /// Exports staged bytes by bucket.
     public func addStagedBytes(_ buckets: [BytewiseString: StagedBytes]) {
         let buckets = buckets.sorted { $0.key < $1.key }
         collect { text in

@@ -1,15 +1,16 @@
 import System
 
-/// Turns for changes of one object, which get into each other's way where each is pinned to what it was decided on.
+/// Serializes changes of one object that would otherwise make each other fail, because each is pinned to the version
+/// that it was decided on.
 ///
-/// Waiters are served in the order of arrival. Safe to use from every loop.
+/// Waiters are served in the order of arrival. Can be used from every loop.
 final class Turns: Sendable {
     private typealias Waiter = CheckedContinuation<Void, Never>
 
-    /// Those that wait, by the bytes of the name; a name is here while somebody has the turn.
+    /// The waiters by object name. A name is present while a change holds its turn.
     private let queues = Lock<[[UInt8]: [Waiter]]>([:])
 
-    /// Whether somebody has the turn.
+    /// Whether a change of this object holds the turn.
     func isTaken(_ name: String) -> Bool {
         queues.withLock { !$0.isEmpty && $0[Array(name.utf8)] != nil }
     }
@@ -30,7 +31,7 @@ final class Turns: Sendable {
         }
     }
 
-    /// Gives the turn to the next.
+    /// Passes the turn to the next waiter.
     func end(_ name: String) {
         let next: Waiter? = queues.withLock { queues in
             let key = Array(name.utf8)

@@ -1,6 +1,6 @@
 import System
 
-/// The body of a response in libcurl's hands.
+/// The body of a response that libcurl receives.
 final class CurlBody: ByteSource {
     private let transfer: CurlTransfer
 

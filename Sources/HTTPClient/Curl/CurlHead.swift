@@ -1,29 +1,29 @@
 import Wire
 
-/// A response's head as libcurl gives it, line by line.
+/// Parses a response's head from the lines that libcurl delivers.
 struct CurlHead {
-    /// Bytes of all lines of a head.
+    /// The maximum size of a head in bytes.
     static let maximumBytes = 64 * 1024
-    /// Fields of a head.
+    /// The maximum number of fields.
     static let maximumFields = 1024
-    /// Interim responses before the final one.
+    /// The maximum number of interim responses before the final one.
     static let maximumInterim = 16
 
     private(set) var status = 0
     private(set) var fields = HeaderFields()
-    /// Whether the final response's head was read to its end.
+    /// Whether the final response's head is complete.
     private(set) var isComplete = false
     private var bytes = 0
     private var interim = 0
 
-    /// libcurl passes over a length that is too large for it, and reads until the connection's end.
+    /// libcurl ignores a `Content-Length` that is too large for it, and reads until the connection ends.
     private static func isPossible(contentLength: String?) -> Bool {
         guard let contentLength else { return true }
         return Int64(contentLength).map { $0 >= 0 } ?? false
     }
 
-    /// Takes one line with its end. What follows a complete head is trailers, which are of no interest.
-    /// - Returns: false where the head exceeds a limit or is none.
+    /// Parses one line with its line end. Lines after a complete head are trailers and are ignored.
+    /// - Returns: false if the head is malformed or exceeds a limit.
     mutating func take(_ line: UnsafeBufferPointer<UInt8>) -> Bool {
         if isComplete { return true }
         bytes += line.count

@@ -4,9 +4,9 @@
 import CCurl
 import Glibc
 
-/// libcurl, loaded when the first upstream with TLS is used: it and what it brings would cost every process 6 MiB.
+/// libcurl, loaded when the first upstream with TLS is used. Loading it at the start would cost every process 6 MiB.
 ///
-/// Below are its functions under their own names: they stand in place of those of the header, which are not linked.
+/// The functions below have libcurl's names. They replace those of the header, which are not linked.
 ///
 /// Safety: the pointers are read once and never change.
 private struct CurlLibrary: @unchecked Sendable {
@@ -33,7 +33,7 @@ private struct CurlLibrary: @unchecked Sendable {
             UnsafeMutablePointer<curl_slist>?
     let listFree: @convention(c) (UnsafeMutablePointer<curl_slist>?) -> Void
 
-    /// The library, or why it can't be used.
+    /// The library, or the reason why it can't be used.
     static let loaded = Result { () throws(Missing) in try CurlLibrary() }
 
     struct Missing: Error {
@@ -74,7 +74,7 @@ private struct CurlLibrary: @unchecked Sendable {
     }
 }
 
-/// Why nothing below can be used; nil where it can. It loads the library.
+/// Why libcurl can't be used; nil if it can. Loads the library.
 func curlFault() -> String? {
     if case .failure(let missing) = CurlLibrary.loaded { missing.cause } else { nil }
 }

@@ -4,7 +4,7 @@ import Wire
 
 /// The options of a request's easy handle, and the functions that libcurl calls.
 extension CurlTransfer {
-    /// Bytes that libcurl reads at once: a TLS record has no more.
+    /// The size of libcurl's read buffer. A TLS record is no larger.
     private static let readSize = 16 * 1024
 
     /// Sets all options of the easy handle.
@@ -28,8 +28,8 @@ extension CurlTransfer {
         set(CURLOPT_MAXAGE_CONN, Int(max(1, settings.idleTimeout / 1_000_000_000)))
         let version = request.isBulk ? CURL_HTTP_VERSION_1_1 : CURL_HTTP_VERSION_2TLS
         set(CURLOPT_HTTP_VERSION, Int(version))
-        // In clear text only a response shows that a connection can't be shared: waiting for one would mean waiting for
-        // the end of another request's upload.
+        // In clear text only a response shows that a connection can't be shared, so waiting for one could mean waiting
+        // for the end of another request's upload.
         if !request.isBulk, settings.origin.scheme == .https { set(CURLOPT_PIPEWAIT, 1) }
         set(CURLOPT_SSLVERSION, Int(CURL_SSLVERSION_TLSv1_2))
         set(CURLOPT_CAINFO, settings.certificateAuthorities)

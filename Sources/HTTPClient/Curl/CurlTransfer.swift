@@ -7,25 +7,26 @@ import Wire
 ///
 /// Safety: confined to its loop. Jobs for a later turn only pass the reference back to it.
 final class CurlTransfer: Transfer, @unchecked Sendable {
-    /// Bytes of a body that may wait for the reader before libcurl is paused. With one read of libcurl, 64 KiB.
+    /// The number of buffered body bytes at which libcurl is paused. With one more read of libcurl, 64 KiB.
     static let bodyLimit = 48 * 1024
 
     let easy: UnsafeMutableRawPointer
     let request: ClientRequest
-    /// nil once the transfer has ended: the delegate holds the response, whose body holds the transfer.
+    /// nil once the transfer has ended. It breaks a reference cycle: the delegate holds the response, whose body holds
+    /// the transfer.
     private var delegate: (any TransferDelegate)?
     unowned let transport: CurlTransport
     private let statistics: UpstreamStatistics
     private let loop: EventLoop
     private var head = CurlHead()
-    /// How often libcurl has begun to send the request.
+    /// How often libcurl has started to send the request.
     private var sendings = 0
-    /// How much of a body of ``RequestBody/bytes(_:)`` was sent.
+    /// The number of bytes of ``RequestBody/bytes(_:)`` that were sent.
     private var sent = 0
     private var isHeadDelivered = false
     private var received: [UInt8] = []
     private var used = 0
-    /// Bytes of the response's body that came so far.
+    /// The number of body bytes received so far.
     private var receivedBytes: UInt64 = 0
     private var isReceivePaused = false
     private var isSendPaused = false
@@ -35,12 +36,12 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
     let words = UnsafeMutablePointer<CChar>.allocate(capacity: Int(CURL_ERROR_SIZE))
     var lines: UnsafeMutablePointer<curl_slist>?
     private var resume: (() -> Void)?
-    /// Set at the end, once.
+    /// Set once, at the end.
     private var isReleased = false
     private var failure: ClientError?
     private var timer: LoopTimer?
     private var mark: (bytes: UInt64, time: UInt64) = (0, 0)
-    /// How long the upstream has let the request's body wait.
+    /// Measures how long the upstream has not accepted the request's body.
     private var sendClock = ProgressClock()
 
     init(
@@ -91,7 +92,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
             return Int(CURL_WRITEFUNC_PAUSE)
         }
         if used >= CurlTransfer.bodyLimit / 2 {
-            // Otherwise a reader that never catches up would keep all bytes in memory.
+            // Otherwise a reader that is too slow would make all bytes stay in memory.
             received.removeSubrange(..<used)
             used = 0
         }
@@ -130,7 +131,8 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         }
     }
 
-    /// libcurl asks for more when the upstream has taken these bytes. After the last ones, it waits for the response.
+    /// libcurl calls this again after the upstream has accepted these bytes. After the last ones it waits for the
+    /// response.
     private func gave(_ count: Int) {
         let now = EventLoop.monotonicNow()
         sendClock.start(now)
@@ -138,7 +140,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         if !isSending { restartProgress() }
     }
 
-    /// Whether bytes of the request's body are still to be given to libcurl.
+    /// Whether bytes of the request's body have not been passed to libcurl yet.
     private var isSending: Bool {
         switch request.body {
         case .none: false
@@ -230,8 +232,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
     /// Releases everything that the transfer holds and reports its end.
     private func ended() {
         release()
-        let delegate = delegate
-        self.delegate = nil
+        let delegate = self.delegate.take()
         if let failure, !isHeadDelivered { delegate?.failed(failure) }
         delegate?.ended()
     }
@@ -262,7 +263,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         return ClientError(kind, "\(name): \(reason)", mayHaveReached: mayHaveReached)
     }
 
-    /// Takes everything back from libcurl.
+    /// Removes everything from libcurl.
     private func release() {
         guard !isReleased else { return }
         isReleased = true
@@ -377,11 +378,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         }
     }
 
-    private func wake() {
-        guard let resume else { return }
-        self.resume = nil
-        resume()
-    }
+    private func wake() { resume.take()?() }
 
     /// The reader has dropped the body, perhaps on another thread.
     func dropped() {

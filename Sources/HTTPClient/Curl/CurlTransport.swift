@@ -2,28 +2,28 @@ import CCurl
 import System
 import Wire
 
-/// Requests over TLS by libcurl's multi interface, driven by the loop.
+/// Requests over TLS with libcurl's multi interface, driven by the loop.
 ///
-/// libcurl owns connections, TLS and HTTP; this class owns time-outs, memory and the order of events. libcurl's callbacks
-/// move bytes, register sockets and timers with the loop, and record everything else. ``settle()`` acts on the records at
-/// the end of the batch: no delegate is called inside a callback.
+/// libcurl handles connections, TLS and HTTP. This class handles timeouts, memory and the order of events. libcurl's
+/// callbacks move bytes, register sockets and timers with the loop, and record everything else. ``settle()`` acts on
+/// the records at the end of the batch, so no delegate is called within a callback.
 final class CurlTransport: Transport, EventHandler {
     let settings: UpstreamSettings
     let loop: EventLoop
     let statistics: UpstreamStatistics
-    /// nil once the transport is closed, and if libcurl has no memory for it: every request fails then.
+    /// nil once the transport is closed, or if libcurl could not allocate it. Every request fails then.
     private var multi: UnsafeMutableRawPointer?
     private var sockets: [Int32: CurlSocket] = [:]
     private var timer: LoopTimer?
     private var live: [UInt: CurlTransfer] = [:]
-    /// Idle easy handles: creating one costs more than a request.
+    /// Idle easy handles. Creating one costs more than a request.
     private var idle: [UnsafeMutableRawPointer] = []
     private var isDirty = false
     var onConnections: (() -> Void)?
     private var changed: [CurlTransfer] = []
 
     private static let isInitialized = curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK
-    /// Idle handles that are kept.
+    /// The maximum number of idle handles.
     private static let maximumIdle = 16
 
     init(_ settings: UpstreamSettings, _ loop: EventLoop, _ statistics: UpstreamStatistics) {
@@ -52,7 +52,7 @@ final class CurlTransport: Transport, EventHandler {
         Unmanaged<CurlTransport>.fromOpaque(pointer!).takeUnretainedValue()
     }
 
-    /// libcurl does not report which of its connections are idle: those that exceed the number of requests.
+    /// libcurl does not report which connections are idle: the idle ones are those in excess of the requests.
     var connections: (open: Int, idle: Int) {
         (sockets.count, max(0, sockets.count - live.count))
     }
@@ -78,14 +78,14 @@ final class CurlTransport: Transport, EventHandler {
         for transfer in Array(live.values) { transfer.cancel() }
         for handle in idle { curl_easy_cleanup(handle) }
         idle = []
-        // Closes the idle connections: their sockets are deregistered by the callback.
+        // Closes the idle connections. The callback deregisters their sockets.
         curl_multi_cleanup(multi)
         self.multi = nil
         if let timer { loop.disarm(timer) }
         timer = nil
     }
 
-    // MARK: What libcurl wants
+    // MARK: libcurl's sockets and timers
 
     private func watch(
         _ descriptor: Int32, _ what: Int32, for easy: UnsafeMutableRawPointer?
@@ -121,7 +121,7 @@ final class CurlTransport: Transport, EventHandler {
         }
     }
 
-    /// Has libcurl work on a socket, or on its timers.
+    /// Lets libcurl work on a socket, or on its timers.
     func action(_ socket: Int32, _ events: Int32) {
         guard let multi else { return }
         var running: Int32 = 0
@@ -142,7 +142,7 @@ final class CurlTransport: Transport, EventHandler {
 
     // MARK: The end of the batch
 
-    /// Has `transfer` act at the end of the batch.
+    /// Schedules `transfer` for the end of the batch.
     func markChanged(_ transfer: CurlTransfer) {
         loop.assertCurrent()
         changed.append(transfer)
@@ -163,10 +163,10 @@ final class CurlTransport: Transport, EventHandler {
         collectFinished()
     }
 
-    /// Takes a handle back; libcurl closes its connection where the response is not complete.
+    /// Takes a handle back. libcurl closes its connection if the response is not complete.
     func release(_ easy: UnsafeMutableRawPointer) {
         if let multi { curl_multi_remove_handle(multi, easy) }
-        // The buffer belongs to the transfer; the handle is used again.
+        // The buffer belongs to the transfer, and the handle is used again.
         sluice_easy_pointer(easy, CURLOPT_ERRORBUFFER, nil)
         live[UInt(bitPattern: easy)] = nil
         onConnections?()
@@ -178,7 +178,7 @@ final class CurlTransport: Transport, EventHandler {
     }
 }
 
-/// A request that could not be begun. It fails in the loop's next turn.
+/// A request that could not be started. It fails in the loop's next turn.
 ///
 /// Safety: confined to its loop.
 private final class FailedTransfer: Transfer, @unchecked Sendable {
@@ -192,8 +192,7 @@ private final class FailedTransfer: Transfer, @unchecked Sendable {
     func cancel() { end(ClientError(.cancelled, "the request was given up")) }
 
     private func end(_ error: ClientError) {
-        let delegate = delegate
-        self.delegate = nil
+        let delegate = self.delegate.take()
         delegate?.failed(error)
         delegate?.ended()
     }

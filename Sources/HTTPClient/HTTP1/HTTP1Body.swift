@@ -1,6 +1,6 @@
 import System
 
-/// The body of a response, as its reader holds it. It closes itself when it is dropped.
+/// The body of a response for its reader. It closes itself when it is dropped.
 final class HTTP1Body: ByteSource {
     private let exchange: HTTP1Exchange
 

@@ -1,13 +1,13 @@
 import Glibc
 import System
 
-/// One socket to an upstream in clear text: connecting, moving bytes, and the time-outs of both. It carries one
-/// exchange after the other and rests in its transport between them. Confined to its loop.
+/// One clear-text socket to an upstream: it connects, moves bytes, and enforces the timeouts of both. It carries one
+/// exchange at a time and is idle between them. Confined to its loop.
 final class HTTP1Connection: EventHandler {
     private enum State {
         case resolving, connecting, open, closed
     }
-    /// What a read from the socket came to.
+    /// The result of a read from the socket.
     enum Received {
         case bytes(Int)
         case wait
@@ -19,20 +19,20 @@ final class HTTP1Connection: EventHandler {
     private var state = State.resolving
     @exclusivity(unchecked) private var descriptor: Int32 = -1
     @exclusivity(unchecked) private var registration: Registration?
-    /// What it carries; nil while it rests.
+    /// The exchange that it carries; nil while it is idle.
     @exclusivity(unchecked) private var exchange: HTTP1Exchange?
-    /// Whether an exchange before this one completed on it: the upstream may have closed it meanwhile.
+    /// Whether an earlier exchange has completed on it. If so, the upstream may have closed it meanwhile.
     private(set) var isReused = false
     private var isReadable = false
     private var isWritable = false
     private var hasHangup = false
-    /// Whether bytes came that belong to no response.
+    /// Whether bytes were received that belong to no response.
     private var hasGarbage = false
     private var isDirty = false
     private var addresses: ArraySlice<SocketAddress> = []
-    /// Why the address before was given up.
+    /// Why the previous address failed.
     private var lastFailure = "no address"
-    /// When the connection must be there, and when the address that is tried is given up for the next.
+    /// The deadline of the connection, and that of the current address.
     private var connectDeadline: UInt64
     private var addressDeadline: UInt64 = .max
     private var idleSince: UInt64 = 0
@@ -51,7 +51,7 @@ final class HTTP1Connection: EventHandler {
 
     // MARK: Connecting
 
-    /// Tries the addresses in turn. None: the name is not known.
+    /// Tries the addresses in turn. If there are none, the name is unknown.
     func connect(_ resolved: [SocketAddress]) {
         guard state == .resolving else { return }
         guard !resolved.isEmpty else {
@@ -79,7 +79,7 @@ final class HTTP1Connection: EventHandler {
         fail(.unreachable, "can't connect to \(lastFailure)")
     }
 
-    /// The kernel has decided on the address.
+    /// The connection attempt to the address has ended.
     private func connected() {
         let code = Socket.failure(descriptor)
         if code != 0 {
@@ -108,7 +108,7 @@ final class HTTP1Connection: EventHandler {
             return
         }
         guard let exchange else {
-            // Nothing was asked: it is an end, an error, or what no client should read.
+            // No response is expected, so this is an end, an error, or bytes that must not be read as a response.
             if isReadable { transport.discard(self) }
             return
         }
@@ -116,7 +116,7 @@ final class HTTP1Connection: EventHandler {
         updateTimer()
     }
 
-    /// Has the exchange go on at the end of the batch.
+    /// Lets the exchange continue at the end of the batch.
     func markDirty() {
         guard !isDirty else { return }
         isDirty = true
@@ -132,14 +132,14 @@ final class HTTP1Connection: EventHandler {
 
     // MARK: Bytes
 
-    /// Whether the socket is there and may take bytes.
+    /// Whether the socket is connected and may accept bytes.
     var canSend: Bool { state == .open && isWritable }
 
-    /// Whether a read may find something.
+    /// Whether a read may return something.
     var canReceive: Bool { state == .open && isReadable }
 
-    /// Gives bytes to the kernel, `head` before `body`, in one call.
-    /// - Returns: How many it took, of both together.
+    /// Writes `head` and then `body` with one system call.
+    /// - Returns: The number of bytes written, of both together.
     func send(_ head: UnsafeRawBufferPointer, _ body: UnsafeRawBufferPointer) throws(SystemError)
         -> Int
     {
@@ -159,7 +159,7 @@ final class HTTP1Connection: EventHandler {
                 return 0
             default:
                 let error = SystemError("send")
-                // What the upstream said before it closed may still be there.
+                // A response that the upstream sent before it closed may still be readable.
                 isReadable = true
                 throw error
             }
@@ -185,9 +185,9 @@ final class HTTP1Connection: EventHandler {
         }
     }
 
-    /// Reads what is there into `buffer`.
-    /// - Parameter isLast: Whether nothing may follow these bytes. What does makes the connection unfit for another
-    ///   request, and is not read as a response to it.
+    /// Reads available bytes into `buffer`.
+    /// - Parameter isLast: Whether nothing may follow these bytes. If something does, it is not read as a response,
+    ///   and the connection is not used again.
     func receive(into buffer: UnsafeMutableRawBufferPointer, isLast: Bool = false) -> Received {
         while canReceive {
             let count =
@@ -212,7 +212,7 @@ final class HTTP1Connection: EventHandler {
         return .wait
     }
 
-    /// Asks for one byte more than there may be.
+    /// Reads one byte more than expected.
     private func receiveLast(_ buffer: UnsafeMutableRawBufferPointer) -> Int {
         var surplus: UInt8 = 0
         return withUnsafeMutablePointer(to: &surplus) { surplus in
@@ -228,26 +228,26 @@ final class HTTP1Connection: EventHandler {
         }
     }
 
-    /// Whether nothing waits to be read and the upstream has not closed, as far as the kernel knows now.
+    /// Whether there is nothing to read and the upstream has not closed the connection, as far as the kernel knows.
     var isQuiet: Bool {
         var byte: UInt8 = 0
         let flags = Int32(MSG_PEEK | MSG_DONTWAIT)
         return recv(descriptor, &byte, 1, flags) < 0 && errno == EAGAIN
     }
 
-    /// Bytes that the kernel still has to bring to the upstream.
+    /// The number of bytes that the kernel has not delivered to the upstream yet.
     var unacknowledged: Int { Socket.unacknowledged(descriptor) }
 
     // MARK: Exchanges
 
-    /// Carries another exchange.
+    /// Starts another exchange.
     func carry(_ next: HTTP1Exchange) {
         exchange = next
         isReused = true
         markDirty()
     }
 
-    /// The exchange has its response. The connection rests, or is closed where it can't carry another.
+    /// Ends the exchange after its response. The connection becomes idle, or is closed if it can't be used again.
     func release(reusable: Bool) {
         exchange = nil
         guard state == .open, reusable, !hasGarbage, !hasHangup, !isReadable || isQuiet else {
@@ -266,7 +266,8 @@ final class HTTP1Connection: EventHandler {
         failed?.connectionFailed(code, cause)
     }
 
-    /// Closes the socket; false where it was closed already. Only the transport calls it, which keeps count.
+    /// Closes the socket; returns false if it was closed already. Only called by the transport, which counts
+    /// connections.
     func close() -> Bool {
         guard state != .closed else { return false }
         state = .closed
@@ -295,7 +296,7 @@ final class HTTP1Connection: EventHandler {
         }
     }
 
-    /// Arms the timer where the next deadline came nearer; one that moved away is seen when it fires.
+    /// Arms the timer if the next deadline is earlier now. A later deadline is noticed when the timer fires.
     func updateTimer() {
         let wanted = deadline
         guard wanted < armedFor, let timer else { return }

@@ -4,10 +4,10 @@ import Wire
 
 /// Reading a response's body.
 extension HTTP1Exchange {
-    /// Bytes of an unwanted body that are read and dropped to keep the connection.
+    /// The number of bytes of an unwanted body that are read and dropped to keep the connection.
     private static let drainedBytes = 64 * 1024
 
-    /// The body's next bytes.
+    /// Reads the body's next bytes.
     func read(into buffer: UnsafeMutableRawBufferPointer) throws(ClientError) -> SourceRead {
         transport.loop.assertCurrent()
         if let failure { throw failure }
@@ -27,7 +27,7 @@ extension HTTP1Exchange {
         return result
     }
 
-    /// What the socket, or the head's packet, has for `buffer`; nil where the body broke off.
+    /// Reads from the socket, or from the bytes that came with the head, into `buffer`; nil if the body is incomplete.
     private func receive(into buffer: UnsafeMutableRawBufferPointer, isLast: Bool = false)
         -> HTTP1Connection.Received
     {
@@ -64,7 +64,7 @@ extension HTTP1Exchange {
         }
     }
 
-    /// Decodes in place: without its framing a piece is never longer.
+    /// Decodes in place, because the decoded bytes are never longer.
     private func readChunked(_ buffer: UnsafeMutableRawBufferPointer) -> SourceRead {
         while true {
             switch receive(into: buffer) {
@@ -85,8 +85,8 @@ extension HTTP1Exchange {
         }
     }
 
-    /// Moves the body's bytes among the first `count` of `buffer` to its start.
-    /// - Returns: How many they are, and where the body ends, if it does.
+    /// Moves the body's bytes among the first `count` bytes of `buffer` to its start.
+    /// - Returns: Their number, and whether the body ends here and where.
     private func decode(_ buffer: UnsafeMutableRawBufferPointer, _ count: Int)
         throws(HTTP1SyntaxError) -> (kept: Int, end: Int?)
     {
@@ -130,7 +130,7 @@ extension HTTP1Exchange {
     func whenReadable(_ resume: @escaping () -> Void) {
         transport.loop.assertCurrent()
         waiter = resume
-        // If bytes wait already, `resume` is called at the end of the batch.
+        // If bytes are available already, `resume` is called at the end of the batch.
         guard state == .body, rest.isEmpty, let connection, !connection.canReceive else {
             return transport.afterwards { [self] in wake() }
         }
@@ -159,7 +159,7 @@ extension HTTP1Exchange {
         ended()
     }
 
-    /// Reads over what is left of the body where it is there already and not much.
+    /// Reads the rest of the body if it is available already and short.
     private func drain() {
         guard keepAlive, remaining <= UInt64(HTTP1Exchange.drainedBytes) else { return }
         var left = HTTP1Exchange.drainedBytes

@@ -2,21 +2,21 @@ import Glibc
 import System
 import Wire
 
-/// One request on its connection. It sends the request as the socket takes it and reads the response's head. The body is
-/// read from the socket straight into the reader's buffer.
+/// One request on its connection. It sends the request as fast as the socket accepts it and parses the response's
+/// head. The body is read from the socket directly into the reader's buffer.
 ///
 /// Safety: confined to its loop. Jobs for a later turn only pass the reference back to it.
 final class HTTP1Exchange: Transfer, @unchecked Sendable {
     enum State {
-        /// No final head has been read.
+        /// The final head has not been read.
         case head
         case body
-        /// The response is complete, or there will be no more of it.
+        /// The response is complete, or can't continue.
         case over
     }
     let transport: HTTP1Transport
     @exclusivity(unchecked) private var delegate: (any TransferDelegate)?
-    /// Set by the transport, nil once nothing more is sent or read.
+    /// Set by the transport; nil once nothing more is sent or read.
     @exclusivity(unchecked) var connection: HTTP1Connection?
     var state = State.head
     var failure: ClientError?
@@ -24,31 +24,32 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
     // Sending.
     @exclusivity(unchecked) private var writer: HTTP1RequestWriter
     var request: ClientRequest { writer.request }
-    /// When the request was complete in the kernel, or when the upstream was last seen to acknowledge bytes after that.
+    /// The time at which the kernel accepted the last byte of the request, or at which the upstream last acknowledged
+    /// bytes after that.
     private var sentAt: UInt64 = 0
-    /// Bytes that the upstream had not acknowledged when the timer last looked.
+    /// The number of bytes that the upstream had not acknowledged at the last check.
     private var unacknowledged = Int.max
     @exclusivity(unchecked) private var sendClock = ProgressClock()
 
     // Receiving.
     @exclusivity(unchecked) private var parser: HTTP1ResponseParser
-    /// Bytes of a head that is not complete.
+    /// The bytes of an incomplete head.
     @exclusivity(unchecked) private var partial: [UInt8] = []
     private var interimResponses = 0
     var framing = HTTP1ResponseHead.Framing.none
     var keepAlive = false
-    /// Bytes of the body that are still to come, where its length is known.
+    /// The number of body bytes still to come, if the length is known.
     var remaining: UInt64 = 0
     @exclusivity(unchecked) var chunks = ChunkedDecoder(lineLimit: chunkLineBytes)
-    /// The bytes of the body that arrived with the head, and how many of them were read.
+    /// The body bytes that arrived with the head, and how many of them were read.
     @exclusivity(unchecked) var rest: [UInt8] = []
     var restRead = 0
     @exclusivity(unchecked) var waiter: (() -> Void)?
     @exclusivity(unchecked) var readClock = ProgressClock()
 
-    /// Bytes of a chunk's line, and of all trailers.
+    /// The maximum size of a chunk's line, and of all trailers, in bytes.
     private static let chunkLineBytes = 8 * 1024
-    /// Interim responses before the final one.
+    /// The maximum number of interim responses.
     private static let maximumInterim = 16
 
     init(_ transport: HTTP1Transport, _ request: ClientRequest, _ delegate: any TransferDelegate) {
@@ -67,7 +68,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
 
     // MARK: Connection
 
-    /// Continues as far as the connection allows: sends, reads the head, wakes the reader.
+    /// Continues as far as possible: sends, reads the head, wakes the reader.
     func settle() {
         if !writer.isHeadWritten, let connection, connection.isReused, connection.canReceive {
             return connectionLost("the connection was closed before the request")
@@ -78,7 +79,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
         wake()
     }
 
-    /// Whether the request may be sent again, and all of it is there to be sent again.
+    /// Whether the request may be sent again, and its whole body is available.
     var isRepeatable: Bool {
         if case .pipe = request.body { return false }
         return request.isRepeatable
@@ -91,14 +92,14 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
         return request.isRead && request.isRepeatable || !writer.mayHaveReached
     }
 
-    /// There is no connection, or none any more.
+    /// The connection could not be made, or is lost.
     func connectionFailed(_ code: ClientError.Code, _ cause: String) {
         connection = nil
         fail(code, cause)
     }
 
-    /// The socket has ended or failed. If it was idle before, the upstream has most likely closed it before it saw the
-    /// request.
+    /// The socket has ended or failed. If the connection was idle before, the upstream has most likely closed it
+    /// before it received the request.
     private func connectionLost(_ how: String) {
         guard let connection else { return }
         let isUntouched = state == .head && interimResponses == 0 && partial.isEmpty
@@ -118,20 +119,17 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
             code, "\(transport.settings.name): \(cause)", mayHaveReached: writer.mayHaveReached)
         failure = error
         end(reusable: false)
-        let delegate = delegate
-        self.delegate = nil
+        let delegate = self.delegate.take()
         if hasResponse { wake() } else { delegate?.failed(error) }
         delegate?.ended()
     }
 
-    /// Nothing more is sent or read.
+    /// Stops sending and reading.
     func end(reusable: Bool) {
         state = .over
         dropRest()
         partial = []
-        let connection = connection
-        self.connection = nil
-        guard let connection else { return }
+        guard let connection = connection.take() else { return }
         if reusable { connection.release(reusable: true) } else { transport.discard(connection) }
     }
 
@@ -166,7 +164,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
         if case .pipe(let pipe) = request.body { pipe.wakeWriter(canSend: connection.canSend) }
     }
 
-    /// Sends bytes of the body as they are written; nil where there is no turn for them yet.
+    /// Sends bytes of the body as they are written; nil if nothing can be sent yet.
     private func sendNow(_ waiting: UnsafeRawBufferPointer, _ bytes: UnsafeRawBufferPointer) -> Int?
     {
         transport.loop.assertCurrent()
@@ -181,13 +179,13 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
             connection.updateTimer()
             return count
         } catch {
-            // The connection's own turn finds the error again, and reports it.
+            // The connection gets the error again in its own turn, and reports it.
             connection.markDirty()
             return nil
         }
     }
 
-    /// Runs the progress clock while the socket takes no bytes.
+    /// Runs the progress clock while the socket accepts no bytes.
     private func keepSendTime(_ connection: HTTP1Connection, _ now: UInt64) {
         if !writer.isComplete && !connection.canSend {
             sendClock.start(now)
@@ -226,7 +224,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
         }
     }
 
-    /// Reads heads up to the final one; returns the bytes they took.
+    /// Parses heads up to the final one. Returns the number of bytes they had.
     private func takeHeads(_ input: Span<UInt8>) throws(HTTP1SyntaxError) -> Int {
         var offset = 0
         while let head = try parser.parse(input.extracting(offset...)) {
@@ -244,7 +242,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
         return offset
     }
 
-    /// The final head is there, and with it perhaps some of the body.
+    /// Handles the final head, and the first bytes of the body if there are any.
     private func begin(_ head: HTTP1ResponseHead, _ following: Span<UInt8>) {
         partial = []
         framing = head.framing
@@ -270,14 +268,12 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
     }
 
     func ended() {
-        let delegate = delegate
-        self.delegate = nil
-        delegate?.ended()
+        delegate.take()?.ended()
     }
 
     // MARK: Time
 
-    /// The next moment at which something must have happened.
+    /// The next deadline.
     var deadline: UInt64 {
         let settings = transport.settings
         return switch state {
@@ -297,7 +293,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
             guard writer.isComplete else {
                 return fail(.timedOut, "it takes no more of the request")
             }
-            // The kernel may still be sending. The time for the response begins with its last byte.
+            // The kernel may still be sending. The response timeout begins with its last byte.
             let left = connection.unacknowledged
             if left > 0 && unacknowledged - left >= transport.settings.progressBytes {
                 unacknowledged = left

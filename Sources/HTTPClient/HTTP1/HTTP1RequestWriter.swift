@@ -1,25 +1,25 @@
 import System
 import Wire
 
-/// The bytes of one request on their way to the kernel: the head, and the body without a copy of it.
+/// Writes one request to the socket: the head, and the body without copying it.
 struct HTTP1RequestWriter {
     let request: ClientRequest
-    /// Whether the head was given to the kernel, or what it did not take of it is kept here.
+    /// Whether the kernel has accepted the head, or the rest of it is kept here.
     private(set) var isHeadWritten = false
-    /// Whether the kernel has the whole head.
+    /// Whether the kernel has accepted the whole head.
     var isHeadSent: Bool { isHeadWritten && unsent.isEmpty }
-    /// Whether the kernel has all of it.
+    /// Whether the kernel has accepted the whole request.
     private(set) var isComplete = false
-    /// Whether any byte was given to the kernel, on any connection.
+    /// Whether any byte was accepted, on any connection.
     private(set) var mayHaveReached = false
-    /// What the kernel did not take of the head.
+    /// The part of the head that the kernel has not accepted.
     private var unsent: ArraySlice<UInt8> = []
-    /// Bytes that it took of a body that is there already.
+    /// The number of bytes sent of a body in memory.
     private var bodySent = 0
 
     init(_ request: ClientRequest) { self.request = request }
 
-    /// Nothing has been given to the connection that is next.
+    /// Starts again for another connection.
     mutating func startOver() {
         isHeadWritten = false
         isComplete = false
@@ -27,9 +27,9 @@ struct HTTP1RequestWriter {
         bodySent = 0
     }
 
-    /// Gives the kernel what it takes: head and body together, in one call where it takes all.
-    /// - Returns: Bytes that it took.
-    /// - Throws: ``SystemError`` where the connection has failed.
+    /// Writes as much as the kernel accepts, head and body in one system call if possible.
+    /// - Returns: The number of bytes written.
+    /// - Throws: ``SystemError`` if the connection has failed.
     mutating func write(to connection: HTTP1Connection, _ transport: HTTP1Transport)
         throws(SystemError) -> Int
     {
@@ -66,7 +66,8 @@ struct HTTP1RequestWriter {
         }
     }
 
-    /// Sends `head` and what there is of the body; adds to `total`. Returns how many bytes of the head were taken.
+    /// Sends `head` and the available part of the body, and adds to `total`. Returns how many bytes of the head were
+    /// accepted.
     private mutating func writeBody(
         after head: UnsafeRawBufferPointer, to connection: HTTP1Connection, _ total: inout Int
     ) throws(SystemError) -> Int {
@@ -116,7 +117,7 @@ struct HTTP1RequestWriter {
         return UnsafeRawBufferPointer(start: start, count: output.end - start)
     }
 
-    /// Where the next bytes of a head go; the caller has made room for them.
+    /// The end of the bytes written so far. The caller has reserved enough memory.
     private struct Output {
         var end: UnsafeMutableRawPointer
 
@@ -131,7 +132,8 @@ struct HTTP1RequestWriter {
         }
     }
 
-    /// The `Content-Length` of the request: with every body, and where one is usual (RFC 9110, section 8.6).
+    /// The request's `Content-Length`. It is sent with every body, and without one if the method usually has one (RFC
+    /// 9110, section 8.6).
     private var contentLength: String? {
         switch request.body {
         case .none:

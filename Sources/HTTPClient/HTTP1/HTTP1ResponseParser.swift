@@ -9,25 +9,25 @@ struct HTTP1ResponseHead {
         case chunked
         case untilClose
     }
-    /// 100…599.
+    /// 100 to 599.
     var status: Int
     var fields: HeaderFields
     var framing: Framing
-    /// As declared, also where no body follows: responses to HEAD, and 304.
+    /// The declared length, even if no body follows (responses to HEAD, and 304).
     var contentLength: UInt64?
-    /// Whether the connection may carry another request.
+    /// Whether the connection can carry another request.
     var keepAlive: Bool
-    /// Bytes of the input that the head took.
+    /// The number of bytes of the head.
     var length: Int
 }
 
-/// Reads one response head strictly as RFC 9112 defines it, as it comes in: each byte is looked at once.
+/// Parses one response head strictly (RFC 9112), incrementally. Each byte is examined once.
 struct HTTP1ResponseParser {
-    /// Bytes of a head.
+    /// The maximum size of a head in bytes.
     static let maximumBytes = 64 * 1024
     static let maximumFields = 1024
 
-    /// Whether the request was HEAD: no body follows whatever the fields say.
+    /// Whether the request was HEAD, so that no body follows.
     private let respondsToHead: Bool
     private var lineStart = 0
     private var scanned = 0
@@ -41,9 +41,9 @@ struct HTTP1ResponseParser {
 
     init(respondsToHead: Bool) { self.respondsToHead = respondsToHead }
 
-    /// Reads on in `input`, which begins at the head's first byte and has grown since the last call.
-    /// - Returns: nil where the head is not complete yet.
-    /// - Throws: ``HTTP1SyntaxError`` where it can't become a head that is understood, or is too long.
+    /// Continues with `input`, which begins at the head's first byte and has grown since the last call.
+    /// - Returns: nil if the head is not complete yet.
+    /// - Throws: ``HTTP1SyntaxError`` if the head is malformed or too long.
     mutating func parse(_ input: Span<UInt8>) throws(HTTP1SyntaxError) -> HTTP1ResponseHead? {
         while let end = endOfLine(input) {
             guard end > lineStart, input[end - 1] == UInt8(ascii: "\r") else {
@@ -78,10 +78,10 @@ struct HTTP1ResponseParser {
 
     private static let version: StaticString = "HTTP/1."
 
-    /// Whether what came of the first line can be the beginning of one: who speaks another protocol is not waited for.
+    /// Whether the bytes so far can begin a status line. A peer with another protocol fails at once.
     private func checkStart(_ input: Span<UInt8>) throws(HTTP1SyntaxError) {
         let version = HTTP1ResponseParser.version
-        // An alert (RFC 8446, section 5.1).
+        // A TLS alert (RFC 8446, section 5.1).
         if input.count > 0, input[0] == 0x15 {
             throw HTTP1SyntaxError("the port speaks TLS: the endpoint needs https")
         }
@@ -91,7 +91,7 @@ struct HTTP1ResponseParser {
         }
     }
 
-    /// `HTTP/1.1 200 OK`; the reason may be empty, and the space before it be missing then.
+    /// `HTTP/1.1 200 OK`. The reason may be empty, and then the space before it may be missing.
     private mutating func statusLine(_ line: Span<UInt8>) throws(HTTP1SyntaxError) {
         try checkStart(line)
         guard line.count >= 12, line[7] == UInt8(ascii: "1") || line[7] == UInt8(ascii: "0"),
@@ -127,7 +127,7 @@ struct HTTP1ResponseParser {
             guard contentLength == nil else {
                 throw HTTP1SyntaxError("several Content-Length fields")
             }
-            // No object is longer, and callers may convert it to a signed integer.
+            // No object is longer, and callers may convert the length to a signed integer.
             contentLength = Decimal.parse(
                 value, maximumDigits: 19, maximum: UInt64(Int64.max))
             guard contentLength != nil else {
@@ -142,7 +142,7 @@ struct HTTP1ResponseParser {
         }
     }
 
-    /// Takes a `Connection` field's options (RFC 9110, section 7.6.1).
+    /// Parses the options of a `Connection` field (RFC 9110, section 7.6.1).
     private mutating func takeOptions(_ value: Span<UInt8>) {
         var start = 0
         while start < value.count {

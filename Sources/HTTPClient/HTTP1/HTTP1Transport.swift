@@ -2,22 +2,22 @@ import Glibc
 import System
 import Wire
 
-/// HTTP/1.1 in clear text (RFC 9112) over sockets of our own: the requests of one upstream on one loop, its idle
-/// connections, and what they share.
+/// HTTP/1.1 in clear text (RFC 9112) on our own sockets: the requests and idle connections of one upstream on one
+/// loop, and their shared buffers.
 ///
-/// It exists beside libcurl because clear-text upstreams are nearby. There, libcurl's part of a small request and its
-/// copies of a large body would be most of the cost.
+/// It exists besides libcurl because clear-text upstreams are nearby, where libcurl's cost for a small request and its
+/// copies of a large body would dominate.
 ///
 /// Safety: confined to its loop. Other threads only pass a reference back to the loop.
 final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
     let settings: UpstreamSettings
     let loop: EventLoop
     let statistics: UpstreamStatistics
-    /// `host: …` with its line's end.
+    /// The line `host: …` with its line end.
     let hostLine: [UInt8]
-    /// Where heads are read; lent for the length of a call.
+    /// The buffer for reading heads; lent for the duration of a call.
     let input = UnsafeMutableRawBufferPointer.allocate(byteCount: 16 * 1024, alignment: 64)
-    /// Where heads are written; lent for the length of a call.
+    /// The buffer for writing heads; lent for the duration of a call.
     @exclusivity(unchecked) private var output = UnsafeMutableRawBufferPointer.allocate(
         byteCount: 4096, alignment: 64)
     /// Idle connections, the most recently used last.
@@ -25,9 +25,9 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
     @exclusivity(unchecked) private var openCount = 0
     var onConnections: (() -> Void)?
     private var isClosed = false
-    /// Addresses of the host, and until when they are valid.
+    /// The host's addresses, and their expiry.
     private var addresses: (list: [SocketAddress], until: UInt64) = ([], 0)
-    /// Connections that wait for the addresses; nil while no lookup runs.
+    /// The connections that wait for a lookup; nil if none runs.
     private var unresolved: [HTTP1Connection]?
     @exclusivity(unchecked) private var later: [() -> Void] = []
     @exclusivity(unchecked) private var spares: [[UInt8]] = []
@@ -70,11 +70,11 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
 
     // MARK: Connections
 
-    /// Gives an exchange the most recently used connection, or a new one.
+    /// Assigns an exchange to the most recently used connection, or to a new one.
     func connect(_ exchange: HTTP1Exchange, fresh: Bool = false) {
         loop.assertCurrent()
         while !fresh, let connection = idle.popLast() {
-            // A request that can't be sent twice needs a connection that the upstream has not closed.
+            // A request that can't be repeated needs a connection that the upstream has not closed.
             guard exchange.isRepeatable || connection.isQuiet else {
                 discard(connection)
                 continue
@@ -112,9 +112,9 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
 
     // MARK: Names
 
-    /// Shared by all upstreams of the program: lookups are rare.
+    /// Shared by all upstreams, because lookups are rare.
     private static let resolver = BlockingPool(threads: 2)
-    /// Nanoseconds for which the addresses of a name are valid.
+    /// How long a name's addresses are valid, in nanoseconds.
     private static let addressLifetime: UInt64 = 5_000_000_000
 
     private func resolve(for connection: HTTP1Connection) {
@@ -139,7 +139,7 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
 
     // MARK: What exchanges share
 
-    /// Room for so many bytes of a head; lent for the length of a call.
+    /// A buffer of this size for a head; lent for the duration of a call.
     func outputRoom(_ count: Int) -> UnsafeMutableRawPointer {
         if output.count < count {
             output.deallocate()
@@ -148,17 +148,17 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
         return output.baseAddress!
     }
 
-    /// An empty buffer for what comes with a head.
+    /// An empty buffer for bytes that come with a head.
     func takeSpare() -> [UInt8] { spares.popLast() ?? [] }
 
-    /// Keeps a buffer for those that come next, where it is not large.
+    /// Keeps a buffer for reuse unless it is large.
     func giveBack(_ buffer: consuming [UInt8]) {
         guard buffer.capacity > 0, buffer.capacity <= 4096, spares.count < 64 else { return }
         buffer.removeAll(keepingCapacity: true)
         spares.append(buffer)
     }
 
-    /// Runs `work` at the end of this batch, and not from within what runs now.
+    /// Runs `work` at the end of the batch, not within the current call.
     func afterwards(_ work: @escaping () -> Void) {
         if later.isEmpty { loop.markDirty(self) }
         later.append(work)
@@ -170,6 +170,6 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
         for work in due { work() }
     }
 
-    /// Nothing is registered for the transport itself.
+    /// The transport itself is not registered.
     func ready(_ events: Readiness) {}
 }

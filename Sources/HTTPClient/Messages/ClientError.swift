@@ -1,29 +1,29 @@
 import Wire
 
-/// Why a request had no complete response.
+/// Why a request has no complete response.
 public struct ClientError: Error, Sendable, Equatable, CustomStringConvertible {
-    /// What went wrong.
+    /// The kind of failure.
     public enum Code: String, Sendable {
-        /// No connection could be made: the name, the network, TLS.
+        /// No connection could be made because of the name, the network or TLS.
         case unreachable
         /// The upstream was too slow to accept the connection, to respond, or to make progress.
         case timedOut = "timed-out"
         /// The connection ended before the response was complete.
         case connectionLost = "connection-lost"
-        /// What came is not HTTP, or exceeds a limit of the head.
+        /// The response is not valid HTTP, or its head exceeds a limit.
         case malformed
-        /// The body has more bytes than the caller takes.
+        /// The body is longer than the caller's limit.
         case tooLarge = "too-large"
-        /// Too many requests were waiting, or this one waited too long.
+        /// Too many requests were queued, or this one was queued for too long.
         case queueFull = "queue-full"
-        /// The upstream failed again and again and is left alone for now.
+        /// The circuit breaker is open after repeated failures.
         case circuitOpen = "circuit-open"
-        /// Nobody wants the response any more, or the client was closed.
+        /// The caller cancelled the request, or the client was closed.
         case cancelled
     }
-    /// What went wrong.
+    /// The kind of failure.
     public var code: Code
-    /// For the operator. Names the upstream and never a secret.
+    /// For the operator. It names the upstream and contains no secret.
     public var cause: String
     /// Whether the upstream may have acted on the request.
     public var mayHaveReached: Bool

@@ -1,39 +1,40 @@
 import Wire
 
-/// What follows a request's head.
+/// The body of a request.
 public enum RequestBody {
     case none
-    /// Bytes that are there already, and can be sent again.
+    /// Bytes in memory, which can be sent again.
     case bytes([UInt8])
     /// Bytes that are written while they are sent, once.
     case pipe(RequestBodyPipe)
 }
 
-/// A request to an ``Upstream``. Made and used on one loop.
+/// A request to an ``Upstream``. Created and used on one loop.
 public struct ClientRequest {
-    /// A token, in capitals.
+    /// A token in upper case.
     public var method: StaticString
-    /// The path and query, percent-encoded; begins with `/`.
+    /// The path and query, percent-encoded. It begins with `/`.
     public var target: String
-    /// Without `host`, `content-length`, `connection`, `transfer-encoding` and `expect`: those are the transport's.
+    /// The fields without `host`, `content-length`, `connection`, `transfer-encoding` and `expect`, which the
+    /// transport adds.
     public var fields: HeaderFields
     public var body: RequestBody
-    /// Whether it may be sent again although it may have been acted on: it has the same effect then.
+    /// Whether the request is idempotent, so that it may be sent again after the upstream may have executed it.
     public var isRepeatable: Bool
-    /// Whether it is safe to send it again although it may have been acted on: asked each time, with the response if one
-    /// came. nil where ``isRepeatable`` says it once and for all.
+    /// Decides whether the request may be sent again although the upstream may have executed it. Called each time,
+    /// with the response if there is one. nil if ``isRepeatable`` decides.
     public var confirmsRepetition: ((CollectedResponse?) async -> Bool)?
-    /// How often it is sent at most, where that is less than ``UpstreamSettings/attempts``: once by a caller that repeats
-    /// by other requests, lest the attempts multiply.
+    /// The maximum number of attempts, if less than ``UpstreamSettings/attempts``. A caller that has its own
+    /// repetitions sets 1, so that attempts do not multiply.
     public var attempts = Int.max
-    /// Whether a body may be long, either way. Over TLS it goes by HTTP/1.1 on a connection of its own then: libcurl
-    /// would let one slow reader of a shared HTTP/2 connection hold up, and buffer for, all the others.
+    /// Whether a body may be long, in either direction. Over TLS such a request uses HTTP/1.1 on its own connection:
+    /// on a shared HTTP/2 connection, libcurl would let one slow reader delay all others, and buffer for them.
     public var isBulk = false
-    /// Nanoseconds to wait for the response, and then for each of its next bytes, if the upstream is known to need long. nil
-    /// means the time-outs of ``UpstreamSettings``, which are also the minimum. A request that takes longer is not sent again:
-    /// the upstream may still work on it.
+    /// The timeout for the response and then for each further part of it, in nanoseconds, if the upstream is known to
+    /// take long. nil for the timeouts of ``UpstreamSettings``, which are also the minimum. A request that exceeds it
+    /// is not sent again, because the upstream may still be working on it.
     public var waitLimit: UInt64?
-    /// Adds credentials or a signature; called before each attempt on a copy.
+    /// Adds credentials or a signature. Called before each attempt, on a copy.
     public var authorize: ((inout ClientRequest) async throws(ClientError) -> Void)?
 
     /// - Parameter isRepeatable: By default for `GET` and `HEAD`.
@@ -49,7 +50,7 @@ public struct ClientRequest {
         self.isRepeatable = isRepeatable ?? ClientRequest.isRead(method)
     }
 
-    /// What makes it no request that can be sent; nil where nothing does. A line break in a value would be smuggling.
+    /// Why the request can't be sent; nil if it can. A line break in a value would be request smuggling.
     var fault: String? {
         let bytes = target.utf8.span
         let isTarget = bytes.indices.allSatisfy { ASCII.isVisible(bytes[$0]) }
@@ -64,7 +65,7 @@ public struct ClientRequest {
     /// Whether it is a `GET` or `HEAD`.
     var isRead: Bool { ClientRequest.isRead(method) }
 
-    // Of the methods that are in use these alone begin so.
+    // Among the methods in use, only these begin with these letters.
     private static func isRead(_ method: StaticString) -> Bool {
         method.utf8Start[0] == UInt8(ascii: "G") || method.utf8Start[0] == UInt8(ascii: "H")
     }

@@ -1,19 +1,19 @@
 import System
 import Wire
 
-/// A response whose body has not been read yet. Confined to its loop.
+/// A response whose body has not been read. Confined to its loop.
 public struct ClientResponse {
-    /// 200…599: interim responses are skipped, redirects are not followed.
+    /// 200 to 599. Interim responses are skipped, and redirects are not followed.
     public var status: Int
     /// Names in lower case.
     public var fields: HeaderFields
-    /// Bytes of the body, where the head tells.
+    /// The length of the body in bytes, if declared.
     public var contentLength: UInt64?
-    /// Throws ``ClientError`` where the body breaks off; it never just ends early. It must be closed or read to its
-    /// end; closing it early gives the connection up.
+    /// The body. Reading throws ``ClientError`` if it is incomplete. It must be closed or read to its end; closing it
+    /// early also closes the connection.
     public var body: any ByteSource
 
-    /// The whole body, where it has at most `limit` bytes; it is closed then.
+    /// Reads the whole body, of at most `limit` bytes, and closes it.
     public func collect(limit: Int) async throws(ClientError) -> [UInt8] {
         defer { body.close() }
         if let contentLength, contentLength > UInt64(limit) {
@@ -54,7 +54,7 @@ public struct CollectedResponse: Sendable {
     public var fields: HeaderFields
     public var body: [UInt8]
 
-    /// A response that was collected by other means.
+    /// Creates a response from collected parts.
     package init(status: Int, fields: HeaderFields, body: [UInt8]) {
         self.status = status
         self.fields = fields
@@ -62,7 +62,7 @@ public struct CollectedResponse: Sendable {
     }
 }
 
-/// A body of no bytes.
+/// An empty body.
 package final class EmptySource: ByteSource {
     package init() {}
     package func read(into buffer: inout MutableRawSpan) -> SourceRead { .end }

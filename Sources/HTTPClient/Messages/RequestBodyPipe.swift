@@ -2,48 +2,49 @@ import System
 
 /// A request's body that is written while it is sent. Confined to its loop.
 ///
-/// What was written and not yet sent waits in it, at most ``capacity`` bytes: back-pressure reaches the writer. Where the
-/// transport can send at once, bytes go from the writer to the kernel and only less than ``batch`` of them wait. The
-/// upstream sees a complete body only after ``length`` bytes were written; giving the exchange up before cuts the
-/// connection.
+/// It holds at most ``capacity`` bytes that were written and not sent; then the writer must wait. If the transport can
+/// send at once, bytes go from the writer directly to the kernel, and less than ``batch`` of them are held. The body
+/// is complete only after ``length`` bytes were written. If the exchange is cancelled before, the connection is
+/// closed.
 ///
 /// Safety: confined to its loop; a job for a later turn carries the reference back to it.
 public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
-    /// Why no more bytes are taken.
+    /// Why the pipe accepts no more bytes.
     public enum Interruption: Error, Equatable {
         /// The request failed.
         case failed(ClientError)
         /// The upstream responded before it had the whole body. ``ClientExchange/response()`` returns its response.
         case responded(status: Int)
     }
-    /// Bytes that wait at most: 64 KiB.
+    /// The capacity in bytes: 64 KiB.
     public static let capacity = 64 * 1024
-    /// Bytes that are worth a call into the kernel of their own: 24 KiB. Fewer wait for the end of the loop's turn.
+    /// The number of bytes that justify a system call of their own: 24 KiB. Fewer bytes wait for the end of the loop's
+    /// turn.
     static let batch = 24 * 1024
 
-    /// Bytes of the whole body.
+    /// The length of the whole body in bytes.
     public let length: UInt64
-    /// Bytes that were written so far.
+    /// The number of bytes written so far.
     public private(set) var written: UInt64 = 0
-    /// Bytes that the transport took so far.
+    /// The number of bytes sent so far.
     private(set) var sent: UInt64 = 0
-    /// Why no more bytes are taken; nil while they are.
+    /// Why the pipe accepts no more bytes; nil if it does.
     public private(set) var interruption: Interruption?
     private var waiting: [UInt8] = []
     private var used = 0
     private var resume: (() -> Void)?
-    /// Whether the transport could not send all it was offered: nothing more is taken before it says so.
+    /// Whether the transport could not send everything, so that nothing more is accepted until it can.
     private var isBlocked = false
-    /// Told that there are bytes again.
+    /// Called when there are new bytes.
     var onWritten: (() -> Void)?
-    /// Sends what waits and what is written now, in one call; returns how many bytes were taken of both together, nil
-    /// where nothing can be sent without its turn. Not called from within the transport.
+    /// Sends the held bytes and the new ones with one system call. Returns how many bytes were sent of both, or nil if
+    /// nothing can be sent now. Not called within the transport.
     var sendNow: ((_ waiting: UnsafeRawBufferPointer, _ bytes: UnsafeRawBufferPointer) -> Int?)?
 
-    /// - Parameter length: Bytes of the whole body.
+    /// - Parameter length: The length of the whole body in bytes.
     public init(length: UInt64) { self.length = length }
 
-    /// Takes a prefix of `bytes`.
+    /// Accepts a prefix of `bytes`.
     /// - Throws: ``Interruption``.
     public func write(_ bytes: RawSpan) throws -> Int {
         if let interruption { throw interruption }
@@ -64,8 +65,8 @@ public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
         return count
     }
 
-    /// Sends what waits and `bytes` without a copy of them; returns how many of `bytes` were taken, nil where none can be
-    /// sent now.
+    /// Sends the held bytes and `bytes`, without copying them. Returns how many of `bytes` were sent, or nil if none
+    /// can be sent now.
     private func send(_ bytes: RawSpan) -> Int? {
         guard let sendNow else { return nil }
         let before = waitingCount
@@ -83,28 +84,25 @@ public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
     }
 
     public func whenWritable(_ resume: @escaping () -> Void) {
-        // Where the pipe has room already, the next send or interruption is far: wake at once, but from elsewhere.
+        // If the pipe has space already, the next send or interruption may be far away. So wake the writer in a later
+        // job.
         self.resume = resume
         if interruption != nil || hasRoom {
             EventLoop.current?.execute { [self] in wake() }
         }
     }
 
-    private func wake() {
-        guard let resume else { return }
-        self.resume = nil
-        resume()
-    }
+    private func wake() { resume.take()?() }
 
     // MARK: The transport's side
 
-    /// Whether all bytes were written and taken.
+    /// Whether all bytes were written and sent.
     var isExhausted: Bool { sent == length }
 
-    /// Bytes that wait to be sent.
+    /// The number of held bytes.
     var waitingCount: Int { waiting.count - used }
 
-    /// Lends the bytes that wait; `body` returns how many of them it took. ``wakeWriter()`` is to follow.
+    /// Lends the held bytes. `body` returns how many of them it sent. ``wakeWriter()`` must follow.
     func take<Failure: Error>(
         _ body: (UnsafeRawBufferPointer) throws(Failure) -> Int
     ) throws(Failure) {
@@ -122,12 +120,12 @@ public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
         took(count)
     }
 
-    /// So many of the bytes that waited are sent.
+    /// Removes held bytes that were sent.
     private func took(_ count: Int) {
         used += count
         sent += UInt64(count)
         if used == waiting.count {
-            // Memory for what is seldom needed again is not kept where bytes are sent without waiting.
+            // Releases memory that is seldom needed again if bytes are sent without waiting.
             let isWanted = sendNow == nil || waiting.capacity <= 2 * RequestBodyPipe.batch
             waiting.removeAll(keepingCapacity: sent < length && isWanted)
             used = 0
@@ -136,14 +134,14 @@ public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
 
     private var hasRoom: Bool { !isBlocked && waitingCount < RequestBodyPipe.capacity }
 
-    /// Lets the writer go on where it waits and there is room. Not from within a library's callback.
-    /// - Parameter canSend: Whether the transport can take bytes now.
+    /// Wakes a waiting writer if there is space. Must not be called within a library's callback.
+    /// - Parameter canSend: Whether the transport can accept bytes now.
     func wakeWriter(canSend: Bool = true) {
         if canSend { isBlocked = false }
         if resume != nil, hasRoom { wake() }
     }
 
-    /// Takes no more bytes from here on.
+    /// Accepts no more bytes from now on.
     func interrupt(_ reason: Interruption) {
         guard interruption == nil else { return }
         interruption = reason

@@ -1,13 +1,13 @@
 import Synchronization
 import System
 
-/// Leaves an upstream alone that fails again and again, and tries it with one request after each pause.
+/// Stops requests to an upstream after repeated failures, and tries it with one request after each pause.
 ///
-/// Only what says that nobody is there counts as a failure: no connection, no response in time, or a connection that is
-/// lost before a response. Any complete head is a success, whatever its status and whatever becomes of its body. The first
-/// attempt of a request counts and its repetitions do not: one object that makes a service fail is not the service.
+/// Only failures of the upstream as a whole count: no connection, no response in time, or a connection that is lost
+/// before a response. Any complete head is a success, whatever its status and its body. Only the first attempt of a
+/// request counts, because a single object that makes the service fail must not open the circuit.
 final class CircuitBreaker: Sendable {
-    /// Failures in a row that open it.
+    /// The number of consecutive failures that opens the circuit.
     static let threshold = 8
     /// How long it stays open at first, and at most: 500 ms and 5 s.
     static let pause: (first: UInt64, longest: UInt64) = (500_000_000, 5_000_000_000)
@@ -15,17 +15,18 @@ final class CircuitBreaker: Sendable {
     private struct State {
         var failures = 0
         var pause: UInt64 = 0
-        /// When the next request may try.
+        /// The time at which the next request may try.
         var openUntil: UInt64 = 0
         var cause = ""
     }
     private let state = Lock(State())
-    /// Whether a failure was told since the last success: nobody needs the lock until then.
+    /// Whether there was a failure since the last success. If not, the lock is not needed.
     private let isTroubled = Atomic<Bool>(false)
 
-    /// Whether a request may be begun. After each pause one may, and a success decides. Nobody waits for the outcome of
-    /// one that takes its time, as an upload whose client is slow does: after another pause, twice as long, the next tries.
-    /// - Returns: nil where it may, otherwise why not.
+    /// Whether a request may be started. After each pause one request may, and its success closes the circuit. If its
+    /// result takes long, as with an upload of a slow client, the next request may try after another pause of twice
+    /// the length.
+    /// - Returns: nil if it may, otherwise the reason.
     func refusal(now: UInt64) -> String? {
         guard isTroubled.load(ordering: .relaxed) else { return nil }
         return state.withLock { state in
@@ -56,25 +57,25 @@ final class CircuitBreaker: Sendable {
         }
     }
 
-    /// The last failure where the breaker is open; nil while requests are begun.
+    /// The last failure if the circuit is open; nil if it is closed.
     var openCause: String? { state.withLock { $0.pause > 0 ? $0.cause : nil } }
 }
 
-/// How many attempts beyond the first are allowed: a tenth of the requests, and a few each second with a reserve for a
-/// moment of trouble, so that retries never multiply the load of an upstream in trouble.
+/// Limits the attempts beyond the first to a tenth of the requests, plus a few per second with a reserve for short
+/// failures. So retries do not multiply the load of an upstream in trouble.
 final class RetryBudget: Sendable {
-    /// Retries in reserve.
+    /// The size of the reserve.
     static let reserve = 100
-    /// Nanoseconds in which the reserve gets one: 100 ms.
+    /// The time in which the reserve grows by one retry: 100 ms.
     private static let interval: UInt64 = 100_000_000
-    /// Tenths of a retry.
+    /// The available retries, in tenths.
     private let tokens = Atomic<Int>(RetryBudget.reserve * 10)
-    /// Intervals of the clock that were counted.
+    /// The number of elapsed intervals that were counted.
     private let intervals = Atomic<Int>(0)
 
     func requestBegan() { add(1) }
 
-    /// - Parameter now: Of the monotonic clock.
+    /// - Parameter now: Monotonic time.
     func take(now: UInt64) -> Bool {
         let current = Int(now / Self.interval)
         let counted = intervals.max(current, ordering: .relaxed).oldValue
@@ -87,7 +88,7 @@ final class RetryBudget: Sendable {
         change { $0 < full ? min($0 + tenths, full) : nil }
     }
 
-    /// - Parameter next: What follows a number of tokens; nil where it stays.
+    /// - Parameter next: Returns the new number of tokens; nil to keep it.
     @discardableResult
     private func change(_ next: (Int) -> Int?) -> Bool {
         var current = tokens.load(ordering: .relaxed)

@@ -1,15 +1,15 @@
 import System
 
-/// One attempt of a request: it waits in the queue, is sent, and has one response or failure.
+/// One attempt of a request: it is queued, is sent, and gets one response or failure.
 ///
-/// Safety: confined to its loop. A task that is cancelled on another thread goes through the loop.
+/// Safety: confined to its loop. A cancellation on another thread goes through the loop.
 public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     let request: ClientRequest
     let attempt: Int
     private let upstream: Upstream
     private let pool: LoopConnectionPool
     private let begun: UInt64
-    /// nil before its turn and after its end.
+    /// nil before the request is sent and after its end.
     private var transfer: (any Transfer)?
     private var outcome: Result<ClientResponse, ClientError>?
     private var collected: [UInt8] = []
@@ -18,7 +18,7 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     private var failure: ClientError?
     private var firstByte: UInt64?
     private(set) var isOver = false
-    /// When it has waited for its turn too long.
+    /// The deadline of the queue.
     let queueDeadline: UInt64
 
     init(_ request: ClientRequest, attempt: Int, _ upstream: Upstream, _ pool: LoopConnectionPool) {
@@ -33,13 +33,13 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
 
     deinit { upstream.statistics.alive.subtract(1, ordering: .relaxed) }
 
-    /// The response, as soon as its head is there. Ends with the task that waits. May be called once.
+    /// The response, as soon as its head is complete. Ends with the waiting task. May be called once.
     public func response() async throws(ClientError) -> ClientResponse {
         await settled()
         return try take()
     }
 
-    /// Hands the response over. Only its receiver holds the body then, which is closed when it is dropped.
+    /// Returns the response and drops it here. The receiver then owns the body, which is closed when it is dropped.
     func take() throws(ClientError) -> ClientResponse {
         let response = try result()
         var head = response
@@ -48,7 +48,7 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
         return response
     }
 
-    /// Waits for the response's head, the failure, or the end of the task that waits. May be called once.
+    /// Waits for the response's head, a failure, or the end of the waiting task. May be called once.
     func settled() async {
         guard outcome == nil else { return }
         await withTaskCancellationHandler {
@@ -60,19 +60,19 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
         }
     }
 
-    /// What came of it.
+    /// The response or the failure.
     func result() throws(ClientError) -> ClientResponse {
         guard let outcome else { throw ClientError(.cancelled, "the caller went away") }
         return try outcome.get()
     }
 
-    /// Whether it has a response, and none that broke off while it was collected.
+    /// Whether there is a response whose body was not found incomplete while it was collected.
     var hasResponse: Bool {
         if case .success = outcome { return true }
         return false
     }
 
-    /// Reads the response's body of at most `limit` bytes into ``collected``. Where that fails, it is what came of it.
+    /// Reads the response's body of at most `limit` bytes into ``collected``. A failure replaces the response.
     func collect(limit: Int) async {
         do throws(ClientError) {
             collected = try await result().collect(limit: limit)
@@ -81,7 +81,7 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
         }
     }
 
-    /// What came of it, with the body that was collected.
+    /// The response with its collected body, or the failure.
     func collectedResponse() throws(ClientError) -> CollectedResponse {
         let response = try result()
         return CollectedResponse(status: response.status, fields: response.fields, body: collected)
@@ -97,7 +97,7 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
         }
     }
 
-    /// Its turn has come.
+    /// Starts the request when its turn in the queue has come.
     func begin(on transport: any Transport) { transfer = transport.start(request, self) }
 
     /// Ends the request without sending it.
@@ -110,7 +110,7 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
 
     func received(_ response: ClientResponse) {
         var response = response
-        // The response to HEAD has the length of the body that GET would have.
+        // The response to HEAD declares the length of the body that GET would have.
         if request.isHead { response.contentLength = 0 }
         status = response.status
         firstByte = EventLoop.monotonicNow() &- begun

@@ -1,8 +1,8 @@
 import System
 
-/// An upstream's connections on one loop, and the queue of requests that wait for one. Confined to its loop.
+/// An upstream's connections on one loop, and the queue of requests for them. Confined to its loop.
 final class LoopConnectionPool {
-    /// Owns this pool, and every exchange holds the upstream.
+    /// The upstream owns this pool, and every exchange holds the upstream.
     private unowned let upstream: Upstream
     let loop: EventLoop
     /// nil if no request can be sent.
@@ -23,8 +23,9 @@ final class LoopConnectionPool {
         transport?.onConnections = { [weak self] in self?.publish() }
     }
 
-    /// Closes on the loop what ``close()`` has not. ``Upstream/close()`` is the orderly way; this one is for an upstream that
-    /// is dropped without it, on whatever thread releases the last reference. A loop that has stopped runs it no more.
+    /// Closes on the loop what ``close()`` has not. ``Upstream/close()`` is the orderly way. This one is for an
+    /// upstream that is dropped without it, on whatever thread releases the last reference. A stopped loop does not
+    /// run it.
     deinit {
         guard !isClosed else { return }
         let (loop, open) = (loop, Open(transport: transport, timer: timer))
@@ -34,7 +35,7 @@ final class LoopConnectionPool {
         }
     }
 
-    /// Safety: it is only passed to the loop.
+    /// Safety: only passed to the loop.
     private struct Open: @unchecked Sendable {
         let transport: (any Transport)?
         let timer: LoopTimer?
@@ -103,7 +104,7 @@ final class LoopConnectionPool {
 
     private var published = (open: 0, idle: 0)
 
-    /// Publishes the numbers of connections in the statistics.
+    /// Updates the numbers of connections in the statistics.
     private func publish() {
         let now = transport?.connections ?? (open: 0, idle: 0)
         if now == published { return }

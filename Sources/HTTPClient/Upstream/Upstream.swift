@@ -1,7 +1,7 @@
 import System
 import Wire
 
-/// A service that requests are sent to: one origin, with its connections, queues, retries and circuit breaker.
+/// A remote service with one origin: its connections, queues, retries and circuit breaker.
 ///
 /// Every loop has its own connections (``LoopConnectionPool``); the statistics count all of them. Our own HTTP/1.1 serves
 /// clear text, libcurl serves TLS.
@@ -18,7 +18,7 @@ public final class Upstream: Sendable {
         let pool: LoopConnectionPool
     }
 
-    /// Opens nothing yet.
+    /// Opens no connection yet.
     /// - Parameter observer: Receives a record of every attempt.
     public init(_ settings: UpstreamSettings, observer: (any UpstreamObserver)? = nil) {
         self.settings = settings
@@ -28,7 +28,7 @@ public final class Upstream: Sendable {
     /// Why the circuit is open; nil when it is closed.
     public var openCircuit: String? { breaker.openCause }
 
-    /// Why no request can ever be sent: TLS needs libcurl, which the machine may not have. Every request fails with it.
+    /// Why no request can be sent at all: TLS needs libcurl, which may not be installed. Every request fails with it.
     public var fault: String? { settings.origin.scheme == .https ? curlFault() : nil }
 
     func makeTransport(_ loop: EventLoop) -> (any Transport)? {
@@ -62,7 +62,7 @@ public final class Upstream: Sendable {
         return exchange
     }
 
-    /// The response to a request. The request is sent again where that is safe and may help.
+    /// Sends a request and returns its response. The request is sent again if that is safe and may help.
     ///
     /// A request is repeated if the upstream did not receive it or if it is ``ClientRequest/isRepeatable``, after 408, 429,
     /// 500, 502, 503, 504, lost connections and time-outs. There are at most ``UpstreamSettings/attempts`` attempts, with
@@ -71,8 +71,8 @@ public final class Upstream: Sendable {
         try await attempts(request, collecting: nil).take()
     }
 
-    /// The response to a request with its whole body of at most `limit` bytes, sent again as in ``send(_:)``, and also
-    /// where the body breaks off, or where ``ClientRequest/confirmsRepetition`` allows it.
+    /// Sends a request and returns its response with the whole body of at most `limit` bytes. It is sent again as in
+    /// ``send(_:)``, and also if the body is incomplete or ``ClientRequest/confirmsRepetition`` allows it.
     public func call(_ request: ClientRequest, limit: Int = 1 << 20) async throws(ClientError)
         -> CollectedResponse
     {
@@ -81,7 +81,7 @@ public final class Upstream: Sendable {
     }
 
     /// The last attempt.
-    /// - Parameter limit: The most bytes of the body, where it is read as a part of the attempt.
+    /// - Parameter limit: The maximum size of the body in bytes, if it is read as a part of the attempt.
     private func attempts(_ request: ClientRequest, collecting limit: Int?)
         async throws(ClientError) -> ClientExchange
     {
@@ -93,7 +93,7 @@ public final class Upstream: Sendable {
                 ? start(request, attempt: attempt) : try await authorized(request, attempt)
             await exchange.settled()
             var pause = repetition(request, attempt, exchange)
-            // If only the response's body can show whether a repetition makes sense, it is read first.
+            // If only the response's body can show whether a repetition makes sense, read it first.
             if let limit, exchange.hasResponse, pause == nil || !request.isRepeatable {
                 await exchange.collect(limit: limit)
                 if !exchange.hasResponse { pause = repetition(request, attempt, exchange) }
@@ -111,7 +111,7 @@ public final class Upstream: Sendable {
         }
     }
 
-    /// Whether what is not repeatable as it is may be sent again after this attempt.
+    /// Whether a request that is not repeatable may be sent again after this attempt.
     private func isConfirmed(
         _ request: ClientRequest, _ exchange: ClientExchange, isCollected: Bool
     ) async throws(ClientError) -> Bool {
@@ -133,7 +133,7 @@ public final class Upstream: Sendable {
         return start(request, attempt: attempt)
     }
 
-    /// The pause before another attempt; nil where what came of this one stands.
+    /// The pause before another attempt; nil if the result of this one is final.
     private func repetition(_ request: ClientRequest, _ attempt: Int, _ exchange: ClientExchange)
         -> UInt64?
     {
@@ -144,13 +144,13 @@ public final class Upstream: Sendable {
         }
     }
 
-    /// Waits as ``send(_:)`` does before an attempt beyond the first, for a caller that repeats by other requests what
-    /// one request can't: the rest of a body, from where it broke off.
+    /// Waits as ``send(_:)`` does before a further attempt. For a caller that continues with another request, such as
+    /// one for the rest of a body.
     /// - Parameters:
-    ///   - failures: Attempts in a row that came to nothing, at least 1.
+    ///   - failures: The number of consecutive failed attempts, at least 1.
     ///   - retryAfter: The `Retry-After` of the last response.
-    /// - Returns: Whether to try again: not after ``UpstreamSettings/attempts``, not beyond the budget, and not where the
-    ///   task has ended.
+    /// - Returns: Whether to try again. Not if ``UpstreamSettings/attempts`` or the budget is used up, or the task has
+    ///   ended.
     public func mayTryAgain(after failures: Int, retryAfter: String? = nil) async -> Bool {
         let wanted = pause(retryAfter)
         guard failures < settings.attempts, wanted <= settings.maximumRetryDelay, mayRetry()
@@ -160,7 +160,7 @@ public final class Upstream: Sendable {
         return !Task.isCancelled
     }
 
-    /// The pause before a response is asked for once more; nil where it stands.
+    /// The pause before the request is repeated after a response; nil if the response is final.
     private func repetition(_ request: ClientRequest, _ attempt: Int, _ response: ClientResponse)
         -> UInt64?
     {
@@ -172,7 +172,7 @@ public final class Upstream: Sendable {
         return max(wanted, backoff(attempt))
     }
 
-    /// The pause before a request that failed is sent once more; nil where the failure stands.
+    /// The pause before the request is repeated after a failure; nil if the failure is final.
     private func repetition(_ request: ClientRequest, _ attempt: Int, _ error: ClientError)
         -> UInt64?
     {
@@ -186,7 +186,8 @@ public final class Upstream: Sendable {
         }
     }
 
-    /// Whether it may be sent again although it may have been acted on, as far as is known before anybody has looked.
+    /// Whether the request may be sent again although the upstream may have executed it, as far as that is known
+    /// without a check.
     private func isSafe(_ request: ClientRequest) -> Bool {
         request.isRepeatable || request.confirmsRepetition != nil
     }
@@ -205,7 +206,7 @@ public final class Upstream: Sendable {
         return UInt64.random(in: 0...bound)
     }
 
-    /// Nanoseconds that a `Retry-After` asks for (RFC 9110, section 10.2.3).
+    /// The delay in a `Retry-After` field in nanoseconds (RFC 9110, section 10.2.3).
     private func pause(_ retryAfter: String?) -> UInt64 {
         guard let text = retryAfter else { return 0 }
         let seconds: UInt64
@@ -222,7 +223,7 @@ public final class Upstream: Sendable {
         return isTooLong ? .max : nanoseconds
     }
 
-    /// Fails queued requests and closes idle connections, each on its loop. Requests that begin afterwards fail as cancelled.
+    /// Fails queued requests and closes idle connections, each on its loop. Later requests fail as cancelled.
     public func close() async {
         let open = pools.withLock { pools in
             pools.isClosed = true

@@ -1,38 +1,38 @@
 import Wire
 
-/// How an upstream is reached and what is waited for. Times are in nanoseconds.
+/// How to connect to an upstream, and its timeouts and limits. Times are in nanoseconds.
 public struct UpstreamSettings: Sendable, Equatable {
-    /// For logs and metrics.
+    /// The name in logs and metrics.
     public var name: String
     public var origin: Origin
-    /// For name, connection and TLS together.
+    /// The timeout for name lookup, connection and TLS handshake together.
     public var connectTimeout: UInt64 = 5_000_000_000
-    /// From the request's last byte to the response's head.
+    /// The timeout from the request's last byte to the response's head.
     public var firstByteTimeout: UInt64 = 30_000_000_000
-    /// As long as it is the upstream's turn, this time may pass without ``progressBytes`` having moved.
+    /// While we wait for the upstream, at least ``progressBytes`` must move within this time.
     public var progressTimeout: UInt64 = 30_000_000_000
-    /// Bytes.
+    /// In bytes.
     public var progressBytes: UInt64 = 16 * 1024
-    /// An idle connection is kept for so long.
+    /// How long an idle connection is kept.
     public var idleTimeout: UInt64 = 30_000_000_000
-    /// Requests at once, on each loop.
+    /// The maximum number of concurrent requests on each loop.
     public var maximumTransfers = 1024
-    /// Requests that wait for their turn, on each loop.
+    /// The maximum number of queued requests on each loop.
     public var maximumQueue = 4096
-    /// How long a request waits for its turn.
+    /// The maximum time that a request is queued.
     public var queueTimeout: UInt64 = 5_000_000_000
-    /// How often a request is sent at most.
+    /// The maximum number of attempts of a request.
     public var attempts = 4
-    /// The bound of the first pause between attempts; the next ones are twice as long, and each is drawn at random
-    /// between nothing and its bound.
+    /// The limit of the first pause between attempts. The limit doubles with each attempt. Each pause is random
+    /// between zero and its limit.
     public var retryDelay: UInt64 = 100_000_000
-    /// The bound of every pause; a `Retry-After` beyond it ends the attempts.
+    /// The limit of every pause. A longer `Retry-After` ends the attempts.
     public var maximumRetryDelay: UInt64 = 5_000_000_000
-    /// A PEM file of certificates that are trusted in place of the system's.
+    /// A PEM file of trusted certificates that replaces the system's.
     public var certificateAuthorities: String?
-    /// A PEM file of the certificate that we show.
+    /// A PEM file with the client certificate.
     public var clientCertificate: String?
-    /// A PEM file of its key.
+    /// A PEM file with its key.
     public var clientKey: String?
 
     public init(name: String, origin: Origin) {

@@ -1,19 +1,19 @@
 import Synchronization
 
-/// What became of one attempt.
+/// The record of one attempt.
 public struct UpstreamRecord: Sendable {
     /// ``UpstreamSettings/name``.
     public var upstream: String
     public var method: StaticString
-    /// nil where there was no response.
+    /// nil if there was no response.
     public var status: Int?
-    /// Why there was no response, or none that was complete.
+    /// Why there was no complete response; nil if there was one.
     public var error: ClientError.Code?
     /// 1 for the first.
     public var attempt: Int
-    /// Nanoseconds from the beginning to the response's head; nil where none came.
+    /// Nanoseconds from the start to the response's head; nil if there was none.
     public var timeToFirstByte: UInt64?
-    /// Nanoseconds from the beginning to the end of the body, the wait for its turn included.
+    /// Nanoseconds from the start to the end of the body, including the time in the queue.
     public var duration: UInt64
 
     package init(
@@ -31,35 +31,35 @@ public struct UpstreamRecord: Sendable {
     }
 }
 
-/// Told of every attempt at its end.
+/// Receives a record at the end of every attempt.
 public protocol UpstreamObserver: Sendable {
-    /// One attempt is over. Called on its loop; must not wait.
+    /// Called at the end of an attempt, on its loop. It must not block.
     func finished(_ record: UpstreamRecord)
 }
 
-/// The numbers of one upstream. Any thread may read them.
+/// The numbers of one upstream. Can be read on any thread.
 public final class UpstreamStatistics: Sendable {
     let live = Atomic<Int>(0)
     let waiting = Atomic<Int>(0)
     let repeated = Atomic<Int>(0)
     let open = Atomic<Int>(0)
     let idle = Atomic<Int>(0)
-    /// Counted up in `init` and down in `deinit`.
+    /// Incremented in `init` and decremented in `deinit`.
     let alive = Atomic<Int>(0)
 
     init() {}
 
-    /// Requests that were begun and have not ended.
+    /// Requests in progress.
     public var inFlight: Int { live.load(ordering: .relaxed) }
-    /// Requests that wait for their turn.
+    /// Queued requests.
     public var queued: Int { waiting.load(ordering: .relaxed) }
     /// Attempts beyond the first since the start.
     public var retries: Int { repeated.load(ordering: .relaxed) }
-    /// Connections that are open.
+    /// Open connections.
     public var connections: Int { open.load(ordering: .relaxed) }
     /// Idle connections.
     public var idleConnections: Int { idle.load(ordering: .relaxed) }
-    /// Objects in memory that belong to a request: those of requests in flight, and those of ended requests that something
-    /// still holds. 0 when nothing is in flight and no response is held; growth is a leak.
+    /// Objects in memory that belong to requests: those in progress, and ended ones that are still referenced. 0 if no
+    /// request is in progress and no response is held. Growth is a leak.
     public var objects: Int { alive.load(ordering: .relaxed) }
 }

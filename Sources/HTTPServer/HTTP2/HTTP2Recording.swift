@@ -35,11 +35,19 @@ extension HTTP2Connection {
             return taken
         }
     }
-    /// A request whose head is complete.
-    struct Accepted {
+    /// A request whose head is complete. A class, because its many references would be copied with every move.
+    final class Accepted {
         let stream: ServerStream
         let head: RequestHead
         let refusal: (status: Int, reason: String)?
+
+        init(
+            _ stream: ServerStream, _ head: RequestHead, _ refusal: (status: Int, reason: String)?
+        ) {
+            self.stream = stream
+            self.head = head
+            self.refusal = refusal
+        }
     }
 
     func frameBegan(_ header: nghttp2_frame_hd) {
@@ -139,8 +147,7 @@ extension HTTP2Connection {
         streams[id] = HTTP2Stream(stream: stream)
         streamDeadline = min(
             streamDeadline, stream.progressMark.time + context.limits.progressInterval)
-        accepted.append(
-            Accepted(stream: stream, head: arriving.takeHead(), refusal: arriving.refusal))
+        accepted.append(Accepted(stream, arriving.takeHead(), arriving.refusal))
         arriving = Arriving.none
         arrivingSince = nil
     }

@@ -1,4 +1,6 @@
 import Wire
+// The keys of maps are part of the public API, and users of the library can't import `Wire`.
+@_exported import struct Wire.BytewiseString
 
 /// A value of the rules language as callers supply it: a claim, a document field or a property of an object.
 public enum Value: Sendable, Hashable {
@@ -16,7 +18,7 @@ public enum Value: Sendable, Hashable {
     case bytes([UInt8])
     /// A list.
     case list([Value])
-    /// A map. Keys are compared by their bytes.
+    /// A map. Its keys are compared bytewise, as `BytewiseString` does.
     case map([BytewiseString: Value])
     /// A path, by its segments.
     case path([String])

@@ -2,6 +2,8 @@ import SecurityRules
 import Testing
 import Wire
 
+import struct Gateway.Caller
+
 @testable import Gateway
 @testable import Identity
 
@@ -55,9 +57,10 @@ import Wire
         let principal = try principal(#"{"a": 1}"#)
         #expect(principal.derived.object == nil)
         _ = principal.auth
-        let kept = try #require(principal.derived.object)
+        let object = principal.derived.object
+        let kept = try #require(object)
         _ = principal.auth
-        var caller = Gateway.Caller(peer: "192.0.2.1:1", isSecure: true)
+        var caller = Caller(peer: "192.0.2.1:1", isSecure: true)
         #expect(caller.auth == nil)
         caller.identify(principal)
         #expect(caller.auth != nil && caller.principal === principal)

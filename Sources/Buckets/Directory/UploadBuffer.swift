@@ -1,0 +1,76 @@
+import Glibc
+
+/// A buffer of at most ``limit`` bytes of an upload. It grows as bytes arrive, so that a small body needs little
+/// memory.
+///
+/// Safety: one owner at a time: the loop that fills it, then the job or committer that it was handed to.
+final class UploadBuffer: @unchecked Sendable {
+    static let limit = 32 * 1024
+    private var start: UnsafeMutableRawPointer?
+    private(set) var capacity = 0
+    private(set) var count = 0
+
+    deinit { free(start) }
+
+    /// Appends a prefix of `bytes` and returns its length.
+    /// - Parameter expected: The length of the whole body if it is known; determines the first allocation.
+    func append(_ bytes: RawSpan, expected: UInt64?) -> Int {
+        let taken = min(bytes.byteCount, UploadBuffer.limit - count)
+        if taken == 0 { return 0 }
+        if count + taken > capacity {
+            let first = min(Int(clamping: expected ?? 1024), UploadBuffer.limit)
+            capacity = min(max(count + taken, capacity * 4, first), UploadBuffer.limit)
+            start = realloc(start, capacity)
+            precondition(start != nil, "out of memory")
+        }
+        bytes.withUnsafeBytes { _ = memcpy(start! + count, $0.baseAddress!, taken) }
+        count += taken
+        return taken
+    }
+
+    func clear() { count = 0 }
+
+    func withBytes<Result, Failure: Error>(
+        _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
+    ) throws(Failure) -> Result {
+        try body(UnsafeRawBufferPointer(start: start, count: count))
+    }
+}
+
+/// Two buffers of an upload: the loop fills one while the pool works on the other. Confined to the loop.
+struct UploadBuffers {
+    private var filling = UploadBuffer()
+    private var spare: UploadBuffer?
+
+    /// Appends a prefix of `bytes` and returns its length. A full buffer is passed to `send`, unless a job `isRunning`.
+    /// - Parameter expected: The length of the whole body if it is known.
+    mutating func append(
+        _ bytes: RawSpan, expected: UInt64?, isRunning: Bool, send: (UploadBuffer) -> Void
+    ) -> Int {
+        var isRunning = isRunning
+        var offset = 0
+        while offset < bytes.byteCount {
+            if filling.count == UploadBuffer.limit {
+                if isRunning { break }
+                isRunning = true
+                send(filling)
+                filling = spare.take() ?? UploadBuffer()
+            }
+            offset += filling.append(
+                bytes.extracting(offset..<bytes.byteCount), expected: expected)
+        }
+        return offset
+    }
+
+    /// Keeps a buffer for reuse after its job.
+    mutating func reuse(_ buffer: UploadBuffer) {
+        buffer.clear()
+        if spare == nil { spare = buffer }
+    }
+
+    /// Returns the last buffer, and frees the memory of both.
+    mutating func take() -> UploadBuffer {
+        defer { self = UploadBuffers() }
+        return filling
+    }
+}
