@@ -71,3 +71,20 @@ func fuzzPageToken(_ bytes: [UInt8]) {
 
 /// A merge patch.
 func fuzzPatch(_ bytes: [UInt8]) { _ = try? AttributePatch(mergePatch: bytes) }
+
+/// The token of an upload session. What opens is what its own sealing gives back, in no other spelling.
+func fuzzUploadToken(_ bytes: [UInt8]) {
+    let keys = uploadKeys
+    if let token = keys.open(bytes[...]) {
+        precondition(keys.open(Array(keys.seal(token).utf8)[...]) == token)
+    }
+    let token = UploadToken(
+        dialect: .ietf, bucket: "b", id: UploadSessionID(expires: Int64(bytes.count)))
+    var sealed = Array(keys.seal(token).utf8)
+    precondition(keys.open(sealed[...]) == token)
+    guard let first = bytes.first else { return }
+    sealed[bytes.count % sealed.count] ^= first
+    precondition(first == 0 || keys.open(sealed[...]) == nil)
+}
+
+private let uploadKeys = UploadKeys.random()

@@ -20,6 +20,7 @@ private let target: @Sendable ([UInt8]) -> Void =
     case "s3answer": fuzzS3Answer
     case "signer": fuzzSigner
     case "pagetoken": fuzzPageToken
+    case "uploadtoken": fuzzUploadToken
     case "patch": fuzzPatch
     case "cloudstorage": fuzzCloudStorage
     case "token": fuzzToken

@@ -2,7 +2,8 @@
 ///
 /// All untrusted text is redacted before it is written: error causes, messages, paths, metadata. Secrets are found by
 /// their names (`token=…`, `Authorization: …`, `"X-Goog-Signature": "…"`, also percent-encoded), by an authentication
-/// scheme (`Bearer …`) and by the form of a JWT or a static token. When in doubt, text is redacted.
+/// scheme (`Bearer …`), by the form of a JWT or a static token, and by the path of an upload session (`/u/TOKEN`,
+/// `/tus/TOKEN`). When in doubt, text is redacted.
 enum LogRedaction {
     static let mark: StaticString = "<redacted>"
 
@@ -88,6 +89,7 @@ enum LogRedaction {
         case UInt8(ascii: "J"): return jsonWebToken(text, at: index - 2)
         case UInt8(ascii: "."): return signedToken(text, dot: index)
         case UInt8(ascii: "_"): return staticToken(text, at: index - 6)
+        case UInt8(ascii: "/"): return uploadToken(text, slash: index)
         default: return nil
         }
     }
@@ -182,6 +184,29 @@ enum LogRedaction {
         else { return nil }
         let end = tokenEnd(text, from: index)
         return end - index >= start.count + 43 ? index..<end : nil
+    }
+
+    /// The shortest run of base64url that may be the token of an upload session, or a large part of one.
+    private static let shortestUploadToken = 32
+
+    /// Whether `/u` or `/tus` ends before a slash: the token of an upload session may follow.
+    static func isUploadRoot(_ text: Span<UInt8>, before slash: Int) -> Bool {
+        func precedes(_ root: StaticString) -> Bool {
+            let count = root.utf8CodeUnitCount
+            guard slash >= count else { return false }
+            for index in 0..<count where text[slash - count + index] != root.utf8Start[index] {
+                return false
+            }
+            return true
+        }
+        return precedes("/u") || precedes("/tus")
+    }
+
+    /// The token of an upload session, behind the slash at `slash`.
+    private static func uploadToken(_ text: Span<UInt8>, slash: Int) -> Range<Int>? {
+        guard isUploadRoot(text, before: slash) else { return nil }
+        let end = base64URLEnd(text, from: slash + 1)
+        return end - slash > shortestUploadToken ? slash + 1..<end : nil
     }
 
     /// The end of the token68 (RFC 9110, section 11.2) that begins at `start`.

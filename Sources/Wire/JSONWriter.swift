@@ -27,6 +27,20 @@ package struct JSONWriter {
         bytes.append(UInt8(ascii: ":"))
     }
 
+    /// A member's key that is known only at run time; its value must follow.
+    package mutating func key(text: String) {
+        string(text)
+        bytes.append(UInt8(ascii: ":"))
+        needsComma = false
+    }
+
+    /// A value that is JSON already: a number, `true` or `false`.
+    package mutating func raw(_ value: String) {
+        comma()
+        bytes.append(contentsOf: value.utf8)
+        needsComma = true
+    }
+
     /// A value of `null`.
     package mutating func null() {
         comma()

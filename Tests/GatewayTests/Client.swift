@@ -45,6 +45,7 @@ struct Client {
         var fields = HeaderFields()
         var body: [UInt8] = []
         /// Whether the client was told to send its body.
+        var interim: [ResponseHead] = []
         var wasContinued = false
 
         var text: String { String(decoding: body, as: UTF8.self) }
@@ -120,6 +121,10 @@ private final class FakeStream: ExchangeStream {
     }
 
     func sendContinue() { reply.wasContinued = true }
+
+    func sendInterim(_ head: ResponseHead) { reply.interim.append(head) }
+
+    func stopReceiving(_ error: any Error) {}
 
     func receive(
         into sink: any ByteSink, limit: UInt64,

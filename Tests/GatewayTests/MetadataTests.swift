@@ -334,7 +334,7 @@ private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8
             let target = String(decoding: random.mutation(of: seeds), as: UTF8.self)
             guard let route = try? Route(target: target) else { continue }
             _ = try? Query(route.query)
-            _ = route.methods(canSign: true)
+            _ = route.methods
         }
     }
 }

@@ -45,6 +45,8 @@ import Wire
         ("a/b/..", NameError(.dotSegment, at: 4)),
         ("a/%2e", NameError(.dotSegment, at: 2)),
         (".well-known/acme-challenge/x", NameError(.reserved, at: 0)),
+        (".sluice/x", NameError(.reserved, at: 0)),
+        ("%2Esluice%2Fuploads/x", NameError(.reserved, at: 0)),
         ("%2ewell-known%2facme-challenge/x", NameError(.reserved, at: 0)),
         ("%FF", NameError(.notUTF8, at: 0)),
         ("ab%C3", NameError(.notUTF8, at: 2)),

@@ -49,6 +49,12 @@ struct Check: ParsableCommand {
             complain("links.keys: \(error)")
             throw ExitCode(1)
         }
+        do {
+            _ = try configuration.uploadKeys()
+        } catch {
+            complain("uploads.keys: \(error)")
+            throw ExitCode(1)
+        }
         let rules = RulesInEffect(configuration)
         if connect { return try tryServices(configuration, rules) }
         for finding in rules.findings() { complain("\(finding)") }

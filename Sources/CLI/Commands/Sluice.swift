@@ -8,5 +8,7 @@ struct Sluice: ParsableCommand {
         commandName: "sluice",
         abstract: "A storage gateway: buckets over HTTP/2 and HTTP/1.1, streaming both ways.",
         version: sluiceVersion,
-        subcommands: [Serve.self, Check.self, Rules.self, Tokens.self, Sign.self])
+        subcommands: [
+            Serve.self, Check.self, Rules.self, Tokens.self, Sign.self, UploadsCommand.self,
+        ])
 }

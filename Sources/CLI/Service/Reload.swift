@@ -23,7 +23,7 @@ extension Service {
                 let callers = try fresh.callers(authenticator)
                 let observer = observer.counting(CallerMetrics(fresh, registry))
                 let replacement = try Service.gateway(
-                    fresh, stores, policies, staged, callers, observer)
+                    fresh, stores, policies, staged, uploads, callers, observer)
                 authenticator.replace(fresh.tokens.compactMap(\.staticToken))
                 take(RulesInEffect(fresh, keeping: rules.rulesets), &rules)
                 gateway.withLock { $0 = replacement }
@@ -112,19 +112,30 @@ extension Service {
     /// Checks every two seconds whether certificate, key or rules files have changed. Runs on the pool because it
     /// blocks.
     func watchFiles(on loop: EventLoop) {
-        loop.execute { [self] in
-            let box = TimerBox()
-            box.timer = LoopTimer { [self] in
-                pool.submit { [self] in
-                    rules.withLock { rules in
-                        if certificates.haveChanged { reloadCertificates() }
-                        if linkFiles.haveChanged { reloadLinkKeys() }
-                        reloadChanged(&rules)
-                    }
+        repeated(every: 2_000_000_000, on: loop) { [self] in
+            pool.submit { [self] in
+                rules.withLock { rules in
+                    if certificates.haveChanged { reloadCertificates() }
+                    if linkFiles.haveChanged { reloadLinkKeys() }
+                    if uploadFiles.haveChanged { reloadUploadKeys() }
+                    reloadChanged(&rules)
                 }
-                if let timer = box.timer { loop.arm(timer, after: 2_000_000_000) }
             }
-            if let timer = box.timer { loop.arm(timer, after: 2_000_000_000) }
+        }
+    }
+
+    /// Runs `job` on the loop again and again.
+    /// - Parameter interval: Nanoseconds between its beginnings, and before the first.
+    func repeated(
+        every interval: UInt64, on loop: EventLoop, _ job: @escaping @Sendable () -> Void
+    ) {
+        loop.execute {
+            let box = TimerBox()
+            box.timer = LoopTimer {
+                job()
+                if let timer = box.timer { loop.arm(timer, after: interval) }
+            }
+            if let timer = box.timer { loop.arm(timer, after: interval) }
         }
     }
 

@@ -22,6 +22,7 @@ final class Service: Sendable {
     let credentials: TLSCredentials?
     let certificates: WatchedFiles
     let linkFiles: WatchedFiles
+    let uploadFiles: WatchedFiles
     let authenticator: Authenticator
     let callers: Lock<Callers>
     /// The configuration at start.
@@ -32,6 +33,8 @@ final class Service: Sendable {
     let policies: [BytewiseString: CurrentPolicy]
     /// By bucket: the bytes of uploads that are not committed yet.
     let staged: [BytewiseString: StagedBytes]
+    /// The upload sessions of all buckets.
+    let uploads: Uploads
     /// The loop for work that belongs to no request.
     let loop: EventLoop
     /// The lock is held during every reload.
@@ -42,6 +45,7 @@ final class Service: Sendable {
     let configurationFailure = Lock<String?>(nil)
     let certificateFailure = Lock<String?>(nil)
     let linkFailure = Lock<String?>(nil)
+    let uploadFailure = Lock<String?>(nil)
 
     init(_ configuration: Configuration, acceptsUnsigned: Bool) throws {
         let descriptors = raiseDescriptorLimit()
@@ -82,6 +86,7 @@ final class Service: Sendable {
             https.key, https.clients.authorities, https.clients.revoked,
         ])
         linkFiles = WatchedFiles([configuration.links.keys])
+        uploadFiles = WatchedFiles([configuration.uploads.keys])
         let upstreams = UpstreamMetrics(registry)
         stores = try Stores(configuration, pool: pool, observer: upstreams)
         authenticator = configuration.authenticator(
@@ -98,8 +103,12 @@ final class Service: Sendable {
             uniqueKeysWithValues: configuration.buckets.map {
                 (BytewiseString($0.name), StagedBytes())
             })
+        uploads = Uploads(
+            configuration.uploads.uploadSettings, keys: try configuration.uploadKeys() ?? .random(),
+            awaitsSessions: true)
         gateway = Lock(
-            try Service.gateway(configuration, stores, policies, staged, callers, observer))
+            try Service.gateway(
+                configuration, stores, policies, staged, uploads, callers, observer))
         registry.addProcess(build)
         for (index, loop) in loops.enumerated() { health.add("loop \(index)", loop: loop) }
         authenticator.start(on: loops[0]) { [logger] in
@@ -112,6 +121,7 @@ final class Service: Sendable {
         try listen(configuration, endpoints)
         tell(rules, since: nil)
         watchFiles(on: loops[0])
+        startUploads(on: loops[0])
     }
 
     private func warn(acceptsUnsigned: Bool, connections: Int) {
@@ -133,6 +143,7 @@ final class Service: Sendable {
         registry.addLog(sink)
         stores.show(in: registry, health)
         registry.addStagedBytes(staged)
+        registry.addUploads(uploads, sessionDrivers.map { BytewiseString($0.name) })
         authenticator.show(in: registry, health)
         health.addNote("rules") { [rulesFailure] in rulesFailure.withLock { $0.text } }
         health.addNote("configuration") { [configurationFailure] in
@@ -142,6 +153,7 @@ final class Service: Sendable {
             certificateFailure.withLock { $0 }
         }
         health.addNote("links") { [linkFailure] in linkFailure.withLock { $0 } }
+        health.addNote("uploads") { [uploadFailure] in uploadFailure.withLock { $0 } }
         registry.collect { [rulesFailure] text in
             let (failure, count) = rulesFailure.withLock { $0 }
             text.single(
@@ -203,7 +215,7 @@ final class Service: Sendable {
     static func gateway(
         _ configuration: Configuration, _ stores: Stores,
         _ policies: [BytewiseString: CurrentPolicy], _ staged: [BytewiseString: StagedBytes],
-        _ callers: Callers, _ observer: GatewayObserver
+        _ uploads: Uploads, _ callers: Callers, _ observer: GatewayObserver
     ) throws -> Gateway {
         var buckets: [Bucket] = []
         for bucket in configuration.buckets {
@@ -216,7 +228,8 @@ final class Service: Sendable {
                     pathRules: try bucket.pathRules(), firestore: stores.documents,
                     maximumObjectSize: bucket.maximumObjectSize, staged: staged,
                     maximumStagedBytes: bucket.maximumStagedBytes,
-                    maximumStagedBytesPerCaller: bucket.maximumStagedBytesPerCaller))
+                    maximumStagedBytesPerCaller: bucket.maximumStagedBytesPerCaller,
+                    uploads: uploads, maximumSessionBytes: bucket.stagedBytes))
         }
         let cors =
             configuration.corsOrigins.isEmpty

@@ -12,9 +12,9 @@ final class Authorizer {
     // Exclusive access holds for all variables: no code that runs during an access reads them.
     @exclusivity(unchecked) private var access: RequestedAccess
     /// Decides instead of the policy.
-    private let grant: (any Grant)?
+    let grant: (any Grant)?
     /// The query's parameters, for the policy.
-    private let parameters: [BytewiseString: String]
+    let parameters: [BytewiseString: String]
     /// The proposed object, as far as it is known.
     @exclusivity(unchecked) var proposal = ProposedObject()
     /// The end of the time for which the access must be allowed, in seconds since 1970; nil for the current time only.

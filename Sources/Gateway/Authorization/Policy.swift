@@ -27,6 +27,12 @@ public struct Caller: Sendable {
         self.principal = principal
         auth = certificate?.added(to: principal.auth) ?? principal.auth
     }
+
+    /// Becomes the caller of an earlier request; anonymous for nil.
+    mutating func become(_ saved: SavedCaller?) {
+        principal = saved?.principal
+        auth = saved?.auth
+    }
 }
 
 /// The object that an access would store, as far as it is known at the time of the decision.

@@ -308,7 +308,7 @@ extension SignedLink.Pin: CustomStringConvertible {
     }
 
     /// Parses ``description``; nil for anything else.
-    fileprivate init?(_ text: String) {
+    init?(_ text: String) {
         if text == "none" {
             self = .absent
             return

@@ -110,13 +110,18 @@ extension RequestContext {
         }
     }
 
+    /// What the caller's limits are kept by.
+    var callerKey: CallerLimits.Key {
+        CallerLimits.Key(
+            group: record.group, source: caller.principal?.source ?? "",
+            caller: caller.principal?.uid ?? CallerLimits.network(of: exchange.peer))
+    }
+
     /// Counts the request against its caller's limits.
     /// - Throws: ``Problem``: 429.
     func admit(_ callers: Callers) throws(Problem) {
         guard let limits = callers.limits.limits(of: record.group) else { return }
-        let key = CallerLimits.Key(
-            group: record.group, source: caller.principal?.source ?? "",
-            caller: caller.principal?.uid ?? CallerLimits.network(of: exchange.peer))
+        let key = callerKey
         let direction: CallerLimits.Direction =
             switch exchange.head.method {
             case "GET": .outgoing

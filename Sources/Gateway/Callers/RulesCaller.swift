@@ -64,6 +64,11 @@ extension SlicedValue {
         self.init(claims, 0, SlicedValue.Source(claims.bytes)) { claims.has($0, certificateClaim) }
     }
 
+    /// A value of a document.
+    init(_ document: JSONDocument, _ index: Int) {
+        self.init(document, index, SlicedValue.Source(document.bytes))
+    }
+
     private init(
         _ document: JSONDocument, _ index: Int, _ source: Source,
         isLeftOut: (Int) -> Bool = { _ in false }

@@ -39,6 +39,8 @@ public struct Configuration: Sendable {
         public var maximumStagedBytes = UInt64(1) << 44
         /// In bytes.
         public var maximumStagedBytesPerCaller = UInt64(1) << 42
+        /// Bytes of open upload sessions; 0 for no limit.
+        public var stagedBytes: UInt64 = 0
         public var allowedPaths: [String] = []
         public var deniedPaths: [String] = []
         /// The maximum number of segments of a name; 0 for no limit.
@@ -85,6 +87,7 @@ public struct Configuration: Sendable {
     /// The limits of caller groups.
     public var callers: [CallerGroup] = []
     public var links = Links()
+    public var uploads = UploadConfiguration()
     /// The absolute path of a directory; nil for `TMPDIR`, or else `/tmp`.
     public var temporaryDirectory: String?
     /// Sorted by name.

@@ -295,10 +295,11 @@ extension ConfigurationReader {
                 at: "tokens.\(token.name)")
         }
         checkGroups()
-        if let file = result.links.keys, let reason = Self.whyUnreadable(file) {
-            report(
-                SettingError(message: "'links.keys': \(file) can't be read: \(reason)"),
-                at: "links.keys")
+        for (key, file) in [
+            ("links.keys", result.links.keys), ("uploads.keys", result.uploads.keys),
+        ] {
+            guard let file, let reason = Self.whyUnreadable(file) else { continue }
+            report(SettingError(message: "'\(key)': \(file) can't be read: \(reason)"), at: key)
         }
     }
 

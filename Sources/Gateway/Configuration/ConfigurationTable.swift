@@ -61,7 +61,8 @@ extension Configuration {
             .list(
                 "cors.exposedHeaders", "field names, or \"*\"", \.corsExposedHeaders,
                 "Response fields that pages may read."),
-        ] + linkSettings + connectionSettings + streamSettings + upstreamSettings
+        ] + linkSettings + UploadConfiguration.settings + connectionSettings + streamSettings
+        + upstreamSettings
 
     /// Why a text is not an origin: browsers send a scheme, a host and perhaps a port (RFC 6454, section 6.2).
     private static func originFault(_ text: String) -> String? {
@@ -206,6 +207,10 @@ extension Configuration.Bucket: ConfigurationEntry {
             .bytes(
                 "maximumStagedBytesPerCaller", 1...UInt64(1) << 50, \.maximumStagedBytesPerCaller,
                 "The same for one caller; over it status 429. Anonymous callers are keyed by address."
+            ),
+            .bytes(
+                "stagedBytes", 0...UInt64(1) << 50, \.stagedBytes,
+                "Maximum size of all open upload sessions of the bucket; over it status 507. 0 is no limit."
             ),
             .list(
                 "paths.allowed", "patterns with * and **", \.allowedPaths,

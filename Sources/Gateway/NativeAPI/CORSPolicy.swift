@@ -23,9 +23,14 @@ public struct CORSPolicy: Sendable, Equatable {
         if !isForAll { fields.append("vary", "Origin") }
         guard let origin = request["origin"], allows(origin) else { return }
         fields.append("access-control-allow-origin", isForAll ? "*" : origin)
-        if !exposedHeaders.isEmpty {
-            fields.append(
-                "access-control-expose-headers", exposedHeaders.joined(separator: ", "))
+        var exposed = exposedHeaders
+        if !exposed.contains("*") {
+            // Without them a page could not continue an upload.
+            let upload = fields.all(withPrefix: "upload-").map { "upload-\($0.suffix)" }
+            if !upload.isEmpty { exposed += ["location"] + upload }
+        }
+        if !exposed.isEmpty {
+            fields.append("access-control-expose-headers", exposed.joined(separator: ", "))
         }
     }
 

@@ -13,6 +13,19 @@ struct ExpectedDigests: Equatable {
     /// - Throws: ``Problem`` with `invalid-argument` for a malformed field, or `checksum-mismatch` if two fields
     ///   contradict each other.
     init(_ fields: HeaderFields) throws(Problem) {
+        try self.init(ofWhole: fields)
+        if let text = fields.list("content-digest") { try take(text, "Content-Digest") }
+    }
+
+    /// The digests of a part of an upload, from `Content-Digest`.
+    init(ofPart fields: HeaderFields) throws(Problem) {
+        self.init()
+        if let text = fields.list("content-digest") { try take(text, "Content-Digest") }
+    }
+
+    /// The digests of an upload of which this request has only a part, from `Content-MD5` and `Repr-Digest`.
+    init(ofWhole fields: HeaderFields) throws(Problem) {
+        self.init()
         for text in fields.values("content-md5") {
             guard let digest = Base64.decode(Array(text.utf8)[...]), digest.count == 16 else {
                 throw Problem(
@@ -20,7 +33,6 @@ struct ExpectedDigests: Equatable {
             }
             try take("md5", digest, "Content-MD5")
         }
-        if let text = fields.list("content-digest") { try take(text, "Content-Digest") }
         if let text = fields.list("repr-digest") { try take(text, "Repr-Digest") }
     }
 
@@ -100,6 +112,26 @@ struct StructuredDictionary {
             if rest.isEmpty { return nil }
         }
         return members
+    }
+
+    /// Reads the whole as a boolean item, whose parameters are ignored (section 4.2.8); nil for anything else.
+    mutating func boolean() -> Bool? {
+        skipSpaces()
+        guard skip("?"), let digit = rest.popFirst(), digit == 0x30 || digit == 0x31,
+            parameters()
+        else { return nil }
+        skipSpaces()
+        return rest.isEmpty ? digit == 0x31 : nil
+    }
+
+    /// Reads the whole as an integer item that is not negative, whose parameters are ignored (section 4.2.4); nil for
+    /// anything else.
+    mutating func integer() -> UInt64? {
+        skipSpaces()
+        let digits = take(ASCII.isDigit)
+        guard (1...15).contains(digits.count), parameters() else { return nil }
+        skipSpaces()
+        return rest.isEmpty ? digits.reduce(0) { $0 * 10 + UInt64($1 - 0x30) } : nil
     }
 
     private mutating func skipSpaces() {

@@ -14,19 +14,19 @@ struct NativeAPI: Dialect {
 
     func route(_ target: RequestTarget) throws(Problem) -> Route {
         var route = try Route(target)
-        route.claimsGrant = SignedLink.isClaimed(route.query)
+        if case .named = route.path { route.claimsGrant = SignedLink.isClaimed(route.query) }
         return route
     }
 
     func methods(at route: Route?) -> String {
-        let canSign = callers.links != nil
-        return route?.methods(canSign: canSign) ?? Route.objectMethods(canSign)
+        route?.methods ?? Route.objectMethods
     }
 
     func parse(_ route: Route, in bucket: Bucket, _ context: RequestContext) throws(Problem)
         -> ObjectOperation
     {
         let method = context.exchange.head.method
+        if case .session(let token) = route.path { return try session(token, context) }
         guard case .named(let path) = route.path else {
             guard method == "GET" || method == "HEAD" else { throw notAllowed(route) }
             return .list(try ListRequest(bucket: bucket.name, folder: nil, route.query))
@@ -36,6 +36,10 @@ struct NativeAPI: Dialect {
             throw notAllowed(route)
         }
         let isMetadata = route.asksForMetadata
+        // Every response to an upload that says whether it is complete says so too, unless a session begins.
+        if method == "PUT" || method == "POST", UploadDraft.isUpload(context.fields) {
+            context.upload = UploadReport(isComplete: true)
+        }
         switch method {
         case "GET" where isMetadata, "HEAD" where isMetadata:
             return .stat(try bucket.objectName(path), context.conditions.map(\.forMetadata))
@@ -50,14 +54,22 @@ struct NativeAPI: Dialect {
         case "PATCH": return .patch(try bucket.objectName(path), PatchRequest(context))
         case "PUT" where !isMetadata:
             let name = try bucket.objectName(path)
+            if let upload = try resumable(name, in: bucket, context) { return upload }
             return .upload(name, try UploadRequest(context, name, bucket))
         case "POST" where route.asksForLink:
             return .sign(try bucket.objectName(path), signing)
         case "DELETE" where !isMetadata:
             return .delete(try bucket.objectName(path), context.conditions)
         case "POST":
-            // `POST` is only possible with `sign`.
-            throw Problem.methodNotAllowed(route.methods(canSign: false))
+            if !isMetadata, !route.isFolder, UploadDraft.isUpload(context.fields),
+                let upload = try resumable(try bucket.objectName(path), in: bucket, context)
+            {
+                return upload
+            }
+            // Without 'sign' and Upload-Complete there is nothing to post.
+            throw Problem(
+                .methodNotAllowed, "A POST is an upload with Upload-Complete, or asks for a link.",
+                field: ("allow", route.methods))
         default: throw notAllowed(route)
         }
     }
@@ -84,7 +96,10 @@ struct NativeAPI: Dialect {
         let (link, key) = try SignedLink.verified(
             method: context.exchange.head.method, bucket: bucket.name, name: name.value,
             query: route.query, keys, maximumLifetime: callers.maximumLifetime, now: context.now)
-        if case .upload(_, let request) = operation { try link.check(request) }
+        switch operation {
+        case .upload(_, let request), .createSession(_, let request, _): try link.check(request)
+        default: break
+        }
         return LinkGrant(link: link, key: key)
     }
 }
@@ -100,11 +115,14 @@ extension Route {
             let end = path[3...].firstIndex(of: UInt8(ascii: "/")), end > 3
         else { throw Problem.notFound }
         let rest = path[(end + 1)...]
-        guard rest.first == UInt8(ascii: "o") else { throw Problem.notFound }
-        if rest.count == 1 {
+        let isObject = rest.first == UInt8(ascii: "o")
+        if isObject, rest.count == 1 {
             self.path = .bucket
-        } else if rest[end + 2] == UInt8(ascii: "/") {
-            self.path = .named(rest[(end + 3)...])
+        } else if rest.count > 1, rest[end + 2] == UInt8(ascii: "/"),
+            isObject || rest.first == UInt8(ascii: "u")
+        {
+            let last = rest[(end + 3)...]
+            self.path = isObject ? .named(last) : .session(last)
         } else {
             throw Problem.notFound
         }
@@ -135,16 +153,15 @@ extension Route {
     /// Whether the query has `sign`.
     var asksForLink: Bool { query.contains("sign") }
 
-    /// The methods that the route supports, as in `Allow`.
-    /// - Parameter canSign: Whether `POST …?sign` is available.
-    func methods(canSign: Bool) -> String {
+    /// The methods that are possible here, as `Allow` names them.
+    var methods: String {
+        if case .session = path { return NativeAPI.sessionMethods }
         if path == .bucket || isFolder { return "GET, HEAD, OPTIONS" }
         if asksForLink { return "POST, OPTIONS" }
-        return asksForMetadata ? "GET, HEAD, PATCH, OPTIONS" : Route.objectMethods(canSign)
+        return asksForMetadata
+            ? "GET, HEAD, PATCH, OPTIONS" : Route.objectMethods
     }
 
-    /// The methods of an object, as in `Allow`.
-    static func objectMethods(_ canSign: Bool) -> String {
-        "GET, HEAD, PUT, PATCH, DELETE, \(canSign ? "POST, " : "")OPTIONS"
-    }
+    /// The methods of an object, as `Allow` names them.
+    static let objectMethods = "GET, HEAD, PUT, PATCH, DELETE, POST, OPTIONS"
 }

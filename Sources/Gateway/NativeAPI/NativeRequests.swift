@@ -30,25 +30,33 @@ extension UploadRequest {
         throws(Problem)
     {
         let head = context.exchange.head
+        try self.init(
+            context, name, bucket, length: head.hasBody ? head.contentLength : 0,
+            try ExpectedDigests(head.fields))
+    }
+
+    /// - Parameters:
+    ///   - length: Bytes of the object, where they are declared.
+    ///   - digests: Of the object.
+    convenience init(
+        _ context: RequestContext, _ name: ObjectName, _ bucket: Bucket, length size: UInt64?,
+        _ digests: ExpectedDigests
+    ) throws(Problem) {
+        let head = context.exchange.head
         if head.fields.contains("content-range") {
             throw Problem(
                 .invalidArgument, "An upload is of the whole object: Content-Range is not possible."
             )
         }
-        // A part of an upload must not be stored as the whole object (draft-ietf-httpbis-resumable-upload).
-        let partial =
-            head.fields.values("upload-complete").contains { $0 != "?1" }
-            || head.fields.values("upload-incomplete").contains { $0 != "?0" }
-        if partial {
-            throw Problem(.notImplemented, "An upload comes whole: it can't be resumed.")
-        }
-        let size = head.hasBody ? head.contentLength : 0
         if let size, size > bucket.maximumObjectSize {
             throw Problem(BodyError.tooLarge, limit: bucket.maximumObjectSize)
         }
-        let attributes = try ObjectAttributes(head.fields, name: name)
-        self.init(
-            attributes, try ExpectedDigests(head.fields), size: size, context.conditions)
+        var attributes = try ObjectAttributes(head.fields, name: name)
+        // The label of a request of a resumable upload, and no object's type.
+        if let type = attributes.contentType, UploadDraft.isPartialUpload(type) {
+            attributes.contentType = MediaTypes.type(of: name)
+        }
+        self.init(attributes, digests, size: size, context.conditions)
     }
 }
 

@@ -7,6 +7,15 @@ extension NativeAPI {
         _ result: consuming OperationResult, of route: Route, in bucket: Bucket,
         _ context: RequestContext
     ) async -> Response {
+        var response = await rendered(consume result, of: route, in: bucket, context)
+        decorate(&response.head.fields, context)
+        return response
+    }
+
+    private func rendered(
+        _ result: consuming OperationResult, of route: Route, in bucket: Bucket,
+        _ context: RequestContext
+    ) async -> Response {
         switch consume result {
         case .content(let object, let content): return render(object, content)
         case .metadata(let object):
@@ -24,9 +33,14 @@ extension NativeAPI {
             return response
         case .stored(let result):
             var response = changed(result.metadata, result.replaced ? 200 : 201, bucket)
-            let path = PercentEncoding.encodePath(result.metadata.name)
-            response.head.fields.append("location", "/b/\(bucket.name)/o/\(path)")
+            let path = NativeAPI.path(of: result.metadata.name, in: bucket)
+            // All responses of a creation have the session's URL as their location.
+            if context.upload?.expires != nil {
+                response.head.fields.append("content-location", path)
+            }
+            if context.upload?.url == nil { response.head.fields.append("location", path) }
             return response
+        case .session(let report): return render(report, in: bucket)
         case .patched(let object): return changed(object, 200, bucket)
         case .deleted: return Response(status: 204)
         case .page(let page, let request):
@@ -53,6 +67,11 @@ extension NativeAPI {
         }
         response.body = content.body
         return response
+    }
+
+    /// An object's path.
+    static func path(of name: String, in bucket: Bucket) -> String {
+        "/b/\(bucket.name)/o/\(PercentEncoding.encodePath(name))"
     }
 
     /// The object after a change.
@@ -93,6 +112,12 @@ extension NativeAPI {
         }
         json.endObject()
         return json.bytes
+    }
+
+    func render(_ problem: Problem, of context: RequestContext) -> Response {
+        var response = render(problem, context.record.requestId)
+        decorate(&response.head.fields, context)
+        return response
     }
 
     func render(_ problem: Problem, _ requestId: String) -> Response {

@@ -43,26 +43,32 @@ public final class Problem: Error, Sendable {
         case keysUnavailable = "keys-unavailable"
         case upstreamTimeout = "upstream-timeout"
         case insufficientStorage = "insufficient-storage"
+        case uploadNotFound = "upload-not-found"
+        case uploadOffsetMismatch = "upload-offset-mismatch"
+        case uploadLengthMismatch = "upload-length-mismatch"
+        case uploadConflict = "upload-conflict"
+        case tooManyUploads = "too-many-uploads"
 
         /// The HTTP status code.
         public var status: Int {
             switch self {
-            case .invalidName, .invalidArgument, .checksumMismatch: 400
+            case .invalidName, .invalidArgument, .checksumMismatch, .uploadLengthMismatch: 400
             case .unauthenticated, .tokenMalformed, .unsupportedScheme, .unknownIssuer,
                 .wrongAudience,
                 .tokenExpired, .tokenNotYetValid, .badSignature, .unknownToken, .certificateExpired,
                 .certificateUntrusted:
                 401
             case .unauthorized, .invalidLink, .linkExpired: 403
-            case .objectNotFound, .bucketNotFound, .notFound: 404
+            case .objectNotFound, .bucketNotFound, .notFound, .uploadNotFound: 404
             case .methodNotAllowed: 405
             case .requestTimeout: 408
+            case .uploadOffsetMismatch, .uploadConflict: 409
             case .preconditionFailed: 412
             case .payloadTooLarge: 413
             case .unsupportedMediaType: 415
             case .rangeNotSatisfiable: 416
             case .misdirectedRequest: 421
-            case .tooManyRequests: 429
+            case .tooManyRequests, .tooManyUploads: 429
             case .internal: 500
             case .notImplemented: 501
             case .upstreamUnavailable: 502
@@ -110,6 +116,22 @@ public final class Problem: Error, Sendable {
             case .keysUnavailable: "Tokens can't be verified now"
             case .upstreamTimeout: "The bucket's store took too long"
             case .insufficientStorage: "The bucket's store is full"
+            case .uploadNotFound: "There is no such upload"
+            case .uploadOffsetMismatch: "The upload has another offset"
+            case .uploadLengthMismatch: "The upload has another length"
+            case .uploadConflict: "The upload was continued or ended by another request"
+            case .tooManyUploads: "The caller has too many unfinished uploads"
+            }
+        }
+
+        /// The registered type (RFC 9457, section 4.2); nil for the default.
+        var type: StaticString? {
+            switch self {
+            case .uploadOffsetMismatch:
+                "https://iana.org/assignments/http-problem-types#mismatching-upload-offset"
+            case .uploadLengthMismatch:
+                "https://iana.org/assignments/http-problem-types#inconsistent-upload-length"
+            default: nil
             }
         }
     }
@@ -122,11 +144,15 @@ public final class Problem: Error, Sendable {
     /// The fields that the status requires: `Allow`, `Content-Range`, `Accept-Patch`, `WWW-Authenticate` or
     /// `Retry-After`.
     let field: (name: StaticString, value: String)?
+    /// Members of the problem besides the usual ones.
+    let members: [(name: StaticString, value: Int64)]
 
     init(
         _ code: Code, _ detail: String, cause: String? = nil,
-        field: (name: StaticString, value: String)? = nil
+        field: (name: StaticString, value: String)? = nil,
+        members: [(name: StaticString, value: Int64)] = []
     ) {
+        self.members = members
         self.code = code
         self.detail = detail
         self.cause = cause
@@ -196,11 +222,13 @@ public final class Problem: Error, Sendable {
     func json(requestId: String) -> [UInt8] {
         var json = JSONWriter(reserving: 256)
         json.beginObject()
+        if let type = code.type { json.member("type", "\(type)") }
         json.member("status", Int64(code.status))
         json.member("code", code.rawValue)
         json.member("title", code.title)
         json.member("detail", detail)
         json.member("instance", requestId)
+        for member in members { json.member(member.name, member.value) }
         json.endObject()
         return json.bytes
     }

@@ -18,6 +18,10 @@ public final class Bucket: Sendable {
     /// Counts the bytes of uncommitted uploads, and holds their limits.
     let staged: StagedBytes
     let stagingLimits: StagedBytes.Limits
+    /// Uploads in several requests, of all buckets.
+    let uploads: Uploads
+    /// The most bytes of the bucket's open upload sessions; 0 is no limit.
+    let maximumSessionBytes: UInt64
     let turns = Turns()
     private let changeObservers: [any ChangeObserver]
 
@@ -29,6 +33,7 @@ public final class Bucket: Sendable {
         pathRules: PathRules = .none, firestore: FirestoreDocuments? = nil,
         maximumObjectSize: UInt64 = .max, staged: StagedBytes = StagedBytes(),
         maximumStagedBytes: UInt64 = .max, maximumStagedBytesPerCaller: UInt64 = .max,
+        uploads: Uploads = Uploads(), maximumSessionBytes: UInt64 = 0,
         changeObservers: [any ChangeObserver] = []
     ) {
         self.name = name.value
@@ -40,6 +45,8 @@ public final class Bucket: Sendable {
         self.staged = staged
         stagingLimits = StagedBytes.Limits(
             bucket: maximumStagedBytes, caller: maximumStagedBytesPerCaller)
+        self.uploads = uploads
+        self.maximumSessionBytes = maximumSessionBytes
         self.changeObservers = changeObservers
     }
 

@@ -4,7 +4,8 @@ import Wire
 /// An object's name that is within the reference limits. Rules, logs and stores only get such names.
 ///
 /// A name has 1–1024 bytes of UTF-8 without NUL, CR and LF. Segments between slashes are neither empty nor `.` nor
-/// `..`. It does not begin with `.well-known/acme-challenge/`.
+/// `..`. It does not begin with `.well-known/acme-challenge/`, nor with `.sluice/`, which is for
+/// the gateway's own state.
 public struct ObjectName: Sendable, Hashable, CustomStringConvertible {
     /// The name, decoded.
     public let value: String
@@ -85,11 +86,13 @@ public struct ObjectName: Sendable, Hashable, CustomStringConvertible {
     }
 
     private static func beginsWithReserved(_ bytes: Span<UInt8>) -> Bool {
-        let reserved: StaticString = ".well-known/acme-challenge/"
-        guard bytes[0] == UInt8(ascii: "."), bytes.count >= reserved.utf8CodeUnitCount else {
-            return false
-        }
-        return reserved.withUTF8Buffer { wanted in
+        guard bytes[0] == UInt8(ascii: ".") else { return false }
+        return begins(bytes, with: ".sluice/") || begins(bytes, with: ".well-known/acme-challenge/")
+    }
+
+    private static func begins(_ bytes: Span<UInt8>, with prefix: StaticString) -> Bool {
+        guard bytes.count >= prefix.utf8CodeUnitCount else { return false }
+        return prefix.withUTF8Buffer { wanted in
             for index in 0..<wanted.count where bytes[index] != wanted[index] { return false }
             return true
         }
@@ -145,7 +148,8 @@ public struct NameError: Error, Sendable, Equatable, CustomStringConvertible {
         case .emptySegment: "The object's name has an empty segment at byte \(offset)."
         case .trailingSlash: "The object's name ends in a slash at byte \(offset)."
         case .dotSegment: "The object's name has a segment '.' or '..' at byte \(offset)."
-        case .reserved: "The object's name begins with the reserved .well-known/acme-challenge/."
+        case .reserved:
+            "The object's name begins with the reserved .well-known/acme-challenge/ or .sluice/."
         case .discouraged(let character):
             "The object's name has a '\(character)' at byte \(offset), which this bucket refuses."
         case .tooDeep(let most):

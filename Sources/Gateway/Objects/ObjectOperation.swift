@@ -8,19 +8,23 @@ enum ObjectOperation {
     /// Returns the object's metadata.
     case stat(ObjectName, Conditions)
     case upload(ObjectName, UploadRequest)
+    /// An upload in several requests begins.
+    case createSession(ObjectName, UploadRequest, SessionCreation)
+    /// Such an upload is continued, or asked about.
+    case session(SessionRequest)
     case patch(ObjectName, PatchRequest)
     case delete(ObjectName, Conditions)
     case list(ListRequest)
     /// Makes a signed link to the object.
     case sign(ObjectName, SignRequest)
 
-    /// The object's name; nil for a list.
+    /// The object that it is about; nil for a list, and for an upload session that is not looked up yet.
     var name: ObjectName? {
         switch self {
         case .download(let name, _), .stat(let name, _), .upload(let name, _), .patch(let name, _),
-            .delete(let name, _), .sign(let name, _):
+            .delete(let name, _), .sign(let name, _), .createSession(let name, _, _):
             name
-        case .list: nil
+        case .list, .session: nil
         }
     }
 
@@ -29,7 +33,10 @@ enum ObjectOperation {
         switch self {
         case .download(let name, _), .stat(let name, _), .sign(let name, _):
             RequestedAccess(.get, bucket: bucket.name, name: name.value)
-        case .upload(let name, _): RequestedAccess(.create, bucket: bucket.name, name: name.value)
+        case .upload(let name, _), .createSession(let name, _, _):
+            RequestedAccess(.create, bucket: bucket.name, name: name.value)
+        // Its own name is decided on when it is known.
+        case .session: RequestedAccess(.create, bucket: bucket.name, name: "")
         case .patch(let name, _): RequestedAccess(.update, bucket: bucket.name, name: name.value)
         case .delete(let name, _): RequestedAccess(.delete, bucket: bucket.name, name: name.value)
         case .list(let request): RequestedAccess(.list, bucket: bucket.name, name: request.folder)

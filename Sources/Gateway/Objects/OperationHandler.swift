@@ -12,6 +12,9 @@ struct OperationHandler {
         case .download(let name, let request): try await download(name, request)
         case .stat(let name, let conditions): try await stat(name, conditions)
         case .upload(let name, let request): try await upload(name, request)
+        case .createSession(let name, let request, let creation):
+            try await createSession(name, request, creation)
+        case .session(let request): try await session(request)
         case .patch(let name, let request): try await patch(name, request)
         case .delete(let name, let conditions): try await delete(name, conditions)
         case .list(let request): try await list(request)

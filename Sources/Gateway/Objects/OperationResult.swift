@@ -10,6 +10,8 @@ enum OperationResult {
     /// The client's copy of the object is current (`304 Not Modified`).
     case notModified(ObjectMetadata)
     case stored(CommitResult)
+    /// What became of an upload session, as far as it has not ended with an object.
+    case session(UploadReport)
     case patched(ObjectMetadata)
     case deleted
     case page(ListPage, ListRequest)

@@ -9,6 +9,33 @@ extension OperationHandler {
     func upload(_ name: ObjectName, _ request: UploadRequest) async throws(Problem)
         -> OperationResult
     {
+        let (plan, conditions, existing) = try await prepare(name, request)
+        let upload = try await bucket.beginUpload(name, plan)
+        let staging = self.staging(upload)
+        defer { staging.end() }
+        let facts: ContentFacts
+        let result: CommitResult
+        do throws(Problem) {
+            facts = try await receive(request, into: upload, staging)
+            result = try await commit(facts, name, conditions, known: existing) {
+                (pins) throws(Problem) in
+                guard upload.isOpen else { throw OperationHandler.overtaken }
+                return try await bucket.commit(upload, pins)
+            }
+        } catch {
+            if upload.isOpen { upload.abort() }
+            throw error
+        }
+        try await bucket.confirm(result, facts)
+        return .stored(result)
+    }
+
+    /// Decides with what the head says.
+    /// - Returns: What the store's upload begins with, the request's conditions, and what was there, where it was looked for.
+    /// - Throws: ``Problem`` for a denial that the body can't change, and for conditions that don't hold.
+    func prepare(_ name: ObjectName, _ request: UploadRequest) async throws(Problem)
+        -> (UploadPlan, Preconditions, CurrentObject)
+    {
         var existing = CurrentObject.unknown
         authorizer.proposal = request.proposal
         let missing = try await authorizer.evaluate(&existing, name)
@@ -25,32 +52,22 @@ extension OperationHandler {
             if plan.existing == .unknown { plan.existing = try await bucket.current(name) }
             try conditions.check(plan.existing)
         }
-        let upload = try await bucket.beginUpload(name, plan)
-        let staging = self.staging(upload)
-        defer { staging.end() }
-        let facts: ContentFacts
-        let result: CommitResult
-        do throws(Problem) {
-            facts = try await receive(request, into: upload, staging)
-            authorizer.proposal.size = facts.size
-            authorizer.proposal.md5 = facts.md5
-            authorizer.proposal.crc32c = facts.crc32c
-            result = try await commit(upload, name, conditions, existing)
-        } catch {
-            if upload.isOpen { upload.abort() }
-            throw error
-        }
-        try await bucket.confirm(result, facts)
-        return .stored(result)
+        return (plan, conditions, existing)
     }
 
-    /// Authorizes the upload with its actual size and digests and commits it. If the object changed meanwhile, the
-    /// upload is authorized and committed again, as long as the store keeps its bytes.
-    /// - Parameter known: The existing object before the body, if it was looked up.
-    private func commit(
-        _ upload: any Upload, _ name: ObjectName, _ conditions: Preconditions,
-        _ known: CurrentObject
+    /// Decides with the true facts and commits. If the object changed meanwhile, the upload is evaluated again and
+    /// committed again.
+    /// - Parameters:
+    ///   - known: What was there before the body came, where somebody has looked.
+    ///   - commit: Makes the object visible under these conditions, as long as the store has its bytes.
+    func commit(
+        _ facts: ContentFacts, _ name: ObjectName, _ conditions: Preconditions,
+        known: CurrentObject,
+        _ commit: (Preconditions) async throws(Problem) -> CommitResult
     ) async throws(Problem) -> CommitResult {
+        authorizer.proposal.size = facts.size
+        authorizer.proposal.md5 = facts.md5
+        authorizer.proposal.crc32c = facts.crc32c
         var existing = known
         // The object may have changed while the body was received. Read it again if the store accepts new conditions
         // now.
@@ -61,9 +78,8 @@ extension OperationHandler {
             isStale = true
             try await authorizer.authorize(&existing, name)
             let pins = try await bucket.pinned(conditions, to: existing, \.atomicUploads)
-            guard upload.isOpen else { throw OperationHandler.overtaken }
             do throws(Problem) {
-                return try await bucket.commit(upload, pins)
+                return try await commit(pins)
             } catch {
                 guard error.code == .preconditionFailed, pins != conditions else { throw error }
                 return nil

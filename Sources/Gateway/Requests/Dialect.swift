@@ -1,3 +1,5 @@
+import Wire
+
 /// An HTTP interface to buckets. It parses requests into operations and renders their results.
 ///
 /// A dialect serves all paths below its first segment. Everything between ``parse(_:in:_:)`` and
@@ -32,9 +34,21 @@ protocol Dialect: Sendable {
 
     /// Renders a failure.
     func render(_ problem: Problem, _ requestId: String) -> Response
+
+    /// Writes a failure of a request, with what the response says beyond it.
+    func render(_ problem: Problem, of context: RequestContext) -> Response
+
+    /// Adds to a response to `OPTIONS` what it says beyond the methods.
+    func describe(_ route: Route, in bucket: Bucket, to fields: inout HeaderFields)
 }
 
 extension Dialect {
+    func render(_ problem: Problem, of context: RequestContext) -> Response {
+        render(problem, context.record.requestId)
+    }
+
+    func describe(_ route: Route, in bucket: Bucket, to fields: inout HeaderFields) {}
+
     /// The default for dialects without grants: no route claims one.
     func grant(
         _ operation: ObjectOperation, _ route: Route, in bucket: Bucket, _ context: RequestContext

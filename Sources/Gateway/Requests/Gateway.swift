@@ -109,7 +109,7 @@ public final class Gateway: Sendable {
         -> Response
     {
         context.failed(problem)
-        var response = dialect.render(problem, context.record.requestId)
+        var response = dialect.render(problem, of: context)
         if let field = problem.field { response.head.fields.append(field.name, field.value) }
         return response
     }
@@ -139,14 +139,15 @@ public final class Gateway: Sendable {
         -> Response
     {
         let head = context.exchange.head
+        var response = Response(status: 204)
         var route: Route?
         if head.target != "*" {
             let found = try dialect.route(context.target)
-            _ = try bucket(of: found, context)
+            let bucket = try bucket(of: found, context)
+            dialect.describe(found, in: bucket, to: &response.head.fields)
             route = found
         }
         let methods = dialect.methods(at: route)
-        var response = Response(status: 204)
         response.head.fields.append("allow", methods)
         cors?.preflight(&response.head.fields, for: head.fields, methods: methods)
         return response

@@ -8,6 +8,8 @@ final class RequestContext {
     let exchange: Exchange
     let target: RequestTarget
     var caller: Caller
+    /// What the response says of an upload session, where it does.
+    var upload: UploadReport?
     // Exclusive access holds for both: no code that runs during an access reads them.
     /// The caller's use of its limits, if its group has any.
     @exclusivity(unchecked) var lease: CallerLease?

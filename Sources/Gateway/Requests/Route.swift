@@ -34,6 +34,8 @@ struct Route: Equatable {
         case bucket
         /// An object or a folder, percent-encoded.
         case named(ArraySlice<UInt8>)
+        /// An upload session, by its token.
+        case session(ArraySlice<UInt8>)
     }
     /// The bucket's name, decoded. The bucket may not exist.
     var bucket: String

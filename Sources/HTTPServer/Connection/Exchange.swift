@@ -18,9 +18,9 @@ public struct RequestHead: Sendable {
     public var expectsContinue: Bool
 }
 
-/// The status and fields of the final response.
+/// The status and fields of a response.
 public struct ResponseHead: Sendable {
-    /// 200…599.
+    /// 200…599; 103…199 for an interim response.
     public var status: Int
     /// The server sets `content-length` from the body. A response to HEAD sets it here.
     public var fields = HeaderFields()
@@ -138,6 +138,17 @@ public final class Exchange: @unchecked Sendable {
     /// Sends `100 Continue` if the client waits for it and no byte of the body has arrived. Receiving the body does it too.
     public func sendContinue() { stream.sendContinue() }
 
+    /// Sends an interim response (RFC 9110, section 15.2), before the final one. HTTP/1.0 has none: nothing is sent then.
+    /// - Parameter head: Its status is 103…199. Its fields are few: it is not subject to flow control.
+    public func sendInterim(_ head: ResponseHead) {
+        precondition((103...199).contains(head.status))
+        if version != .http1_0 { stream.sendInterim(head) }
+    }
+
+    /// Ends a ``receive(into:limit:)`` in progress, and every later one, with ``BodyError/sink(_:)``: nobody wants the
+    /// rest of the body. On the loop.
+    public func stopReceiving(_ error: any Error) { stream.stopReceiving(error) }
+
     /// Moves the whole body into `sink` with back-pressure.
     /// - Parameter limit: The most bytes that are taken.
     /// - Returns: The number of bytes.
@@ -186,6 +197,8 @@ public final class Exchange: @unchecked Sendable {
 protocol ExchangeStream: AnyObject {
     var isGone: Bool { get }
     func sendContinue()
+    func sendInterim(_ head: ResponseHead)
+    func stopReceiving(_ error: any Error)
     func receive(
         into sink: any ByteSink, limit: UInt64,
         _ completion: @escaping (Result<UInt64, BodyError>) -> Void)

@@ -8,6 +8,8 @@ protocol StreamOwner: AnyObject {
     var isInCallback: Bool { get }
     /// Sends `100 Continue`.
     func sendContinue(_ stream: ServerStream)
+    /// Sends an interim response.
+    func sendInterim(_ head: ResponseHead, _ stream: ServerStream)
     /// The response head and body of `stream` are there to be sent.
     func responseReady(_ stream: ServerStream)
     /// The source of `stream` has bytes again.
@@ -115,6 +117,14 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         isContinueDue = false
         if response == nil && body.received == 0 { owner.sendContinue(self) }
     }
+
+    func sendInterim(_ head: ResponseHead) {
+        context.loop.assertCurrent()
+        assert(!owner.isInCallback, "a response does not begin inside a callback")
+        if response == nil && !isGone { owner.sendInterim(head, self) }
+    }
+
+    func stopReceiving(_ error: any Error) { body.fail(.sink(error)) }
 
     func receive(
         into sink: any ByteSink, limit: UInt64,

@@ -1,6 +1,7 @@
 /// The reason phrase of a status code (RFC 9110, section 15), empty where it has none.
 func reasonPhrase(_ status: Int) -> StaticString {
     switch status {
+    case 104: "Upload Resumption Supported"
     case 200: "OK"
     case 201: "Created"
     case 204: "No Content"
@@ -12,12 +13,14 @@ func reasonPhrase(_ status: Int) -> StaticString {
     case 404: "Not Found"
     case 405: "Method Not Allowed"
     case 408: "Request Timeout"
+    case 409: "Conflict"
     case 412: "Precondition Failed"
     case 413: "Content Too Large"
     case 414: "URI Too Long"
     case 415: "Unsupported Media Type"
     case 416: "Range Not Satisfiable"
     case 417: "Expectation Failed"
+    case 421: "Misdirected Request"
     case 429: "Too Many Requests"
     case 431: "Request Header Fields Too Large"
     case 500: "Internal Server Error"

@@ -232,6 +232,12 @@ final class HTTP1Connection: Engine {
         connection?.markDirty()
     }
 
+    func sendInterim(_ head: ResponseHead, _ stream: ServerStream) {
+        appendLines(head)
+        output.append(contentsOf: "\r\n")
+        connection?.markDirty()
+    }
+
     func responseReady(_ stream: ServerStream) {
         if state != .responding {
             // The body is not wanted, but the next request can only be found by reading all of it.
@@ -265,6 +271,18 @@ final class HTTP1Connection: Engine {
     }
 
     private func append(_ head: ResponseHead, length: UInt64?) {
+        appendLines(head)
+        if let length {
+            output.append(contentsOf: "content-length: ")
+            output.append(contentsOf: String(length).utf8)
+            output.append(contentsOf: "\r\n")
+        }
+        if !keepAlive { output.append(contentsOf: "connection: close\r\n") }
+        output.append(contentsOf: "\r\n")
+    }
+
+    /// Appends the status line, the date and the fields.
+    private func appendLines(_ head: ResponseHead) {
         output.reserveCapacity(output.count + head.fields.lineBytes + 128)
         output.append(contentsOf: "HTTP/1.1 ")
         output.append(UInt8(ascii: "0") + UInt8(head.status / 100))
@@ -281,13 +299,6 @@ final class HTTP1Connection: Engine {
             head.fields.writeLines(to: start)
             output.append(contentsOf: UnsafeRawBufferPointer(room))
         }
-        if let length {
-            output.append(contentsOf: "content-length: ")
-            output.append(contentsOf: String(length).utf8)
-            output.append(contentsOf: "\r\n")
-        }
-        if !keepAlive { output.append(contentsOf: "connection: close\r\n") }
-        output.append(contentsOf: "\r\n")
     }
 
     func produce(_ buffer: OutputBuffer) {

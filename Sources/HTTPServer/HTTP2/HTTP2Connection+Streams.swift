@@ -13,6 +13,15 @@ extension HTTP2Connection {
         connection?.markDirty()
     }
 
+    func sendInterim(_ head: ResponseHead, _ stream: ServerStream) {
+        guard streams[stream.id] != nil else { return }
+        _ = head.withFields(date: context.httpDate, length: nil) { fields, count in
+            nghttp2_submit_headers(
+                session, UInt8(NGHTTP2_FLAG_NONE.rawValue), stream.id, nil, fields, count, nil)
+        }
+        connection?.markDirty()
+    }
+
     func responseReady(_ stream: ServerStream) {
         guard let head = stream.response, streams[stream.id] != nil else { return }
         stream.body.discard()

@@ -187,7 +187,7 @@ def test_names_that_came_by_other_means_are_not_shown_where_they_can_not_be_open
 
 def test_hidden_names_are_stepped_over_between_pages(trees, seed):
     hidden = [f"a{number:03}//x" for number in range(50)] + [f"b{number:03}/" for number in range(50)]
-    hidden += ["/lead", "//", "x/", "c/../d", "c/./d", "..", ".", "c/..", ".well-known/acme-challenge/t", "line\nbreak", "d\r/x"]
+    hidden += ["/lead", "//", "x/", "c/../d", "c/./d", "..", ".", "c/..", ".well-known/acme-challenge/t", ".sluice/uploads/x", "line\nbreak", "d\r/x"]
     shown = ["a010", "b010/y", "zz"]
     seed(trees, "trees", hidden + shown)
     client = wire_client.Wire(trees)

@@ -133,10 +133,6 @@ def stalled(gateways, operation):
         return call(server, operation)
 
 
-def part_of_an_upload(gateways, operation):
-    return call(gateways["plain"], operation, fields=[("Upload-Complete", "?0")])
-
-
 WAYS = {
     200: plain(), 201: created, 204: plain(),
     206: plain(fields=[("Range", "bytes=2-3")]),
@@ -159,7 +155,6 @@ WAYS = {
     431: plain(fields=[("X", "x" * 40_000)]),
     500: at("damaged"),
     501: coded,
-    ("putObject", 501): part_of_an_upload,
     502: at("unreachable"), 503: at("busy"), 504: stalled,
     505: at("plain", version="HTTP/3.0"), 507: at("full"),
     ("deleteObject", 204): deleted,

@@ -1,0 +1,61 @@
+/// Uploads in several requests. Times are in nanoseconds.
+public struct UploadConfiguration: Sendable, Equatable {
+    /// A key file; nil for a random key at start.
+    public var keys: String?
+    /// The origin in URLs that clients are given; nil for the one that was asked.
+    public var publicURL: String?
+    public var lifetime = 24 * UploadConfiguration.hour
+    public var resultLifetime = UploadConfiguration.hour
+    public var sweepInterval = 300 * UploadConfiguration.second
+    /// Open sessions of each caller; 0 for no limit.
+    public var sessions = 64
+    /// Bytes of each caller's open sessions; 0 for no limit.
+    public var stagedBytes = UInt64(256) << 30
+    public var announcesAlways = false
+
+    private static let second: UInt64 = 1_000_000_000
+    private static let hour = 3600 * second
+
+    /// What sessions are made with.
+    public var uploadSettings: UploadSettings {
+        var settings = UploadSettings()
+        settings.lifetime = Int64(lifetime / UploadConfiguration.second)
+        settings.resultLifetime = Int64(resultLifetime / UploadConfiguration.second)
+        settings.sessions = sessions
+        settings.stagedBytes = stagedBytes
+        settings.publicURL = publicURL.map { $0.hasSuffix("/") ? String($0.dropLast()) : $0 }
+        settings.announcesAlways = announcesAlways
+        return settings
+    }
+
+    static let settings: [Setting<Configuration>] = [
+        .path(
+            "uploads.keys", \.uploads.keys,
+            "File with the keys that seal the URLs of upload sessions, the newest first, the same at "
+                + "all replicas; null is a random key at each start. Reloaded when it changes."),
+        .endpoint(
+            "uploads.publicURL", \.uploads.publicURL,
+            "Origin in the URLs of upload sessions that clients are given; null is the one that was asked."
+        ),
+        .duration(
+            "uploads.lifetime", second...168 * hour, \.uploads.lifetime,
+            "How long an upload session can be continued, from its creation."),
+        .duration(
+            "uploads.resultLifetime", second...168 * hour, \.uploads.resultLifetime,
+            "How long a finished session reports its result, at most until the session would have ended."
+        ),
+        .duration(
+            "uploads.sweepInterval", second...24 * hour, \.uploads.sweepInterval,
+            "How often expired sessions are removed."),
+        .integer(
+            "uploads.sessions", 0...1_000_000, \.uploads.sessions,
+            "Open upload sessions of each caller; over it status 429. 0 is no limit."),
+        .bytes(
+            "uploads.stagedBytes", 0...UInt64(1) << 50, \.uploads.stagedBytes,
+            "Bytes of each caller's open upload sessions; over it status 429. 0 is no limit."),
+        .flag(
+            "uploads.announceAlways", \.uploads.announcesAlways,
+            "Whether a 104 response is sent to every client that sends Upload-Complete, not only to "
+                + "those that announce a draft."),
+    ]
+}

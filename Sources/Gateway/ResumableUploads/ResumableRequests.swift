@@ -1,0 +1,112 @@
+import Buckets
+import HTTPServer
+import Wire
+
+// Uploads in several requests in the native dialect: draft-ietf-httpbis-resumable-upload.
+extension NativeAPI {
+    /// The methods of a session, as `Allow` names them.
+    static let sessionMethods = "GET, HEAD, PATCH, DELETE, OPTIONS"
+
+    /// Reads an upload that says whether it is complete.
+    /// - Returns: nil where it does not.
+    func resumable(_ name: ObjectName, in bucket: Bucket, _ context: RequestContext)
+        throws(Problem) -> ObjectOperation?
+    {
+        guard UploadDraft.isUpload(context.fields) else { return nil }
+        let draft = UploadDraft(context.fields)
+        let isLast = draft.completeness(context.fields) == .complete
+        let length = try declaredLength(context, isLast: isLast)
+        let request = try UploadRequest(
+            context, name, bucket, length: length,
+            try isLast
+                ? ExpectedDigests(context.fields) : ExpectedDigests(ofWhole: context.fields))
+        let announces =
+            context.exchange.version != .http1_0
+            && (draft.version != nil || bucket.uploads.settings.announcesAlways)
+        if isLast, !announces || !(bucket.driver is any SessionDriver) {
+            return .upload(name, request)
+        }
+        var creation = SessionCreation(dialect: .ietf, isLast: isLast) { [unowned context] token in
+            NativeAPI.sessionURL(token, in: bucket, context)
+        }
+        if !isLast { creation.bodyDigests = try ExpectedDigests(ofPart: context.fields) }
+        if announces {
+            creation.announce = { [unowned context] report in
+                NativeAPI.announce(report, draft, context)
+            }
+        }
+        return .createSession(name, request, creation)
+    }
+
+    /// Bytes of the whole object, as a creation declares them.
+    /// - Throws: ``Problem`` with `upload-length-mismatch` where it has more, or is the end and has less.
+    private func declaredLength(_ context: RequestContext, isLast: Bool) throws(Problem) -> UInt64?
+    {
+        let head = context.exchange.head
+        let length = try UploadDraft.bytes(head.fields, "upload-length")
+        guard let size = head.hasBody ? head.contentLength : 0 else { return length }
+        guard let length else { return isLast ? size : nil }
+        guard isLast ? size == length : size <= length else {
+            throw Problem(SessionError.lengthMismatch(declared: length))
+        }
+        return length
+    }
+
+    /// Reads a request to a session.
+    func session(_ token: ArraySlice<UInt8>, _ context: RequestContext) throws(Problem)
+        -> ObjectOperation
+    {
+        let action: SessionRequest.Action
+        switch context.exchange.head.method {
+        case "GET", "HEAD": action = .report
+        case "DELETE": action = .cancel
+        case "PATCH": action = .append(try append(context))
+        default: throw Problem.methodNotAllowed(NativeAPI.sessionMethods)
+        }
+        return .session(SessionRequest(dialect: .ietf, token: token, action: action))
+    }
+
+    private func append(_ context: RequestContext) throws(Problem) -> AppendRequest {
+        let fields = context.fields
+        let draft = UploadDraft(fields)
+        // Without a body there is nothing that has a type.
+        let hasType =
+            fields["content-type"].map(UploadDraft.isPartialUpload)
+            ?? !context.exchange.head.hasBody
+        if draft.requiresType, !hasType {
+            throw Problem(
+                .unsupportedMediaType, "An append is of the type application/partial-upload.",
+                field: ("accept-patch", "application/partial-upload"))
+        }
+        guard let offset = try UploadDraft.bytes(fields, "upload-offset") else {
+            throw Problem(.invalidArgument, "Upload-Offset says where the append begins.")
+        }
+        let isLast: Bool
+        switch draft.completeness(fields) {
+        case .complete: isLast = true
+        case .incomplete: isLast = false
+        case .absent where draft.appendsAreLast: isLast = true
+        case .absent, .malformed:
+            throw Problem(
+                .invalidArgument,
+                "\(draft.isInverted ? "Upload-Incomplete" : "Upload-Complete") is ?0 or ?1.")
+        }
+        return AppendRequest(
+            offset: offset, length: try UploadDraft.bytes(fields, "upload-length"),
+            digests: try ExpectedDigests(ofPart: fields), isLast: isLast)
+    }
+
+    /// Tells the client at once where the upload can be continued.
+    private static func announce(
+        _ report: UploadReport, _ draft: UploadDraft, _ context: RequestContext
+    ) {
+        var head = ResponseHead(status: 104)
+        if let url = report.url { head.fields.append("location", url) }
+        if let expires = report.expires {
+            draft.appendLimit(
+                report.maximumSize, seconds: max(0, expires - context.now), to: &head.fields)
+        }
+        draft.appendVersion(to: &head.fields)
+        context.exchange.sendInterim(head)
+    }
+}

@@ -1,0 +1,50 @@
+import Buckets
+import HTTPServer
+import Wire
+
+extension NativeAPI {
+    /// A session's URL: absolute, so that a client may use it as it stands.
+    static func sessionURL(
+        _ token: String, in bucket: Bucket, _ context: RequestContext
+    ) -> String {
+        let exchange = context.exchange
+        var origin = bucket.uploads.settings.publicURL ?? ""
+        if origin.isEmpty, let authority = exchange.head.authority {
+            origin = "\(exchange.isSecure ? "https" : "http")://\(authority)"
+        }
+        return "\(origin)/b/\(bucket.name)/u/\(token)"
+    }
+
+    /// What became of a session that has not ended with an object.
+    func render(_ report: UploadReport, in bucket: Bucket) -> Response {
+        var response = Response(status: report.kind == .created ? 201 : 204)
+        response.head.fields.append("cache-control", "no-store")
+        if let name = report.name {
+            response.head.fields.append("content-location", NativeAPI.path(of: name, in: bucket))
+        }
+        if let length = report.length, report.kind == .status {
+            response.head.fields.append("upload-length", length)
+        }
+        return response
+    }
+
+    /// Adds what a response says of an upload, where it does.
+    func decorate(_ fields: inout HeaderFields, _ context: RequestContext) {
+        guard context.upload != nil || context.fields.contains("upload-draft-interop-version")
+        else { return }
+        let draft = UploadDraft(context.fields)
+        if let report = context.upload {
+            if let url = report.url { fields.append("location", url) }
+            draft.append(report, now: context.now, to: &fields)
+        }
+        draft.appendVersion(to: &fields)
+    }
+
+    func describe(_ route: Route, in bucket: Bucket, to fields: inout HeaderFields) {
+        guard route.path != .bucket, !route.isFolder, bucket.driver is any SessionDriver else {
+            return
+        }
+        UploadDraft(HeaderFields()).appendLimit(
+            bucket.maximumObjectSize, seconds: bucket.uploads.settings.lifetime, to: &fields)
+    }
+}

@@ -1,0 +1,154 @@
+import Buckets
+import HTTPServer
+import System
+import Wire
+
+extension OperationHandler {
+    /// Adds the request's body to an upload, and makes it durable, also where it is cut.
+    /// - Returns: The durable offset.
+    /// - Throws: ``Problem``. The offset is in the context's report then, where it is known.
+    func append(_ request: AppendRequest, to upload: OpenUpload) async throws(Problem) -> UInt64 {
+        do throws(Problem) {
+            let offset = try await receive(request, upload)
+            count(upload, .stored)
+            context.upload?.offset = offset
+            return offset
+        } catch {
+            switch error.code {
+            case .uploadConflict, .uploadOffsetMismatch: count(upload, .conflict)
+            case .requestTimeout: count(upload, .cut)
+            case .invalidArgument where context.exchange.isClientGone: count(upload, .cut)
+            default: count(upload, .refused)
+            }
+            if let member = error.members.first(where: { "\($0.name)" == "expected-offset" }) {
+                context.upload?.offset = UInt64(clamping: member.value)
+            }
+            // What was received and does not count is not staged any more.
+            if upload.state.length == nil, let offset = context.upload?.offset {
+                try? stage(offset, upload)
+            }
+            throw error
+        }
+    }
+
+    private func count(_ upload: OpenUpload, _ result: UploadStatistics.AppendResult) {
+        bucket.uploads.statistics.appended(bucket.name, upload.context.dialect, result)
+    }
+
+    /// What the append begins with.
+    /// - Throws: ``Problem`` where the lengths that are declared contradict each other, or are too large. What contradicts
+    ///   the session is for the store to say.
+    private func plan(_ request: AppendRequest, _ upload: OpenUpload) throws(Problem) -> AppendPlan
+    {
+        let head = context.exchange.head
+        let size = head.hasBody ? head.contentLength : 0
+        var plan = AppendPlan(
+            at: request.offset, size: size, length: request.length,
+            isAllOrNothing: !request.digests.isEmpty)
+        if let size {
+            let (end, isOverflow) = request.offset.addingReportingOverflow(size)
+            let length = request.length ?? (request.isLast ? end : .max)
+            guard !isOverflow, request.isLast ? end == length : end <= length else {
+                throw Problem(SessionError.lengthMismatch(declared: length))
+            }
+            if request.isLast { plan.length = end }
+            // Of another offset the store says so.
+            if end > bucket.maximumObjectSize, request.offset == upload.state.offset {
+                throw Problem(BodyError.tooLarge, limit: bucket.maximumObjectSize)
+            }
+        }
+        if let length = request.length, length > bucket.maximumObjectSize {
+            throw Problem(BodyError.tooLarge, limit: bucket.maximumObjectSize)
+        }
+        return plan
+    }
+
+    private func receive(_ request: AppendRequest, _ upload: OpenUpload) async throws(Problem)
+        -> UInt64
+    {
+        let plan = try plan(request, upload)
+        let length = upload.state.length ?? plan.length
+        if let length, upload.state.length == nil { try stage(length, upload) }
+        let append: any SessionAppend
+        do throws(SessionError) {
+            append = try await upload.session.append(plan)
+        } catch {
+            // The length was not taken over: what is there counts.
+            if upload.state.length == nil { try? stage(upload.state.offset, upload) }
+            throw Problem(error, offset: request.offset)
+        }
+        let exchange = context.exchange
+        append.whenStopped { exchange.stopReceiving(SessionError.superseded) }
+        let sink = SessionSink(append, request.digests) { [self] count in
+            if length == nil { try stage(request.offset + count, upload) }
+        }
+        defer { context.record.bytesIn = sink.count }
+        do throws(BodyError) {
+            if exchange.head.hasBody {
+                _ = try await exchange.receive(
+                    into: context.lease?.pacing(sink) ?? sink,
+                    limit: bucket.maximumObjectSize - min(request.offset, bucket.maximumObjectSize))
+            }
+        } catch {
+            throw await ended(append, by: error, request, upload)
+        }
+        if request.digests.isEmpty == false, let name = request.digests.mismatch(sink.facts()) {
+            await append.discard()
+            context.upload?.offset = request.offset
+            throw Problem(
+                .checksumMismatch,
+                "The \(name) of the received bytes is another; none of them counts.")
+        }
+        do throws(SessionError) { return try await append.end() } catch { throw Problem(error) }
+    }
+
+    /// Counts so many bytes of the upload.
+    private func stage(_ bytes: UInt64, _ upload: OpenUpload) throws(Problem) {
+        do throws(UploadLedger.Refusal) {
+            try bucket.uploads.ledger.set(upload.id, bytes: bytes, sessionLimits)
+        } catch {
+            throw Problem(error)
+        }
+    }
+
+    /// Ends an append whose body did not come to its end, and perhaps the session.
+    /// - Returns: Why, for the client.
+    private func ended(
+        _ append: any SessionAppend, by error: BodyError, _ request: AppendRequest,
+        _ upload: OpenUpload
+    ) async -> Problem {
+        var problem = Problem(error, limit: bucket.maximumObjectSize)
+        var isOver = false
+        switch error {
+        case .tooLarge: isOver = true
+        case .sink(let failure as SessionError):
+            if case .lengthExceeded = failure { isOver = true }
+            problem = Problem(failure)
+        case .sink(let refusal as Problem): problem = refusal
+        case .clientGone, .timedOut, .sink: break
+        }
+        if isOver {
+            await abandon(append, upload)
+            return problem
+        }
+        do throws(SessionError) {
+            if request.digests.isEmpty {
+                context.upload?.offset = try await append.end()
+            } else {
+                await append.discard()
+                context.upload?.offset = request.offset
+            }
+        } catch {
+            return Problem(error)
+        }
+        return problem
+    }
+
+    /// More bytes came than the upload may have: it is over.
+    private func abandon(_ append: any SessionAppend, _ upload: OpenUpload) async {
+        await append.discard()
+        try? await upload.session.cancel()
+        bucket.uploads.ended(upload.id, .refused)
+        context.upload = UploadReport(isComplete: true)
+    }
+}

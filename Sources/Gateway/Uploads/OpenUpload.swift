@@ -1,0 +1,133 @@
+import Buckets
+import System
+import Wire
+
+/// An upload session that a request has found or begun. Confined to the request's loop.
+struct OpenUpload {
+    let session: any UploadSession
+    let context: UploadContext
+    let name: ObjectName
+    /// As it was when the request came to it.
+    var state: SessionState
+
+    var id: UploadSessionID { session.id }
+
+    /// What a response says of it.
+    func report(_ kind: UploadReport.Kind, in bucket: Bucket) -> UploadReport {
+        UploadReport(
+            kind: kind, offset: state.offset,
+            length: state.end == nil ? state.length : state.offset, isComplete: state.end != nil,
+            expires: id.expires, maximumSize: bucket.maximumObjectSize)
+    }
+}
+
+extension OperationHandler {
+    var uploads: Uploads { bucket.uploads }
+
+    /// What may be staged here.
+    var sessionLimits: UploadLedger.Limits {
+        UploadLedger.Limits(
+            sessions: uploads.settings.sessions, bytes: uploads.settings.stagedBytes,
+            bucketBytes: bucket.maximumSessionBytes)
+    }
+
+    /// The store, where it has upload sessions.
+    /// - Throws: ``Problem`` with `not-implemented`.
+    private func sessionDriver() async throws(Problem) -> any SessionDriver {
+        guard let driver = bucket.driver as? any SessionDriver,
+            try await bucket.capabilities().uploadSessions
+        else {
+            throw Problem(
+                .notImplemented, "The bucket's store has no uploads in several requests.")
+        }
+        return driver
+    }
+
+    /// Begins a session for an upload that may be allowed.
+    func begin(
+        _ name: ObjectName, _ request: UploadRequest, _ creation: SessionCreation
+    ) async throws(Problem) -> OpenUpload {
+        let (plan, conditions, _) = try await prepare(name, request)
+        let driver = try await sessionDriver()
+        var saved = UploadContext(
+            creation.dialect, owner: context.callerKey, caller: SavedCaller(context.caller))
+        saved.link = authorizer.grant as? LinkGrant
+        saved.parameters = saved.link == nil ? authorizer.parameters : [:]
+        saved.conditions = conditions
+        saved.digests = request.digests
+        let json = saved.json
+        guard json.count <= SessionPlan.maximumContext else {
+            throw Problem(
+                .invalidArgument, "The request's conditions, query and claims are too long.")
+        }
+        await uploads.loaded()
+        let expires = context.now + uploads.settings.lifetime
+        let entry = UploadLedger.Entry(
+            bucket: bucket.name, dialect: creation.dialect, owner: saved.owner,
+            creator: saved.caller?.principal.identity, bytes: request.size ?? 0, expires: expires)
+        do throws(UploadLedger.Refusal) {
+            try uploads.ledger.reserve(entry, sessionLimits)
+        } catch {
+            throw Problem(error)
+        }
+        let session: any UploadSession
+        do throws(SessionError) {
+            session = try await driver.beginSession(
+                name.value, SessionPlan(plan, expires: expires, context: json))
+        } catch {
+            uploads.ledger.giveBack(entry)
+            throw Problem(error)
+        }
+        uploads.ledger.add(session.id, entry)
+        let state = SessionState(
+            name: name.value, attributes: request.attributes, created: context.now * 1000,
+            expires: expires, offset: 0, length: request.size, context: json, end: nil)
+        return OpenUpload(session: session, context: saved, name: name, state: state)
+    }
+
+    /// Finds a session for a caller who may continue it.
+    /// - Throws: ``Problem``: `upload-not-found` for everything that is not a session of this bucket and dialect, or is
+    ///   another caller's; `unauthenticated` where the caller is anonymous and its creator was not.
+    func open(_ request: SessionRequest) async throws(Problem) -> OpenUpload {
+        guard let token = uploads.keys.open(request.token) else {
+            throw Problem(uploadNotFound: "the token is not one of these keys")
+        }
+        guard token.dialect == request.dialect,
+            BytewiseString.areEqual(token.bucket, bucket.name),
+            token.id.expires > context.now, let driver = bucket.driver as? any SessionDriver
+        else {
+            throw Problem(uploadNotFound: "the token is another bucket's or dialect's, or expired")
+        }
+        // Before the session is asked: that would stop an append of its creator.
+        if let known = uploads.ledger.entry(token.id) { try requireCreator(known.creator) }
+        let session: any UploadSession
+        let state: SessionState
+        do throws(SessionError) {
+            session = try await driver.openSession(token.id)
+            state = try await session.state()
+        } catch {
+            throw Problem(error)
+        }
+        guard let stored = StoredUpload(bucket.name, token.id, state),
+            stored.context.dialect == token.dialect, let name = try? ObjectName(state.name)
+        else { throw Problem(uploadNotFound: "the session was not begun by this program") }
+        try requireCreator(stored.context.caller?.principal.identity)
+        if state.end == nil, uploads.ledger.adopt(token.id, stored.entry) {
+            uploads.statistics.takenOver(bucket.name)
+        }
+        return OpenUpload(session: session, context: stored.context, name: name, state: state)
+    }
+
+    /// Whether the request's caller is the creator of a session, who is nobody in particular for nil.
+    private func requireCreator(_ creator: [UInt8]?) throws(Problem) {
+        guard let creator else { return }
+        guard let caller = context.caller.principal else {
+            throw Problem(
+                .unauthenticated, "Credentials are missing or not valid.",
+                cause: "the upload's creator had a credential", field: Problem.challenge)
+        }
+        guard caller.identity == creator else {
+            throw Problem(uploadNotFound: "it is another caller's")
+        }
+    }
+}

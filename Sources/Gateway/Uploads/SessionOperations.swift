@@ -1,0 +1,186 @@
+import Buckets
+import HTTPServer
+import System
+import Wire
+
+extension OperationHandler {
+    /// Begins an upload in several requests; the request's body is the first part, or all of it.
+    func createSession(
+        _ name: ObjectName, _ request: UploadRequest, _ creation: SessionCreation
+    ) async throws(Problem) -> OperationResult {
+        var upload = try await begin(name, request, creation)
+        let token = UploadToken(dialect: creation.dialect, bucket: bucket.name, id: upload.id)
+        var report = upload.report(.created, in: bucket)
+        report.url = creation.url(uploads.keys.seal(token))
+        report.name = name.value
+        context.upload = report
+        creation.announce?(report)
+        if context.exchange.head.hasBody {
+            let append = AppendRequest(
+                offset: 0, length: request.size, digests: creation.bodyDigests,
+                isLast: creation.isLast)
+            upload.state.offset = try await self.append(append, to: upload)
+        }
+        if creation.isLast { return try await finish(upload) }
+        report.offset = upload.state.offset
+        context.upload = report
+        return .session(report)
+    }
+
+    /// Continues an upload, ends it, or says how far it has come.
+    func session(_ request: SessionRequest) async throws(Problem) -> OperationResult {
+        var upload = try await open(request)
+        switch request.action {
+        case .report:
+            let report = upload.report(.status, in: bucket)
+            context.upload = report
+            return .session(report)
+        case .cancel:
+            do throws(SessionError) { try await upload.session.cancel() } catch {
+                throw Problem(error)
+            }
+            uploads.ended(upload.id, .cancelled)
+            return .session(UploadReport(kind: .cancelled))
+        case .append(let append):
+            context.upload = UploadReport(
+                kind: .appended, expires: upload.id.expires,
+                maximumSize: bucket.maximumObjectSize)
+            if upload.state.end != nil { return try await again(append, upload) }
+            upload.state.offset = try await self.append(append, to: upload)
+            if append.isLast { return try await finish(upload) }
+            let report = upload.report(.appended, in: bucket)
+            context.upload = report
+            return .session(report)
+        }
+    }
+
+    /// The result of an upload that has ended, for a request that repeats its end.
+    private func again(_ append: AppendRequest, _ upload: OpenUpload) async throws(Problem)
+        -> OperationResult
+    {
+        let hasBytes = context.exchange.head.hasBody && context.exchange.head.contentLength != 0
+        context.upload?.offset = upload.state.offset
+        context.upload?.isComplete = true
+        guard append.isLast, !hasBytes, append.offset == upload.state.offset else {
+            throw Problem(SessionError.finished)
+        }
+        return try await finish(upload)
+    }
+
+    // MARK: The end
+
+    /// Decides on the whole body by the rules that are in effect now, and makes it the object. Where it was finished
+    /// before, the result is the same again.
+    private func finish(_ upload: OpenUpload) async throws(Problem) -> OperationResult {
+        await uploads.finishing.take(upload.id.text)
+        defer { uploads.finishing.end(upload.id.text) }
+        let state: SessionState
+        var known: ContentFacts?
+        do throws(SessionError) {
+            state = try await upload.session.state()
+            if state.end == nil { known = try await upload.session.finish() }
+        } catch {
+            throw Problem(error)
+        }
+        guard let facts = known else { return try replay(state) }
+        context.upload?.offset = facts.size
+        guard facts.size == upload.state.offset else {
+            throw Problem(
+                SessionError.offsetMismatch(durable: facts.size), offset: upload.state.offset)
+        }
+        if let length = state.length, length != facts.size {
+            throw Problem(SessionError.lengthMismatch(declared: length))
+        }
+        let result: CommitResult
+        do throws(Problem) {
+            result = try await commit(upload, state, facts)
+        } catch {
+            guard error.isFinal else { throw error }
+            context.upload?.isComplete = true
+            try? await upload.session.close(error.record, until: resultUntil)
+            uploads.ended(upload.id, .refused)
+            throw error
+        }
+        context.upload?.isComplete = true
+        uploads.ended(upload.id, .finished)
+        try await bucket.confirm(result, facts)
+        return .stored(result)
+    }
+
+    /// Seconds since 1970 until which a session that ends now reports its result.
+    private var resultUntil: Int64 { context.now + uploads.settings.resultLifetime }
+
+    /// As a plain upload is decided and committed, for the session's creator.
+    private func commit(_ upload: OpenUpload, _ state: SessionState, _ facts: ContentFacts)
+        async throws(Problem) -> CommitResult
+    {
+        let saved = upload.context
+        if let algorithm = saved.digests.mismatch(facts) {
+            throw Problem(
+                .checksumMismatch,
+                "The \(algorithm) of the received bytes is another; nothing was stored.")
+        }
+        context.caller.become(saved.caller)
+        let access = RequestedAccess(.create, bucket: bucket.name, name: upload.name.value)
+        let authorizer = Authorizer(
+            context, bucket, access, saved.link, parameters: saved.parameters)
+        authorizer.proposal.attributes = state.attributes
+        let handler = OperationHandler(context: context, authorizer: authorizer, bucket: bucket)
+        let (session, until) = (upload.session, resultUntil)
+        let result = try await handler.commit(
+            facts, upload.name, saved.conditions, known: .unknown
+        ) { (pins) throws(Problem) in
+            do throws(SessionError) {
+                return try await session.commit(facts, pins, resultUntil: until)
+            } catch {
+                throw Problem(error)
+            }
+        }
+        bucket.changed(.stored(result.metadata))
+        return result
+    }
+
+    /// What an upload has come to.
+    private func replay(_ state: SessionState) throws(Problem) -> OperationResult {
+        context.upload?.offset = state.offset
+        context.upload?.isComplete = true
+        switch state.end {
+        case .committed(let result): return .stored(result)
+        case .closed(let record): throw Problem(record: record)
+        case nil: throw Problem(SessionError.notFound)
+        }
+    }
+}
+
+extension Problem {
+    /// Whether an upload that was refused so can never be stored. A store that fails may do better the next time, and a
+    /// client that went away comes back.
+    fileprivate var isFinal: Bool {
+        guard self !== RequestContext.clientGone else { return false }
+        switch code {
+        case .checksumMismatch, .unauthenticated, .unauthorized, .invalidArgument, .invalidLink,
+            .linkExpired, .preconditionFailed, .payloadTooLarge:
+            return true
+        default: return false
+        }
+    }
+
+    /// The problem for a session that is closed by it.
+    fileprivate var record: [UInt8] {
+        var json = JSONWriter(reserving: 128)
+        json.beginObject()
+        json.member("code", code.rawValue)
+        json.member("detail", detail)
+        json.endObject()
+        return json.bytes
+    }
+
+    /// Takes what ``record`` was.
+    fileprivate convenience init(record: [UInt8]) {
+        let json = try? JSONReader.parse(record)
+        let code = json?["code"]?.text.flatMap(Code.init) ?? .unauthorized
+        self.init(
+            code, json?["detail"]?.text ?? code.title, cause: "the upload was refused before",
+            field: code.status == 401 ? Problem.challenge : nil)
+    }
+}

@@ -1,0 +1,48 @@
+import Buckets
+import OpenSSL
+import System
+
+/// Passes the bytes of an append on, counts them, and computes the digests that they must have. Confined to its loop.
+final class SessionSink: ByteSink {
+    private let append: any SessionAppend
+    /// Called with all bytes that were taken, and those that would be; throws where they may not be staged.
+    private let admit: (UInt64) throws -> Void
+    private var crc32c: CRC32C?
+    private var md5: Digest?
+    private var others: [DigestAlgorithm: Digest] = [:]
+    /// Bytes that were taken.
+    private(set) var count: UInt64 = 0
+
+    init(
+        _ append: any SessionAppend, _ digests: ExpectedDigests,
+        admit: @escaping (UInt64) throws -> Void
+    ) {
+        self.append = append
+        self.admit = admit
+        if digests.crc32c != nil { crc32c = CRC32C() }
+        if digests.md5 != nil { md5 = Digest(.md5) }
+        for algorithm in digests.others.keys {
+            others[algorithm] = Digest(algorithm == .sha256 ? .sha256 : .sha512)
+        }
+    }
+
+    func write(_ bytes: RawSpan) throws -> Int {
+        try admit(count + UInt64(bytes.byteCount))
+        let taken = try append.write(bytes)
+        let part = bytes.extracting(0..<taken)
+        crc32c?.update(part)
+        md5?.update(part)
+        for digest in others.values { digest.update(part) }
+        count += UInt64(taken)
+        return taken
+    }
+
+    func whenWritable(_ resume: @escaping () -> Void) { append.whenWritable(resume) }
+
+    /// The digests of all bytes. No byte may follow.
+    func facts() -> ContentFacts {
+        ContentFacts(
+            size: count, md5: md5?.finish(), crc32c: crc32c?.value ?? 0,
+            digests: others.mapValues { $0.finish() })
+    }
+}

@@ -1,0 +1,151 @@
+import Buckets
+import System
+import Wire
+
+/// The open upload sessions that this gateway knows: how many each caller has, and how many bytes they stage.
+///
+/// A session counts as many bytes as were declared for it, or as were received where none were declared.
+final class UploadLedger: Sendable {
+    /// One open session.
+    struct Entry: Sendable {
+        var bucket: String
+        var dialect: UploadDialect
+        var owner: CallerLimits.Key
+        /// ``Principal/identity`` of the creator; nil where anybody with the URL may continue.
+        var creator: [UInt8]?
+        var bytes: UInt64
+        /// Seconds since 1970.
+        var expires: Int64
+    }
+
+    /// The most that may be open; 0 is no limit.
+    struct Limits: Sendable {
+        /// Of each caller.
+        var sessions: Int
+        /// Of each caller.
+        var bytes: UInt64
+        /// Of all sessions of the bucket.
+        var bucketBytes: UInt64
+    }
+
+    /// Which limit refuses more.
+    enum Refusal: Error { case sessions, callerBytes, bucketBytes }
+
+    private struct Usage {
+        var sessions = 0
+        var bytes: UInt64 = 0
+    }
+    private struct State {
+        var entries: [UploadSessionID: Entry] = [:]
+        var owners: [CallerLimits.Key: Usage] = [:]
+        var buckets: [BytewiseString: Usage] = [:]
+
+        /// Checks that so many bytes more may be staged.
+        func check(_ more: UInt64, _ owner: CallerLimits.Key, _ bucket: String, _ limits: Limits)
+            throws(Refusal)
+        {
+            func exceeds(_ used: UInt64, _ limit: UInt64) -> Bool {
+                limit > 0 && (more > limit || used > limit - more)
+            }
+            if exceeds(owners[owner]?.bytes ?? 0, limits.bytes) { throw .callerBytes }
+            if exceeds(buckets[BytewiseString(bucket)]?.bytes ?? 0, limits.bucketBytes) {
+                throw .bucketBytes
+            }
+        }
+
+        /// - Parameter sessions: 1 where the entry comes, -1 where it goes.
+        mutating func count(_ entry: Entry, sessions: Int) {
+            let bucket = BytewiseString(entry.bucket)
+            var usage = owners[entry.owner] ?? Usage()
+            var all = buckets[bucket] ?? Usage()
+            usage.sessions += sessions
+            all.sessions += sessions
+            if sessions > 0 {
+                usage.bytes &+= entry.bytes
+                all.bytes &+= entry.bytes
+            } else {
+                usage.bytes &-= entry.bytes
+                all.bytes &-= entry.bytes
+            }
+            owners[entry.owner] = usage.sessions == 0 ? nil : usage
+            buckets[bucket] = all
+        }
+    }
+    private let state = Lock(State())
+
+    /// Counts a session before it is begun: its id is not known yet. ``add(_:_:)`` or ``giveBack(_:)`` must follow.
+    /// - Throws: ``Refusal``; nothing is counted then.
+    func reserve(_ entry: Entry, _ limits: Limits) throws(Refusal) {
+        try state.withLock { (state) throws(Refusal) in
+            let open = state.owners[entry.owner]?.sessions ?? 0
+            if limits.sessions > 0, open >= limits.sessions { throw .sessions }
+            try state.check(entry.bytes, entry.owner, entry.bucket, limits)
+            state.count(entry, sessions: 1)
+        }
+    }
+
+    /// A reserved session was not begun.
+    func giveBack(_ entry: Entry) { state.withLock { $0.count(entry, sessions: -1) } }
+
+    /// A reserved session has begun.
+    func add(_ id: UploadSessionID, _ entry: Entry) { state.withLock { $0.entries[id] = entry } }
+
+    /// Counts a session that another process began; its limits were checked there.
+    /// - Returns: Whether it was not known here.
+    func adopt(_ id: UploadSessionID, _ entry: Entry) -> Bool {
+        state.withLock { state in
+            guard state.entries[id] == nil else { return false }
+            state.entries[id] = entry
+            state.count(entry, sessions: 1)
+            return true
+        }
+    }
+
+    /// The entry of a session; nil where it is not known here.
+    func entry(_ id: UploadSessionID) -> Entry? { state.withLock { $0.entries[id] } }
+
+    /// Counts so many bytes for a session from now on. Where that is less than before, it always succeeds.
+    /// - Throws: ``Refusal``; nothing changes then.
+    func set(_ id: UploadSessionID, bytes: UInt64, _ limits: Limits) throws(Refusal) {
+        try state.withLock { (state) throws(Refusal) in
+            guard var entry = state.entries[id] else { return }
+            if bytes > entry.bytes {
+                try state.check(bytes - entry.bytes, entry.owner, entry.bucket, limits)
+            }
+            state.count(entry, sessions: -1)
+            entry.bytes = bytes
+            state.entries[id] = entry
+            state.count(entry, sessions: 1)
+        }
+    }
+
+    /// A session has ended.
+    /// - Returns: Its entry; nil where it was not open here.
+    @discardableResult
+    func remove(_ id: UploadSessionID) -> Entry? {
+        state.withLock { state in
+            guard let entry = state.entries.removeValue(forKey: id) else { return nil }
+            state.count(entry, sessions: -1)
+            return entry
+        }
+    }
+
+    /// Takes out the sessions of a bucket that have expired.
+    /// - Parameter now: Seconds since 1970.
+    func removeExpired(of bucket: String, _ now: Int64) -> [Entry] {
+        let expired = state.withLock { state in
+            state.entries.filter { id, entry in
+                entry.expires <= now && BytewiseString.areEqual(entry.bucket, bucket)
+            }
+        }
+        return expired.keys.compactMap { remove($0) }
+    }
+
+    /// Open sessions and staged bytes of a bucket.
+    func usage(of bucket: BytewiseString) -> (sessions: Int, bytes: UInt64) {
+        state.withLock { state in
+            let usage = state.buckets[bucket] ?? Usage()
+            return (usage.sessions, usage.bytes)
+        }
+    }
+}

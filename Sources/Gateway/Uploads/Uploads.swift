@@ -1,0 +1,156 @@
+import Buckets
+import System
+import Wire
+
+/// The settings of upload sessions. Times are in seconds.
+public struct UploadSettings: Sendable {
+    /// From a session's creation to its end, whatever happens meanwhile.
+    public var lifetime: Int64 = 24 * 3600
+    /// How long a finished session reports its result.
+    public var resultLifetime: Int64 = 3600
+    /// Open sessions of each caller; 0 is no limit.
+    public var sessions = 64
+    /// Bytes of each caller's open sessions; 0 is no limit.
+    public var stagedBytes: UInt64 = 256 << 30
+    /// The origin in URLs that clients are given, without a slash at the end; nil for the one that was asked.
+    public var publicURL: String?
+    /// Whether every client that sends `Upload-Complete` is told its session's URL by a 104.
+    public var announcesAlways = false
+
+    public init() {}
+}
+
+/// What all upload sessions of a gateway share: settings, keys, counts. It outlives the gateway's snapshots.
+public final class Uploads: Sendable {
+    let settings: UploadSettings
+    let ledger = UploadLedger()
+    let statistics = UploadStatistics()
+    /// Turns to finish a session, by its id: the second finds what the first came to.
+    let finishing = Turns()
+    private let currentKeys: Lock<UploadKeys>
+    /// Who waits until the sessions of an earlier process are counted; nil once they are.
+    private let waiting: Lock<[CheckedContinuation<Void, Never>]?>
+
+    /// - Parameters:
+    ///   - keys: Seal the sessions' tokens.
+    ///   - awaitsSessions: Whether ``load(_:)`` will be called; no session is created before it returns.
+    public init(
+        _ settings: UploadSettings = UploadSettings(), keys: UploadKeys = .random(),
+        awaitsSessions: Bool = false
+    ) {
+        self.settings = settings
+        currentKeys = Lock(keys)
+        waiting = Lock(awaitsSessions ? [] : nil)
+    }
+
+    var keys: UploadKeys { currentKeys.withLock { $0 } }
+
+    /// Replaces the keys. Tokens that a removed key has sealed lead nowhere.
+    public func replace(_ keys: UploadKeys) { currentKeys.withLock { $0 = keys } }
+
+    // MARK: Sessions of an earlier process
+
+    /// Counts the open sessions of these buckets, which an earlier process has left. Called once.
+    /// - Returns: Why some could not be read.
+    public func load(_ buckets: [(name: String, driver: any SessionDriver)]) async -> [String] {
+        var failures: [String] = []
+        for (name, driver) in buckets {
+            do throws(BucketError) {
+                try await forEach(name, driver) { self.adopt($0) }
+            } catch {
+                failures.append("bucket \(name): \(error)")
+            }
+        }
+        let ready = waiting.withLock { waiting in
+            defer { waiting = nil }
+            return waiting ?? []
+        }
+        for waiter in ready { waiter.resume() }
+        return failures
+    }
+
+    /// Waits until the sessions of an earlier process are counted.
+    func loaded() async {
+        await withCheckedContinuation { waiter in
+            let isLoaded = waiting.withLock { waiting in
+                waiting?.append(waiter)
+                return waiting == nil
+            }
+            if isLoaded { waiter.resume() }
+        }
+    }
+
+    private func adopt(_ found: StoredUpload) {
+        if found.state.end == nil { _ = ledger.adopt(found.id, found.entry) }
+    }
+
+    /// Sessions of one list: a page of it is in memory.
+    private static let page = 100
+
+    /// Calls `body` with each session of a bucket that is not expired and that this program has begun.
+    func forEach(
+        _ bucket: String, _ driver: any SessionDriver, _ body: (StoredUpload) -> Void
+    ) async throws(BucketError) {
+        var last: UploadSessionID?
+        while true {
+            let page = try await driver.listSessions(after: last, limit: Uploads.page)
+            for (id, state) in page where id.expires > SystemClock.seconds() {
+                if let found = StoredUpload(bucket, id, state) { body(found) }
+            }
+            guard page.count == Uploads.page, let end = page.last?.id else { return }
+            last = end
+        }
+    }
+
+    // MARK: The sweep
+
+    /// Sessions that are removed at a time.
+    private static let sweepBatch = 100
+
+    /// Removes a bucket's expired sessions, with their bytes.
+    /// - Returns: How many.
+    public func sweep(_ bucket: String, _ driver: any SessionDriver)
+        async throws(BucketError) -> Int
+    {
+        var removed = 0
+        while true {
+            let count = try await driver.removeExpiredSessions(limit: Uploads.sweepBatch)
+            removed += count
+            if count < Uploads.sweepBatch { break }
+        }
+        for entry in ledger.removeExpired(of: bucket, SystemClock.seconds()) {
+            statistics.ended(entry, .expired)
+        }
+        return removed
+    }
+
+    /// A session has ended.
+    func ended(_ id: UploadSessionID, _ end: UploadStatistics.End) {
+        if let entry = ledger.remove(id) { statistics.ended(entry, end) }
+    }
+}
+
+/// A session as the store has it, with what this program has stored in it.
+struct StoredUpload {
+    let bucket: String
+    let id: UploadSessionID
+    let state: SessionState
+    let context: UploadContext
+
+    /// nil where the context is not one of this program's.
+    init?(_ bucket: String, _ id: UploadSessionID, _ state: SessionState) {
+        guard let context = UploadContext(json: state.context, bucket: bucket, name: state.name)
+        else { return nil }
+        self.bucket = bucket
+        self.id = id
+        self.state = state
+        self.context = context
+    }
+
+    var entry: UploadLedger.Entry {
+        UploadLedger.Entry(
+            bucket: bucket, dialect: context.dialect, owner: context.owner,
+            creator: context.caller?.principal.identity, bytes: state.length ?? state.offset,
+            expires: id.expires)
+    }
+}
