@@ -99,7 +99,7 @@ import struct Gateway.Caller
                     && request.auth.token.f == 1.5 && request.auth.token.t
                     && request.auth.token.z == null && request.auth.token.a == [1, 'x']
                     && request.auth.token.m.deep.x == [null] && request.auth.token.s.size() == 3
-                    && request.auth.token.big > 1e299;
+                    && request.auth.token.big > 1000000000.5;
                 } }
                 """)
         let access = RequestedAccess(.create, bucket: "b", name: "n")

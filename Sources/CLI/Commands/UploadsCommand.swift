@@ -1,5 +1,6 @@
 import ArgumentParser
 import Gateway
+import Wire
 
 /// `sluice uploads`: upload sessions.
 struct UploadsCommand: ParsableCommand {

@@ -95,14 +95,8 @@ final class Service: Sendable {
         self.callers = Lock(callers)
         let rules = RulesInEffect(configuration)
         self.rules = Lock(rules)
-        policies = Dictionary(
-            uniqueKeysWithValues: configuration.buckets.map {
-                (BytewiseString($0.name), CurrentPolicy(rules.policy(of: $0)))
-            })
-        staged = Dictionary(
-            uniqueKeysWithValues: configuration.buckets.map {
-                (BytewiseString($0.name), StagedBytes())
-            })
+        policies = configuration.byBucket { CurrentPolicy(rules.policy(of: $0)) }
+        staged = configuration.byBucket { _ in StagedBytes() }
         uploads = Uploads(
             configuration.uploads.uploadSettings, keys: try configuration.uploadKeys() ?? .random(),
             awaitsSessions: true)
@@ -305,5 +299,12 @@ extension ServerLimits {
     /// Limits one address to three quarters of the connections.
     fileprivate mutating func leaveRoom() {
         connectionsPerAddress = min(connectionsPerAddress, max(1, connections * 3 / 4))
+    }
+}
+
+extension Configuration {
+    /// A value for each bucket, by its name.
+    fileprivate func byBucket<Value>(_ value: (Bucket) -> Value) -> [BytewiseString: Value] {
+        Dictionary(uniqueKeysWithValues: buckets.map { (BytewiseString($0.name), value($0)) })
     }
 }

@@ -1,3 +1,5 @@
+import Wire
+
 /// Uploads in several requests. Times are in nanoseconds.
 public struct UploadConfiguration: Sendable, Equatable {
     /// A key file; nil for a random key at start.

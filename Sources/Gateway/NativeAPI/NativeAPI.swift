@@ -19,7 +19,8 @@ struct NativeAPI: Dialect {
     }
 
     func methods(at route: Route?) -> String {
-        route?.methods ?? Route.objectMethods
+        let canSign = callers.links != nil
+        return route?.methods(canSign: canSign) ?? Route.objectMethods(canSign)
     }
 
     func parse(_ route: Route, in bucket: Bucket, _ context: RequestContext) throws(Problem)
@@ -66,10 +67,8 @@ struct NativeAPI: Dialect {
             {
                 return upload
             }
-            // Without 'sign' and Upload-Complete there is nothing to post.
-            throw Problem(
-                .methodNotAllowed, "A POST is an upload with Upload-Complete, or asks for a link.",
-                field: ("allow", route.methods))
+            // `POST` is only possible with `sign` or Upload-Complete.
+            throw Problem.methodNotAllowed(route.methods(canSign: false))
         default: throw notAllowed(route)
         }
     }
@@ -153,15 +152,17 @@ extension Route {
     /// Whether the query has `sign`.
     var asksForLink: Bool { query.contains("sign") }
 
-    /// The methods that are possible here, as `Allow` names them.
-    var methods: String {
+    /// The methods that the route supports, as in `Allow`.
+    /// - Parameter canSign: Whether `POST …?sign` is available.
+    func methods(canSign: Bool) -> String {
         if case .session = path { return NativeAPI.sessionMethods }
         if path == .bucket || isFolder { return "GET, HEAD, OPTIONS" }
         if asksForLink { return "POST, OPTIONS" }
-        return asksForMetadata
-            ? "GET, HEAD, PATCH, OPTIONS" : Route.objectMethods
+        return asksForMetadata ? "GET, HEAD, PATCH, OPTIONS" : Route.objectMethods(canSign)
     }
 
-    /// The methods of an object, as `Allow` names them.
-    static let objectMethods = "GET, HEAD, PUT, PATCH, DELETE, POST, OPTIONS"
+    /// The methods of an object, as in `Allow`.
+    static func objectMethods(_ canSign: Bool) -> String {
+        "GET, HEAD, PUT, PATCH, DELETE, \(canSign ? "POST, " : "")OPTIONS"
+    }
 }

@@ -68,7 +68,10 @@ extension OperationHandler {
     {
         let plan = try plan(request, upload)
         let length = upload.state.length ?? plan.length
-        if let length, upload.state.length == nil { try stage(length, upload) }
+        // At another offset nothing is staged, and the store says so.
+        if let length, upload.state.length == nil, request.offset == upload.state.offset {
+            try stage(length, upload)
+        }
         let append: any SessionAppend
         do throws(SessionError) {
             append = try await upload.session.append(plan)

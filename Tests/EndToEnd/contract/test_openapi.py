@@ -399,6 +399,8 @@ BODIES = PATCHES + LINKS + NOT_JSON
 @pytest.mark.parametrize("name,schema,bodies", [("patchObject", "ObjectPatch", PATCHES), ("signObject", "LinkRequest", LINKS)])
 def test_bodies_that_the_schema_allows_and_others(gateways, name, schema, bodies):
     operation, judge = OPERATIONS[name], validator(DESCRIPTION["components"]["schemas"][schema])
+    put = OPERATIONS["putObject"]
+    assert call(gateways["plain"], put, put.target(), [], b"x").status in (200, 201)
     responses = set()
     for body in bodies:
         response = call(gateways["plain"], operation, operation.target(), [("Content-Type", "application/json")], body.encode())
