@@ -5,8 +5,8 @@ import Wire
 /// A store without a place of its own for it has it among the custom metadata, under reserved keys
 /// (``isReserved(_:)``). Only drivers see those.
 public struct SystemMetadata: Sendable, Equatable {
-    /// The tokens of the object's download URLs, in the order in which they were made. They are secrets: whoever knows
-    /// one can read the object. None is empty or has a comma.
+    /// The tokens of the object's download URLs, in the order in which they were made. They are secrets: anyone with
+    /// one can read the object. No token is empty or contains a comma.
     public var downloadTokens: [String]
     /// The upload session that made the object; nil if none did.
     public var uploadSession: UploadSessionID?

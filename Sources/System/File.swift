@@ -14,7 +14,7 @@ public enum File {
     /// Reads what the page cache holds, straight into `buffer`; on a file system that can't tell (tmpfs holds all its
     /// files in memory) it reads plainly.
     /// - Parameters:
-    ///   - count: At most so many bytes.
+    ///   - count: The maximum number of bytes.
     ///   - offset: In bytes from the start of the file.
     /// - Throws: ``SystemError`` where the file can't be read.
     public static func read(

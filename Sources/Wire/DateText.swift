@@ -56,7 +56,7 @@ struct DateReader {
         return true
     }
 
-    /// The value of exactly so many digits.
+    /// Reads a number of exactly `digits` digits.
     mutating func number(_ digits: Int) -> Int? {
         guard rest.count >= digits, let value = Decimal.parse(rest.prefix(digits)) else {
             return nil

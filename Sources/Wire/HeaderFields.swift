@@ -17,7 +17,7 @@ public struct HeaderFields: Sendable, Equatable {
     /// Reserves room for a usual header.
     public init(reserving byteCount: Int) { bytes.reserveCapacity(byteCount) }
 
-    /// Makes room for so many bytes more: names, values, and 8 for each field.
+    /// Reserves capacity for more bytes: names, values, and 8 for each field.
     public mutating func reserve(_ byteCount: Int) {
         bytes.reserveCapacity(bytes.count + byteCount)
     }

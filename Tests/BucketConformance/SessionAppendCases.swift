@@ -71,7 +71,7 @@ extension SessionConformance {
         Case("random appends, cuts and restarts agree with a model", model),
     ]
 
-    /// A session in so many pieces, and a plain upload of the same bytes.
+    /// Uploads the same bytes by a session, in several pieces, and by a plain upload.
     private static func same(_ store: SessionStore, _ size: Int, pieces: Int) async throws {
         let bytes = pattern(size, seed: UInt64(size))
         let attributes = ObjectAttributes(contentType: "a/b", customMetadata: ["k": "v"])

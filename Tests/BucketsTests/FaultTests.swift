@@ -74,7 +74,7 @@ struct FaultTests {
                     #expect(bytes == pattern(size, seed: 1))
                 }
                 await expectCode(.objectNotFound) { try await bucket.stat("new") }
-                // The pool removes them, when it comes to it.
+                // The pool removes them later.
                 await eventually { files(of: path).staged == [] }
                 #expect(unlink(filler) == 0)
                 try await bucket.put("after/\(round)", pattern(100_000, seed: 3))

@@ -195,7 +195,7 @@ final class SessionTable {
         defer { statement.reset() }
         var rows: [SessionRow] = []
         while try statement.step() {
-            // Rows of another program are left alone.
+            // Ignores rows that another program wrote.
             if let row = row(statement) { rows.append(row) }
         }
         return rows

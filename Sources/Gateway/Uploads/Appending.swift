@@ -105,7 +105,7 @@ extension OperationHandler {
         do throws(SessionError) { return try await append.end() } catch { throw Problem(error) }
     }
 
-    /// Counts so many bytes of the upload.
+    /// Records `bytes` as the staged size of the upload.
     private func stage(_ bytes: UInt64, _ upload: OpenUpload) throws(Problem) {
         do throws(UploadLedger.Refusal) {
             try bucket.uploads.ledger.set(upload.id, bytes: bytes, sessionLimits)

@@ -40,7 +40,7 @@ final class UploadLedger: Sendable {
         var owners: [CallerLimits.Key: Usage] = [:]
         var buckets: [BytewiseString: Usage] = [:]
 
-        /// Checks that so many bytes more may be staged.
+        /// Checks the limits for `more` additional bytes.
         func check(_ more: UInt64, _ owner: CallerLimits.Key, _ bucket: String, _ limits: Limits)
             throws(Refusal)
         {
@@ -104,7 +104,7 @@ final class UploadLedger: Sendable {
     /// The entry of a session; nil where it is not known here.
     func entry(_ id: UploadSessionID) -> Entry? { state.withLock { $0.entries[id] } }
 
-    /// Counts so many bytes for a session from now on. Where that is less than before, it always succeeds.
+    /// Sets the staged bytes of a session. A smaller number than before always succeeds.
     /// - Throws: ``Refusal``; nothing changes then.
     func set(_ id: UploadSessionID, bytes: UInt64, _ limits: Limits) throws(Refusal) {
         try state.withLock { (state) throws(Refusal) in

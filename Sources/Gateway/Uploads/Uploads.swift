@@ -14,7 +14,7 @@ public struct UploadSettings: Sendable {
     public var stagedBytes: UInt64 = 256 << 30
     /// The origin in URLs that clients are given, without a slash at the end; nil for the one that was asked.
     public var publicURL: String?
-    /// Whether every client that sends `Upload-Complete` is told its session's URL by a 104.
+    /// Whether a 104 with the session's URL is sent to every client that sends `Upload-Complete`.
     public var announcesAlways = false
 
     public init() {}

@@ -56,6 +56,6 @@ struct ConnectionWindow: Equatable {
         return size
     }
 
-    /// A stream with so many bytes beyond the initial window has closed.
+    /// Takes back the bytes beyond the initial window of a stream that has closed.
     mutating func streamClosed(grown bytes: Int) { grown -= bytes }
 }

@@ -122,7 +122,7 @@ def test_random_cuts_lose_nothing(server, folder):
 
 
 def received(server, count):
-    """Waits until so many bytes of open sessions have been received, beyond those before."""
+    """Waits until open sessions have received this number of additional bytes."""
     name = 'sluice_uploads_staged_bytes{bucket="photos"}'
     before = server.metrics()[name]
     return lambda: wait_until(lambda: server.metrics()[name] == before + count, what="the bytes")
