@@ -42,7 +42,10 @@ public struct Preconditions: Sendable, Equatable {
     public init() {}
 
     /// Whether there are no conditions.
-    public var isEmpty: Bool { self == Preconditions() }
+    public var isEmpty: Bool {
+        ifMatch == nil && ifNoneMatch == nil && ifModifiedSince == nil && ifUnmodifiedSince == nil
+            && generation == nil && metageneration == nil && pin == .unknown
+    }
 
     /// Returns these conditions plus the requirement that the object has not changed since the lookup.
     public func pinned(to existing: CurrentObject) -> Preconditions {

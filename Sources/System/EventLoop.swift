@@ -57,9 +57,9 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     public private(set) var now: UInt64 = EventLoop.monotonicNow()
     /// Nanoseconds that a turn may spend on events, and again on the tasks that yielded. What is left waits for the next
     /// turn.
-    public var turnBudget: UInt64 = 5_000_000
-    private var sliceStart: UInt64 = 0
-    private var isResuming = false
+    @exclusivity(unchecked) public var turnBudget: UInt64 = 5_000_000
+    @exclusivity(unchecked) private var sliceStart: UInt64 = 0
+    @exclusivity(unchecked) private var isResuming = false
     private let epoll: Int32
     private let wakeDescriptor: Int32
     // No access to these is held while a handler or a task runs. Checking that would cost time with each event.

@@ -81,6 +81,15 @@ package enum ASCII {
         return true
     }
 
+    /// Whether a media type is `type`, which is in lower case, whatever its parameters are (RFC 9110, section 8.3.1).
+    package static func isMediaType(_ text: String, _ type: StaticString) -> Bool {
+        let text = text.utf8.span
+        var (start, end) = (0, firstIndex(of: ";", in: text, from: 0) ?? text.count)
+        while start < end, isSpace(text[start]) { start += 1 }
+        while end > start, isSpace(text[end - 1]) { end -= 1 }
+        return isEqual(text.extracting(start..<end), ignoringCase: type)
+    }
+
     /// Whether `text` begins with `prefix`, letter case included.
     package static func hasPrefix(_ text: Span<UInt8>, _ prefix: StaticString) -> Bool {
         guard text.count >= prefix.utf8CodeUnitCount else { return false }

@@ -6,30 +6,28 @@ package enum Base64 {
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".utf8)
 
     /// With padding, for digests.
-    package static func append(
-        _ bytes: some RandomAccessCollection<UInt8>, to output: inout [UInt8]
-    ) {
+    package static func append(_ bytes: [UInt8], to output: inout [UInt8]) {
         append(bytes, standard, padded: true, to: &output)
     }
 
     /// With padding, for digests.
-    package static func encode(_ bytes: some RandomAccessCollection<UInt8>) -> String {
+    package static func encode(_ bytes: [UInt8]) -> String {
         var output: [UInt8] = []
         append(bytes, to: &output)
         return String(decoding: output, as: UTF8.self)
     }
 
     /// In the alphabet for URLs, without padding.
-    package static func encodeForURL(_ bytes: some RandomAccessCollection<UInt8>) -> String {
+    package static func encodeForURL(_ bytes: [UInt8]) -> String {
         var output: [UInt8] = []
         append(bytes, urlSafe, padded: false, to: &output)
         return String(decoding: output, as: UTF8.self)
     }
 
     private static func append(
-        _ bytes: some RandomAccessCollection<UInt8>, _ alphabet: [UInt8], padded: Bool,
-        to output: inout [UInt8]
+        _ bytes: [UInt8], _ alphabet: [UInt8], padded: Bool, to output: inout [UInt8]
     ) {
+        output.reserveCapacity(output.count + (bytes.count + 2) / 3 * 4)
         var bits: UInt32 = 0
         var count = 0
         for byte in bytes {

@@ -94,29 +94,50 @@ package struct JSONWriter {
     }
 
     /// A string value. What RFC 8259, section 7, wants escaped is, and nothing else.
-    package mutating func string(_ value: some StringProtocol) {
+    package mutating func string(_ value: String) { string(value.utf8.span) }
+
+    /// A string value.
+    package mutating func string(_ value: Substring) { string(value.utf8.span) }
+
+    private mutating func string(_ text: Span<UInt8>) {
         comma()
         bytes.append(UInt8(ascii: "\""))
-        for byte in value.utf8 {
-            switch byte {
-            case UInt8(ascii: "\""), UInt8(ascii: "\\"):
-                bytes.append(UInt8(ascii: "\\"))
-                bytes.append(byte)
-            case 0x08: escape("b")
-            case 0x09: escape("t")
-            case 0x0a: escape("n")
-            case 0x0c: escape("f")
-            case 0x0d: escape("r")
-            case 0..<0x20:
-                escape("u")
-                let digits: StaticString = "0123456789abcdef"
-                bytes.append(contentsOf: [0x30, 0x30, 0x30 + (byte >> 4)])
-                bytes.append(digits.utf8Start[Int(byte & 15)])
-            default: bytes.append(byte)
+        // Runs that need no escape are copied at once.
+        var start = 0
+        for index in text.indices {
+            let byte = text[index]
+            guard byte < 0x20 || byte == UInt8(ascii: "\"") || byte == UInt8(ascii: "\\") else {
+                continue
             }
+            append(text.extracting(start..<index))
+            escape(byte)
+            start = index + 1
         }
+        append(text.extracting(start..<text.count))
         bytes.append(UInt8(ascii: "\""))
         needsComma = true
+    }
+
+    private mutating func append(_ run: Span<UInt8>) {
+        run.withUnsafeBufferPointer { bytes.append(contentsOf: $0) }
+    }
+
+    private mutating func escape(_ byte: UInt8) {
+        switch byte {
+        case UInt8(ascii: "\""), UInt8(ascii: "\\"):
+            bytes.append(UInt8(ascii: "\\"))
+            bytes.append(byte)
+        case 0x08: escape("b")
+        case 0x09: escape("t")
+        case 0x0a: escape("n")
+        case 0x0c: escape("f")
+        case 0x0d: escape("r")
+        default:
+            escape("u")
+            let digits: StaticString = "0123456789abcdef"
+            bytes.append(contentsOf: [0x30, 0x30, 0x30 + (byte >> 4)])
+            bytes.append(digits.utf8Start[Int(byte & 15)])
+        }
     }
 
     private mutating func escape(_ letter: Unicode.Scalar) {

@@ -31,16 +31,17 @@ import Testing
         #expect(staged.numbers.total == 0 && staged.numbers.refusals.bucket == 1)
         // What others have staged counts.
         #expect(await put(client, 12).status == 201)
-        try staged.add(3, by: [1], .init())
+        let other = staged.open("other")
+        try staged.add(3, to: other, .init())
         #expect(await put(client, 10).status == 503)
-        staged.remove(3, by: [1])
+        staged.close(other, 3)
         #expect(await put(client, 10).status == 200)
         #expect(staged.numbers.total == 0)
     }
 
     @Test func haveALimitOfTheCaller() async throws {
         let client = client(caller: 12)
-        try staged.add(100, by: [1], .init())
+        try staged.add(100, to: staged.open("other"), .init())
         let refused = await put(client, 20)
         #expect(refused.status == 429 && refused.code == "too-many-requests")
         #expect(await put(client, 12).status == 201)

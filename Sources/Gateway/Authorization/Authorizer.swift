@@ -110,14 +110,16 @@ final class Authorizer {
         request.documents = documents
         request.until = until
         let begin = EventLoop.monotonicNow()
-        let decision = bucket.policy.decide(request)
+        // The shadow rules of the same rules, which may be replaced meanwhile.
+        let policy = bucket.policy.current
+        let decision = policy.decide(request)
         context.record.decisionNanoseconds += EventLoop.monotonicNow() - begin
         switch decision {
         case .needsExisting, .needsDocuments, .needsBody, .needsTime: break
-        case .allow: context.record.note(.allowed, trial: bucket.policy.trial(request))
+        case .allow: context.record.note(.allowed, trial: policy.trial(request))
         case .deny, .unauthenticated, .timedOut, .impossible:
             if decision == .timedOut { context.record.isDecisionTimedOut = true }
-            context.record.note(.denied, trial: bucket.policy.trial(request))
+            context.record.note(.denied, trial: policy.trial(request))
         }
         return decision
     }

@@ -106,6 +106,9 @@ public enum Decision: Sendable, Equatable {
 /// digests before an upload becomes visible. For a list without delimiter it is also evaluated for each folder that a
 /// page would reveal. A policy is pure: it never waits, but reports which inputs it needs.
 public protocol Policy: Sendable {
+    /// The policy that decides now, for questions that belong together.
+    var current: any Policy { get }
+
     /// Whether an access is allowed.
     func decide(_ request: AuthorizationRequest) -> Decision
 
@@ -114,6 +117,10 @@ public protocol Policy: Sendable {
 
     /// The decision of the shadow rules on a request that was decided; nil if there are none.
     func trial(_ request: AuthorizationRequest) -> Decision?
+}
+
+extension Policy {
+    public var current: any Policy { self }
 }
 
 /// `rules: none`: everything is allowed to everyone, explicitly.
@@ -140,17 +147,15 @@ public final class CurrentPolicy: Policy {
     /// Replaces the policy in effect.
     public func replace(_ new: any Policy) { policy.withLock { $0 = new } }
 
-    public func decide(_ request: AuthorizationRequest) -> Decision {
-        policy.withLock { $0 }.decide(request)
-    }
+    public var current: any Policy { policy.withLock { $0 } }
+
+    public func decide(_ request: AuthorizationRequest) -> Decision { current.decide(request) }
 
     public func largestUpload(_ request: AuthorizationRequest) -> UInt64? {
-        policy.withLock { $0 }.largestUpload(request)
+        current.largestUpload(request)
     }
 
-    public func trial(_ request: AuthorizationRequest) -> Decision? {
-        policy.withLock { $0 }.trial(request)
-    }
+    public func trial(_ request: AuthorizationRequest) -> Decision? { current.trial(request) }
 }
 
 /// Denies everything. Used if there are no rules.

@@ -58,11 +58,12 @@ public final class CallerLimits: Sendable {
     /// 2^64 addresses of its network (RFC 4291, section 2.5.1).
     /// - Parameter peer: The address with the port.
     static func network(of peer: String) -> String {
-        let host = peer.lastIndex(of: ":").map { peer[..<$0] } ?? peer[...]
-        guard host.first == "[" else { return String(host) }
+        let end = peer.utf8.lastIndex(of: UInt8(ascii: ":")) ?? peer.endIndex
+        let host = String(peer[..<end])
+        guard host.utf8.first == UInt8(ascii: "[") else { return host }
         var address = in6_addr()
         guard inet_pton(AF_INET6, String(host.dropFirst().dropLast()), &address) == 1 else {
-            return String(host)
+            return host
         }
         let bytes = withUnsafeBytes(of: address) { Array($0) }
         // An IPv4 address on a listener for both versions (section 2.5.5.2).

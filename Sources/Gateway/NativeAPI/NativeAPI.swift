@@ -3,7 +3,7 @@ import HTTPServer
 import Wire
 
 /// The gateway's own dialect: objects at `/b/BUCKET/o/NAME`, lists at `/b/BUCKET/o`.
-struct NativeAPI: Dialect {
+final class NativeAPI: Dialect {
     private let callers: Callers
     let headers = HeaderCache()
 
@@ -26,42 +26,42 @@ struct NativeAPI: Dialect {
     func parse(_ route: Route, in bucket: Bucket, _ context: RequestContext) throws(Problem)
         -> ObjectOperation
     {
-        let method = context.exchange.head.method
+        let method = context.method
         if case .session(let token) = route.path { return try session(token, context) }
         guard case .named(let path) = route.path else {
-            guard method == "GET" || method == "HEAD" else { throw notAllowed(route) }
+            guard method == .get || method == .head else { throw notAllowed(route) }
             return .list(try ListRequest(bucket: bucket.name, folder: nil, route.query))
         }
         // A request for a link with the wrong method must not act on the object, for example delete it.
-        if route.asksForLink, method != "POST", !route.isFolder, !route.claimsGrant {
+        if route.asksForLink, method != .post, !route.isFolder, !route.claimsGrant {
             throw notAllowed(route)
         }
         let isMetadata = route.asksForMetadata
         // Every response to an upload that says whether it is complete says so too, unless a session begins.
-        if method == "PUT" || method == "POST", UploadDraft.isUpload(context.fields) {
+        if method == .put || method == .post, UploadDraft.isUpload(context.fields) {
             context.upload = UploadReport(isComplete: true)
         }
         switch method {
-        case "GET" where isMetadata, "HEAD" where isMetadata:
-            return .stat(try bucket.objectName(path), context.conditions.map(\.forMetadata))
-        case "GET" where route.isFolder, "HEAD" where route.isFolder:
+        case .get where isMetadata, .head where isMetadata:
+            return .stat(try bucket.objectName(path), context.conditions.map { $0.forMetadata })
+        case .get where route.isFolder, .head where route.isFolder:
             return .list(try ListRequest(bucket: bucket.name, folder: path, route.query))
-        case "GET":
+        case .get:
             let name = try bucket.objectName(path)
             return .download(
                 name,
                 ReadRequest(range: RangeRequest(context.fields), conditions: context.conditions))
-        case "HEAD": return .stat(try bucket.objectName(path), context.conditions)
-        case "PATCH": return .patch(try bucket.objectName(path), PatchRequest(context))
-        case "PUT" where !isMetadata:
+        case .head: return .stat(try bucket.objectName(path), context.conditions)
+        case .patch: return .patch(try bucket.objectName(path), PatchRequest(context))
+        case .put where !isMetadata:
             let name = try bucket.objectName(path)
             if let upload = try resumable(name, in: bucket, context) { return upload }
             return .upload(name, try UploadRequest(context, name, bucket))
-        case "POST" where route.asksForLink:
+        case .post where route.asksForLink:
             return .sign(try bucket.objectName(path), signing)
-        case "DELETE" where !isMetadata:
+        case .delete where !isMetadata:
             return .delete(try bucket.objectName(path), context.conditions)
-        case "POST":
+        case .post:
             if !isMetadata, !route.isFolder, UploadDraft.isUpload(context.fields),
                 let upload = try resumable(try bucket.objectName(path), in: bucket, context)
             {

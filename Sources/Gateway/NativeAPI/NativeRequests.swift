@@ -6,9 +6,10 @@ extension RequestContext {
     /// The conditions in the request's header fields.
     var conditions: Conditions {
         do throws(Problem) {
-            return .success(try Preconditions(fields, now: now))
+            let conditions = try Preconditions(fields, now: now)
+            return conditions.isEmpty ? .none : Conditions(.success(conditions))
         } catch {
-            return .failure(error)
+            return Conditions(.failure(error))
         }
     }
 }
@@ -87,8 +88,8 @@ extension PatchRequest {
     }
 
     private static func isJSON(_ type: String) -> Bool {
-        let essence = type.prefix { $0 != ";" }.filter { $0 != " " && $0 != "\t" }.asciiLowercased()
-        return essence == "application/json" || essence == "application/merge-patch+json"
+        ASCII.isMediaType(type, "application/json")
+            || ASCII.isMediaType(type, "application/merge-patch+json")
     }
 }
 

@@ -3,19 +3,28 @@ import HTTPServer
 import Wire
 
 extension NativeAPI {
+    // Not inlined into the handler of every request, whose task would reserve memory for it.
+    @inline(never)
     func render(
         _ result: consuming OperationResult, of route: Route, in bucket: Bucket,
         _ context: RequestContext
     ) async -> Response {
-        var response = await rendered(consume result, of: route, in: bucket, context)
+        var response: Response
+        if case .page(let page, let request) = result {
+            let json = await json(of: page, request, in: bucket, context)
+            response = Response(status: 200, json: json)
+        } else {
+            response = rendered(consume result, of: route, in: bucket, context)
+        }
         decorate(&response.head.fields, context)
         return response
     }
 
+    /// Renders what takes no time; a page does.
     private func rendered(
         _ result: consuming OperationResult, of route: Route, in bucket: Bucket,
         _ context: RequestContext
-    ) async -> Response {
+    ) -> Response {
         switch consume result {
         case .content(let object, let content): return render(object, content)
         case .metadata(let object):
@@ -43,9 +52,7 @@ extension NativeAPI {
         case .session(let report): return render(report, in: bucket)
         case .patched(let object): return changed(object, 200, bucket)
         case .deleted: return Response(status: 204)
-        case .page(let page, let request):
-            let json = await json(of: page, request, in: bucket, context)
-            return Response(status: 200, json: json)
+        case .page: preconditionFailure("a page is rendered in slices")
         case .link(let link, let keys):
             var json = JSONWriter(reserving: 512)
             json.beginObject()

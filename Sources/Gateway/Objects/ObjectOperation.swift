@@ -9,14 +9,14 @@ enum ObjectOperation {
     case stat(ObjectName, Conditions)
     case upload(ObjectName, UploadRequest)
     /// An upload in several requests begins.
-    case createSession(ObjectName, UploadRequest, SessionCreation)
+    indirect case createSession(ObjectName, UploadRequest, SessionCreation)
     /// Such an upload is continued, or asked about.
-    case session(SessionRequest)
-    case patch(ObjectName, PatchRequest)
+    indirect case session(SessionRequest)
+    indirect case patch(ObjectName, PatchRequest)
     case delete(ObjectName, Conditions)
     case list(ListRequest)
     /// Makes a signed link to the object.
-    case sign(ObjectName, SignRequest)
+    indirect case sign(ObjectName, SignRequest)
 
     /// The object that it is about; nil for a list, and for an upload session that is not looked up yet.
     var name: ObjectName? {
@@ -44,13 +44,26 @@ enum ObjectOperation {
     }
 }
 
-/// The preconditions of a request. If they are malformed, this is reported only after authorization.
-typealias Conditions = Result<Preconditions, Problem>
+/// The preconditions of a request. If they are malformed, this is reported only after authorization. A class because
+/// they are large, and most requests share ``none``.
+final class Conditions: Sendable {
+    static let none = Conditions(.success(Preconditions()))
+    private let parsed: Result<Preconditions, Problem>
+
+    init(_ parsed: Result<Preconditions, Problem>) { self.parsed = parsed }
+
+    /// - Throws: ``Problem`` if they are malformed.
+    func get() throws(Problem) -> Preconditions { try parsed.get() }
+
+    func map(_ transform: (Preconditions) -> Preconditions) -> Conditions {
+        self === Conditions.none ? self : Conditions(parsed.map(transform))
+    }
+}
 
 /// The requested bytes of an object.
 struct ReadRequest {
     var range = RangeRequest()
-    var conditions = Conditions.success(Preconditions())
+    var conditions = Conditions.none
 }
 
 /// A request for a part of an object.
@@ -107,7 +120,7 @@ final class UploadRequest {
 
 /// A change of metadata. The changes are in the body.
 struct PatchRequest {
-    var conditions = Conditions.success(Preconditions())
+    var conditions = Conditions.none
     /// Why the body can't be read, if the head already shows it. It is reported only after authorization.
     var refusal: Problem?
     /// Parses the body.

@@ -9,14 +9,14 @@ enum OperationResult {
     case metadata(ObjectMetadata)
     /// The client's copy of the object is current (`304 Not Modified`).
     case notModified(ObjectMetadata)
-    case stored(CommitResult)
+    indirect case stored(CommitResult)
     /// What became of an upload session, as far as it has not ended with an object.
-    case session(UploadReport)
+    indirect case session(UploadReport)
     case patched(ObjectMetadata)
     case deleted
-    case page(ListPage, ListRequest)
+    indirect case page(ListPage, ListRequest)
     /// The link to sign, and its keys.
-    case link(SignedLink, LinkKeys)
+    indirect case link(SignedLink, LinkKeys)
 }
 
 /// Bytes of an object.

@@ -11,7 +11,7 @@ extension OperationHandler {
     {
         let (plan, conditions, existing) = try await prepare(name, request)
         let upload = try await bucket.beginUpload(name, plan)
-        let staging = self.staging(upload)
+        let staging = self.staging(upload, isBounded: request.size != nil)
         defer { staging.end() }
         let facts: ContentFacts
         let result: CommitResult
@@ -88,17 +88,16 @@ extension OperationHandler {
     }
 
     /// Counts the bytes on their way to the store.
-    private func staging(_ upload: any Upload) -> StagingSink {
+    /// - Parameter isBounded: Whether the body's length is declared. The rules have decided on it then.
+    private func staging(_ upload: any Upload, isBounded: Bool) -> StagingSink {
         let principal = context.caller.principal
         let name = principal?.uid ?? CallerLimits.network(of: context.exchange.peer)
-        var key = Array(context.record.group.utf8)
-        for part in [principal?.source ?? "", name] {
-            key.append(0)
-            key.append(contentsOf: part.utf8)
-        }
-        return StagingSink(upload, bucket.staged, caller: key, bucket.stagingLimits) {
+        let caller = "\(context.record.group)\0\(principal?.source ?? "")\0\(name)"
+        return StagingSink(
+            upload, bucket.staged, caller: BytewiseString(caller), bucket.stagingLimits
+        ) {
             [unowned authorizer] in
-            authorizer.largestUpload()
+            isBounded ? nil : authorizer.largestUpload()
         }
     }
 

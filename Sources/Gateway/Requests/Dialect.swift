@@ -4,7 +4,7 @@ import Wire
 ///
 /// A dialect serves all paths below its first segment. Everything between ``parse(_:in:_:)`` and
 /// ``render(_:of:in:_:)`` (callers, limits, rules, stores, logs) is common to all dialects.
-protocol Dialect: Sendable {
+protocol Dialect: AnyObject, Sendable {
     /// The first segment of the dialect's paths.
     var root: StaticString { get }
 

@@ -105,6 +105,8 @@ public final class Gateway: Sendable {
         )
     }
 
+    // Not inlined, so that the task of every request does not reserve memory for it.
+    @inline(never)
     private func failed(_ context: RequestContext, _ problem: Problem, _ dialect: any Dialect)
         -> Response
     {
@@ -126,7 +128,7 @@ public final class Gateway: Sendable {
     }
 
     private func bucket(of route: Route, _ context: RequestContext) throws(Problem) -> Bucket {
-        guard let bucket = buckets[route.bucket] else {
+        guard let bucket = buckets[BytewiseString(route.bucket)] else {
             throw Problem(.bucketNotFound, "No bucket of this name is served here.")
         }
         context.record.bucket = bucket.name
@@ -135,6 +137,7 @@ public final class Gateway: Sendable {
 
     /// Responds with the methods of a path, and to a CORS preflight if CORS is configured. It evaluates no rules and
     /// reveals nothing about objects.
+    @inline(never)
     private func options(_ context: RequestContext, _ dialect: any Dialect) throws(Problem)
         -> Response
     {

@@ -3,14 +3,27 @@ import HTTPServer
 import System
 import Wire
 
+/// The methods that dialects serve.
+enum HTTPMethod: String {
+    case get = "GET"
+    case head = "HEAD"
+    case put = "PUT"
+    case post = "POST"
+    case patch = "PATCH"
+    case delete = "DELETE"
+    case options = "OPTIONS"
+}
+
 /// The state of one request, with its record. Confined to its loop.
 final class RequestContext {
     let exchange: Exchange
     let target: RequestTarget
+    /// nil for a method that no dialect serves.
+    let method: HTTPMethod?
     var caller: Caller
+    // Exclusive access holds for these: no code that runs during an access reads them.
     /// What the response says of an upload session, where it does.
-    var upload: UploadReport?
-    // Exclusive access holds for both: no code that runs during an access reads them.
+    @exclusivity(unchecked) var upload: UploadReport?
     /// The caller's use of its limits, if its group has any.
     @exclusivity(unchecked) var lease: CallerLease?
     @exclusivity(unchecked) var record: RequestRecord
@@ -21,6 +34,7 @@ final class RequestContext {
         wallClock = now
         caller = Caller(peer: exchange.peer, isSecure: exchange.isSecure)
         target = RequestTarget(exchange.head.target)
+        method = HTTPMethod(rawValue: exchange.head.method)
         record = RequestRecord(
             requestId: requestId, method: exchange.head.method,
             path: target.query == nil
@@ -31,9 +45,9 @@ final class RequestContext {
 
     var fields: HeaderFields { exchange.head.fields }
 
-    var isHead: Bool { exchange.head.method == "HEAD" }
+    var isHead: Bool { method == .head }
 
-    var isOptions: Bool { exchange.head.method == "OPTIONS" }
+    var isOptions: Bool { method == .options }
 
     /// Seconds since 1970.
     var now: Int64 { wallClock() }

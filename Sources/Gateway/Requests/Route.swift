@@ -7,7 +7,8 @@ struct RequestTarget {
     private let pathEnd: Int
 
     init(_ target: String) {
-        bytes = Array(target.utf8)
+        var target = target
+        bytes = target.withUTF8 { Array($0) }
         pathEnd = bytes.firstIndex(of: UInt8(ascii: "?")) ?? bytes.count
     }
 

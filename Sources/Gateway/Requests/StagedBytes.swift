@@ -23,9 +23,21 @@ public final class StagedBytes: Sendable {
         var bytes: UInt64
     }
 
+    /// The staged bytes of one caller's uploads.
+    ///
+    /// Safety: the lock of ``StagedBytes`` protects it.
+    final class Account: @unchecked Sendable {
+        fileprivate let caller: BytewiseString
+        fileprivate var bytes: UInt64 = 0
+        /// The number of uploads that use it.
+        fileprivate var uploads = 0
+
+        fileprivate init(_ caller: BytewiseString) { self.caller = caller }
+    }
+
     private struct State {
         var total: UInt64 = 0
-        var callers: [[UInt8]: UInt64] = [:]
+        var accounts: [BytewiseString: Account] = [:]
         /// The counts of a bucket, in total and by caller.
         var refusals: (bucket: UInt64, caller: UInt64) = (0, 0)
     }
@@ -33,38 +45,56 @@ public final class StagedBytes: Sendable {
 
     public init() {}
 
+    /// The account of a caller, for one upload. ``close(_:)`` must follow.
+    func open(_ caller: BytewiseString) -> Account {
+        state.withLock { state in
+            let account = state.accounts[caller] ?? Account(caller)
+            if account.uploads == 0 { state.accounts[caller] = account }
+            account.uploads += 1
+            return account
+        }
+    }
+
+    /// Subtracts the `count` bytes of an upload that has ended, and forgets its caller if there is no other upload.
+    func close(_ account: Account, _ count: UInt64) {
+        state.withLock { state in
+            state.total -= count
+            account.bytes -= count
+            account.uploads -= 1
+            if account.uploads == 0 { state.accounts[account.caller] = nil }
+        }
+    }
+
     /// Counts bytes before they are staged.
     /// - Throws: ``Refusal``. Nothing is counted then.
-    func add(_ count: Int, by caller: [UInt8], _ limits: Limits) throws(Refusal) {
+    func add(_ count: Int, to account: Account, _ limits: Limits) throws(Refusal) {
         try state.withLock { (state) throws(Refusal) in
             let count = UInt64(count)
             if count > limits.bucket || state.total > limits.bucket - count {
                 state.refusals.bucket += 1
                 throw Refusal(limit: .bucket, bytes: limits.bucket)
             }
-            let own = state.callers[caller] ?? 0
-            if count > limits.caller || own > limits.caller - count {
+            if count > limits.caller || account.bytes > limits.caller - count {
                 state.refusals.caller += 1
                 throw Refusal(limit: .caller, bytes: limits.caller)
             }
             state.total += count
-            state.callers[caller] = own + count
+            account.bytes += count
         }
     }
 
-    /// Subtracts bytes after they were committed or discarded.
-    func remove(_ count: UInt64, by caller: [UInt8]) {
+    /// Subtracts bytes that were not staged.
+    func remove(_ count: Int, from account: Account) {
         if count == 0 { return }
         state.withLock { state in
-            state.total -= count
-            let own = (state.callers[caller] ?? 0) - count
-            state.callers[caller] = own == 0 ? nil : own
+            state.total -= UInt64(count)
+            account.bytes -= UInt64(count)
         }
     }
 
     /// The values for metrics: all bytes, the bytes of the caller that has most, and refusals.
     var numbers: (total: UInt64, largest: UInt64, refusals: (bucket: UInt64, caller: UInt64)) {
-        state.withLock { ($0.total, $0.callers.values.max() ?? 0, $0.refusals) }
+        state.withLock { ($0.total, $0.accounts.values.map(\.bytes).max() ?? 0, $0.refusals) }
     }
 }
 
@@ -79,7 +109,7 @@ final class StagingSink: ByteSink {
 
     private let sink: any ByteSink
     private let staged: StagedBytes
-    private let caller: [UInt8]
+    private let account: StagedBytes.Account
     private let limits: StagedBytes.Limits
     private let findBound: () -> UInt64?
     private var bound: UInt64?
@@ -89,12 +119,13 @@ final class StagingSink: ByteSink {
     /// - Parameter bound: Returns the largest size that the rules can allow; nil if there is no limit. It is called
     ///   again before the body is ended, because the rules may have been replaced.
     init(
-        _ sink: any ByteSink, _ staged: StagedBytes, caller: [UInt8], _ limits: StagedBytes.Limits,
+        _ sink: any ByteSink, _ staged: StagedBytes, caller: BytewiseString,
+        _ limits: StagedBytes.Limits,
         bound: @escaping () -> UInt64?
     ) {
         self.sink = sink
         self.staged = staged
-        self.caller = caller
+        account = staged.open(caller)
         self.limits = limits
         findBound = bound
         self.bound = bound()
@@ -107,9 +138,9 @@ final class StagingSink: ByteSink {
             bound = findBound()
             if let bound, isBeyond(bytes.byteCount) { throw BeyondRules(bytes: bound) }
         }
-        try staged.add(bytes.byteCount, by: caller, limits)
+        try staged.add(bytes.byteCount, to: account, limits)
         var taken = 0
-        defer { staged.remove(UInt64(bytes.byteCount - taken), by: caller) }
+        defer { staged.remove(bytes.byteCount - taken, from: account) }
         taken = try sink.write(bytes)
         count += UInt64(taken)
         return taken
@@ -124,11 +155,12 @@ final class StagingSink: ByteSink {
 
     /// Subtracts the bytes after the commit or the end of the upload.
     func end() {
-        staged.remove(count - ended, by: caller)
-        ended = count
+        if hasEnded { return }
+        hasEnded = true
+        staged.close(account, count)
     }
 
-    private var ended: UInt64 = 0
+    private var hasEnded = false
 }
 
 extension PrometheusRegistry {

@@ -48,8 +48,7 @@ struct UploadDraft: Equatable {
 
     /// An append's type, and the label that clients give to creations. It is never an object's type.
     static func isPartialUpload(_ type: String) -> Bool {
-        let essence = type.prefix { $0 != ";" }.filter { $0 != " " && $0 != "\t" }
-        return essence.asciiLowercased() == "application/partial-upload"
+        ASCII.isMediaType(type, "application/partial-upload")
     }
 
     /// A number of bytes.

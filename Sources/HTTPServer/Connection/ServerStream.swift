@@ -27,17 +27,17 @@ protocol StreamOwner: AnyObject {
 final class ServerStream: ExchangeStream, @unchecked Sendable {
     let id: Int32
     let body = InboundBody()
-    private(set) var isGone = false
+    @exclusivity(unchecked) private(set) var isGone = false
     /// Set by ``respond(_:_:_:)``.
     @exclusivity(unchecked) private(set) var response: ResponseHead?
     /// The response's `content-length`, where its own fields do not say.
-    private(set) var declaredLength: UInt64?
+    @exclusivity(unchecked) private(set) var declaredLength: UInt64?
     /// Bytes of the response's body that are still to be sent.
-    private(set) var remaining: UInt64 = 0
+    @exclusivity(unchecked) private(set) var remaining: UInt64 = 0
     /// Whether the response waits for its source and not for the peer.
     private(set) var isWaitingForSource = false
     /// Whether the handler's task has begun and not ended.
-    private(set) var isHandlerRunning = false
+    @exclusivity(unchecked) private(set) var isHandlerRunning = false
     /// Whether the request's method is HEAD.
     var isHead = false
     /// Bytes moved in both directions when the progress interval began, and when that was.

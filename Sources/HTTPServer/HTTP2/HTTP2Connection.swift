@@ -10,16 +10,16 @@ import Wire
 /// without I/O: ``HTTP2Guards``, ``DrainState``, ``StreamWindow``, ``ConnectionWindow`` and ``UnwantedBody``.
 final class HTTP2Connection: Engine {
     /// nil once the connection is gone.
-    private(set) var connection: Connection?
+    @exclusivity(unchecked) private(set) var connection: Connection?
     let context: LoopContext
-    private(set) var session: OpaquePointer?
+    @exclusivity(unchecked) private(set) var session: OpaquePointer?
     // The callbacks use these about thirty times per request, and no access to them is held while other code runs.
     // Checking for exclusive access would cost a twentieth of a request.
     @exclusivity(unchecked) var streams: [Int32: HTTP2Stream] = [:]
     @exclusivity(unchecked) var guards: HTTP2Guards
     /// The incomplete header block, and when it began. There is at most one (RFC 9113, section 4.3).
     @exclusivity(unchecked) var arriving = Arriving.none
-    var arrivingSince: UInt64?
+    @exclusivity(unchecked) var arrivingSince: UInt64?
     /// Requests whose head is complete and whose handler has not been started.
     @exclusivity(unchecked) var accepted: [Accepted] = []
     /// Streams that closed while nghttp2 ran.
@@ -35,23 +35,23 @@ final class HTTP2Connection: Engine {
     /// The output buffer while nghttp2 produces.
     var output: OutputBuffer?
     /// Whether nghttp2 runs, and with it perhaps a callback.
-    private(set) var isInCallback = false
+    @exclusivity(unchecked) private(set) var isInCallback = false
     /// Handlers that run, including those of closed streams.
-    var runningHandlers = 0
+    @exclusivity(unchecked) var runningHandlers = 0
     var window: ConnectionWindow
     var drain = DrainState()
     /// Whether input is ignored: what is queued is sent, then the connection ends.
-    var isTerminated = false
+    @exclusivity(unchecked) var isTerminated = false
     /// Whether the peer's connection preface is complete (RFC 9113, section 3.4).
     var hasPreface = false
     /// When the last stream closed.
-    var idleSince: UInt64
+    @exclusivity(unchecked) var idleSince: UInt64
     /// A lower bound of the streams' deadlines. Only ``expire(_:)`` recomputes it, because that visits every stream.
     var streamDeadline = UInt64.max
     /// The peer sends no more, but may still take responses.
     private var peerEnded = false
     /// Requests that were begun in the loop's turn of that time.
-    private var begun = (turn: UInt64(0), count: 0)
+    @exclusivity(unchecked) private var begun = (turn: UInt64(0), count: 0)
 
     init(_ connection: Connection) {
         self.connection = connection

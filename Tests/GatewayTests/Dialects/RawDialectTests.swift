@@ -7,7 +7,7 @@ import Wire
 
 /// A second dialect, to show that one file is all that it takes: `GET /raw/BUCKET/NAME` gives the object's bytes, and a
 /// failure is plain text. With `?token=open` whoever asks may read, as with the download tokens of other protocols.
-struct RawDialect: Dialect {
+final class RawDialect: Dialect {
     var root: StaticString { "raw" }
 
     func route(_ target: RequestTarget) throws(Problem) -> Route {
