@@ -1,3 +1,4 @@
+import Configuration
 import Gateway
 import Identity
 import Logging

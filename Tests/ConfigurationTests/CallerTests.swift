@@ -1,9 +1,10 @@
 import Foundation
+import Gateway
 import Identity
 import Testing
 import Wire
 
-@testable import Gateway
+@testable import Configuration
 
 /// Keys that say who callers are: right ones here, wrong ones below.
 @Suite struct CallerConfigurationTests {

@@ -1,4 +1,5 @@
 import Buckets
+import Gateway
 import SecurityRules
 import Wire
 

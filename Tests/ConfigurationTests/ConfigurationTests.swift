@@ -4,7 +4,7 @@ import SecurityRules
 import Testing
 import Wire
 
-@testable import Gateway
+@testable import Configuration
 
 /// What a right configuration comes to. ``ConfigurationErrorTests`` has the wrong ones.
 @Suite struct ConfigurationTests {
