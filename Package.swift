@@ -75,20 +75,28 @@ let package = Package(
             name: "Gateway",
             dependencies: [
                 "HTTPServer", "HTTPClient", "Buckets", "Credentials", "Identity", "SecurityRules",
-                "Telemetry", "System", "OpenSSL", "Wire", "YAML",
+                "Telemetry", "System", "OpenSSL", "Wire",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
             ],
             exclude: ["NativeAPI/MediaTypeTable.awk"],
             resources: [.embedInCode("NativeAPI/openapi.yaml")], swiftSettings: strict),
         .target(
+            name: "Configuration",
+            dependencies: [
+                "Gateway", "HTTPServer", "HTTPClient", "Buckets", "Identity", "SecurityRules",
+                "System", "Wire", "YAML",
+            ],
+            swiftSettings: strict),
+        .target(
             name: "RulesTesting", dependencies: ["SecurityRules", "Wire", "YAML"],
             swiftSettings: strict),
         .executableTarget(
             name: "CLI",
             dependencies: [
-                "Gateway", "HTTPServer", "HTTPClient", "Buckets", "Credentials", "System",
-                "Identity", "OpenSSL", "SecurityRules", "RulesTesting", "Telemetry", "Wire",
+                "Configuration", "Gateway", "HTTPServer", "HTTPClient", "Buckets", "Credentials",
+                "System", "Identity", "OpenSSL", "SecurityRules", "RulesTesting", "Telemetry",
+                "Wire",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
             ],
@@ -155,6 +163,12 @@ let package = Package(
                 "HTTPClient", "Identity", "Buckets", "System", "OpenSSL", "Telemetry", "Wire",
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
+            ],
+            swiftSettings: tests),
+        .testTarget(
+            name: "ConfigurationTests",
+            dependencies: [
+                "Configuration", "Gateway", "HTTPServer", "Identity", "SecurityRules", "Wire",
                 .product(name: "Yams", package: "Yams"),
             ],
             swiftSettings: tests),

@@ -90,8 +90,14 @@ public enum File {
     public static func contents(of path: String, limit: Int) throws(SystemError) -> [UInt8] {
         let descriptor = try SystemError.check("open") { open(path, O_RDONLY | O_CLOEXEC) }
         defer { close(descriptor) }
+        return try contents(of: descriptor, limit: limit)
+    }
+
+    /// The rest of an open file or stream. It may wait.
+    /// - Throws: ``SystemError`` where it can't be read, or has more than `limit` bytes (`EFBIG`).
+    public static func contents(of descriptor: Int32, limit: Int) throws(SystemError) -> [UInt8] {
         var all: [UInt8] = []
-        var chunk = [UInt8](repeating: 0, count: 4096)
+        var chunk = [UInt8](repeating: 0, count: 16 * 1024)
         while true {
             let count = Glibc.read(descriptor, &chunk, chunk.count)
             if count == 0 { return all }

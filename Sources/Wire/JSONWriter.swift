@@ -1,4 +1,7 @@
-/// Writes JSON (RFC 8259) as UTF-8, without white space.
+/// Writes JSON (RFC 8259) as UTF-8, without white space: what clients and services get, and what is stored.
+///
+/// Two other writers print for people too, and so escape more: `JSON` in `SecurityRules`, which writes what `sluice
+/// rules` prints, and `LogLine` in `Telemetry`, which also redacts secrets.
 package struct JSONWriter {
     /// What was written so far.
     package private(set) var bytes: [UInt8] = []
@@ -51,14 +54,12 @@ package struct JSONWriter {
     /// A member with a string.
     package mutating func member(_ key: StaticString, _ value: String) {
         self.key(key)
-        needsComma = false
         string(value)
     }
 
     /// A member with a string.
     package mutating func member(_ key: StaticString, _ value: Substring) {
         self.key(key)
-        needsComma = false
         string(value)
     }
 
@@ -71,24 +72,19 @@ package struct JSONWriter {
 
     /// A member of `null` whose key is known only at run time.
     package mutating func memberNull(key: String) {
-        string(key)
-        bytes.append(UInt8(ascii: ":"))
-        needsComma = false
+        self.key(text: key)
         null()
     }
 
     /// A member with a string whose key is known only at run time.
     package mutating func member(key: String, _ value: String) {
-        string(key)
-        bytes.append(UInt8(ascii: ":"))
-        needsComma = false
+        self.key(text: key)
         string(value)
     }
 
     /// Adds a member whose value is JSON already.
     package mutating func member(key: String, json: some Sequence<UInt8>) {
-        string(key)
-        bytes.append(UInt8(ascii: ":"))
+        self.key(text: key)
         bytes.append(contentsOf: json)
         needsComma = true
     }

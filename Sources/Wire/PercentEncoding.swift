@@ -30,29 +30,24 @@ package enum PercentEncoding {
 
     /// The same of bytes, which need not be UTF-8.
     package static func encodeSegment(_ bytes: [UInt8]) -> String {
-        let digits = Array("0123456789ABCDEF".utf8)
-        var encoded: [UInt8] = []
-        encoded.reserveCapacity(bytes.count)
-        for byte in bytes {
-            if ASCII.isUnreserved(byte) {
-                encoded.append(byte)
-            } else {
-                encoded += [UInt8(ascii: "%"), digits[Int(byte >> 4)], digits[Int(byte & 15)]]
-            }
-        }
-        return String(decoding: encoded, as: UTF8.self)
+        encode(bytes, keeping: UInt8(ascii: "~"), bytes.count { !ASCII.isUnreserved($0) })
     }
 
     private static func encode(_ text: String, keeping kept: Unicode.Scalar) -> String {
         let kept = UInt8(ascii: kept)
         // Most texts have nothing to encode: they are given back as they are.
         let count = text.utf8.count { !ASCII.isUnreserved($0) && $0 != kept }
-        if count == 0 { return text }
+        return count == 0 ? text : encode(text.utf8, keeping: kept, count)
+    }
+
+    /// - Parameter count: How many of the bytes are encoded.
+    private static func encode(_ bytes: some Collection<UInt8>, keeping kept: UInt8, _ count: Int)
+        -> String
+    {
         let digits: StaticString = "0123456789ABCDEF"
-        let length = text.utf8.count + 2 * count
-        return String(unsafeUninitializedCapacity: length) { output in
+        return String(unsafeUninitializedCapacity: bytes.count + 2 * count) { output in
             var offset = 0
-            for byte in text.utf8 {
+            for byte in bytes {
                 if ASCII.isUnreserved(byte) || byte == kept {
                     output[offset] = byte
                     offset += 1

@@ -13,7 +13,7 @@ struct PublicAPITests {
                 }
                 """, fileName: "storage.rules")
         for name in ["e\u{301}", "\u{e9}"] {
-            let caller = Caller(uid: "alice", token: [BytewiseString(name): true])
+            let caller = Caller(uid: "alice", token: [Value.Key(name): true])
             let time = try #require(Timestamp(seconds: 1_000_000_000))
             for object in ["e\u{301}", "\u{e9}"] {
                 let request = Request(

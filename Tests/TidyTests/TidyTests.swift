@@ -44,7 +44,14 @@ import Testing
             "Gateway",
             [
                 "System", "OpenSSL", "Wire", "HTTPServer", "HTTPClient", "Credentials", "Buckets",
-                "Identity", "SecurityRules", "Telemetry", "YAML", "Logging", "CoreMetrics",
+                "Identity", "SecurityRules", "Telemetry", "Logging", "CoreMetrics",
+            ]
+        ),
+        (
+            "Configuration",
+            [
+                "System", "Wire", "YAML", "HTTPServer", "HTTPClient", "Buckets", "Identity",
+                "SecurityRules", "Gateway",
             ]
         ),
         ("RulesTesting", ["SecurityRules", "Wire", "YAML"]),
@@ -52,8 +59,8 @@ import Testing
             "CLI",
             [
                 "System", "OpenSSL", "Wire", "SecurityRules", "HTTPServer", "HTTPClient",
-                "Credentials", "Buckets", "Identity", "Telemetry", "Gateway", "RulesTesting",
-                "ArgumentParser", "Logging",
+                "Credentials", "Buckets", "Identity", "Telemetry", "Gateway", "Configuration",
+                "RulesTesting", "ArgumentParser", "Logging",
             ]
         ),
     ]

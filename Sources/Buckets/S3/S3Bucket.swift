@@ -191,13 +191,6 @@ public final class S3Bucket: BucketDriver {
         return target
     }
 
-    /// Encodes a value of a query or a form.
-    static func encodeQuery(_ value: String) -> String {
-        PercentEncoding.encodePath(value).split(
-            separator: "/", omittingEmptySubsequences: false
-        ).joined(separator: "%2F")
-    }
-
     /// The credentials of the last attempt of a request.
     private final class Signature {
         var credentials: AWSCredentials?

@@ -67,12 +67,12 @@ extension S3Bucket {
         var pairs = ["list-type=2", "encoding-type=url"]
         if delimited { pairs.append("delimiter=%2F") }
         pairs.append("max-keys=\(min(1000, limit))")
-        if !prefix.isEmpty { pairs.append("prefix=\(S3Bucket.encodeQuery(prefix))") }
+        if !prefix.isEmpty { pairs.append("prefix=\(PercentEncoding.encodeSegment(prefix))") }
         switch start {
         case .beginning: break
-        case .after(let name): pairs.append("start-after=\(S3Bucket.encodeQuery(name))")
+        case .after(let name): pairs.append("start-after=\(PercentEncoding.encodeSegment(name))")
         case .token(let token):
-            pairs.append("continuation-token=\(S3Bucket.encodeQuery(token.text))")
+            pairs.append("continuation-token=\(PercentEncoding.encodeSegment(token.text))")
         }
         let request = ClientRequest("GET", target(nil, pairs.joined(separator: "&")))
         let response = try await call(request, limit: S3Bucket.pageBytes)

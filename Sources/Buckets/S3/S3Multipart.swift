@@ -188,7 +188,7 @@ final class S3Multipart {
         }
     }
 
-    private var query: String { "uploadId=\(S3Bucket.encodeQuery(id ?? ""))" }
+    private var query: String { "uploadId=\(PercentEncoding.encodeSegment(id ?? ""))" }
 
     private func target() -> String {
         bucket.target(name, "partNumber=\(tags.count + 1)&\(query)")

@@ -19,7 +19,7 @@ extension S3Bucket {
         -> [String]
     {
         let query =
-            "encoding-type=url&max-uploads=1000&prefix=\(S3Bucket.encodeQuery(name))&uploads="
+            "encoding-type=url&max-uploads=1000&prefix=\(PercentEncoding.encodeSegment(name))&uploads="
         let request = ClientRequest("GET", target(nil, query))
         guard let response = try? await call(request, limit: 4 << 20), response.status == 200,
             let uploads = S3ListedUpload.read(response.body)
@@ -45,7 +45,7 @@ extension S3Bucket {
     func abort(orphans: [String], of name: String) async {
         for id in orphans {
             if openUploads.withLock({ $0.contains(BytewiseString(id)) }) { continue }
-            let upload = "uploadId=\(S3Bucket.encodeQuery(id))"
+            let upload = "uploadId=\(PercentEncoding.encodeSegment(id))"
             let parts = ClientRequest("GET", target(name, "max-parts=1&\(upload)"))
             guard let listed = try? await call(parts), listed.status == 200,
                 XMLReader.first("PartNumber", of: "Part", in: listed.body) == nil,

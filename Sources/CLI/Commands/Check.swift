@@ -1,4 +1,5 @@
 import ArgumentParser
+import Configuration
 import Gateway
 import Glibc
 import OpenSSL
@@ -98,12 +99,6 @@ extension Configuration {
     /// The keys that sign links; nil if signed links are switched off.
     /// - Throws: An error with the file's name.
     func linkKeys() throws -> LinkKeys? {
-        guard let file = links.keys else { return nil }
-        let text = try TextFile.read(file)
-        do throws(LinkKeys.Malformed) {
-            return try LinkKeys(text: text)
-        } catch {
-            throw TextFile.Failure(description: "\(file): error: \(error)")
-        }
+        try links.keys.map { try TextFile.read($0, as: LinkKeys.init(text:)) }
     }
 }

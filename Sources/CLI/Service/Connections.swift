@@ -1,4 +1,5 @@
 import Buckets
+import Configuration
 import Gateway
 import HTTPClient
 import SecurityRules

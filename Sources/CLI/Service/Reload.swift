@@ -1,3 +1,4 @@
+import Configuration
 import Gateway
 import Identity
 import Logging
@@ -21,7 +22,7 @@ extension Service {
                 fresh.issuers = started.issuers
                 fresh.https = started.https
                 let callers = try fresh.callers(authenticator)
-                let observer = observer.counting(CallerMetrics(fresh, registry))
+                let observer = observer.counting(CallerMetrics(groups: fresh.groups, registry))
                 let replacement = try Service.gateway(
                     fresh, stores, policies, staged, uploads, callers, observer)
                 authenticator.replace(fresh.tokens.compactMap(\.staticToken))

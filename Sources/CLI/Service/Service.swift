@@ -1,4 +1,5 @@
 import Buckets
+import Configuration
 import Gateway
 import Glibc
 import HTTPServer
@@ -60,12 +61,7 @@ final class Service: Sendable {
         let registry = PrometheusRegistry()
         self.registry = registry
         let build = BuildInfo(version: sluiceVersion)
-        observer = GatewayObserver(
-            accessLog: configuration.logsAccess ? AccessLog(sink) : nil,
-            decisionLog: DecisionLog(
-                Logger(label: "sluice.decisions"), logsDenials: configuration.logsDenials,
-                sample: configuration.allowedSample),
-            metrics: RequestMetrics(registry), callers: CallerMetrics(configuration, registry))
+        observer = configuration.observer(sink, registry)
         let loops = try (0..<configuration.loopCount).map { _ in try EventLoop() }
         for loop in loops { _ = startThread { loop.run() } }
         loop = loops[0]
@@ -303,6 +299,15 @@ extension ServerLimits {
 }
 
 extension Configuration {
+    /// What records each request.
+    fileprivate func observer(_ sink: LogSink, _ registry: PrometheusRegistry) -> GatewayObserver {
+        GatewayObserver(
+            accessLog: logsAccess ? AccessLog(sink) : nil,
+            decisionLog: DecisionLog(
+                Logger(label: "sluice.decisions"), logsDenials: logsDenials, sample: allowedSample),
+            metrics: RequestMetrics(registry), callers: CallerMetrics(groups: groups, registry))
+    }
+
     /// A value for each bucket, by its name.
     fileprivate func byBucket<Value>(_ value: (Bucket) -> Value) -> [BytewiseString: Value] {
         Dictionary(uniqueKeysWithValues: buckets.map { (BytewiseString($0.name), value($0)) })

@@ -1,4 +1,5 @@
 import Buckets
+import Configuration
 import Credentials
 import Gateway
 import Glibc

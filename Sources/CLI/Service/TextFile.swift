@@ -1,5 +1,6 @@
 import Glibc
 import SecurityRules
+import System
 import Wire
 
 /// Reads and replaces text files. The path `-` is standard input.
@@ -22,23 +23,30 @@ enum TextFile {
         let descriptor = path == "-" ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC)
         guard descriptor >= 0 else { throw failure(path, "can't be opened") }
         defer { if path != "-" { close(descriptor) } }
-        var bytes: [UInt8] = []
-        var buffer = [UInt8](repeating: 0, count: 64 << 10)
-        while true {
-            let count = Glibc.read(descriptor, &buffer, buffer.count)
-            if count < 0, errno == EINTR { continue }
-            guard count >= 0 else { throw failure(path, "can't be read") }
-            if count == 0 { break }
-            bytes += buffer[..<count]
-            guard bytes.count <= maximumLength else {
-                throw Failure(
-                    description: "\(name(path)): error: has more than \(maximumLength) bytes")
-            }
+        let bytes: [UInt8]
+        do throws(SystemError) {
+            bytes = try File.contents(of: descriptor, limit: maximumLength)
+        } catch {
+            if error.code != EFBIG { throw failure(path, "can't be read", error.code) }
+            throw Failure(
+                description: "\(name(path)): error: has more than \(maximumLength) bytes")
         }
         guard let text = String(validating: bytes, as: UTF8.self) else {
             throw Failure(description: "\(name(path)): error: is not UTF-8")
         }
         return text
+    }
+
+    /// Reads a file and makes a value of its text. Errors of `parse` get the file's name.
+    static func read<Value, Malformed: Error>(
+        _ path: String, as parse: (String) throws(Malformed) -> Value
+    ) throws(Failure) -> Value {
+        let text = try read(path)
+        do throws(Malformed) {
+            return try parse(text)
+        } catch {
+            throw Failure(description: "\(name(path)): error: \(error)")
+        }
     }
 
     /// Replaces a file atomically and keeps its permissions.
@@ -71,7 +79,7 @@ enum TextFile {
         }
     }
 
-    private static func failure(_ path: String, _ what: String) -> Failure {
-        Failure(description: "\(name(path)): error: \(what): \(String(cString: strerror(errno)))")
+    private static func failure(_ path: String, _ what: String, _ code: Int32 = errno) -> Failure {
+        Failure(description: "\(name(path)): error: \(what): \(String(cString: strerror(code)))")
     }
 }

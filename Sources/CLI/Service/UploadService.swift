@@ -1,4 +1,5 @@
 import Buckets
+import Configuration
 import Gateway
 import Logging
 import System
@@ -8,13 +9,7 @@ extension Configuration {
     /// The keys that seal the tokens of upload sessions; nil where none are configured.
     /// - Throws: An error with the file's name.
     func uploadKeys() throws -> UploadKeys? {
-        guard let file = uploads.keys else { return nil }
-        let text = try TextFile.read(file)
-        do throws(LinkKeys.Malformed) {
-            return try UploadKeys(text: text)
-        } catch {
-            throw TextFile.Failure(description: "\(file): error: \(error)")
-        }
+        try uploads.keys.map { try TextFile.read($0, as: UploadKeys.init(text:)) }
     }
 }
 

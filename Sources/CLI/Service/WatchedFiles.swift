@@ -1,4 +1,5 @@
 import Buckets
+import Configuration
 import Gateway
 import Glibc
 import OpenSSL
@@ -71,9 +72,7 @@ struct RulesInEffect {
         configuration.buckets.flatMap { bucket in
             // 'rules: none' is intended; 'serve' logs a warning.
             guard let rules = ruleset(of: bucket) else { return [RulesFinding]() }
-            let capabilities = probed[bucket.name] ?? bucket.mostCapabilities
-            return rules.impossibleStatements(bucket: bucket.name, capabilities)
-                + rules.unboundedUploads(bucket)
+            return bucket.findings(in: rules, probed: probed[bucket.name])
         }
     }
 

@@ -52,16 +52,13 @@ extension Ruleset {
         return findings.sorted { $0.position.offset < $1.position.offset }
     }
 
-    /// Finds the statements that let anonymous callers upload any number of bytes, if the bucket has only the default
-    /// limit of an object's size.
-    public func unboundedUploads(_ bucket: Configuration.Bucket) -> [RulesFinding] {
-        guard bucket.maximumObjectSize == Configuration.Bucket.defaultMaximumObjectSize else {
-            return []
-        }
-        return unboundedAnonymousUploads(bucket: bucket.name).map {
+    /// Finds the statements that let anonymous callers upload any number of bytes.
+    /// - Parameter bucket: The name of a bucket without a limit of its own for an object's size.
+    public func unboundedUploads(bucket: String) -> [RulesFinding] {
+        unboundedAnonymousUploads(bucket: bucket).map {
             finding(
                 $0,
-                "it lets anonymous callers upload objects of any size to bucket '\(bucket.name)': "
+                "it lets anonymous callers upload objects of any size to bucket '\(bucket)': "
                     + "compare request.resource.size with a limit, or set maximumObjectSize")
         }
     }
@@ -77,13 +74,5 @@ extension Ruleset.Statement {
     /// Whether the statement depends on the result of an update, which is known only with the existing object.
     fileprivate var requiresResult: Bool {
         !requires.incoming.subtracting([.name, .bucket]).isEmpty
-    }
-}
-
-extension Configuration.Bucket {
-    /// The most that the store can guarantee. What a service supports is known only after a request to it.
-    public var mostCapabilities: Capabilities {
-        guard case .s3(let s3) = store else { return .all }
-        return S3Bucket.mostCapabilities(decidesConditions: s3.conditionalWrites != "no")
     }
 }

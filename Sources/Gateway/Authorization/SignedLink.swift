@@ -34,7 +34,7 @@ public struct LinkKeys: Sendable, Equatable {
             }
             guard words.count == 2 else { throw fault("expected an id and a key") }
             let id = String(words[0])
-            if let fault = Configuration.CallerGroup.fault(ofName: id) {
+            if let fault = CallerGroup.fault(ofName: id) {
                 throw Malformed(description: "line \(index + 1): \(fault)")
             }
             guard let secret = Base64.decodeForURL(Array(words[1].utf8)[...]),
@@ -55,7 +55,7 @@ public struct LinkKeys: Sendable, Equatable {
     /// Makes a line with a new key.
     /// - Throws: ``Malformed`` if the id is invalid.
     public static func generate(id: String) throws(Malformed) -> String {
-        if let fault = Configuration.CallerGroup.fault(ofName: id) {
+        if let fault = CallerGroup.fault(ofName: id) {
             throw Malformed(description: fault)
         }
         return

@@ -39,7 +39,7 @@ public final class CallerLimits: Sendable {
     private static let sweepInterval = TokenBucket.second / 10
     /// How long the turn of a body may be off when another request begins: a second.
     private static let maximumWait = TokenBucket.second
-    private let groups: [BytewiseString: Configuration.CallerGroup]
+    private let groups: [BytewiseString: CallerGroup]
     private let callers = Lock(Callers())
     private let clock: @Sendable () -> UInt64
 
@@ -47,7 +47,7 @@ public final class CallerLimits: Sendable {
     ///   - groups: The groups with limits. Callers of other groups are not limited.
     ///   - clock: Monotonic time in nanoseconds.
     public init(
-        _ groups: [Configuration.CallerGroup],
+        _ groups: [CallerGroup],
         clock: @escaping @Sendable () -> UInt64 = EventLoop.monotonicNow
     ) {
         self.groups = Dictionary(groups.map { (BytewiseString($0.name), $0) }) { _, last in last }
@@ -77,13 +77,13 @@ public final class CallerLimits: Sendable {
     var now: UInt64 { clock() }
 
     /// The limits of a group; nil if it has none.
-    func limits(of group: String) -> Configuration.CallerGroup? {
-        groups.isEmpty ? nil : groups[group] ?? groups[Configuration.CallerGroup.otherwise]
+    func limits(of group: String) -> CallerGroup? {
+        groups.isEmpty ? nil : groups[group] ?? groups[CallerGroup.otherwise]
     }
 
     /// Counts a request until ``CallerLease/end()``.
     /// - Throws: ``Refusal``.
-    func begin(_ key: Key, _ limits: Configuration.CallerGroup, _ direction: Direction)
+    func begin(_ key: Key, _ limits: CallerGroup, _ direction: Direction)
         throws(Refusal) -> CallerLease
     {
         let now = clock()
@@ -151,7 +151,7 @@ public final class CallerLimits: Sendable {
         var bytes: [2 of TokenBucket] = [TokenBucket(), TokenBucket()]
 
         mutating func begin(
-            _ limits: Configuration.CallerGroup, _ direction: Direction, _ now: UInt64
+            _ limits: CallerGroup, _ direction: Direction, _ now: UInt64
         ) throws(Refusal) {
             if limits.transfers > 0, transfers >= limits.transfers {
                 throw Refusal(limit: .transfers, retryAfter: 1)

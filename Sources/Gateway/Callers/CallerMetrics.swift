@@ -16,7 +16,8 @@ public struct CallerMetrics: Sendable {
     private let groups: [BytewiseString: Handles]
 
     /// Makes the handles and describes the families in `registry`.
-    public init(_ configuration: Configuration, _ registry: PrometheusRegistry) {
+    /// - Parameter groups: The groups of callers with an identity.
+    public init(groups: Set<BytewiseString>, _ registry: PrometheusRegistry) {
         registry.describe(
             "sluice_caller_requests_total", "Completed requests, by caller group.")
         registry.describe(
@@ -41,8 +42,8 @@ public struct CallerMetrics: Sendable {
                 })
         }
         anonymous = handles(Callers.anonymousGroup)
-        groups = Dictionary(
-            uniqueKeysWithValues: configuration.groups.map { ($0, handles($0.text)) })
+        self.groups = Dictionary(
+            uniqueKeysWithValues: groups.map { ($0, handles($0.text)) })
     }
 
     /// Counts one request.
@@ -52,19 +53,6 @@ public struct CallerMetrics: Sendable {
         if record.bytesIn > 0 { handle.bytesIn.increment(by: Int64(clamping: record.bytesIn)) }
         if record.bytesOut > 0 { handle.bytesOut.increment(by: Int64(clamping: record.bytesOut)) }
         if let limit = record.limit { handle.limited[limit.index].increment() }
-    }
-}
-
-extension Configuration {
-    /// The groups of callers with an identity.
-    var groups: Set<BytewiseString> {
-        var groups: Set<BytewiseString> = [
-            BytewiseString(Callers.linkGroup), BytewiseString(Callers.developmentGroup),
-        ]
-        groups.insert(https.clients.group ?? Callers.certificateGroup)
-        for issuer in issuers { groups.insert(issuer.group ?? issuer.name) }
-        for token in tokens { groups.insert(token.group ?? token.name) }
-        return groups
     }
 }
 

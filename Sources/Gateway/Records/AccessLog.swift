@@ -50,10 +50,7 @@ public struct AccessLog: RequestObserver {
             line.raw(operation.label)
             line.raw("\"")
         }
-        if let bucket = record.bucket {
-            line.raw(",\"bucket\":")
-            line.quoted(bucket)
-        }
+        line.field(",\"bucket\":", quoted: record.bucket)
         line.raw(",\"status\":")
         line.number(UInt64(max(0, record.status)))
         line.raw(",\"duration_ms\":")
@@ -65,14 +62,8 @@ public struct AccessLog: RequestObserver {
         line.raw(",\"protocol\":\"")
         line.raw(record.version.label)
         line.raw(record.isSecure ? "\",\"tls\":true" : "\",\"tls\":false")
-        if let code = record.errorCode {
-            line.raw(",\"code\":")
-            line.quoted(code)
-        }
-        if let cause = record.cause {
-            line.raw(",\"cause\":")
-            line.quoted(cause)
-        }
+        line.field(",\"code\":", quoted: record.errorCode)
+        line.field(",\"cause\":", quoted: record.cause)
         line.raw("}")
     }
 
@@ -105,24 +96,12 @@ public struct AccessLog: RequestObserver {
         line.raw(record.operation?.label ?? "-")
         line.pad(from: start, to: 7)
         line.word(record.path)
-        if let bucket = record.bucket {
-            line.raw(" bucket=")
-            line.word(bucket)
-        }
-        if let principal = record.principal {
-            line.raw(" principal=")
-            line.word(principal)
-        }
+        line.field(" bucket=", word: record.bucket)
+        line.field(" principal=", word: record.principal)
         line.raw(" request=")
         line.word(record.requestId)
-        if let code = record.errorCode {
-            line.raw(" code=")
-            line.word(code)
-        }
-        if let cause = record.cause {
-            line.raw(" cause=")
-            line.quoted(cause)
-        }
+        line.field(" code=", word: record.errorCode)
+        line.field(" cause=", quoted: record.cause)
     }
 
     private static func colour(_ statusClass: Int) -> StaticString {
@@ -136,6 +115,20 @@ public struct AccessLog: RequestObserver {
 }
 
 extension LogLine {
+    /// Appends a name and a word, if there is one.
+    fileprivate mutating func field(_ name: StaticString, word text: String?) {
+        guard let text else { return }
+        raw(name)
+        word(text)
+    }
+
+    /// Appends a name and a text in quotes, if there is one.
+    fileprivate mutating func field(_ name: StaticString, quoted text: String?) {
+        guard let text else { return }
+        raw(name)
+        quoted(text)
+    }
+
     /// Appends an address from the kernel. Text that is not an address is left out.
     fileprivate mutating func address(_ address: String) {
         let span = address.utf8.span

@@ -80,12 +80,12 @@ public struct Caller: Sendable {
     let value: Datum
 
     /// A caller with this user ID and these token claims.
-    public init(uid: String, token: [BytewiseString: Value] = [:]) {
+    public init(uid: String, token: [Value.Key: Value] = [:]) {
         self.init(properties: ["uid": .string(uid), "token": .map(token)])
     }
 
     /// A caller with exactly these properties of `request.auth`.
-    public init(properties: [BytewiseString: Value]) { self.init(Datum(.map(properties))) }
+    public init(properties: [Value.Key: Value]) { self.init(Datum(.map(properties))) }
 
     init(_ value: Datum) { self.value = value }
 }
@@ -93,7 +93,7 @@ public struct Caller: Sendable {
 /// The result of looking up a document.
 public enum Lookup: Sendable, Hashable {
     /// The document exists and has these fields.
-    case present([BytewiseString: Value])
+    case present([Value.Key: Value])
     /// The document does not exist.
     case absent
     /// The lookup failed, which is an error in the rules.
@@ -198,7 +198,7 @@ public struct Request: Sendable {
     }
 
     /// Sets the query parameters: `request.params`.
-    public mutating func setParameters(_ parameters: [BytewiseString: Value]) {
+    public mutating func setParameters(_ parameters: [Value.Key: Value]) {
         change { $0.params = Datum(.map(parameters)) }
     }
 

@@ -1,4 +1,7 @@
-/// A JSON value to be written. Members keep their order.
+/// A JSON value to be printed for tools and for people. Members keep their order.
+///
+/// It is not written by `JSONWriter` of `Wire`, which sends as few bytes as it can: here a space follows each comma and
+/// colon, and characters that a terminal does not show, or acts on, are escaped.
 package indirect enum JSON: Sendable {
     /// The values of RFC 8259. `raw` is text that is already JSON.
     case null

@@ -1,6 +1,4 @@
 import Wire
-// The keys of maps are part of the public API, and users of the library can't import `Wire`.
-@_exported import struct Wire.BytewiseString
 
 /// A value of the rules language as callers supply it: a claim, a document field or a property of an object.
 public enum Value: Sendable, Hashable {
@@ -18,8 +16,8 @@ public enum Value: Sendable, Hashable {
     case bytes([UInt8])
     /// A list.
     case list([Value])
-    /// A map. Its keys are compared bytewise, as `BytewiseString` does.
-    case map([BytewiseString: Value])
+    /// A map. Its keys are compared by their bytes.
+    case map([Key: Value])
     /// A path, by its segments.
     case path([String])
     /// A moment in time.
@@ -28,6 +26,10 @@ public enum Value: Sendable, Hashable {
     case duration(TimeSpan)
     /// A geographical position in degrees: latitude in -90...90, longitude in -180...180.
     case latlng(latitude: Double, longitude: Double)
+
+    /// The key of a map, whose type's module users of the library do not import: make one by its initializer from a
+    /// `String`, or write a literal.
+    public typealias Key = BytewiseString
 
     /// A JSON number: an int if it is integral, as the hosted service reads claims and documents.
     public init(number: Double) {
@@ -45,7 +47,7 @@ extension Value: ExpressibleByStringLiteral, ExpressibleByIntegerLiteral, Expres
     public init(booleanLiteral value: Bool) { self = .bool(value) }
     public init(nilLiteral: ()) { self = .null }
     public init(arrayLiteral elements: Value...) { self = .list(elements) }
-    public init(dictionaryLiteral elements: (BytewiseString, Value)...) {
+    public init(dictionaryLiteral elements: (Key, Value)...) {
         self = .map(Dictionary(elements) { $1 })
     }
 }

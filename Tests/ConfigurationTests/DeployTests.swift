@@ -1,9 +1,10 @@
 import Foundation
+import Gateway
 import Testing
 import Wire
 import Yams
 
-@testable import Gateway
+@testable import Configuration
 
 /// What `deploy/` holds, checked as far as a machine without a cluster and without a container engine can.
 @Suite struct DeployTests {

@@ -1,9 +1,10 @@
 import Foundation
 import HTTPServer
+import SecurityRules
 import Testing
 import Wire
 
-@testable import Gateway
+@testable import Configuration
 
 /// What a right configuration comes to. ``ConfigurationErrorTests`` has the wrong ones.
 @Suite struct ConfigurationTests {
@@ -211,6 +212,21 @@ import Wire
     ])
     func notAddresses(_ text: String) {
         #expect(ListenAddress(text) == nil)
+    }
+
+    @Test func uploadsWithoutALimitAreFoundUnlessTheBucketHasOne() throws {
+        let rules = try Ruleset.load(
+            source: """
+                rules_version = '2';
+                service firebase.storage { match /b/photos/o/{name=**} {
+                  allow create: if request.resource.size < 5;
+                  allow write: if request.resource.contentType == 'a/b';
+                } }
+                """)
+        var bucket = Configuration.Bucket(name: "photos")
+        #expect(bucket.findings(in: rules).map(\.position.line) == [4])
+        bucket.maximumObjectSize = 1 << 20
+        #expect(bucket.findings(in: rules).isEmpty)
     }
 
     @Test func nearestSpelling() {

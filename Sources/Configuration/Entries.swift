@@ -1,3 +1,4 @@
+import Gateway
 import Wire
 import YAML
 
@@ -18,14 +19,8 @@ protocol ConfigurationEntry: Sendable {
 }
 
 extension ConfigurationEntry {
-    /// Limits names of issuers, tokens and groups to characters that are safe in logs and metrics.
-    static func fault(ofName name: String) -> String? {
-        let isWord = name.utf8.allSatisfy {
-            ASCII.isLetter($0) || ASCII.isDigit($0) || "-_.".utf8.contains($0)
-        }
-        if isWord, (1...64).contains(name.utf8.count) { return nil }
-        return "'\(name)' can't be a name here: it has 1 to 64 of a-z, A-Z, 0-9, '-', '_' and '.'"
-    }
+    /// Issuers, tokens and caller groups are named alike.
+    static func fault(ofName name: String) -> String? { CallerGroup.fault(ofName: name) }
 
     /// The full path of one of this entry's keys.
     func path(_ key: String) -> String { "\(Self.section).\(name).\(key)" }

@@ -1,7 +1,7 @@
 import Testing
 import Wire
 
-@testable import Gateway
+@testable import Configuration
 
 /// Keys that say where a bucket's objects are, right and wrong.
 @Suite struct StoreConfigurationTests {

@@ -1,3 +1,4 @@
+import Gateway
 import HTTPClient
 import Wire
 
@@ -94,7 +95,7 @@ extension Setting {
         _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String
     ) -> Setting {
         optionalText(path, "a name, or null", field, meaning) { (text, _) throws(SettingError) in
-            if let fault = Configuration.CallerGroup.fault(ofName: text) {
+            if let fault = CallerGroup.fault(ofName: text) {
                 throw SettingError(message: fault)
             }
             return text

@@ -2,7 +2,7 @@ import Foundation
 import Testing
 import Wire
 
-@testable import Gateway
+@testable import Configuration
 
 /// Every way in which a configuration can be wrong, and the exact words for it. `FILE` stands for the file's path and
 /// `DIR` for its directory.
