@@ -1,6 +1,6 @@
 /// Writes JSON (RFC 8259) as UTF-8, without white space.
 package struct JSONWriter {
-    /// What was written so far.
+    /// The text so far.
     package private(set) var bytes: [UInt8] = []
     private var needsComma = false
 
@@ -18,7 +18,7 @@ package struct JSONWriter {
     /// Ends an array.
     package mutating func endArray() { close(UInt8(ascii: "]")) }
 
-    /// A member's key; its value must follow.
+    /// Writes a member's key; its value must follow.
     package mutating func key(_ key: StaticString) {
         comma()
         bytes.append(UInt8(ascii: "\""))
@@ -27,21 +27,21 @@ package struct JSONWriter {
         bytes.append(UInt8(ascii: ":"))
     }
 
-    /// A member's key that is known only at run time; its value must follow.
+    /// Writes a member's key that is known only at run time; its value must follow.
     package mutating func key(text: String) {
         string(text)
         bytes.append(UInt8(ascii: ":"))
         needsComma = false
     }
 
-    /// A value that is JSON already: a number, `true` or `false`.
+    /// Writes a value that is JSON already: a number, `true` or `false`.
     package mutating func raw(_ value: String) {
         comma()
         bytes.append(contentsOf: value.utf8)
         needsComma = true
     }
 
-    /// A value of `null`.
+    /// Writes a `null`.
     package mutating func null() {
         comma()
         bytes.append(contentsOf: "null".utf8)
@@ -62,14 +62,14 @@ package struct JSONWriter {
         string(value)
     }
 
-    /// A member with a number.
+    /// Writes a member with a number.
     package mutating func member(_ key: StaticString, _ value: Int64) {
         self.key(key)
         bytes.append(contentsOf: String(value).utf8)
         needsComma = true
     }
 
-    /// A member of `null` whose key is known only at run time.
+    /// Writes a member with `null`, whose key is known only at run time.
     package mutating func memberNull(key: String) {
         string(key)
         bytes.append(UInt8(ascii: ":"))
@@ -77,7 +77,7 @@ package struct JSONWriter {
         null()
     }
 
-    /// A member with a string whose key is known only at run time.
+    /// Writes a member with a string, whose key is known only at run time.
     package mutating func member(key: String, _ value: String) {
         string(key)
         bytes.append(UInt8(ascii: ":"))
@@ -85,7 +85,7 @@ package struct JSONWriter {
         string(value)
     }
 
-    /// Adds a member whose value is JSON already.
+    /// Writes a member whose value is JSON already.
     package mutating func member(key: String, json: some Sequence<UInt8>) {
         string(key)
         bytes.append(UInt8(ascii: ":"))
@@ -93,7 +93,7 @@ package struct JSONWriter {
         needsComma = true
     }
 
-    /// A string value. What RFC 8259, section 7, wants escaped is, and nothing else.
+    /// Writes a string. Escapes only the characters that RFC 8259, section 7, requires to be escaped.
     package mutating func string(_ value: some StringProtocol) {
         comma()
         bytes.append(UInt8(ascii: "\""))

@@ -112,7 +112,7 @@ struct CurlProgressTests {
     }
 
     @Test(
-        "A response before the last byte of the request is received, and the rest changes nothing")
+        "After an early response, the rest of the request does not change the phase")
     func earlyResponse() {
         var progress = progress(.sending)
         progress.headDelivered(received: 0, 10)
@@ -164,7 +164,7 @@ struct CurlProgressTests {
         #expect(check(progress, received: 19, at: 250) == .receiveTimedOut)
     }
 
-    @Test("A slow reader is not the upstream's fault")
+    @Test("A slow reader does not count against the upstream")
     func readersTurn() {
         var progress = progress(.receiving)
         #expect(progress.check(received: 0, isUpstreamsTurn: false, settings, 100) == .inTime)

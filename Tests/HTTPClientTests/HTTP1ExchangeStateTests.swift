@@ -43,7 +43,7 @@ struct HTTP1ExchangeStateTests {
     func withoutBody(row: Row) { expect(row) }
 
     @Test(
-        "A connection is kept only after a complete body with nothing behind it",
+        "A connection is kept only after a complete body without surplus bytes",
         arguments: [
             ([], length, .readBody, .body),
             ([length], .bodyRead(9, hasSurplus: true), .none, .body),

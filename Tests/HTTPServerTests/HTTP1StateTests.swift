@@ -42,7 +42,7 @@ struct HTTP1StateTests {
     func framing(row: Row) { expect(row) }
 
     @Test(
-        "A response before the body's end keeps the connection only for a short rest on its way",
+        "A response before the body's end keeps the connection only if the rest is short and in transit",
         arguments: [
             ([get], begun, .none, .responding, true),
             ([put], begun, .discardBody, .body(remaining: 10), true),
@@ -76,7 +76,7 @@ struct HTTP1StateTests {
     func flushed(row: Row) { expect(row) }
 
     @Test(
-        "A request is served after the peer has ended, a part of one is not",
+        "A complete request is served after the peer has ended, an incomplete one is not",
         arguments: [
             ([], .peerEnded, .finish, .finished, false),
             ([put], .peerEnded, .abandon, .finished, false),

@@ -32,7 +32,6 @@ extension S3Bucket {
 /// - Every other body becomes a multipart upload that the commit completes.
 ///
 /// Safety: confined to its loop; tasks that it starts run there.
-/// Safety: confined to its loop; tasks that it starts run there.
 final class S3Upload: Upload, @unchecked Sendable {
     /// The maximum number of bytes in memory if the length is unknown or the upload is not authorized yet: 64 KiB.
     static let memory = 64 * 1024

@@ -113,7 +113,7 @@ public protocol Policy: Sendable {
     func largestUpload(_ request: AuthorizationRequest) -> UInt64?
 
     /// The decision of the shadow rules on a request that was decided; nil if there are none.
-    func trial(_ request: AuthorizationRequest) -> Decision?
+    func shadowDecision(_ request: AuthorizationRequest) -> Decision?
 }
 
 /// `rules: none`: everything is allowed to everyone, explicitly.
@@ -127,7 +127,9 @@ public struct OpenPolicy: Policy {
 
     public func largestUpload(_ request: AuthorizationRequest) -> UInt64? { nil }
 
-    public func trial(_ request: AuthorizationRequest) -> Decision? { shadow?.decide(request) }
+    public func shadowDecision(_ request: AuthorizationRequest) -> Decision? {
+        shadow?.decide(request)
+    }
 }
 
 /// The policy in effect. It can be replaced while a request runs; the last decision of the request uses the new
@@ -148,8 +150,8 @@ public final class CurrentPolicy: Policy {
         policy.withLock { $0 }.largestUpload(request)
     }
 
-    public func trial(_ request: AuthorizationRequest) -> Decision? {
-        policy.withLock { $0 }.trial(request)
+    public func shadowDecision(_ request: AuthorizationRequest) -> Decision? {
+        policy.withLock { $0 }.shadowDecision(request)
     }
 }
 
@@ -163,5 +165,5 @@ public struct ClosedPolicy: Policy {
 
     public func largestUpload(_ request: AuthorizationRequest) -> UInt64? { nil }
 
-    public func trial(_ request: AuthorizationRequest) -> Decision? { nil }
+    public func shadowDecision(_ request: AuthorizationRequest) -> Decision? { nil }
 }

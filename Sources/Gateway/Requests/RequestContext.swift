@@ -8,7 +8,7 @@ final class RequestContext {
     let exchange: Exchange
     let target: RequestTarget
     var caller: Caller
-    /// What the response says of an upload session, where it does.
+    /// The state of an upload session that the response reports, if it concerns one.
     var upload: UploadReport?
     // Exclusive access holds for both: no code that runs during an access reads them.
     /// The caller's use of its limits, if its group has any.

@@ -312,7 +312,7 @@ final class HTTP1Connection: EventHandler {
             guard state == .connecting, connectDeadline > loop.now, !addresses.isEmpty else {
                 return fail(.timedOut, "no connection in time")
             }
-            lastFailure = "\(transport.settings.origin.authority): no answer in time"
+            lastFailure = "\(transport.settings.origin.authority): no response in time"
             closeSocket()
             tryNextAddress()
         case .open:

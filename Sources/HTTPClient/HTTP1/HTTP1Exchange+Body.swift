@@ -53,9 +53,9 @@ extension HTTP1Exchange {
     }
 
     private func readCounted(_ buffer: UnsafeMutableRawBufferPointer) -> SourceRead {
-        let room = Int(min(state.remaining, UInt64(buffer.count)))
-        let isLast = UInt64(room) == state.remaining
-        switch receive(into: .init(rebasing: buffer[..<room]), isLast: isLast) {
+        let limit = Int(min(state.remaining, UInt64(buffer.count)))
+        let isLast = UInt64(limit) == state.remaining
+        switch receive(into: .init(rebasing: buffer[..<limit]), isLast: isLast) {
         case .bytes(let count):
             complete(state.handle(.bodyRead(count, hasSurplus: !rest.isEmpty)))
             return .bytes(count)

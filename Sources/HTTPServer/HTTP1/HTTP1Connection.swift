@@ -19,7 +19,7 @@ final class HTTP1Connection: Engine {
     @exclusivity(unchecked) private var output: [UInt8] = []
     var isFinished: Bool { state.phase == .finished }
     var isEnding: Bool { isFinished }
-    /// The parser is our own: it may be left at any time.
+    /// There are no callbacks of a library here.
     var isInCallback: Bool { false }
 
     init(_ connection: Connection) {
@@ -190,7 +190,7 @@ final class HTTP1Connection: Engine {
 
     // MARK: Responding
 
-    /// Rejects bytes that are no request, and ends the connection.
+    /// Rejects bytes that are not a request, and ends the connection.
     private func refuse(_ error: HTTP1Error) {
         context.statistics.protocolError()
         if let limit = error.limit { context.statistics.hit(limit) }
@@ -262,16 +262,16 @@ final class HTTP1Connection: Engine {
         output.append(contentsOf: context.httpDate)
         output.append(contentsOf: "\r\n")
         let lines = head.fields.lineBytes
-        withUnsafeTemporaryAllocation(byteCount: lines, alignment: 1) { room in
-            guard let start = room.baseAddress else { return }
+        withUnsafeTemporaryAllocation(byteCount: lines, alignment: 1) { text in
+            guard let start = text.baseAddress else { return }
             head.fields.writeLines(to: start)
-            output.append(contentsOf: UnsafeRawBufferPointer(room))
+            output.append(contentsOf: UnsafeRawBufferPointer(text))
         }
     }
 
     func produce(_ buffer: OutputBuffer) {
         if !output.isEmpty {
-            let count = min(output.count, buffer.room)
+            let count = min(output.count, buffer.available)
             output.withUnsafeBytes { buffer.append(.init(rebasing: $0[..<count])) }
             if count == output.count {
                 output.removeAll(keepingCapacity: count < 4096)
@@ -282,7 +282,7 @@ final class HTTP1Connection: Engine {
         guard state.isSendingResponse, output.isEmpty, let stream else { return }
         if stream.isDirect && stream.remaining > 0 && connection?.isSecure == false { return }
         do {
-            while stream.remaining > 0 && buffer.room > 0 {
+            while stream.remaining > 0 && buffer.available > 0 {
                 var span = buffer.free.mutableBytes
                 guard case .bytes(let count) = try stream.read(into: &span) else { return }
                 buffer.advance(count)
