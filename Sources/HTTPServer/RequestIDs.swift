@@ -1,15 +1,15 @@
 import Synchronization
 import Wire
 
-/// Makes request ids: 13 characters that no other request of this process has, and that tell nothing of others.
+/// Makes request ids: 13 characters, unique within this process. An id reveals nothing about other requests.
 ///
-/// What a client sends as `X-Request-Id` is never taken over: an id in the log is ours alone.
+/// The `X-Request-Id` of a request is ignored, so that every id in the log is our own.
 package final class RequestIDs: Sendable {
-    /// Those of this process.
+    /// The generator of this process.
     package static let shared = RequestIDs()
     private let counter: Atomic<UInt64>
 
-    /// - Parameter start: Different for each process, so that ids of several processes hardly ever meet.
+    /// - Parameter start: Different for each process, so that ids of several processes are unlikely to collide.
     package init(start: UInt64 = .random(in: 0...(.max))) { counter = Atomic(start) }
 
     /// 64 bits in Crockford's base 32. It fits into a string without allocation.

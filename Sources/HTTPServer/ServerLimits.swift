@@ -25,7 +25,8 @@ public struct ServerLimits: Sendable, Equatable {
     public var sentResetBurst = 100
     /// CONTINUATION frames of one header block. Over it: GOAWAY with ENHANCE_YOUR_CALM.
     public var continuations = 8
-    /// Frames other than DATA and HEADERS: tokens, refilled at ``controlFramesPerSecond``. Over it: GOAWAY with ENHANCE_YOUR_CALM.
+    /// Frames other than DATA and HEADERS: tokens, refilled at ``controlFramesPerSecond``. Over it: GOAWAY with
+    /// ENHANCE_YOUR_CALM.
     public var controlFrameBurst = 2000
     /// Tokens per second for PING, SETTINGS, PRIORITY, WINDOW_UPDATE and unknown frames.
     public var controlFramesPerSecond = 1000

@@ -4,17 +4,16 @@ import OpenSSL
 import System
 import Wire
 
-/// Verifies what a request carries in `Authorization`: JSON Web Tokens of the configured issuers (RFC 8725), and static
-/// tokens.
+/// Verifies the `Authorization` of a request: JSON Web Tokens of the configured issuers (RFC 8725), and static tokens.
 public final class Authenticator: Sendable {
-    /// How far clocks may be apart: 60 s.
+    /// The tolerated difference of clocks: 60 s.
     static let skew: Int64 = 60
 
-    /// Numbers for metrics.
+    /// The counters for metrics.
     public let statistics = IdentityStatistics()
     public let issuers: [TokenIssuer]
     private let staticTokens: Lock<StaticTokenTable>
-    /// Whether this is the development mode, which takes callers at their word.
+    /// Whether this is the development mode, which accepts unsigned tokens.
     public let acceptsUnsigned: Bool
     private let now: @Sendable () -> Int64
     private let clients: [JWKSClient]
@@ -22,14 +21,14 @@ public final class Authenticator: Sendable {
     private let caches = Lock<[JWKSCache]>([])
     private let verified = VerifiedTokens()
 
-    /// Fetches and reads nothing yet.
+    /// Creates an authenticator. Nothing is fetched or read yet.
     /// - Parameters:
-    ///   - acceptsUnsigned: The development mode: also takes tokens without a signature, and those of issuers that are
-    ///     not configured, at their word.
-    ///   - pool: Where files are read.
+    ///   - acceptsUnsigned: The development mode: also accepts tokens without a signature, and tokens of issuers that
+    ///     are not configured.
+    ///   - pool: Reads files.
     ///   - now: Seconds since 1970.
-    ///   - observer: Told of each request for keys.
-    ///   - environment: Where the cluster's API server is.
+    ///   - observer: Receives the record of each request for keys.
+    ///   - environment: The variables with the address of the cluster's API server.
     public convenience init(
         issuers: [TokenIssuer], staticTokens: [StaticToken], acceptsUnsigned: Bool,
         pool: BlockingPool, now: @escaping @Sendable () -> Int64 = SystemClock.seconds,
@@ -57,7 +56,7 @@ public final class Authenticator: Sendable {
         }
     }
 
-    /// Puts other static tokens into effect: those that are gone are not valid any more.
+    /// Replaces the static tokens. Removed tokens become invalid.
     public func replace(_ tokens: [StaticToken]) {
         let table = StaticTokenTable(tokens)
         staticTokens.withLock { current in
@@ -66,29 +65,29 @@ public final class Authenticator: Sendable {
         }
     }
 
-    /// Whether there is anything that a token could be verified by; otherwise nobody looks at `Authorization`.
+    /// Whether any issuer or static token is configured. Otherwise `Authorization` is ignored.
     private var isConfigured: Bool {
         acceptsUnsigned || !issuers.isEmpty || staticTokens.withLock { !$0.tokens.isEmpty }
     }
 
     // MARK: Keys
 
-    /// Begins to fetch keys, and keeps them fresh. Once.
+    /// Begins to fetch and refresh keys. Called once.
     /// - Parameters:
-    ///   - loop: Where they are fetched.
-    ///   - warn: Takes a sentence, which begins with an issuer's name, when a new key set is empty or too long.
+    ///   - loop: Fetches the keys.
+    ///   - warn: Receives a sentence that begins with an issuer's name when a new key set is empty or too long.
     public func start(on loop: EventLoop, warn: @escaping @Sendable (String) -> Void = { _ in }) {
         let new = clients.map { JWKSCache($0, times, on: loop, statistics, warn: warn) }
         caches.withLock { $0 = new }
         for cache in new { cache.start() }
     }
 
-    /// Ends what ``start(on:)`` began. The keys that are there stay in use.
+    /// Stops refreshing. The current keys stay in use.
     public func close() async {
         for cache in caches.withLock({ $0 }) { await cache.close() }
     }
 
-    /// The issuers without keys, in words: while there are any, the process is not ready.
+    /// Sentences about the issuers without keys. The process is not ready while there are any.
     public var pending: [String] {
         let caches = caches.withLock { $0 }
         if caches.isEmpty { return issuers.map { "\($0.name): keys are not fetched yet" } }
@@ -99,7 +98,7 @@ public final class Authenticator: Sendable {
         }
     }
 
-    /// The issuers whose keys could not be fetched again, in words; the old ones stay in use.
+    /// Sentences about the issuers whose keys could not be refreshed. The old keys stay in use.
     public var failures: [String] {
         caches.withLock { $0 }.compactMap { cache in
             let health = cache.health
@@ -108,27 +107,27 @@ public final class Authenticator: Sendable {
         }
     }
 
-    /// What is doubtful about the issuers' keys, in words: sets that are empty, or longer than what is used.
+    /// Warnings about the issuers' key sets that are empty or too long.
     public var warnings: [String] {
         caches.withLock { $0 }.compactMap { cache in
             cache.known?.keys.warning.map { "\(cache.issuer.name): \($0)" }
         }
     }
 
-    /// How many keys of each issuer are in use; nil where none were fetched yet.
+    /// The number of keys in use for each issuer; nil before the first fetch.
     public var keyCounts: [(issuer: String, keys: Int?)] {
         caches.withLock { $0 }.map { ($0.issuer.name, $0.known?.keys.keys.count) }
     }
 
     // MARK: Requests
 
-    /// A token that nobody has looked into yet.
+    /// A token that has not been parsed yet.
     private struct Shown {
         let text: [UInt8]
         /// Two in a JWT (RFC 7515, section 7.1).
         let dots: Int
 
-        /// nil where there is nothing, or what no token has.
+        /// nil if the text is empty, or has a character that no token has.
         init?(_ text: UnsafeBufferPointer<UInt8>) {
             var dots = 0
             for byte in text {
@@ -141,7 +140,7 @@ public final class Authenticator: Sendable {
         }
     }
 
-    /// What a header tells at once.
+    /// The result of checking `Authorization` without suspending.
     private enum First {
         case nobody
         case known(Principal)
@@ -149,11 +148,10 @@ public final class Authenticator: Sendable {
         case refused(CredentialError)
     }
 
-    /// Who has sent a request with these fields; nil where they have no `Authorization`, or nothing is configured that it
-    /// could be verified by.
+    /// The caller of a request with these fields; nil if there is no `Authorization`, or no issuer and no static token
+    /// is configured.
     ///
-    /// It does not suspend for a token that was verified before. A caller on a loop may wait for up to five seconds where
-    /// a token names a key that is not known.
+    /// It does not suspend for a cached token. It may take up to five seconds if no known key matches the signature.
     public func authenticate(_ fields: HeaderFields) async throws(CredentialError) -> Principal? {
         guard isConfigured else { return nil }
         let now = now()
@@ -247,7 +245,7 @@ public final class Authenticator: Sendable {
         return try ClaimsValidator(token, now).principal(cache.issuer, key)
     }
 
-    /// Looks for any token, one with two dots too: an operator may have chosen it.
+    /// Looks up any token, even one with two dots: an operator may have chosen it.
     private func staticToken(_ shown: Shown) -> VerifiedTokens.Entry? {
         let table = staticTokens.withLock { $0 }
         guard !table.tokens.isEmpty, let found = table.find(shown.text) else { return nil }
@@ -263,8 +261,8 @@ public final class Authenticator: Sendable {
         }
     }
 
-    /// Who may have issued a token: of several with one `iss`, the one that it is for.
-    /// - Throws: `unavailable` where that can't be told yet, or its keys are not there.
+    /// The issuer of a token. If several have this `iss`, the audience decides.
+    /// - Throws: `unavailable` if the issuer is not known yet, or its keys have not been fetched.
     private func find(_ token: JSONWebToken, _ caches: [JWKSCache]) throws(CredentialError) -> (
         JWKSCache, JWKSCache.Known
     )? {
@@ -306,7 +304,7 @@ public final class Authenticator: Sendable {
             }
         }
         if let key = signer(keys) { return key }
-        // The issuer may have a new key, also under a name that is known.
+        // The issuer may have a new key, even with a known name.
         var keys = keys
         if await cache.refreshEarly() {
             keys = cache.known?.keys ?? keys

@@ -1,6 +1,6 @@
 import Wire
 
-/// What a token's claims come to, once its signature holds.
+/// Validates a token's claims after its signature has been verified.
 struct ClaimsValidator {
     private let claims: Claims
     private let now: Double
@@ -10,7 +10,7 @@ struct ClaimsValidator {
         self.now = Double(now)
     }
 
-    /// The principal of a token that `key` of `issuer` has signed.
+    /// The principal of a token that was verified with `key` of `issuer`.
     func principal(_ issuer: TokenIssuer, _ key: IssuerKey) throws(CredentialError)
         -> VerifiedTokens.Entry
     {
@@ -32,7 +32,7 @@ struct ClaimsValidator {
         return try entry(.token, uid, source: issuer.name, group: issuer.group, key)
     }
 
-    /// The principal of a token that nobody has signed, at its word.
+    /// The principal of an unsigned token, in development mode.
     func developer() throws(CredentialError) -> VerifiedTokens.Entry {
         try checkTimes()
         return try entry(
@@ -58,7 +58,7 @@ struct ClaimsValidator {
             until: until, key: key, bytes: claims.bytes)
     }
 
-    /// `exp`, `nbf`, `iat` and `auth_time`, as far as they are there, by a clock that may be off by the skew.
+    /// Checks `exp`, `nbf`, `iat` and `auth_time`, those that are present, with the tolerated clock skew.
     private func checkTimes() throws(CredentialError) {
         let skew = Double(Authenticator.skew)
         if let expires = claims.expires, now >= expires + skew {
@@ -71,18 +71,18 @@ struct ClaimsValidator {
         }
     }
 
-    /// Claims that anybody may have claimed, and the claim that says whether the issuer has verified them (OpenID Connect
-    /// Core 1.0, section 5.1).
+    /// Claims that a user may have chosen freely, and the claims that report whether the issuer has verified them
+    /// (OpenID Connect Core 1.0, section 5.1).
     private static let proofs = [
         "email": "email_verified", "phone_number": "phone_number_verified",
     ]
 
-    /// Whether a claim is there, and is the Boolean true.
+    /// Whether a claim is the Boolean true.
     private func isTrue(_ claim: String) -> Bool {
         claims.index(claim).map { claims.document.kind($0) == .true } ?? false
     }
 
-    /// Whether a value and all values in it are within ``Principal/claims``'s limits.
+    /// Whether a value and its elements are within the limits of ``Principal/claims``.
     private func areReadable(_ index: Int, depth: Int) -> Bool {
         guard depth <= Principal.maximumClaimDepth else { return false }
         let document = claims.document

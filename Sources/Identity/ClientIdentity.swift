@@ -1,25 +1,25 @@
 import OpenSSL
 import Wire
 
-/// Who a client is by its verified certificate: made once for each connection.
+/// The identity in a client's verified certificate. Created once for each connection.
 public final class ClientIdentity: Sendable {
-    /// What of a certificate is the uid.
+    /// The field of a certificate that is the uid.
     public enum Name: String, Sendable, CaseIterable {
-        /// The one URI of its subject alternative name, of the scheme `spiffe` (SPIFFE X.509-SVID, section 2).
+        /// The only URI of its subject alternative name, with the scheme `spiffe` (SPIFFE X.509-SVID, section 2).
         case spiffe
         /// The first DNS name.
         case dns
-        /// The subject as RFC 2253 writes it.
+        /// The subject in the format of RFC 2253.
         case subject
     }
-    /// The caller; a failure where the certificate has no such name.
+    /// The caller; a failure if the certificate has no such name.
     public let principal: Result<Principal, CredentialError>
     package let certificate: PeerCertificate
-    /// The certificate as an authorization policy sees it.
+    /// The certificate as presented to an authorization policy.
     package let derived = DerivedValue()
     /// For the log.
     public let subject: String
-    /// Seconds since 1970 from which on it does not count any more.
+    /// The end of its validity, in seconds since 1970.
     public let notAfter: Int64
 
     public init(_ certificate: PeerCertificate, uid name: Name, group: String) {
@@ -55,7 +55,7 @@ public final class ClientIdentity: Sendable {
         Principal.uidBytes.contains(name.utf8.count) ? name : nil
     }
 
-    /// Whether a URI is a SPIFFE ID (SPIFFE-ID, section 2): nothing in it can be written in two ways.
+    /// Whether a URI is a SPIFFE ID (SPIFFE-ID, section 2), in which no part has two spellings.
     private static func isSPIFFE(_ uri: String) -> Bool {
         let scheme = "spiffe://"
         guard uri.hasPrefix(scheme), Principal.uidBytes.contains(uri.utf8.count) else {

@@ -1,31 +1,31 @@
 import Wire
 
-/// Why a credential is refused.
+/// Why a credential is rejected.
 public struct CredentialError: Error, Sendable, Equatable, CustomStringConvertible {
-    /// What the caller is told.
+    /// The kind of failure, for the response.
     public enum Code: String, Sendable, CaseIterable {
-        /// It is no credential that could be read, or one that says what no credential may.
+        /// It can't be parsed, or has a claim or header that is not allowed.
         case malformed = "token-malformed"
-        /// Another scheme than `Bearer` and `Firebase`.
+        /// Its scheme is neither `Bearer` nor `Firebase`.
         case unsupportedScheme = "unsupported-scheme"
         /// Its issuer is not configured.
         case unknownIssuer = "unknown-issuer"
-        /// It is for somebody else.
+        /// It has the wrong audience.
         case wrongAudience = "wrong-audience"
-        /// Its time is over.
+        /// It has expired.
         case expired = "token-expired"
-        /// Its time has not come.
+        /// It is not valid yet.
         case notYetValid = "token-not-yet-valid"
-        /// No key of its issuer has signed it.
+        /// No key of its issuer matches the signature.
         case badSignature = "bad-signature"
-        /// It is not a JSON Web Token, and not one of the static ones.
+        /// It is neither a JSON Web Token nor a static token.
         case unknownToken = "unknown-token"
-        /// The keys are not there yet: nobody knows, and it is no fault of the caller's.
+        /// The issuer's keys have not been fetched yet, so it can't be verified.
         case unavailable
     }
-    /// What the caller is told.
+    /// The code in the response.
     public var code: Code
-    /// For the log. Of the token it has nothing but issuer and `kid`, each as at most 200 bytes of visible ASCII.
+    /// For the log. Of the token it contains only the issuer and `kid`, each at most 200 bytes of visible ASCII.
     public var cause: String
 
     public init(_ code: Code, _ cause: String) {

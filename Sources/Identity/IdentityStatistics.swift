@@ -1,6 +1,6 @@
 import Synchronization
 
-/// The numbers of an ``Authenticator``. Any thread may read them.
+/// The counters of an ``Authenticator``. Any thread may read them.
 public final class IdentityStatistics: Sendable {
     let fresh = Atomic<Int>(0)
     let known = Atomic<Int>(0)
@@ -20,14 +20,14 @@ public final class IdentityStatistics: Sendable {
 
     /// Credentials that were verified.
     public var verified: Int { fresh.load(ordering: .relaxed) }
-    /// Credentials that were known to be good from before.
+    /// Credentials found in the cache of verified tokens.
     public var cached: Int { known.load(ordering: .relaxed) }
-    /// Fetches that brought keys.
+    /// Fetches that returned keys.
     public var keyRefreshes: Int { refreshed.load(ordering: .relaxed) }
-    /// Fetches that brought none.
+    /// Fetches that failed.
     public var keyRefreshFailures: Int { refreshesFailed.load(ordering: .relaxed) }
 
-    /// Credentials that were refused for this reason.
+    /// Credentials that were rejected for this reason.
     public func refused(_ code: CredentialError.Code) -> Int {
         withCounter(code) { $0.load(ordering: .relaxed) }
     }

@@ -1,11 +1,11 @@
 import Wire
 
-/// A JSON Web Token that has been read and not believed yet (RFC 7519; JWS compact serialization, RFC 7515, section 7.1).
+/// A JSON Web Token that was parsed but not verified (RFC 7519; JWS compact serialization, RFC 7515, section 7.1).
 struct JSONWebToken {
-    /// Bytes of a token at most: 16 KiB.
+    /// The maximum size of a token in bytes: 16 KiB.
     static let maximumBytes = 16 * 1024
 
-    /// Which key signs how.
+    /// The key and algorithm of the signature.
     struct Header {
         let algorithm: String
         let keyID: String?
@@ -14,13 +14,13 @@ struct JSONWebToken {
     let header: Header
     let claims: Claims
     let signature: [UInt8]
-    /// What is signed: everything before the second dot.
+    /// The signed text: everything before the second dot.
     let signedBytes: Int
 
-    /// Reads `text`, in which there are exactly two dots.
+    /// Parses `text`, which has exactly two dots.
     ///
-    /// `jku`, `x5u`, `jwk` and `x5c` are not even looked at: keys come from the issuer's own set alone.
-    /// - Throws: ``CredentialError`` of `malformed`.
+    /// `jku`, `x5u`, `jwk` and `x5c` are ignored: keys come only from the issuer's own set.
+    /// - Throws: ``CredentialError`` with `malformed`.
     init(_ text: [UInt8]) throws(CredentialError) {
         guard text.count <= JSONWebToken.maximumBytes else {
             throw fault("it has more than 16 KiB")
@@ -40,9 +40,9 @@ struct JSONWebToken {
 
 private func fault(_ cause: String) -> CredentialError { CredentialError(.malformed, cause) }
 
-/// A JSON object, no name twice at any level.
+/// A JSON object without duplicate names at any level.
 private func object(_ text: [UInt8], _ what: String) throws(CredentialError) -> JSONDocument {
-    // What the reader says of a fault names members: those are part of the token.
+    // The reader's message may contain names of members, which are part of the token.
     guard let document = try? JSONDocument(text), document.kind(0) == .object else {
         throw fault("\(what) is not one JSON object without equal names")
     }
@@ -53,11 +53,11 @@ extension JSONDocument {
     /// A string.
     fileprivate func string(_ index: Int) -> String? { kind(index) == .string ? text(index) : nil }
 
-    /// A number; nil if it is beyond all floats, or is none.
+    /// A number; nil if it is not a number, or too large for a float.
     func number(_ index: Int) -> Double? {
         guard kind(index) == .number else { return nil }
         let text = text(index)
-        // Most are whole, and those are read in a tenth of the time.
+        // Most numbers are integers, which are parsed in a tenth of the time.
         if let integer = Int64(text) { return Double(integer) }
         guard let number = Double(text), number.isFinite else { return nil }
         return number
@@ -96,7 +96,7 @@ extension JSONWebToken.Header {
     }
 }
 
-/// What a token says (RFC 7519, section 4.1).
+/// The claims of a token (RFC 7519, section 4.1).
 struct Claims {
     let document: JSONDocument
     private(set) var issuer: String?
@@ -134,21 +134,21 @@ struct Claims {
         }
     }
 
-    /// About how much memory they take: their text, and for each name and value 12 bytes here and 96 as a value of the
+    /// The approximate memory in bytes: the text, and for each name and value 12 bytes here and 96 as a value of the
     /// rules.
     var bytes: Int { document.bytes.count + document.count * 108 }
 
-    /// Where a claim's value is; nil where there is none of that name.
+    /// The index of a claim's value; nil if there is no such claim.
     func index(_ name: String) -> Int? {
         document.children(of: 0).first { document.has($0, name) }.map { $0 + 1 }
     }
 
-    /// A claim that is a string; nil where it is none.
+    /// A claim that is a string; nil if it is not.
     subscript(_ name: String) -> String? { index(name).flatMap(document.string) }
 
     func has(audience: String) -> Bool { audiences.contains { document.has($0, audience) } }
 
-    /// The indices of `aud` where it is one, or those in it where it is a list.
+    /// The index of `aud`, or the indexes of its elements if it is a list.
     private var audiences: [Int] {
         guard let audience else { return [] }
         return document.kind(audience) == .array

@@ -4,33 +4,33 @@ import Wire
 
 /// When keys are fetched. Times are in nanoseconds.
 struct RefreshTimes: Sendable {
-    /// Bounds of how long keys are kept, whatever their server says: 5 minutes and 24 hours.
+    /// The minimum and maximum lifetime of keys, whatever their server reports: 5 minutes and 24 hours.
     var ages = UInt64(300_000_000_000)...UInt64(86_400_000_000_000)
-    /// Where it says nothing: an hour.
+    /// The lifetime if the server reports none: an hour.
     var usualAge: UInt64 = 3_600_000_000_000
-    /// The pause after a failure, which doubles: from 1 s to 60 s.
+    /// The pause after a failure. It doubles from 1 s to 60 s.
     var pauses = UInt64(1_000_000_000)...UInt64(60_000_000_000)
-    /// How often signatures that no key has made cause an early fetch: every 30 s.
+    /// The minimum interval of early fetches because of signatures that match no key: 30 s.
     var earlyInterval: UInt64 = 30_000_000_000
-    /// How long callers wait for that: 5 s.
+    /// How long callers wait for an early fetch: 5 s.
     var waitLimit: UInt64 = 5_000_000_000
-    /// How often a file is looked at: every 2 s.
+    /// The interval in which a file is checked for changes: 2 s.
     var look: UInt64 = 2_000_000_000
 }
 
-/// Keeps the keys of one issuer fresh: fetched from the start, again at four fifths of their age, and kept where that
-/// fails. One fetch runs at a time, on one loop; any thread may read.
+/// Caches the keys of one issuer. They are fetched at the start and refreshed after four fifths of their lifetime. If
+/// that fails, the old keys stay. One fetch runs at a time, on one loop; any thread may read.
 ///
-/// Safety: the timers are touched on `loop` alone; everything else that changes is behind the lock.
+/// Safety: the timers are used on `loop` only; a lock protects all other mutable state.
 final class JWKSCache: @unchecked Sendable {
-    /// What is known of an issuer.
+    /// The current state of an issuer.
     struct Known: Sendable {
         let issuer: String
         let keys: KeySet
     }
     private struct State {
         var known: Known?
-        /// Why the last fetch failed; nil where it did not.
+        /// Why the last fetch failed; nil if it succeeded.
         var failure: String?
         var stamp: FileStamp?
         var earlyDue: UInt64 = 0
@@ -60,17 +60,17 @@ final class JWKSCache: @unchecked Sendable {
         self.warn = warn
     }
 
-    /// What is known now; nil where nothing was fetched yet.
+    /// The current keys; nil before the first successful fetch.
     var known: Known? { state.withState { $0.known } }
 
-    /// Whether there are no keys yet, and why the last fetch failed where it did.
+    /// Whether there are no keys yet, and why the last fetch failed, if it did.
     var health: (isPending: Bool, failure: String?) {
         state.withState { ($0.known == nil, $0.failure) }
     }
 
     // MARK: Fetching
 
-    /// Begins the first fetch. Any thread may call it, once.
+    /// Begins the first fetch. Called once, on any thread.
     func start() {
         _ = state.begin { _, _ in ((), true) }
         loop.execute { [self] in
@@ -80,9 +80,9 @@ final class JWKSCache: @unchecked Sendable {
         }
     }
 
-    /// Fetches once more because no known key has made a signature, unless that was done within the last 30 s, and waits
-    /// for the result, but not for long.
-    /// - Returns: Whether it has waited, so that there may be other keys now.
+    /// Fetches the keys early because a signature matches none of them, at most once in 30 s. Waits for the result for
+    /// a limited time.
+    /// - Returns: Whether it has waited, so that the keys may have changed.
     func refreshEarly() async -> Bool {
         let now = EventLoop.monotonicNow()
         let (waits, begins) = state.begin { state, phase in
@@ -102,7 +102,7 @@ final class JWKSCache: @unchecked Sendable {
         if state.begin({ _, _ in ((), true) }).begins { fetch() }
     }
 
-    /// Begins a fetch, whose flag is set already, on the loop.
+    /// Begins a fetch on the loop. Its flag is already set.
     private func fetch() {
         guard let timer, let waitTimer else { return }
         loop.disarm(timer)
@@ -125,7 +125,7 @@ final class JWKSCache: @unchecked Sendable {
     }
 
     private func finish(_ outcome: Result<FetchedKeys?, KeyFailure>) {
-        // Keys are read without the lock, which others want. Nobody else changes what is known.
+        // The keys are parsed without the lock, which others may need. Only this fetch changes the state.
         let before = known?.keys
         let stamp = (try? outcome.get())?.stamp
         let news = outcome.flatMap { fetched in
@@ -136,7 +136,7 @@ final class JWKSCache: @unchecked Sendable {
         }
         let (pause, warning) = state.end { state in
             let before = state.known?.keys.warning
-            // A file that is no good is read again when it changes.
+            // An invalid file is read again when it changes.
             if let stamp { state.stamp = stamp }
             let pause = take(news, &state)
             state.task = nil
@@ -148,8 +148,8 @@ final class JWKSCache: @unchecked Sendable {
         if let timer, let pause { loop.arm(timer, after: pause) }
     }
 
-    /// Notes what came of a fetch.
-    /// - Returns: How long to wait before the next one.
+    /// Stores the result of a fetch.
+    /// - Returns: The pause before the next one.
     private func take(_ news: Result<(FetchedKeys, KeySet)?, KeyFailure>, _ state: inout State)
         -> UInt64
     {
@@ -172,8 +172,8 @@ final class JWKSCache: @unchecked Sendable {
         }
     }
 
-    /// Four fifths of how long keys may be kept, more or less: of several processes that were started at once, not all
-    /// should ask at once for ever.
+    /// Four fifths of the lifetime, with a random deviation, so that several processes started at the same time don't
+    /// fetch at the same time forever.
     private func age(_ fetched: FetchedKeys) -> UInt64 {
         var age = times.usualAge
         if let seconds = fetched.maximumAge {
@@ -184,7 +184,7 @@ final class JWKSCache: @unchecked Sendable {
         return UInt64(Double(age) * Double.random(in: 0.75...0.85))
     }
 
-    /// Ends the fetch that runs, and begins no other.
+    /// Stops the current fetch, and begins no other.
     func close() async {
         let task = state.withState { state in
             state.isClosed = true

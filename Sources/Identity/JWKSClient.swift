@@ -2,33 +2,33 @@ import HTTPClient
 import System
 import Wire
 
-/// What was fetched of an issuer.
+/// The result of a fetch.
 struct FetchedKeys: Sendable {
     /// `iss` of its tokens.
     let issuer: String
-    /// The key set's text.
+    /// The text of the key set.
     let text: [UInt8]
-    /// Seconds for which it may be kept (RFC 9111, section 5.2.2.1), where the server says.
+    /// The lifetime in seconds (RFC 9111, section 5.2.2.1), if the server reports one.
     let maximumAge: UInt64?
-    /// What its file was, where it is one.
+    /// The state of the file, if the keys are in a file.
     let stamp: FileStamp?
 }
 
 /// Fetches the keys of one issuer.
 struct JWKSClient: Sendable {
-    /// Bytes of a key set and of a discovery document: 1 MiB.
+    /// The maximum size of a key set or a discovery document: 1 MiB.
     private static let maximumBytes = 1 << 20
     private static let accountDirectory = "/var/run/secrets/kubernetes.io/serviceaccount"
 
     let issuer: TokenIssuer
     let pool: BlockingPool
-    /// `KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`; `SLUICE_KUBERNETES_API`, a URL in their place;
+    /// `KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`; `SLUICE_KUBERNETES_API`, a URL instead of them;
     /// `SLUICE_KUBERNETES_ACCOUNT`, the directory of the pod's account.
     let environment: [BytewiseString: String]
     let observer: (any UpstreamObserver)?
 
-    /// - Parameter stamp: Of the file as it was read last.
-    /// - Returns: nil where it is still that file.
+    /// - Parameter stamp: The state of the file when it was last read.
+    /// - Returns: nil if the file has not changed.
     func fetch(unless stamp: FileStamp?) async throws(KeyFailure) -> FetchedKeys? {
         if let fault = issuer.fault { throw KeyFailure(fault) }
         switch issuer.keys {
@@ -55,7 +55,8 @@ struct JWKSClient: Sendable {
 
     // MARK: Kubernetes
 
-    /// Asks the API server as the pod's own account. Its token and its authority are read anew each time: both rotate.
+    /// Fetches from the API server with the pod's service account. Its token and the certificate authority are read
+    /// each time, because both rotate.
     private func fetchFromCluster() async throws(KeyFailure) -> FetchedKeys {
         let origin = try clusterOrigin()
         let directory = environment["SLUICE_KUBERNETES_ACCOUNT"] ?? JWKSClient.accountDirectory
@@ -123,7 +124,7 @@ struct JWKSClient: Sendable {
 
     private typealias Endpoint = (origin: Origin, target: String)
 
-    /// The members of a discovery document that matter.
+    /// The members of a discovery document that are used.
     private struct Document {
         let issuer: String?
         let keys: String?
@@ -147,7 +148,7 @@ struct JWKSClient: Sendable {
             maximumAge: maximumAge(response.fields), stamp: nil)
     }
 
-    /// A response of 200; redirects are not followed: the keys are where the operator says.
+    /// Requires status 200. Redirects are not followed, because the keys are at the configured URL.
     private func get(
         _ endpoint: Endpoint, _ fields: HeaderFields = HeaderFields(), _ authorities: String? = nil
     ) async throws(KeyFailure) -> CollectedResponse {
@@ -155,10 +156,10 @@ struct JWKSClient: Sendable {
         settings.connectTimeout = 5_000_000_000
         settings.firstByteTimeout = 10_000_000_000
         settings.progressTimeout = 5_000_000_000
-        // Whoever asks for keys asks again, and waits in between.
+        // The caller repeats the request itself, with pauses.
         settings.attempts = 1
         settings.certificateAuthorities = authorities ?? issuer.certificateAuthorities
-        // A connection an hour is not worth keeping one.
+        // With one request per hour, an idle connection is not worth keeping.
         let upstream = Upstream(settings, observer: observer)
         var request = ClientRequest("GET", endpoint.target, fields: fields)
         request.fields.append("accept", "application/jwk-set+json, application/json")
@@ -172,7 +173,7 @@ struct JWKSClient: Sendable {
         switch outcome {
         case .success(let response) where response.status == 200: return response
         case .success(let response):
-            throw KeyFailure("\(endpoint.origin) answers \(response.status)")
+            throw KeyFailure("\(endpoint.origin) responds with \(response.status)")
         case .failure(let error): throw KeyFailure("\(endpoint.origin): \(error.cause)")
         }
     }

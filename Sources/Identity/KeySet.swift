@@ -2,14 +2,14 @@ import OpenSSL
 import Synchronization
 import Wire
 
-/// A key that an issuer has published (RFC 7517, section 4), and what it may be used for.
+/// A key that an issuer has published (RFC 7517, section 4), and its permitted use.
 final class IssuerKey: Sendable {
     let keyID: String?
     let algorithms: [SignatureAlgorithm]
     private let key: PublicKey
-    /// Everything above in one text, to know the key again.
+    /// Identifies the key: all properties above in one text.
     fileprivate let identity: String
-    /// Whether the issuer has withdrawn it: what it has signed counts no longer.
+    /// Whether the issuer has withdrawn it. Its signatures are then invalid.
     let isWithdrawn = Atomic(false)
 
     fileprivate init(
@@ -28,18 +28,18 @@ final class IssuerKey: Sendable {
     }
 }
 
-/// The keys of one issuer. Only those that verify signatures of tokens: others are left out.
+/// The keys of one issuer that can verify tokens. Other keys are ignored.
 struct KeySet: Sendable {
-    /// Keys of a set that are used at most; further ones are left out, which ``warning`` says.
+    /// The maximum number of keys in use. Further keys are ignored, and ``warning`` reports them.
     static let maximumKeys = 100
 
     let keys: [IssuerKey]
-    /// How many elements of the set stand behind the last key that is used.
+    /// The number of elements of the set after the last key in use.
     private let ignored: Int
 
-    /// Reads a set (RFC 7517, section 5). A set without elements withdraws all keys of the one before.
-    /// - Parameter known: The set before; keys that are in both stay the same objects.
-    /// - Throws: ``KeyFailure`` where there is not one key that can be used, unless an empty set follows another.
+    /// Parses a set (RFC 7517, section 5). An empty set withdraws all keys of the previous one.
+    /// - Parameter known: The previous set. Keys in both sets keep their objects.
+    /// - Throws: ``KeyFailure`` if no key can be used, unless the set is empty and not the first.
     init(_ text: [UInt8], known: KeySet? = nil) throws(KeyFailure) {
         guard let json = try? JSONReader.parse(text), let elements = json["keys"]?.elements else {
             throw KeyFailure("it is not a JSON Web Key Set")
@@ -65,7 +65,7 @@ struct KeySet: Sendable {
         self.ignored = ignored
     }
 
-    /// What the operator should know of the set; nil where there is nothing.
+    /// A warning for the operator; nil if there is none.
     var warning: String? {
         if keys.isEmpty { return "its key set is empty: no token of it is accepted" }
         if ignored == 0 { return nil }
@@ -73,7 +73,7 @@ struct KeySet: Sendable {
             "its key set has more than \(KeySet.maximumKeys) keys: the last \(ignored) are not used"
     }
 
-    /// The keys that may have signed: those of the `kid`; without one, the only key that fits the algorithm.
+    /// The candidates for a signature: the keys with the `kid`, or without a `kid` the only key for the algorithm.
     func candidates(_ keyID: String?, _ algorithm: SignatureAlgorithm) -> [IssuerKey] {
         let fitting = keys.filter { key in
             guard key.algorithms.contains(algorithm) else { return false }
@@ -83,20 +83,20 @@ struct KeySet: Sendable {
         return keyID == nil && fitting.count > 1 ? [] : fitting
     }
 
-    /// Whether there is a key of this `kid`.
+    /// Whether there is a key with this `kid`.
     func hasKey(_ keyID: String) -> Bool {
         keys.contains { $0.keyID.map { BytewiseString.areEqual($0, keyID) } ?? false }
     }
 
-    /// Notes which keys are not in the set that follows this one.
+    /// Marks the keys that are not in the next set as withdrawn.
     func withdraw(allBut next: KeySet) {
         for key in keys where !next.keys.contains(where: { $0 === key }) {
             key.isWithdrawn.store(true, ordering: .relaxed)
         }
     }
 
-    /// How a key is made, and what it is known by; nil where its owner wants it used for something else, or it is of a
-    /// type that is not used here. The private parts of a key, where somebody has published them, are not looked at.
+    /// Parses a key. Returns how to create it, and its identifying text; nil if the key is meant for another use or has
+    /// an unsupported type. Private parts of a key are ignored, should somebody publish them.
     private static func read(_ json: JSONValue) -> (make: () -> IssuerKey?, identity: String)? {
         if let use = json["use"], use.text != "sig" { return nil }
         if let operations = json["key_ops"] {
@@ -129,7 +129,7 @@ struct KeySet: Sendable {
         }
         let keyID = json["kid"]?.text
         let pinned = json["alg"]
-        // Base64url and the names have no space; what comes last may have.
+        // Base64url and the names contain no space; the last part may.
         let identity = ([type ?? "", curve ?? "", pinned?.text ?? ""] + parts + [keyID ?? " "])
             .joined(separator: " ")
         return (
@@ -147,7 +147,7 @@ struct KeySet: Sendable {
     }
 }
 
-/// Why there are no new keys, in words for the operator.
+/// Why there are no new keys, for the operator.
 struct KeyFailure: Error, Sendable, Equatable {
     var cause: String
 

@@ -13,7 +13,7 @@ public final class Principal: Sendable {
         case certificate
         /// By a signed link.
         case link
-        /// Not at all: the development mode takes its word.
+        /// Not verified: the development mode accepts any claim.
         case development
     }
 
@@ -29,11 +29,11 @@ public final class Principal: Sendable {
     /// The claims of a token: an object whose values have at most ``maximumClaimDepth`` levels and only finite numbers.
     /// nil without a token or if it has none.
     package let claims: JSONDocument?
-    /// The certificate that the identity was verified by.
+    /// The certificate that verified the identity.
     package let certificate: PeerCertificate?
-    /// The caller as an authorization policy sees it.
+    /// The caller as presented to an authorization policy.
     package let derived = DerivedValue()
-    /// The configured name of the issuer or the static token, or what else vouches for the caller.
+    /// The source of the identity: the configured name of the issuer or static token, or another kind of credential.
     public let source: String
     /// The configured group, for limits and metrics.
     public let group: String

@@ -2,7 +2,7 @@ import OpenSSL
 import Synchronization
 import Wire
 
-/// A token that is known by its hash.
+/// A token that is configured by its hash.
 public struct StaticToken: Sendable, Equatable {
     /// The configured name, which is the `uid`.
     public var name: String
@@ -21,7 +21,8 @@ public struct StaticToken: Sendable, Equatable {
 
 /// Makes static tokens.
 public enum StaticTokens {
-    /// A new token of 256 random bits (`sluice_` and 43 characters), and its SHA-256 in hexadecimal for the configuration.
+    /// A new token of 256 random bits (`sluice_` and 43 characters), and its SHA-256 in hexadecimal for the
+    /// configuration.
     public static func generate() -> (token: String, sha256: String) {
         var generator = SystemRandomNumberGenerator()
         let bits = (0..<32).map { _ in UInt8.random(in: .min ... .max, using: &generator) }
@@ -29,7 +30,7 @@ public enum StaticTokens {
         return (token, Hexadecimal.encode(hash(Array(token.utf8).span.bytes)))
     }
 
-    /// What of a token is configured: its SHA-256.
+    /// The SHA-256 of a token, for the configuration.
     static func hash(_ token: RawSpan) -> [UInt8] {
         let digest = Digest(.sha256)
         digest.update(token)
@@ -37,10 +38,10 @@ public enum StaticTokens {
     }
 }
 
-/// The static tokens that are in effect, until others are.
+/// The static tokens of one configuration.
 final class StaticTokenTable: Sendable {
     let tokens: [(token: StaticToken, principal: Principal)]
-    /// Whether others are: what was found here is to be looked for there.
+    /// Whether they were replaced. A cached result must then be looked up again.
     let isReplaced = Atomic(false)
 
     init(_ tokens: [StaticToken]) {
@@ -58,7 +59,7 @@ final class StaticTokenTable: Sendable {
     func find(_ text: [UInt8]) -> Principal? {
         let hash = StaticTokens.hash(text.span.bytes)
         var found: Principal?
-        // All of them: how long it takes tells nothing of which it was.
+        // Compare with all of them, so that the time does not depend on which one matches.
         for (token, principal) in tokens
         where areEqualInConstantTime(token.sha256, hash) && found == nil {
             found = principal

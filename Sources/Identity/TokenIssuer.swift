@@ -3,24 +3,24 @@ import OpenSSL
 import System
 import Wire
 
-/// Who signs tokens, and what of them is believed.
+/// An issuer of tokens, and the requirements for its tokens.
 public struct TokenIssuer: Sendable, Equatable {
     /// Where the keys are.
     public enum Keys: Sendable, Equatable {
-        /// Where `ISSUER/.well-known/openid-configuration` says (OpenID Connect Discovery 1.0, section 4).
+        /// At the URL in `ISSUER/.well-known/openid-configuration` (OpenID Connect Discovery 1.0, section 4).
         case discovery
-        /// A key set (RFC 7517, section 5) behind a URL.
+        /// A key set (RFC 7517, section 5) at a URL.
         case url(String)
         /// A key set in a file, which is read again when it changes.
         case file(String)
         /// The API server of the cluster that this pod runs in.
         case cluster
     }
-    /// Rules of one kind of issuer beyond those of all.
+    /// Additional requirements of one kind of issuer.
     public enum Profile: Sendable, Equatable {
         /// None.
         case general
-        /// Firebase: `user_id` before ``TokenIssuer/uidClaim``, and `auth_time` lies in the past.
+        /// Firebase: `user_id` takes precedence over ``TokenIssuer/uidClaim``, and `auth_time` must be in the past.
         case firebase
     }
 
@@ -28,19 +28,19 @@ public struct TokenIssuer: Sendable, Equatable {
     public var name: String
     /// Where the keys are.
     public var keys: Keys
-    /// `iss`, to the byte; nil only for ``Keys/cluster``, whose API server says it.
+    /// `iss`, compared by bytes; nil only for ``Keys/cluster``, whose API server provides it.
     public var issuer: String?
-    /// `aud` has one of them; never empty.
+    /// `aud` must contain one of these. Never empty.
     public var audiences: [String]
-    /// The claim that is the `uid`. `email` and `phone_number` are only where `email_verified` or `phone_number_verified`
-    /// is true.
+    /// The claim that is the `uid`. `email` and `phone_number` also require `email_verified` or
+    /// `phone_number_verified`.
     public var uidClaim = "sub"
-    /// What stands before the claim in the `uid`.
+    /// The prefix of each `uid`.
     public var uidPrefix = ""
     /// The group of its principals.
     public var group: String
     public var profile = Profile.general
-    /// A PEM file of what is trusted in place of the system's authorities where keys are fetched.
+    /// A PEM file that replaces the system's certificate authorities when keys are fetched.
     public var certificateAuthorities: String?
 
     /// - Parameter group: By default the name.
@@ -86,9 +86,7 @@ public struct TokenIssuer: Sendable, Equatable {
             name: name, keys: source, issuer: issuer, audiences: [audience], group: group)
     }
 
-    /// What makes it no issuer that can be asked or believed, in words; nil where nothing does.
-    ///
-    /// Keys come over https; over http only from this machine's own loopback addresses.
+    /// Why the issuer can't be used; nil if it can. Keys are fetched over https, or over http from loopback addresses.
     public var fault: String? {
         if audiences.isEmpty || audiences.contains("") { return "an audience is missing" }
         if uidClaim.isEmpty { return "the claim that is the uid is missing" }

@@ -2,22 +2,22 @@ import OpenSSL
 import Synchronization
 import System
 
-/// The tokens that were verified, by their fingerprints, until they expire. At most 10,000, and 32 MiB of them; those go
-/// first that have not been shown for long.
+/// A cache of verified tokens by their fingerprints, until they expire: at most 10,000 tokens and 32 MiB. The least
+/// recently used are evicted first.
 ///
-/// Each shard has two tables. Where the new one is full, it takes the old one's place, and what is found in the old one
-/// goes into the new one: that comes close to the order of last use, and a hit changes and allocates nothing.
+/// Each shard has two tables. When the new one is full it replaces the old one, and an entry that is found in the old
+/// one is copied to the new one. This approximates the order of last use, and a hit in the new table changes nothing.
 final class VerifiedTokens: Sendable {
-    /// What is remembered of a token.
+    /// A cached token.
     struct Entry: Sendable {
         let principal: Principal
-        /// Seconds since 1970, the skew included.
+        /// Seconds since 1970, including the clock skew.
         let until: Int64
-        /// The key that its signature was verified with; nil where there was none.
+        /// The key that verified its signature; nil if it has none.
         let key: IssuerKey?
-        /// About how much memory its claims take.
+        /// The approximate memory of its claims in bytes.
         let bytes: Int
-        /// The static tokens that it was found among.
+        /// The static tokens that contain it.
         var table: StaticTokenTable?
     }
     private struct Shard {
@@ -29,9 +29,9 @@ final class VerifiedTokens: Sendable {
         var oldBytes = 0
     }
     static let limit = 10_000
-    /// What all entries may take together, by ``Entry/bytes``.
+    /// The maximum sum of ``Entry/bytes``.
     static let maximumBytes = 32 << 20
-    /// What an entry takes beside its claims.
+    /// The memory of an entry without its claims.
     static let entryBytes = 512
     private static let shardCount = 16
     private static let tableLimit = limit / shardCount / 2
@@ -42,7 +42,7 @@ final class VerifiedTokens: Sendable {
 
     func fingerprint(of token: RawSpan) -> Fingerprint { fingerprints.of(token) }
 
-    /// The principal of a token that still counts.
+    /// The principal of a token that is still valid.
     func find(_ fingerprint: Fingerprint, now: Int64) -> Principal? {
         let entry = shards[fingerprint.slot % VerifiedTokens.shardCount].withLock { shard in
             if let entry = shard.new[fingerprint] { return Optional(entry) }
@@ -75,10 +75,10 @@ final class VerifiedTokens: Sendable {
         shard.bytes += bytes - (replaced.map { $0.bytes + entryBytes } ?? 0)
     }
 
-    /// Bytes of what is remembered, what has expired included; at most ``maximumBytes``.
+    /// The bytes of all entries, including expired ones; at most ``maximumBytes``.
     var bytes: Int { shards.reduce(0) { $0 + $1.withLock { $0.bytes + $0.oldBytes } } }
 
-    /// How many are remembered, what has expired included.
+    /// The number of entries, including expired ones.
     var count: Int {
         shards.reduce(0) { $0 + $1.withLock { $0.new.count + $0.old.count } }
     }

@@ -16,8 +16,8 @@ public final class BlockingPool: Sendable {
 
     /// Ends the threads after all submitted jobs have run, and waits for it. Nothing may be submitted afterwards.
     ///
-    /// On a thread of the pool, where a job releases the last reference, it does not wait for that thread: the thread
-    /// runs the remaining jobs when the current one has ended.
+    /// If a job releases the last reference, this runs on a thread of the pool and does not wait for that thread, which
+    /// then runs the remaining jobs after the current one.
     public func shutdown() {
         queue.close()
         let ending = threads.withLock { threads in

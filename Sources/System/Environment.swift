@@ -3,7 +3,7 @@ import Wire
 
 /// The environment of this process.
 public enum Environment {
-    /// All variables. Of a name that occurs twice, the last one counts.
+    /// All variables. If a name occurs twice, the last one is used.
     public static func variables() -> [BytewiseString: String] {
         var variables: [BytewiseString: String] = [:]
         var entry = environ

@@ -8,21 +8,22 @@ public struct Readiness: OptionSet, Sendable {
     public init(rawValue: UInt32) { self.rawValue = rawValue }
     /// Bytes, a connection or an end of stream can be read.
     public static let readable = Readiness(rawValue: 1)
-    /// The send buffer takes bytes again.
+    /// The send buffer can accept bytes again.
     public static let writable = Readiness(rawValue: 2)
     /// The peer closed, or the descriptor failed. A read shows which.
     public static let hangup = Readiness(rawValue: 4)
 }
 
-/// Receives what happens to a registered descriptor, on the loop's thread.
+/// Receives the events of a registered descriptor, on the loop's thread.
 public protocol EventHandler: AnyObject {
-    /// Takes a change of readiness. It is edge-triggered, so reported once: read or write until the kernel has no more.
+    /// Receives a change of readiness. It is edge-triggered, so reported once: read or write until the kernel has no
+    /// more.
     func ready(_ events: Readiness)
-    /// Runs once at the end of a batch after ``EventLoop/markDirty(_:)``: the place to flush.
+    /// Called once at the end of a batch after ``EventLoop/markDirty(_:)``, for example to flush.
     func settle()
 }
 
-/// Identifies a registered descriptor: its number alone could already belong to a newer descriptor.
+/// Identifies a registered descriptor. Its number is not sufficient, because it could already belong to a newer one.
 public struct Registration: Sendable, Equatable {
     let descriptor: Int32
     let generation: UInt32
@@ -31,7 +32,7 @@ public struct Registration: Sendable, Equatable {
     public static let none = Registration(descriptor: 0, generation: .max)
 }
 
-/// One thread that waits on epoll and runs what became ready.
+/// An event loop: one thread that waits on epoll and runs the handlers that became ready.
 ///
 /// Responsibilities: descriptor readiness, timers, wake-up from other threads, and being the executor of the
 /// tasks pinned to it. One turn runs, in this order:
@@ -55,7 +56,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
 
     /// Monotonic nanoseconds, read once a turn.
     public private(set) var now: UInt64 = EventLoop.monotonicNow()
-    /// Nanoseconds that a turn may spend on events, and again on the tasks that yielded. What is left waits for the next
+    /// Nanoseconds that a turn may spend on events, and again on the tasks that yielded. The rest waits for the next
     /// turn.
     @exclusivity(unchecked) public var turnBudget: UInt64 = 5_000_000
     @exclusivity(unchecked) private var sliceStart: UInt64 = 0
@@ -104,8 +105,9 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     /// Stops the program if the caller is not on the loop's thread, in release builds too.
     public func preconditionCurrent() { precondition(isCurrent, "not on the loop's thread") }
 
-    /// Stops a debug build if another thread runs the loop. Whatever changes state that is confined to a loop begins with it;
-    /// release builds pay nothing. While no thread runs the loop, as before ``run()``, its owner may use it.
+    /// Stops a debug build if another thread runs the loop. Every function that changes state confined to a loop begins
+    /// with this call, which does nothing in release builds. While no thread runs the loop, as before ``run()``, its
+    /// owner may use it.
     @inlinable
     public func assertCurrent() { assert(isCurrent || !isRunning, "not on the loop's thread") }
 
@@ -141,9 +143,10 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
             sliceStart = now
             for index in 0..<max(0, Int(count)) { dispatch(events[index]) }
             takeInbox()
-            // Before the timers: bytes that arrived during a long pause of the thread must count before a time-out does.
+            // Before the timers: bytes that arrived during a long pause of the thread must be processed before a
+            // timeout.
             settle()
-            // Timers arm and disarm others, and themselves: the heap is not held while they run.
+            // Timers arm and disarm other timers and themselves, so no access to the heap is held while they run.
             while let due = timers.takeDue(now) { due() }
             settle()
             resumeYielded()
@@ -217,8 +220,8 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
 
     // MARK: Slices
 
-    /// Whether the turn, or the slice of a task that yielded before, has used up its time. Work that can be divided then
-    /// calls ``yield()``.
+    /// Whether the turn, or the slice of a task that yielded before, has used up its time. Work that can be divided
+    /// then calls ``yield()``.
     public var isTurnSpent: Bool {
         EventLoop.monotonicNow() &- sliceStart >= (isResuming ? turnBudget / 4 : turnBudget)
     }
@@ -229,8 +232,9 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         await withUnsafeContinuation { yielded.append($0) }
     }
 
-    /// Resumes the tasks that yielded, in order, while there is time, and always at least one. Each gets a quarter of the
-    /// budget, so that short tasks do not wait long. Tasks that yield again wait behind the others for the next turn.
+    /// Resumes the tasks that yielded, in order, while there is time, and always at least one. Each gets a quarter of
+    /// the budget, so that short tasks do not wait long. Tasks that yield again wait behind the others for the next
+    /// turn.
     private func resumeYielded() {
         if yielded.isEmpty { return }
         let begin = EventLoop.monotonicNow()
@@ -248,13 +252,13 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         yielded.insert(contentsOf: waiting[resumed...], at: 0)
     }
 
-    /// Has `handler.settle()` called at the end of this batch. The caller must not list itself twice.
+    /// Calls `handler.settle()` at the end of this batch. A handler must not be marked twice.
     public func markDirty(_ handler: any EventHandler) {
         assertCurrent()
         dirty.append(handler)
     }
 
-    // MARK: Work from elsewhere
+    // MARK: Work from other threads
 
     /// Runs `work` on the loop's thread in its next turn. Any thread may call it.
     public func execute(_ work: @escaping @Sendable () -> Void) {
@@ -262,7 +266,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         wake()
     }
 
-    /// Takes a task's next step (`TaskExecutor`).
+    /// Receives the next job of a task (`TaskExecutor`).
     public func enqueue(_ job: consuming ExecutorJob) {
         let job = UnownedJob(job)
         if isCurrent {
@@ -281,7 +285,8 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
 
     // MARK: Descriptors
 
-    /// Watches a descriptor, edge-triggered, for reading and writing. The loop keeps `handler` until ``deregister(_:)``.
+    /// Watches a descriptor, edge-triggered, for reading and writing. The loop keeps `handler` until
+    /// ``deregister(_:)``.
     /// - Throws: ``SystemError`` if epoll refuses the descriptor.
     public func register(_ descriptor: Int32, _ handler: any EventHandler) throws(SystemError)
         -> Registration
@@ -339,8 +344,8 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         return registration
     }
 
-    /// Forgets a descriptor. Its remaining events of this batch are dropped, even if its number already belongs to a new
-    /// descriptor. Call it before closing the descriptor.
+    /// Deregisters a descriptor. Its remaining events of this batch are dropped, even if its number already belongs to
+    /// a new descriptor. Call it before closing the descriptor.
     public func deregister(_ registration: Registration) {
         assertCurrent()
         let index = Int(registration.descriptor)
@@ -352,8 +357,8 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
 
     // MARK: Timers
 
-    /// Arms `timer` for `nanoseconds` from now, replacing its previous deadline. It never fires in the current turn, not
-    /// even with 0.
+    /// Arms `timer` for `nanoseconds` from now, replacing its previous deadline. It never fires in the current turn,
+    /// not even with 0.
     public func arm(_ timer: LoopTimer, after nanoseconds: UInt64) {
         assertCurrent()
         timers.set(timer, deadline: now &+ max(1, nanoseconds))

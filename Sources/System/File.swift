@@ -1,27 +1,27 @@
 import CLinux
 import Glibc
 
-/// File calls that a loop can make without waiting for a disk, and their hints to the kernel.
+/// File operations that a loop can perform without waiting for a disk, and hints to the kernel.
 public enum File {
-    /// What ``read(_:into:count:at:)`` found.
+    /// The result of ``read(_:into:count:at:)``.
     public enum ReadResult: Equatable, Sendable {
-        /// So many bytes were placed at the buffer's start; 0 at the end of the file.
+        /// This many bytes were written to the start of the buffer; 0 at the end of the file.
         case bytes(Int)
         /// The page cache does not hold the bytes: read them where waiting is allowed.
         case wouldWait
     }
 
-    /// Reads what the page cache holds, straight into `buffer`; on a file system that can't tell (tmpfs holds all its
-    /// files in memory) it reads plainly.
+    /// Reads bytes from the page cache directly into `buffer`. On a file system without support for this, such as
+    /// tmpfs, which has all files in memory, it is a plain read.
     /// - Parameters:
     ///   - count: The maximum number of bytes.
     ///   - offset: In bytes from the start of the file.
-    /// - Throws: ``SystemError`` where the file can't be read.
+    /// - Throws: ``SystemError`` if the file can't be read.
     public static func read(
         _ descriptor: Int32, into buffer: inout MutableRawSpan, count: Int, at offset: UInt64
     ) throws(SystemError) -> ReadResult {
         let wanted = min(count, buffer.byteCount)
-        // Typed throws can't leave the closure: the failure is carried out as a number.
+        // The closure can't have a typed throw, so the error leaves it as a number.
         let outcome = buffer.withUnsafeMutableBytes { bytes -> (Int, Int32) in
             while true {
                 let result = sluice_pread_nowait(
@@ -42,22 +42,22 @@ public enum File {
         throw SystemError("preadv2", outcome.1)
     }
 
-    /// What ``send(_:to:count:at:)`` came to.
+    /// The result of ``send(_:to:count:at:)``.
     public enum SendResult: Equatable, Sendable {
-        /// So many bytes went to the socket; 0 at the end of the file.
+        /// This many bytes were written to the socket; 0 at the end of the file.
         case bytes(Int)
         /// The page cache does not hold the bytes: read them where waiting is allowed.
         case wouldWait
-        /// The socket takes no more now.
+        /// The socket's buffer is full.
         case socketFull
     }
 
-    /// Bytes of one call of ``send(_:to:count:at:)``, as far as the kernel is asked what it holds.
+    /// The maximum number of bytes of one call of ``send(_:to:count:at:)`` whose presence in the page cache is checked.
     private static let sendWindow = 256 * 1024
 
-    /// Moves bytes that the page cache holds to a socket without copying them through this process. Only the first
-    /// and the last of them are looked for: read-ahead brings in what lies between.
-    /// - Throws: ``SystemError`` where the file can't be read or the socket has failed.
+    /// Moves bytes from the page cache to a socket without copying them through this process. Only the presence of the
+    /// first and the last one is checked: read-ahead fetches those in between.
+    /// - Throws: ``SystemError`` if the file can't be read or the socket has failed.
     public static func send(
         _ descriptor: Int32, to socket: Int32, count: Int, at offset: UInt64
     ) throws(SystemError) -> SendResult {
@@ -85,8 +85,8 @@ public enum File {
         _ = sluice_start_writeback(descriptor, Int64(offset), Int64(count))
     }
 
-    /// The whole of a small file. It may wait for a disk.
-    /// - Throws: ``SystemError`` where it can't be read, or has more than `limit` bytes (`EFBIG`).
+    /// Reads a small file as a whole. It may wait for a disk.
+    /// - Throws: ``SystemError`` if the file can't be read, or has more than `limit` bytes (`EFBIG`).
     public static func contents(of path: String, limit: Int) throws(SystemError) -> [UInt8] {
         let descriptor = try SystemError.check("open") { open(path, O_RDONLY | O_CLOEXEC) }
         defer { close(descriptor) }

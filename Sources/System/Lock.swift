@@ -1,12 +1,12 @@
 import Glibc
 
-/// A value that one thread at a time may use. Of POSIX's mutex, because the thread sanitizer sees through that one and
-/// not through the standard library's.
+/// A value protected by a mutex. It is a POSIX mutex, because the thread sanitizer does not support the one in the
+/// standard library.
 ///
 /// Safety: `value` is touched only with `mutex` held.
 public final class Lock<Value>: @unchecked Sendable {
     private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
-    // Whoever holds the mutex has exclusive access.
+    // The holder of the mutex has exclusive access.
     @exclusivity(unchecked) private var value: Value
 
     public init(_ value: sending Value) {
@@ -28,7 +28,7 @@ public final class Lock<Value>: @unchecked Sendable {
         return try body(&value)
     }
 
-    /// Runs `body` with the lock where nobody has it; nil otherwise.
+    /// Runs `body` with the lock if it is free; returns nil otherwise.
     public func withLockIfAvailable<Result, Failure: Error>(
         _ body: (inout Value) throws(Failure) -> Result
     ) throws(Failure) -> Result? {

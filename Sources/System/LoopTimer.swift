@@ -41,7 +41,7 @@ struct TimerHeap {
         siftDown(last.index)
     }
 
-    /// Takes the earliest timer out where it is due.
+    /// Removes and returns the earliest timer if it is due.
     mutating func takeDue(_ now: UInt64) -> LoopTimer? {
         guard let first = heap.first, first.deadline <= now else { return nil }
         remove(first)

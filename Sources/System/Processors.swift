@@ -2,7 +2,7 @@ import CLinux
 import Glibc
 import Wire
 
-/// How many processors this process may use.
+/// The number of processors that this process may use.
 public enum Processors {
     /// The smaller of the affinity mask and the cgroup's CPU quota (rounded up), at least 1.
     public static func available(cgroup root: String = "/sys/fs/cgroup") -> Int {
@@ -15,7 +15,7 @@ public enum Processors {
         return max(1, min(count, quota(root) ?? count))
     }
 
-    /// The quota of cgroup version 2 (`cpu.max`) or version 1 (`cpu.cfs_quota_us`); nil where there is none.
+    /// The quota of cgroup version 2 (`cpu.max`) or version 1 (`cpu.cfs_quota_us`); nil if there is none.
     static func quota(_ root: String) -> Int? {
         var quota: Int?
         var period: Int?

@@ -1,11 +1,12 @@
-/// A state that is refreshed from elsewhere: one refresh runs at a time, and others may wait for its end.
+/// A state that is refreshed by its owner. One refresh runs at a time, and other tasks can wait for its end.
 ///
-/// What is due when, and what a failure changes, is for the owner to decide, within one lock with whether a refresh runs.
+/// The owner decides when a refresh is due and what a failure changes. It does so under the lock that also protects
+/// whether a refresh runs.
 package final class Refreshing<State: Sendable>: Sendable {
     /// Whether a refresh runs.
     package enum Phase: Sendable {
         case idle, running
-        /// One runs, and nobody waits for it any more.
+        /// One runs, and no task waits for it any more.
         case slow
     }
     private struct Guarded: Sendable {
@@ -27,8 +28,8 @@ package final class Refreshing<State: Sendable>: Sendable {
         guarded.withLock { body(&$0.state) }
     }
 
-    /// Decides whether a refresh is wanted. Where `begins` is true, the caller must run one and call ``end(_:)``.
-    /// - Returns: The result of `body`, and whether a refresh begins: it is wanted, and none runs.
+    /// Decides whether a refresh is due. If `begins` is true, the caller must run one and then call ``end(_:)``.
+    /// - Returns: The result of `body`, and whether a refresh begins, which means that it is due and none runs.
     package func begin<Result>(
         _ body: (inout State, Phase) -> (result: Result, wantsRefresh: Bool)
     ) -> (result: Result, begins: Bool) {
@@ -40,7 +41,7 @@ package final class Refreshing<State: Sendable>: Sendable {
         }
     }
 
-    /// Ends the refresh with a change of the state, and resumes those who wait.
+    /// Ends the refresh with a change of the state, and resumes the waiting tasks.
     package func end<Result>(_ body: (inout State) -> Result) -> Result {
         let (result, waiters) = guarded.withLock { guarded in
             guarded.phase = .idle
@@ -50,7 +51,7 @@ package final class Refreshing<State: Sendable>: Sendable {
         return result
     }
 
-    /// Returns once no refresh runs, or the one that runs is slow.
+    /// Returns when no refresh runs, or when ``stopWaiting()`` is called.
     package func wait() async {
         await withCheckedContinuation { waiter in
             let waits = guarded.withLock { guarded in
@@ -62,7 +63,7 @@ package final class Refreshing<State: Sendable>: Sendable {
         }
     }
 
-    /// Lets nobody wait any longer for the refresh that runs.
+    /// Resumes all tasks that wait for the current refresh.
     package func stopWaiting() {
         let waiters = guarded.withLock { guarded in
             if guarded.phase == .running { guarded.phase = .slow }

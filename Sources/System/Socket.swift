@@ -2,7 +2,7 @@ import CLinux
 import Glibc
 import Wire
 
-/// An IPv4 or IPv6 address with a port, as the kernel wants it.
+/// An IPv4 or IPv6 address with a port, in the kernel's format.
 public struct SocketAddress: Sendable, CustomStringConvertible {
     private(set) var storage: sockaddr_storage
     private(set) var length: socklen_t
@@ -12,8 +12,8 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
         self.length = length
     }
 
-    /// Reads `host:port`, `[v6]:port`; the host may be a name that the system resolves.
-    /// - Returns: nil where the text has another form or the host is not known.
+    /// Parses `host:port` or `[v6]:port`. A name is resolved by the system.
+    /// - Returns: nil if the text has another format or the host is unknown.
     public init?(_ text: String) {
         guard let colon = text.lastIndex(of: ":"),
             let port = UInt16(text[text.index(after: colon)...])
@@ -23,11 +23,11 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
         self = first
     }
 
-    /// All addresses of a host, in the order in which the system wants them tried (RFC 6724); none where it is not
-    /// known. A name may take seconds: ask on a ``BlockingPool``.
+    /// All addresses of a host in the order of preference (RFC 6724); none if the host is unknown. Resolving a name can
+    /// take seconds, so it should run on a ``BlockingPool``.
     /// - Parameters:
     ///   - host: A name, an IPv4 address, or an IPv6 address with or without brackets.
-    ///   - numeric: Whether only addresses are read, which takes no time.
+    ///   - numeric: Whether only numeric addresses are accepted, which needs no lookup.
     public static func resolve(_ host: String, _ port: UInt16, numeric: Bool = false)
         -> [SocketAddress]
     {
@@ -79,7 +79,7 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
         }
     }
 
-    /// What identifies the peer's site: the address itself, of IPv6 the network.
+    /// The network that identifies the peer's site: the address itself, or for IPv6 its network.
     public var network: NetworkPrefix {
         withUnsafePointer(to: storage) { pointer in
             let raw = UnsafeRawPointer(pointer)
@@ -103,12 +103,12 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
         Int32(storage.ss_family) == AF_INET6 ? "[\(host)]:\(port)" : "\(host):\(port)"
     }
 
-    /// Whether the address is of the loopback network.
+    /// Whether the address is in the loopback network.
     public var isLoopback: Bool { host == "::1" || host.hasPrefix("127.") }
 }
 
-/// An IPv4 address, or the first 64 bits of an IPv6 address: a site has all addresses behind them (RFC 4291, section
-/// 2.5.1). An IPv4-mapped address counts as IPv4 (section 2.5.5.2).
+/// An IPv4 address, or the first 64 bits of an IPv6 address, because a site has all addresses with this prefix (RFC
+/// 4291, section 2.5.1). An IPv4-mapped address counts as IPv4 (section 2.5.5.2).
 public struct NetworkPrefix: Hashable, Sendable {
     private let bits: UInt64
     private let isIPv4: Bool
@@ -124,13 +124,13 @@ public struct NetworkPrefix: Hashable, Sendable {
     }
 }
 
-/// Non-blocking TCP sockets as plain descriptors: what a loop needs of them.
+/// Operations on non-blocking TCP sockets, as plain descriptors.
 public enum Socket {
     /// Binds and listens, close-on-exec and non-blocking. The kernel spreads connections over the listeners that share
     /// an address (`SO_REUSEPORT`).
-    /// - Parameter joining: Whether to share the address with a listener that this process has on it. Without, it is an
-    ///   error that anybody listens there, another process that would share it included.
-    /// - Throws: ``SystemError``, for example where the address is in use or not of this host.
+    /// - Parameter joining: Whether to share the address with another listener of this process. Otherwise any listener
+    ///   on that address is an error, even one of another process that would share it.
+    /// - Throws: ``SystemError``, for example if the address is in use or does not belong to this host.
     public static func listen(
         _ address: SocketAddress, backlog: Int32 = 4096, joining: Bool = false
     ) throws(SystemError) -> Int32 {
@@ -145,7 +145,7 @@ public enum Socket {
             try SystemError.check("bind \(address)") {
                 withAddress(address) { bind(descriptor, $0, address.length) }
             }
-            // Only now, so that the address had to be free; those who join later find it set.
+            // Set after bind, so that the address had to be free. Later listeners of this process can join.
             setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &on, 4)
             try SystemError.check("listen") { Glibc.listen(descriptor, backlog) }
             return descriptor
@@ -155,9 +155,9 @@ public enum Socket {
         }
     }
 
-    /// Begins to connect, close-on-exec, non-blocking and without Nagle's delay. The socket becomes writable, or hangs
-    /// up, when it is decided: ``failure(_:)`` tells how.
-    /// - Throws: ``SystemError`` where it can't even be tried.
+    /// Begins to connect, close-on-exec, non-blocking and without Nagle's delay. At the end of the attempt the socket
+    /// becomes writable or hangs up, and ``failure(_:)`` returns the result.
+    /// - Throws: ``SystemError`` if the attempt can't begin.
     public static func connect(_ address: SocketAddress) throws(SystemError) -> Int32 {
         let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
         let descriptor = try SystemError.check("socket") {
@@ -166,27 +166,27 @@ public enum Socket {
         var on: Int32 = 1
         setsockopt(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, &on, 4)
         let result = withAddress(address) { Glibc.connect(descriptor, $0, address.length) }
-        // Interrupted, it goes on by itself (connect(2)).
+        // An interrupted attempt continues in the background (connect(2)).
         if result == 0 || errno == EINPROGRESS || errno == EINTR { return descriptor }
         let error = SystemError("connect \(address)")
         Glibc.close(descriptor)
         throw error
     }
 
-    /// Takes a socket's pending error (`SO_ERROR`); 0 where there is none.
+    /// Returns and clears a socket's pending error (`SO_ERROR`); 0 if there is none.
     public static func failure(_ descriptor: Int32) -> Int32 {
         var code: Int32 = 0
         var length = socklen_t(4)
         return getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &code, &length) == 0 ? code : errno
     }
 
-    /// Bytes that were given to the kernel and that the peer has not acknowledged yet (tcp(7), `SIOCOUTQ`).
+    /// The number of sent bytes that the peer has not acknowledged yet (tcp(7), `SIOCOUTQ`).
     public static func unacknowledged(_ descriptor: Int32) -> Int {
         var count: Int32 = 0
         return ioctl(descriptor, UInt(TIOCOUTQ), &count) == 0 ? Int(count) : 0
     }
 
-    /// The address a descriptor is bound to; of use where port 0 was asked for.
+    /// The address that a descriptor is bound to, which is needed if port 0 was requested.
     public static func localAddress(_ descriptor: Int32) -> SocketAddress? {
         var storage = sockaddr_storage()
         var length = socklen_t(MemoryLayout<sockaddr_storage>.size)
@@ -198,8 +198,8 @@ public enum Socket {
         return result == 0 ? SocketAddress(storage: storage, length: length) : nil
     }
 
-    /// Takes the next waiting connection, non-blocking and without Nagle's delay; nil where none waits.
-    /// - Throws: ``SystemError`` where accepting failed (`EMFILE`, `ENFILE`, `ENOBUFS`, …).
+    /// Accepts a pending connection, non-blocking and without Nagle's delay; nil if there is none.
+    /// - Throws: ``SystemError`` if accepting fails (`EMFILE`, `ENFILE`, `ENOBUFS`, …).
     public static func accept(_ listener: Int32) throws(SystemError) -> (Int32, SocketAddress)? {
         var storage = sockaddr_storage()
         var length = socklen_t(MemoryLayout<sockaddr_storage>.size)

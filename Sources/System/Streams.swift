@@ -1,40 +1,40 @@
-/// Takes a body's bytes without waiting, with back-pressure. Confined to one loop.
+/// Receives a body's bytes without blocking, with back-pressure. Confined to one loop.
 public protocol ByteSink: AnyObject {
-    /// Takes a prefix of `bytes` and returns its length. Fewer than offered means: not now; the sink calls what it
-    /// was given by ``whenWritable(_:)`` once it can take more.
-    /// - Throws: where the bytes can't be stored; nothing more is offered then.
+    /// Accepts a prefix of `bytes` and returns its length. If that is less than offered, the sink calls the function
+    /// from ``whenWritable(_:)`` once it can accept more.
+    /// - Throws: If the bytes can't be stored. No further bytes are offered then.
     func write(_ bytes: RawSpan) throws -> Int
-    /// Has `resume` called on the loop, once, as soon as the sink can take bytes again, but never from within this call.
+    /// Calls `resume` once, on the loop, as soon as the sink can accept bytes again, but never within this call.
     func whenWritable(_ resume: @escaping () -> Void)
 }
 
-/// What a source had to give.
+/// The result of a read from a source.
 public enum SourceRead: Equatable, Sendable {
-    /// So many bytes were placed at the buffer's start (at least one).
+    /// This many bytes, at least one, were written to the start of the buffer.
     case bytes(Int)
-    /// Nothing now; what was given by ``ByteSource/whenReadable(_:)`` is called when there is.
+    /// No bytes are available yet. The function from ``ByteSource/whenReadable(_:)`` is called when there are.
     case wait
     /// The body is complete.
     case end
 }
 
-/// Gives a body's bytes when it is asked: back-pressure is pull. Confined to one loop.
+/// Provides a body's bytes on demand, which gives back-pressure. Confined to one loop.
 public protocol ByteSource: AnyObject {
     /// Writes the next bytes to the start of `buffer`.
-    /// - Throws: where the bytes can't be had; the receiver is then told that the body broke off.
+    /// - Throws: If the bytes can't be read. The receiver then sees an incomplete body.
     func read(into buffer: inout MutableRawSpan) throws -> SourceRead
-    /// Has `resume` called on the loop, once, as soon as there is something to read, but never from within this call.
+    /// Calls `resume` once, on the loop, as soon as bytes are available, but never within this call.
     func whenReadable(_ resume: @escaping () -> Void)
-    /// Releases what the source holds; called once, at the end or when the receiver is gone.
+    /// Releases the source's resources. Called once, at the end or when the receiver is gone.
     func close()
 }
 
-/// Gives bytes that are in memory already.
+/// A source of bytes in memory.
 public final class BytesSource: ByteSource {
     private let bytes: [UInt8]
     private var range: Range<Int>
 
-    /// - Parameter range: Which of them; all where nothing is said.
+    /// - Parameter range: The range of the bytes; all of them by default.
     public init(_ bytes: [UInt8], _ range: Range<Int>? = nil) {
         self.bytes = bytes
         self.range = range ?? bytes.indices
@@ -55,21 +55,21 @@ public final class BytesSource: ByteSource {
     public func close() {}
 }
 
-/// What became of a direct transfer.
+/// The result of a direct transfer.
 public enum DirectTransfer: Equatable, Sendable {
-    /// So many bytes went to the socket (at least one).
+    /// This many bytes, at least one, were written to the socket.
     case bytes(Int)
-    /// The source has nothing now; what was given by ``ByteSource/whenReadable(_:)`` is called when it has.
+    /// The source has no bytes yet. The function from ``ByteSource/whenReadable(_:)`` is called when it has.
     case sourceWaits
-    /// The socket takes no more now.
+    /// The socket's buffer is full.
     case socketWaits
-    /// The bytes can't go directly: read them.
+    /// The bytes can't be transferred directly: read them.
     case unsupported
 }
 
-/// A source whose bytes the kernel can move to a socket by itself (sendfile(2)).
+/// A source whose bytes the kernel can move to a socket (sendfile(2)).
 public protocol DirectSource: ByteSource {
     /// Moves at most `count` bytes to a connected, non-blocking socket in clear text.
-    /// - Throws: where the bytes can't be had, or the socket has failed.
+    /// - Throws: If the bytes can't be read, or the socket has failed.
     func transfer(to socket: Int32, count: Int) throws -> DirectTransfer
 }

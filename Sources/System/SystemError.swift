@@ -2,7 +2,7 @@ import CLinux
 import Glibc
 import Wire
 
-/// A system call's failure: which call, and its `errno`.
+/// The failure of a system call: its name and `errno`.
 public struct SystemError: Error, Equatable, CustomStringConvertible {
     /// The call that failed, by name.
     public let call: String

@@ -1,5 +1,5 @@
-/// A token bucket, kept as the moment at which it will be full again (the generic cell rate algorithm): eight bytes, and
-/// nothing is lost between two takes however short the time between them is.
+/// A token bucket, stored as the time at which it will be full again (the generic cell rate algorithm). It takes eight
+/// bytes, and loses nothing between two calls, however short the time between them is.
 package struct TokenBucket: Sendable {
     /// Nanoseconds.
     package static let second: UInt64 = 1_000_000_000
@@ -8,19 +8,20 @@ package struct TokenBucket: Sendable {
     /// A full bucket.
     package init() {}
 
-    /// Whether nothing is missing.
+    /// Whether the bucket is full.
     package func isFull(_ now: UInt64) -> Bool { fullAt <= now }
 
-    /// In how many nanoseconds there will be anything in a bucket that holds a second's worth.
+    /// The nanoseconds until a bucket with the capacity of one second contains anything.
     package func wait(_ now: UInt64) -> UInt64 {
         let missing = fullAt > now ? fullAt - now : 0
         return missing > TokenBucket.second ? missing - TokenBucket.second : 0
     }
 
-    /// Takes one of a bucket that holds `burst` and gets `rate` a second, if there is one.
-    /// - Parameter burst: A second's worth by default.
+    /// Takes a token, if there is one, from a bucket with the capacity `burst` and `rate` new tokens per second.
+    /// - Parameter burst: By default the tokens of one second.
     package mutating func take(_ rate: UInt64, burst: UInt64? = nil, _ now: UInt64) -> Bool {
-        // Each costs up to a nanosecond too much; together they must not cost the last of them.
+        // The interval is rounded up, so tokens take up to a nanosecond too long. Without a correction the last one
+        // would be missing.
         let interval = TokenBucket.interval(rate)
         let next = max(fullAt, now) + interval
         guard next - now <= interval * (burst ?? rate) else { return false }
@@ -28,17 +29,17 @@ package struct TokenBucket: Sendable {
         return true
     }
 
-    /// Takes `count` of a bucket that gets `rate` a second, and says in how many nanoseconds they will be there: each
-    /// who takes comes after those before.
+    /// Reserves `count` tokens of a bucket with `rate` new tokens per second. Reservations are served in order.
     /// - Parameter count: At most 2^33.
+    /// - Returns: The nanoseconds until the tokens are available.
     package mutating func reserve(_ count: Int, _ rate: UInt64, _ now: UInt64) -> UInt64 {
-        // Rounded up: many small parts must not come cheaper than a large one.
+        // Rounded up: many small reservations must not be cheaper than a large one.
         let cost = cost(count, rate)
         fullAt = max(fullAt, now) + cost.quotient + (cost.hasRest ? 1 : 0)
         return wait(now)
     }
 
-    /// Gives back what ``reserve(_:_:_:)`` took. Rounded down: who gives back must not gain.
+    /// Returns tokens that ``reserve(_:_:_:)`` took. Rounded down, so that nobody gains by it.
     package mutating func giveBack(_ count: Int, _ rate: UInt64) {
         giveBack(nanoseconds: cost(count, rate).quotient)
     }
@@ -52,10 +53,10 @@ package struct TokenBucket: Sendable {
         fullAt = fullAt > nanoseconds ? fullAt - nanoseconds : 0
     }
 
-    /// Nanoseconds from one to the next, rounded up.
+    /// The nanoseconds between two tokens, rounded up.
     private static func interval(_ rate: UInt64) -> UInt64 { (second + rate - 1) / rate }
 
-    /// Nanoseconds, and whether there is a rest.
+    /// The nanoseconds that `count` tokens take, rounded down, and whether they were rounded.
     private func cost(_ count: Int, _ rate: UInt64) -> (quotient: UInt64, hasRest: Bool) {
         let (quotient, rest) = rate.dividingFullWidth(
             UInt64(count).multipliedFullWidth(by: TokenBucket.second))
@@ -63,21 +64,21 @@ package struct TokenBucket: Sendable {
     }
 }
 
-/// A token bucket with its rate and its size.
+/// A token bucket with its rate and capacity.
 package struct RateLimit: Sendable {
     private var bucket = TokenBucket()
     private let rate: UInt64
     private let burst: UInt64
 
     /// - Parameters:
-    ///   - burst: How many may be taken at once.
-    ///   - rate: How many come back each second; not 0.
+    ///   - burst: The capacity.
+    ///   - rate: The number of new tokens per second; not 0.
     package init(burst: Int, perSecond rate: Int) {
         self.rate = UInt64(rate)
         self.burst = UInt64(burst)
     }
 
-    /// Takes one, if there is one.
+    /// Takes a token, if there is one.
     package mutating func take(_ now: UInt64) -> Bool { bucket.take(rate, burst: burst, now) }
 
     /// Returns `count` tokens that were taken.

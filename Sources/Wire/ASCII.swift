@@ -1,4 +1,4 @@
-/// The character classes that HTTP and JSON are made of.
+/// The character classes of HTTP and JSON.
 package enum ASCII {
     /// `DIGIT`.
     package static func isDigit(_ byte: UInt8) -> Bool { byte >= 0x30 && byte <= 0x39 }
@@ -12,7 +12,7 @@ package enum ASCII {
     /// `ALPHA`.
     package static func isLetter(_ byte: UInt8) -> Bool { isLowercase(byte | 0x20) }
 
-    /// `VCHAR`: what is seen, without the space.
+    /// `VCHAR`: a visible character, which excludes the space.
     package static func isVisible(_ byte: UInt8) -> Bool { byte >= 0x21 && byte <= 0x7e }
 
     /// A space or tab.
@@ -21,12 +21,13 @@ package enum ASCII {
     /// `CTL`.
     package static func isControl(_ byte: UInt8) -> Bool { byte < 0x20 || byte == 0x7f }
 
-    /// A letter in lower case, any other byte as it is.
+    /// The byte in lower case if it is a letter, otherwise unchanged.
     package static func lowercased(_ byte: UInt8) -> UInt8 {
         isUppercase(byte) ? byte | 0x20 : byte
     }
 
-    /// Bit n tells whether byte n is a `tchar`. Literals: what is computed would be looked for with each byte.
+    /// Bit n is set if byte n is a `tchar`. Written as literals, because a computed constant would be loaded for each
+    /// byte.
     private static let tokenBits: (UInt64, UInt64) = (
         0x03ff_6cfa_0000_0000, 0x57ff_ffff_c7ff_fffe
     )
@@ -56,14 +57,14 @@ package enum ASCII {
         }
     }
 
-    /// The visible ASCII of a foreign text, at most 200 bytes of it, for a log.
+    /// A text of unknown origin for a log: its visible ASCII characters, at most 200 bytes.
     package static func plainWords(_ text: String) -> String {
         String(
             decoding: text.utf8.prefix(200).map { $0 == 0x20 || isVisible($0) ? $0 : 0x20 },
             as: UTF8.self)
     }
 
-    /// Without the spaces and tabs around it.
+    /// The bytes without leading and trailing spaces and tabs.
     package static func trimmed(_ bytes: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
         var bytes = bytes
         while let first = bytes.first, isSpace(first) { bytes.removeFirst() }
@@ -71,8 +72,9 @@ package enum ASCII {
         return bytes
     }
 
-    /// Whether `text` is `lower`, which is in lower case, but for the case of its ASCII letters. Other letters are not
-    /// folded: Unicode folds the Kelvin sign to `k`, and two programs in a row could read such a field differently.
+    /// Whether `text` equals `lower` except for the case of ASCII letters; `lower` is in lower case. Other letters are
+    /// not folded: Unicode folds the Kelvin sign to `k`, so a proxy and this program could read such a field
+    /// differently.
     package static func isEqual(_ text: Span<UInt8>, ignoringCase lower: StaticString) -> Bool {
         guard text.count == lower.utf8CodeUnitCount else { return false }
         for index in text.indices where lowercased(text[index]) != lower.utf8Start[index] {
@@ -90,7 +92,7 @@ package enum ASCII {
         return isEqual(text.extracting(start..<end), ignoringCase: type)
     }
 
-    /// Whether `text` begins with `prefix`, letter case included.
+    /// Whether `text` begins with `prefix`, in the same case.
     package static func hasPrefix(_ text: Span<UInt8>, _ prefix: StaticString) -> Bool {
         guard text.count >= prefix.utf8CodeUnitCount else { return false }
         for index in 0..<prefix.utf8CodeUnitCount where text[index] != prefix.utf8Start[index] {

@@ -46,7 +46,7 @@ package enum Base64 {
         }
     }
 
-    /// nil where a byte is not of the standard alphabet, the padding is not exact or left-over bits are not zero.
+    /// Decodes the standard alphabet; nil if a byte is not in it, the padding is wrong or unused bits are not zero.
     package static func decode(_ text: ArraySlice<UInt8>) -> [UInt8]? {
         guard text.count % 4 == 0 else { return nil }
         var digits = text
@@ -54,7 +54,7 @@ package enum Base64 {
         return decode(digits, standardValues)
     }
 
-    /// The alphabet for URLs, without padding.
+    /// Decodes the URL alphabet without padding; nil if a byte is not in it or unused bits are not zero.
     package static func decodeForURL(_ text: ArraySlice<UInt8>) -> [UInt8]? {
         decode(text, urlSafeValues)
     }
@@ -62,7 +62,7 @@ package enum Base64 {
     private static let standardValues = values(standard)
     private static let urlSafeValues = values(urlSafe)
 
-    /// What each byte stands for; 0xff where it is no digit.
+    /// The value of each byte as a digit; 0xff if it is not a digit.
     private static func values(_ alphabet: [UInt8]) -> [UInt8] {
         var values = [UInt8](repeating: 0xff, count: 256)
         for (value, digit) in alphabet.enumerated() { values[Int(digit)] = UInt8(value) }
@@ -81,7 +81,7 @@ package enum Base64 {
         return output.count == digits.count * 3 / 4 ? output : nil
     }
 
-    /// - Returns: How many bytes were written; nil where a digit is none, or left-over bits are not zero.
+    /// - Returns: The number of bytes written; nil if a byte is not a digit, or unused bits are not zero.
     private static func decode(
         _ digits: UnsafeBufferPointer<UInt8>, _ values: UnsafeBufferPointer<UInt8>,
         _ output: UnsafeMutableBufferPointer<UInt8>

@@ -1,7 +1,7 @@
-/// A text that equals another only where their bytes are the same, and is ordered by them.
+/// A text that is compared and ordered by its bytes.
 ///
-/// Swift's strings are equal already where they look the same (canonical equivalence): "é" in one code point and in
-/// two. To a store these are two names.
+/// Swift compares strings by canonical equivalence: "é" as one code point equals "é" as two. To a store these are
+/// different names.
 public struct BytewiseString: Sendable, Hashable, Comparable, ExpressibleByStringLiteral,
     CustomStringConvertible
 {
@@ -12,7 +12,7 @@ public struct BytewiseString: Sendable, Hashable, Comparable, ExpressibleByStrin
 
     public init(stringLiteral text: String) { self.text = text }
 
-    /// The bytes that count.
+    /// The bytes of the text.
     public var utf8: String.UTF8View { text.utf8 }
 
     public var description: String { text }
@@ -28,7 +28,7 @@ public struct BytewiseString: Sendable, Hashable, Comparable, ExpressibleByStrin
     public func hash(into hasher: inout Hasher) {
         var text = text
         text.withUTF8 { hasher.combine(bytes: UnsafeRawBufferPointer($0)) }
-        // So that neighbours in a compound value do not run into each other.
+        // Separates the parts of a compound value: ("a", "bc") must not hash like ("ab", "c").
         hasher.combine(0xff as UInt8)
     }
 
@@ -41,8 +41,8 @@ public struct BytewiseString: Sendable, Hashable, Comparable, ExpressibleByStrin
         return true
     }
 
-    /// A number from the bytes (FNV-1a) for places in a cache, where a collision costs a look elsewhere. Not for tables
-    /// that grow: names can be made that collide.
+    /// A hash of the bytes (FNV-1a) for a cache of fixed size, where a collision costs one more lookup. Not for tables
+    /// that grow: an attacker can choose names that collide.
     package static func hash(of text: String, below count: Int) -> Int {
         var hash: UInt64 = 0xcbf2_9ce4_8422_2325
         let bytes = text.utf8.span

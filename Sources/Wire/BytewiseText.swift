@@ -1,10 +1,10 @@
-// Text is compared by its bytes in every module that imports Wire.
+// Every module that imports Wire compares text by its bytes.
 //
 // Swift's own operators compare strings by canonical equivalence and search them by grapheme: U+212A equals "K", "a\u{301}"
-// does not begin with "a", and "/" followed by U+0301 is no slash. What a store, a signature or another program says of the
-// same text depends on its bytes alone. These declarations hide Swift's own, so that the plain spelling is the right one:
-// `==`, `switch`, derived `Equatable`, `hasPrefix`, `split`. Dictionaries and sets can't be changed this way: their keys
-// are `BytewiseString`. A tidy test looks into the compiled objects for what still uses Swift's comparison.
+// does not begin with "a", and "/" followed by U+0301 is no slash. Stores, signatures and other programs compare bytes.
+// The declarations below hide Swift's own, so that the usual spelling compares bytes: `==`, `switch`, derived
+// `Equatable`, `hasPrefix`, `split`. Dictionaries and sets can't be changed this way, so their keys are
+// `BytewiseString`. A tidy test searches the compiled objects for calls of Swift's own comparison.
 
 extension String {
     /// Whether the bytes are the same.
@@ -46,7 +46,7 @@ extension String {
 }
 
 extension String {
-    /// The text with each occurrence of another, which must not be empty, replaced.
+    /// The text with each occurrence of `target` replaced. `target` must not be empty.
     package func replacing(_ text: String, with replacement: String) -> String {
         let (bytes, wanted) = (Array(utf8), Array(text.utf8))
         var output: [UInt8] = []
@@ -103,7 +103,7 @@ extension Optional where Wrapped == String {
     /// Whether the bytes differ.
     package static func != (left: String?, right: String?) -> Bool { !(left == right) }
 
-    // A literal is tried as a String before it is wrapped.
+    // The compiler chooses these overloads for a literal, which is a String before it is an Optional.
 
     /// Whether the bytes are the same.
     package static func == (left: String?, right: String) -> Bool {
@@ -131,7 +131,7 @@ extension Array where Element == String {
 }
 
 extension Sequence where Element == String {
-    /// Whether one has the same bytes.
+    /// Whether an element has the same bytes.
     package func contains(_ text: String) -> Bool { contains { $0 == text } }
 
     /// The strings in the order of their bytes.
@@ -143,9 +143,9 @@ extension Collection where Element == String {
     package func firstIndex(of text: String) -> Index? { firstIndex { $0 == text } }
 }
 
-/// The character of a search must be one of ASCII.
+/// Traps if the character of a search is not ASCII.
 extension StringProtocol where SubSequence == Substring, UTF8View: BidirectionalCollection {
-    /// Whether an ASCII character is in the text.
+    /// Whether the text contains an ASCII character.
     package func contains(_ character: Character) -> Bool {
         firstIndex(of: character) != nil
     }
@@ -160,7 +160,7 @@ extension StringProtocol where SubSequence == Substring, UTF8View: Bidirectional
         utf8.lastIndex(of: byte(of: character))
     }
 
-    /// Cuts at an ASCII character.
+    /// Splits at an ASCII character.
     package func split(
         separator: Character, maxSplits: Int = .max, omittingEmptySubsequences: Bool = true
     ) -> [Substring] {
@@ -170,18 +170,18 @@ extension StringProtocol where SubSequence == Substring, UTF8View: Bidirectional
         ).map { self[$0.startIndex..<$0.endIndex] }
     }
 
-    /// CRLF is one character for Swift, and two bytes.
+    /// The byte of an ASCII character. CRLF is not one: in Swift it is one character of two bytes.
     private func byte(of character: Character) -> UInt8 {
         precondition(character.utf8.count == 1, "a search is for one character of ASCII")
         return character.utf8.first!
     }
 
-    /// With the letters A–Z in lower case, and all else as it is: U+212A is no "k".
+    /// The text with A–Z in lower case. Other characters are unchanged, even U+212A, whose lower case is "k".
     package func asciiLowercased() -> String {
         String(decoding: utf8.map(ASCII.lowercased), as: UTF8.self)
     }
 
-    /// With the letters a–z in upper case, and all else as it is.
+    /// The text with a–z in upper case. Other characters are unchanged.
     package func asciiUppercased() -> String {
         String(decoding: utf8.map { ASCII.isLowercase($0) ? $0 ^ 0x20 : $0 }, as: UTF8.self)
     }
@@ -202,12 +202,12 @@ extension Dictionary where Key == BytewiseString {
 }
 
 extension Set where Element == BytewiseString {
-    /// Whether one has the same bytes.
+    /// Whether an element has the same bytes.
     package func contains(_ text: String) -> Bool { contains(BytewiseString(text)) }
 
-    /// Whether none of the texts is in the set.
+    /// Whether none of `texts` is in the set.
     package func isDisjoint(with texts: [String]) -> Bool { !texts.contains { contains($0) } }
 
-    /// Inserts a text by its bytes.
+    /// Inserts a text, compared by its bytes.
     package mutating func insert(_ text: String) { insert(BytewiseString(text)) }
 }

@@ -1,8 +1,8 @@
-/// Decodes the chunked transfer coding (RFC 9112, section 7.1): extensions and trailers are read over, strictly.
+/// Decodes the chunked transfer coding (RFC 9112, section 7.1). Extensions and trailers are validated and ignored.
 package struct ChunkedDecoder {
-    /// What came of the bytes.
+    /// The result of a step.
     package enum Step: Equatable {
-        /// So many of the bytes that follow are the body's.
+        /// This many of the following bytes belong to the body.
         case data(Int)
         /// More bytes are needed.
         case incomplete
@@ -19,11 +19,11 @@ package struct ChunkedDecoder {
     private var lineBytes = 0
     private let lineLimit: Int
 
-    /// - Parameter lineLimit: Bytes of a chunk's line, and of all trailers.
+    /// - Parameter lineLimit: The maximum size of a chunk's line, and of all trailers, in bytes.
     package init(lineLimit: Int) { self.lineLimit = lineLimit }
 
-    /// Reads framing from `offset` on until body bytes, the end, or the end of the input.
-    /// - Throws: ``HTTP1SyntaxError`` where it is no chunked coding, or a line is too long.
+    /// Parses the framing from `offset` up to body bytes, the end of the body, or the end of the input.
+    /// - Throws: ``HTTP1SyntaxError`` if the framing is malformed or a line is too long.
     package mutating func next(_ input: Span<UInt8>, at offset: inout Int) throws(HTTP1SyntaxError)
         -> Step
     {

@@ -1,4 +1,4 @@
-/// A moment in UTC as the parts of the proleptic Gregorian calendar.
+/// A date and time of day in UTC, in the proleptic Gregorian calendar.
 package struct CivilDate: Equatable, Sendable {
     package var year = 1970
     /// 1 is January.
@@ -6,7 +6,7 @@ package struct CivilDate: Equatable, Sendable {
     package var day = 1
     package var hour = 0
     package var minute = 0
-    /// Up to 60, a leap second.
+    /// Up to 60, for a leap second.
     package var second = 0
 
     /// Seconds from 1 March of the year 0 to 1970.
@@ -14,14 +14,14 @@ package struct CivilDate: Equatable, Sendable {
 
     package init() {}
 
-    /// A day's beginning, if there is such a day.
+    /// The start of a day; nil if there is no such day.
     package init(year: Int, month: Int, day: Int) {
         (self.year, self.month, self.day) = (year, month, day)
     }
 
     /// - Parameter seconds: Since 1970; not before 1 March of the year 0.
     package init(seconds: Int64) {
-        // Years are counted from 1 March, in eras of 400 years: leap days are at the ends.
+        // Years begin on 1 March, so that a leap day is the last day of a year. An era is 400 years.
         let shifted = Int(seconds + CivilDate.secondsBefore1970)
         let (days, rest) = (shifted / 86_400, shifted % 86_400)
         (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60)
@@ -34,7 +34,7 @@ package struct CivilDate: Equatable, Sendable {
         year = era * 400 + yearOfEra + (month <= 2 ? 1 : 0)
     }
 
-    /// Seconds since 1970; nil where there is no such moment. A leap second counts as the second before it.
+    /// Seconds since 1970; nil if there is no such time. A leap second counts as the second before it.
     package var seconds: Int64? {
         guard (0...9999).contains(year), (1...12).contains(month), day >= 1, day <= daysOfMonth,
             (0..<24).contains(hour), (0..<60).contains(minute), (0...60).contains(second)

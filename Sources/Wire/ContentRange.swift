@@ -1,8 +1,8 @@
-/// A `Content-Range` of bytes whose size is known (RFC 9110, section 14.4): `bytes 0-9/100`.
+/// A `Content-Range` in bytes with a known size (RFC 9110, section 14.4): `bytes 0-9/100`.
 package struct ContentRange: Equatable, Sendable {
-    /// The bytes that are sent.
+    /// The range of the bytes that are sent.
     package var range: Range<UInt64>
-    /// Bytes of the whole; at most `Int64.max`.
+    /// The size of the whole in bytes, at most `Int64.max`.
     package var size: UInt64
 
     /// nil where the text is another, or contradicts itself.

@@ -1,4 +1,4 @@
-/// Writes the parts of dates into a buffer that is large enough.
+/// Writes the parts of a date into a buffer, which must be large enough.
 struct DateWriter {
     private let buffer: UnsafeMutableBufferPointer<UInt8>
     private(set) var count = 0
@@ -14,7 +14,7 @@ struct DateWriter {
         count += 1
     }
 
-    /// Three letters of a table.
+    /// Writes entry `index` of a table of three-letter names.
     mutating func letters(_ table: StaticString, at index: Int) {
         for offset in 0..<3 { put(table.utf8Start[index * 3 + offset]) }
     }
@@ -37,7 +37,7 @@ struct DateWriter {
     }
 }
 
-/// Reads the parts of dates one after the other. A part that is not there leaves the text as it was.
+/// Parses the parts of a date one after the other. If a part does not match, nothing is consumed.
 struct DateReader {
     private(set) var rest: ArraySlice<UInt8>
 
@@ -49,14 +49,14 @@ struct DateReader {
         return true
     }
 
-    /// One of several words.
+    /// Skips one of several words.
     mutating func skip(anyOf words: [String]) -> Bool {
         guard let word = words.first(where: { rest.starts(with: $0.utf8) }) else { return false }
         rest = rest.dropFirst(word.utf8.count)
         return true
     }
 
-    /// Reads a number of exactly `digits` digits.
+    /// Parses a number of exactly `digits` digits.
     mutating func number(_ digits: Int) -> Int? {
         guard rest.count >= digits, let value = Decimal.parse(rest.prefix(digits)) else {
             return nil
@@ -65,14 +65,14 @@ struct DateReader {
         return Int(value)
     }
 
-    /// A digit, if one follows.
+    /// Parses one digit.
     mutating func digit() -> Int? {
         guard let byte = rest.first, ASCII.isDigit(byte) else { return nil }
         rest = rest.dropFirst()
         return Int(byte - 0x30)
     }
 
-    /// The index in a table of names of three letters.
+    /// Parses a three-letter name; returns its index in the table.
     mutating func name(of table: StaticString) -> Int? {
         guard rest.count >= 3 else { return nil }
         let first = rest.startIndex
@@ -87,7 +87,7 @@ struct DateReader {
         }
     }
 
-    /// `08:49:37` as the time of a day.
+    /// Parses a time such as `08:49:37`.
     mutating func clock(into date: inout CivilDate) -> Bool {
         guard let hour = number(2), skip(":"), let minute = number(2), skip(":"),
             let second = number(2)

@@ -1,10 +1,10 @@
-/// Decimal numbers as protocols write them: ASCII digits alone, without a sign or spaces.
+/// Decimal numbers as protocols write them: only ASCII digits, without a sign or spaces.
 package enum Decimal {
-    /// The value of the digits.
+    /// Parses a number.
     /// - Parameters:
-    ///   - maximumDigits: Leading zeros count.
-    ///   - maximum: The largest value.
-    /// - Returns: nil where the text is empty, has a byte that is no digit, has too many digits, or is too large.
+    ///   - maximumDigits: The maximum number of digits, including leading zeros.
+    ///   - maximum: The maximum value.
+    /// - Returns: nil if the text is empty, has another byte than a digit, or exceeds a maximum.
     package static func parse(
         _ text: Span<UInt8>, maximumDigits: Int = .max, maximum: UInt64 = .max
     ) -> UInt64? {
@@ -14,16 +14,16 @@ package enum Decimal {
         return number.value
     }
 
-    /// The value of the digits, or the largest `UInt64` where it does not fit.
-    /// - Returns: nil where the text is empty or has a byte that is no digit.
+    /// Parses a number; the largest `UInt64` if it does not fit.
+    /// - Returns: nil if the text is empty or has another byte than a digit.
     package static func saturating(_ text: Span<UInt8>) -> UInt64? {
         read(text).map { $0.overflows ? .max : $0.value }
     }
 
-    /// The same of a slice, without bounds.
+    /// Parses a number without a limit of its digits.
     package static func parse(_ text: ArraySlice<UInt8>) -> UInt64? { parse(text.span) }
 
-    /// The same of a slice.
+    /// Parses a number; the largest `UInt64` if it does not fit.
     package static func saturating(_ text: ArraySlice<UInt8>) -> UInt64? { saturating(text.span) }
 
     private static func read(_ text: Span<UInt8>) -> (value: UInt64, overflows: Bool)? {

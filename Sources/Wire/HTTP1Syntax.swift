@@ -1,8 +1,8 @@
-/// Why bytes are no HTTP/1.1 message.
+/// Why bytes are not a valid HTTP/1.1 message.
 package struct HTTP1SyntaxError: Error, Equatable {
-    /// What is wrong, in words for a peer or an operator.
+    /// The reason, for the peer and the operator.
     package var reason: String
-    /// Whether something is longer than allowed, and not malformed.
+    /// Whether the reason is a limit of length.
     package var isTooLong: Bool
 
     package init(_ reason: String, isTooLong: Bool = false) {
@@ -11,16 +11,16 @@ package struct HTTP1SyntaxError: Error, Equatable {
     }
 }
 
-/// Where name and value stand in a field line (RFC 9112, section 5), read strictly: no folding, no white space before the
-/// colon, no control characters.
+/// The ranges of name and value in a field line (RFC 9112, section 5). Line folding, white space before the colon and
+/// control characters are rejected.
 package struct HTTP1FieldLine {
-    /// Bytes of the name, which stands at the line's start.
+    /// The length of the name in bytes. The name begins at the start of the line.
     package let nameLength: Int
-    /// The value, without the white space around it.
+    /// The range of the value, without surrounding white space.
     package let value: Range<Int>
 
-    /// Reads a line without its end.
-    /// - Throws: ``HTTP1SyntaxError`` where two readers could see different fields in it.
+    /// Parses a line without its line end.
+    /// - Throws: ``HTTP1SyntaxError`` if two parsers could read different fields.
     package init(_ line: Span<UInt8>) throws(HTTP1SyntaxError) {
         var nameEnd = 0
         while nameEnd < line.count, ASCII.isToken(line[nameEnd]) { nameEnd += 1 }
@@ -37,9 +37,9 @@ package struct HTTP1FieldLine {
         value = start..<end
     }
 
-    /// Whether a control character other than the tab is among `text`.
+    /// Whether `text` contains a control character other than the tab.
     package static func hasControl(_ text: Span<UInt8>) -> Bool {
-        // Looks at all of them: the compiler makes it steps of 16 bytes.
+        // No early exit: the compiler then vectorizes the loop, 16 bytes at a time.
         text.withUnsafeBufferPointer { bytes in
             var found: UInt8 = 0
             for byte in bytes {

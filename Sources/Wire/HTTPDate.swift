@@ -1,4 +1,4 @@
-/// Dates as HTTP writes them. All are UTC in the proleptic Gregorian calendar.
+/// Dates in the formats of HTTP. All are in UTC, in the proleptic Gregorian calendar.
 package enum HTTPDate {
     private static let days: StaticString = "MonTueWedThuFriSatSun"
     private static let months: StaticString = "JanFebMarAprMayJunJulAugSepOctNovDec"
@@ -6,7 +6,8 @@ package enum HTTPDate {
         "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday",
     ]
 
-    /// `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110, section 5.6.7). Before 1970 and after 9999 the nearest end.
+    /// Formats a time as `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110, section 5.6.7). A time before 1970 or after 9999
+    /// becomes the start or the end of that range.
     package static func imfFixdate(seconds: Int64) -> String {
         let seconds = clamped(seconds)
         let time = CivilDate(seconds: seconds)
@@ -28,9 +29,9 @@ package enum HTTPDate {
         }
     }
 
-    /// Reads the three forms of RFC 9110, section 5.6.7: IMF-fixdate, and the obsolete ones of RFC 850 and `asctime`.
-    /// - Parameter now: Seconds since 1970; a two-digit year lies at most 50 years after it.
-    /// - Returns: Seconds since 1970; nil where it is no date.
+    /// Parses the three formats of RFC 9110, section 5.6.7: IMF-fixdate, and the obsolete RFC 850 and `asctime`.
+    /// - Parameter now: Seconds since 1970. A two-digit year is at most 50 years after it.
+    /// - Returns: Seconds since 1970; nil if the text is not a date.
     package static func parse(_ text: ArraySlice<UInt8>, now: Int64) -> Int64? {
         guard text.count <= 40 else { return nil }
         var reader = Reader(text)

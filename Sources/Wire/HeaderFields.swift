@@ -1,23 +1,23 @@
 import Glibc
 
-/// Header fields in their order, in one block of bytes: names in lower case, values without white space around them.
+/// Header fields in order, in one block of bytes. Names are in lower case, values have no surrounding white space.
 ///
-/// One allocation holds all fields, so that parsing a request and encoding a response cost little; strings are made
-/// only of what is asked for.
+/// One allocation holds all fields, so that parsing a request and encoding a response cost little. Strings are made
+/// only for the fields that are requested.
 public struct HeaderFields: Sendable, Equatable {
-    /// Field after field: the name's length and the value's (4 bytes each), the name, the value.
+    /// For each field: the lengths of name and value (4 bytes each), the name, the value.
     private var bytes: [UInt8] = []
-    /// How many fields there are; a name that stands twice counts twice.
+    /// The number of fields; repeated names count each time.
     public private(set) var count = 0
 
     private static let prefixBytes = 8
 
     public init() {}
 
-    /// Reserves room for a usual header.
+    /// Reserves capacity for a typical header.
     public init(reserving byteCount: Int) { bytes.reserveCapacity(byteCount) }
 
-    /// Reserves capacity for more bytes: names, values, and 8 for each field.
+    /// Reserves capacity for this many more bytes: names, values, and 8 for each field.
     public mutating func reserve(_ byteCount: Int) {
         bytes.reserveCapacity(bytes.count + byteCount)
     }
@@ -41,14 +41,14 @@ public struct HeaderFields: Sendable, Equatable {
         name.withUTF8 { name in value.withUTF8 { append(name, $0) } }
     }
 
-    /// Adds a field as it came; the name is already in lower case.
+    /// Adds a field as received; the name is already in lower case.
     package mutating func append(
         _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>
     ) {
         append(name, value) { _ in }
     }
 
-    /// Adds a field from an HTTP/1.1 line, its name in lower case.
+    /// Adds a field from an HTTP/1.1 line and converts its name to lower case.
     package mutating func append(lowercasing name: Span<UInt8>, _ value: Span<UInt8>) {
         name.withUnsafeBufferPointer { name in
             value.withUnsafeBufferPointer { value in
@@ -62,8 +62,8 @@ public struct HeaderFields: Sendable, Equatable {
         }
     }
 
-    /// Adds a field, put together on the stack: to grow the block once is the cheapest.
-    /// - Parameter change: What is done to the name there.
+    /// Adds a field that is assembled on the stack, so that the block grows only once.
+    /// - Parameter change: Modifies the name in the assembled field.
     @inline(__always)
     private mutating func append(
         _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>,
@@ -104,7 +104,7 @@ public struct HeaderFields: Sendable, Equatable {
         return all
     }
 
-    /// All values of a name joined as a list (RFC 9110, section 5.3); nil where the name does not occur.
+    /// All values of a name joined as a list (RFC 9110, section 5.3); nil if the name does not occur.
     public func list(_ name: StaticString) -> String? {
         let all = values(name)
         return all.isEmpty ? nil : all.joined(separator: ", ")
@@ -120,7 +120,7 @@ public struct HeaderFields: Sendable, Equatable {
         return found
     }
 
-    /// The fields whose names begin with `prefix`: what follows it, and the value as bytes.
+    /// The fields whose names begin with `prefix`: the rest of the name, and the value as bytes.
     public func all(withPrefix prefix: String) -> [(suffix: String, value: [UInt8])] {
         var all: [(suffix: String, value: [UInt8])] = []
         read { fields in
@@ -133,7 +133,7 @@ public struct HeaderFields: Sendable, Equatable {
         return all
     }
 
-    /// Whether names are tokens and no value has a control character but the tab (RFC 9110, section 5.5).
+    /// Whether all names are tokens and no value has a control character other than the tab (RFC 9110, section 5.5).
     package var areWellFormed: Bool {
         read { fields in
             while let (name, value) = fields.next() {
@@ -145,10 +145,10 @@ public struct HeaderFields: Sendable, Equatable {
         }
     }
 
-    /// Bytes of the lines that ``writeLines(to:)`` writes.
+    /// The number of bytes that ``writeLines(to:)`` writes.
     package var lineBytes: Int { bytes.count - count * (HeaderFields.prefixBytes - 4) }
 
-    /// Writes `name: value` lines as HTTP/1.1 wants them; there is room for ``lineBytes``.
+    /// Writes the fields as HTTP/1.1 lines, `name: value`. `output` has a capacity of at least ``lineBytes``.
     package func writeLines(to start: UnsafeMutableRawPointer) {
         read { fields in
             var output = start
@@ -168,7 +168,7 @@ public struct HeaderFields: Sendable, Equatable {
         }
     }
 
-    /// Reads field after field in the block that it was lent.
+    /// Reads the fields of a block one after the other. Valid only while the block is lent.
     package struct Reader {
         private var rest: Slice<UnsafeBufferPointer<UInt8>>
 
@@ -193,7 +193,7 @@ public struct HeaderFields: Sendable, Equatable {
         }
     }
 
-    /// Lends a reader, and the bytes that it shows, while `body` runs.
+    /// Calls `body` with a reader. The reader and its bytes are valid only during the call.
     @inline(__always)
     package func read<Result>(_ body: (inout Reader) -> Result) -> Result {
         bytes.withUnsafeBufferPointer { block in
@@ -202,7 +202,7 @@ public struct HeaderFields: Sendable, Equatable {
         }
     }
 
-    /// Lends the values of a name until `body` says false.
+    /// Calls `body` with each value of a name until it returns false. The bytes are valid only during the call.
     @inline(__always)
     private func scan(_ name: StaticString, _ body: (UnsafeBufferPointer<UInt8>) -> Bool) {
         read { fields in

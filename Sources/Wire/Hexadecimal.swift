@@ -2,7 +2,7 @@
 package enum Hexadecimal {
     private static let digits = Array("0123456789abcdef".utf8)
 
-    /// Two digits for each byte.
+    /// Encodes each byte as two digits.
     package static func encode(_ bytes: [UInt8]) -> String {
         String(unsafeUninitializedCapacity: bytes.count * 2) { buffer in
             for (index, byte) in bytes.enumerated() {
@@ -13,7 +13,7 @@ package enum Hexadecimal {
         }
     }
 
-    /// The bytes, from digits in either case; nil where it is something else than pairs of digits.
+    /// Decodes digits in either case; nil if the text is not pairs of digits.
     package static func decode(_ text: some Collection<UInt8>) -> [UInt8]? {
         guard text.count % 2 == 0 else { return nil }
         var bytes: [UInt8] = []

@@ -1,62 +1,62 @@
-/// A JSON text that was read (RFC 8259), strictly: UTF-8 without a byte order mark, no key twice in an object, no lone
-/// surrogate, at most 64 levels. (A library's parser would keep one of two equal keys and not say so.)
+/// A parsed JSON text (RFC 8259). The parser is strict: UTF-8 without a byte order mark, no duplicate key in an object,
+/// no lone surrogate, at most 64 levels. (Most libraries accept a duplicate key and keep one of its values.)
 ///
-/// A value is known by its index; the whole text's is 0. What is in an array or an object follows it, so that a document
-/// takes one array of places and no tree, and its strings are ranges of ``bytes``.
+/// A value is identified by its index; the index of the outermost value is 0. The content of an array or object follows
+/// it. So a document is one array of nodes and not a tree, and its strings are ranges of ``bytes``.
 package struct JSONDocument: Sendable {
-    /// Where and why a text is not JSON.
+    /// Why a text is not valid JSON.
     package struct Malformed: Error, Equatable {
         package var reason: String
-        /// Bytes from the beginning.
+        /// In bytes from the start of the text.
         package var offset: Int
     }
-    /// What a value is.
+    /// The type of a value.
     package enum Kind: UInt8, Sendable {
         case null, `false`, `true`, number, string, array, object
     }
     fileprivate struct Node {
         let kind: Kind
-        /// The byte at which the value begins in the text.
+        /// The offset of the value in the text.
         let offset: UInt32
-        /// Of a number and a string the first byte; of others how many values are in it.
+        /// For a number or string, the offset of its first byte; for an array or object, the number of its elements.
         var start: UInt32 = 0
-        /// Of a number and a string the byte that follows; of others the index that follows.
+        /// For a number or string, the offset after its last byte; for other values, the index of the next value.
         var end: UInt32
     }
 
-    /// Values that a text may have where nothing else is said.
-    package static let usualValues = 100_000
-    /// The text, and behind it its strings that have escapes, without them.
+    /// The default maximum number of values in a text.
+    package static let defaultMaximumValues = 100_000
+    /// The text, followed by the unescaped form of each string that has escapes.
     package let bytes: [UInt8]
     private let nodes: [Node]
 
-    /// Reads the whole text.
-    /// - Parameter maximumValues: A value takes many times the room of the two bytes that it may be written in.
-    package init(_ text: [UInt8], maximumValues: Int = JSONDocument.usualValues) throws(Malformed) {
-        var reader = Reader(text, room: maximumValues)
+    /// Parses the whole text.
+    /// - Parameter maximumValues: Bounds the memory: a value of two bytes in the text needs many times as many here.
+    package init(_ text: [UInt8], maximumValues: Int = defaultMaximumValues) throws(Malformed) {
+        var reader = Reader(text, maximumValues: maximumValues)
         try reader.whole()
         bytes = reader.bytes
         nodes = reader.nodes
     }
 
-    /// How many values there are, names included.
+    /// The number of values, including names.
     package var count: Int { nodes.count }
 
-    /// What the value is.
+    /// The type of the value.
     package func kind(_ index: Int) -> Kind { nodes[index].kind }
 
-    /// The byte at which the value begins in the text; of a string, its quote.
+    /// The offset of the value in the text; for a string, that of its opening quote.
     package func offset(_ index: Int) -> Int { Int(nodes[index].offset) }
 
-    /// Where in ``bytes`` a string is, without quotes and escapes, or a number as it is written.
+    /// The range in ``bytes`` of an unescaped string without its quotes, or of a number.
     package func range(_ index: Int) -> Range<Int> { nodes[index].range }
 
-    /// A string, or a number as it is written.
+    /// A string, or a number as written.
     package func text(_ index: Int) -> String {
         String(decoding: bytes[range(index)], as: UTF8.self)
     }
 
-    /// Whether a string has these bytes.
+    /// Whether a string equals `text`.
     package func has(_ index: Int, _ text: String) -> Bool {
         let (range, other) = (range(index), text.utf8.span)
         guard range.count == other.count else { return false }
@@ -66,19 +66,19 @@ package struct JSONDocument: Sendable {
         return true
     }
 
-    /// The values of an array; the names of an object, each of whose value has the next index.
+    /// The values of an array, or the names of an object. The value of a name has the next index.
     package func children(of index: Int) -> Children {
         Children(
             nodes: nodes, isObject: kind(index) == .object, index: index + 1,
             count: Int(nodes[index].start))
     }
 
-    /// The places in an array or object, in the text's order.
+    /// The indexes of the elements of an array or object, in the order of the text.
     package struct Children: Sequence, IteratorProtocol {
         fileprivate let nodes: [Node]
         fileprivate let isObject: Bool
         fileprivate var index: Int
-        /// How many follow.
+        /// The number of remaining elements.
         package private(set) var count: Int
         /// The next index; nil after the last.
         package mutating func next() -> Int? {
@@ -95,7 +95,7 @@ extension JSONDocument.Node {
 }
 
 extension [JSONDocument.Node] {
-    /// The index behind a value and all that is in it.
+    /// The index after a value and its content.
     fileprivate func follower(of index: Int) -> Int {
         switch self[index].kind {
         case .number, .string: index + 1
@@ -104,28 +104,28 @@ extension [JSONDocument.Node] {
     }
 }
 
-/// Reads a text once.
+/// Parses a text in one pass.
 private struct Reader {
     typealias Malformed = JSONDocument.Malformed
     private static let maximumDepth = 64
     private static let fewMembers = 16
     var bytes: [UInt8]
     var nodes: [JSONDocument.Node] = []
-    /// Where the text ends; what follows in ``bytes`` are strings without their escapes.
+    /// The length of the text. Unescaped strings follow it in ``bytes``.
     private let end: Int
     private var offset = 0
-    /// Values that may still come.
-    private var room: Int
+    /// The number of further values that are allowed.
+    private var remainingValues: Int
 
-    init(_ text: [UInt8], room: Int) {
+    init(_ text: [UInt8], maximumValues: Int) {
         bytes = text
         end = text.count
-        self.room = room
+        remainingValues = maximumValues
         nodes.reserveCapacity(text.count / 12)
     }
 
     mutating func whole() throws(Malformed) {
-        // The strings without escapes are no longer than the text.
+        // The unescaped strings together are no longer than the text.
         guard end < Int(UInt32.max) / 2 else { throw fail("it is too long") }
         guard (try? UTF8Span(validating: bytes.span)) != nil else {
             throw fail("it is not valid UTF-8")
@@ -161,8 +161,8 @@ private struct Reader {
 
     private mutating func value(depth: Int) throws(Malformed) {
         if depth > Reader.maximumDepth { throw fail("it is nested too deeply") }
-        room -= 1
-        if room < 0 { throw fail("it has too many values") }
+        remainingValues -= 1
+        if remainingValues < 0 { throw fail("it has too many values") }
         skipWhiteSpace()
         switch next {
         case UInt8(ascii: "{"): try object(depth)
@@ -186,7 +186,7 @@ private struct Reader {
         add(.object, at: offset, 0, 0)
         offset += 1
         var count = 0
-        // Few names are compared with each other; many are put into a table, which takes longer to make.
+        // A few names are compared with each other; more of them go into a set, which costs more to build.
         var names: Set<BytewiseString> = []
         skipWhiteSpace()
         if !skip("}") {
@@ -214,7 +214,7 @@ private struct Reader {
         String(decoding: bytes[nodes[index].range], as: UTF8.self)
     }
 
-    /// Whether an object has not had this name among its first `count`.
+    /// Whether `name` is not among the first `count` names of an object.
     private func isNew(
         _ name: Int, of object: Int, _ count: Int, _ names: inout Set<BytewiseString>
     ) -> Bool {
@@ -280,7 +280,7 @@ private struct Reader {
         let stop = endOfPlainText(from: start)
         offset = stop
         if skip("\"") { return add(.string, at: start - 1, start, stop) }
-        // It has an escape, or is malformed: it is written anew behind the text, byte by byte.
+        // The string has an escape or is malformed. Its unescaped form is appended to the text, byte by byte.
         let copy = bytes.count
         bytes.append(contentsOf: bytes[start..<offset])
         while let byte = next {
@@ -298,7 +298,7 @@ private struct Reader {
         throw fail("a string has no end", at: start - 1)
     }
 
-    /// Where the first byte is that does not stand for itself in a string: a quote, a backslash or a control character.
+    /// The offset of the first quote, backslash or control character.
     private func endOfPlainText(from start: Int) -> Int {
         let text = bytes.span
         var index = start

@@ -1,31 +1,31 @@
-/// A JSON value as it stands in a text.
+/// A JSON value.
 package enum JSONValue: Equatable, Sendable {
     case null
     case boolean(Bool)
-    /// As it is written: what it is read as is for the reader to say.
+    /// The number as written. The reader chooses the type to convert it to.
     case number(String)
     case string(String)
     case array([JSONValue])
-    /// In the text's order.
+    /// In the order of the text.
     case object([JSONMember])
 
-    /// The value of an object's member; nil where this is no object or has none of that name.
+    /// The value of an object's member; nil if this is not an object or has no such member.
     package subscript(_ key: String) -> JSONValue? {
         guard case .object(let members) = self else { return nil }
         return members.first { BytewiseString.areEqual($0.key, key) }?.value
     }
 
-    /// A string's text; nil where this is none.
+    /// The text of a string; nil if this is not a string.
     package var text: String? {
         if case .string(let text) = self { text } else { nil }
     }
 
-    /// The elements of an array; nil where this is none.
+    /// The elements of an array; nil if this is not an array.
     package var elements: [JSONValue]? {
         if case .array(let elements) = self { elements } else { nil }
     }
 
-    /// A whole number, also where it is written as a string, as 64-bit numbers are by convention.
+    /// An integer; nil if this is none. It may be in a string, as APIs of Google write 64-bit integers.
     package var integer: Int64? {
         switch self {
         case .number(let text), .string(let text): Int64(text)
@@ -34,7 +34,7 @@ package enum JSONValue: Equatable, Sendable {
     }
 }
 
-/// A name and its value within an object.
+/// A member of an object.
 package struct JSONMember: Equatable, Sendable {
     package var key: String
     package var value: JSONValue
@@ -46,7 +46,7 @@ package struct JSONMember: Equatable, Sendable {
 }
 
 extension JSONValue {
-    /// A value of a document, and all that is in it.
+    /// Converts a value of a document and its content.
     fileprivate init(_ document: JSONDocument, _ index: Int) {
         switch document.kind(index) {
         case .null: self = .null
@@ -65,15 +65,15 @@ extension JSONValue {
     }
 }
 
-/// Reads one JSON text as a ``JSONDocument`` is read, into a tree.
+/// Parses a JSON text into a tree, as strictly as ``JSONDocument``.
 package enum JSONReader {
-    /// Where and why a text is not JSON.
+    /// Why a text is not valid JSON.
     package typealias Malformed = JSONDocument.Malformed
 
-    /// Reads the whole text.
-    package static func parse(_ text: [UInt8], maximumValues: Int = JSONDocument.usualValues)
-        throws(Malformed) -> JSONValue
-    {
+    /// Parses the whole text.
+    package static func parse(
+        _ text: [UInt8], maximumValues: Int = JSONDocument.defaultMaximumValues
+    ) throws(Malformed) -> JSONValue {
         JSONValue(try JSONDocument(text, maximumValues: maximumValues), 0)
     }
 }

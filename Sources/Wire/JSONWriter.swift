@@ -3,7 +3,7 @@
 /// Two other writers print for people too, and so escape more: `JSON` in `SecurityRules`, which writes what `sluice
 /// rules` prints, and `LogLine` in `Telemetry`, which also redacts secrets.
 package struct JSONWriter {
-    /// What was written so far.
+    /// The text so far.
     package private(set) var bytes: [UInt8] = []
     private var needsComma = false
 
@@ -21,7 +21,7 @@ package struct JSONWriter {
     /// Ends an array.
     package mutating func endArray() { close(UInt8(ascii: "]")) }
 
-    /// A member's key; its value must follow.
+    /// Writes a member's key; its value must follow.
     package mutating func key(_ key: StaticString) {
         comma()
         bytes.append(UInt8(ascii: "\""))
@@ -30,21 +30,21 @@ package struct JSONWriter {
         bytes.append(UInt8(ascii: ":"))
     }
 
-    /// A member's key that is known only at run time; its value must follow.
+    /// Writes a member's key that is known only at run time; its value must follow.
     package mutating func key(text: String) {
         string(text)
         bytes.append(UInt8(ascii: ":"))
         needsComma = false
     }
 
-    /// A value that is JSON already: a number, `true` or `false`.
+    /// Writes a value that is JSON already: a number, `true` or `false`.
     package mutating func raw(_ value: String) {
         comma()
         bytes.append(contentsOf: value.utf8)
         needsComma = true
     }
 
-    /// A value of `null`.
+    /// Writes a `null`.
     package mutating func null() {
         comma()
         bytes.append(contentsOf: "null".utf8)
@@ -63,36 +63,36 @@ package struct JSONWriter {
         string(value)
     }
 
-    /// A member with a number.
+    /// Writes a member with a number.
     package mutating func member(_ key: StaticString, _ value: Int64) {
         self.key(key)
         bytes.append(contentsOf: String(value).utf8)
         needsComma = true
     }
 
-    /// A member of `null` whose key is known only at run time.
+    /// Writes a member with `null`, whose key is known only at run time.
     package mutating func memberNull(key: String) {
         self.key(text: key)
         null()
     }
 
-    /// A member with a string whose key is known only at run time.
+    /// Writes a member with a string, whose key is known only at run time.
     package mutating func member(key: String, _ value: String) {
         self.key(text: key)
         string(value)
     }
 
-    /// Adds a member whose value is JSON already.
+    /// Writes a member whose value is JSON already.
     package mutating func member(key: String, json: some Sequence<UInt8>) {
         self.key(text: key)
         bytes.append(contentsOf: json)
         needsComma = true
     }
 
-    /// A string value. What RFC 8259, section 7, wants escaped is, and nothing else.
+    /// Writes a string. Escapes only the characters that RFC 8259, section 7, requires to be escaped.
     package mutating func string(_ value: String) { string(value.utf8.span) }
 
-    /// A string value.
+    /// Writes a string.
     package mutating func string(_ value: Substring) { string(value.utf8.span) }
 
     private mutating func string(_ text: Span<UInt8>) {

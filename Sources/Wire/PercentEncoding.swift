@@ -1,7 +1,7 @@
 /// Percent-encoding (RFC 3986, section 2.1).
 package enum PercentEncoding {
-    /// Decodes exactly once; a `+` stays what it is. Without a `%` it is the text itself.
-    /// - Throws: ``Malformed``, where a `%` is not followed by two hexadecimal digits.
+    /// Decodes once. A `+` is left unchanged. A text without `%` is returned without a copy.
+    /// - Throws: ``Malformed`` if a `%` is not followed by two hexadecimal digits.
     package static func decode(_ text: ArraySlice<UInt8>) throws(Malformed) -> ArraySlice<UInt8> {
         guard text.contains(UInt8(ascii: "%")) else { return text }
         var output: [UInt8] = []
@@ -22,20 +22,20 @@ package enum PercentEncoding {
         return output[...]
     }
 
-    /// A path: everything but unreserved characters and `/` is encoded.
+    /// Encodes a path: every character except unreserved ones and `/`.
     package static func encodePath(_ path: String) -> String { encode(path, keeping: "/") }
 
-    /// One segment of a path, or one name or value of a query: everything but unreserved characters is encoded.
+    /// Encodes one segment of a path, or one name or value of a query: every character except unreserved ones.
     package static func encodeSegment(_ text: String) -> String { encode(text, keeping: "~") }
 
-    /// The same of bytes, which need not be UTF-8.
+    /// Encodes a segment of bytes that need not be UTF-8.
     package static func encodeSegment(_ bytes: [UInt8]) -> String {
         encode(bytes, keeping: UInt8(ascii: "~"), bytes.count { !ASCII.isUnreserved($0) })
     }
 
     private static func encode(_ text: String, keeping kept: Unicode.Scalar) -> String {
         let kept = UInt8(ascii: kept)
-        // Most texts have nothing to encode: they are given back as they are.
+        // Most texts have nothing to encode, and are returned without a copy.
         let count = text.utf8.count { !ASCII.isUnreserved($0) && $0 != kept }
         return count == 0 ? text : encode(text.utf8, keeping: kept, count)
     }
@@ -62,9 +62,9 @@ package enum PercentEncoding {
         }
     }
 
-    /// Where a sequence is broken.
+    /// The position of a malformed sequence.
     package struct Malformed: Error, Equatable {
-        /// Bytes from the beginning of the encoded text.
+        /// In bytes from the start of the encoded text.
         package var offset: Int
     }
 }

@@ -1,17 +1,18 @@
-/// A time as RFC 3339, section 5.6, writes it, such as `1994-11-06T08:49:37.123456Z`. Only its form has been checked.
+/// A time in the format of RFC 3339, section 5.6, such as `1994-11-06T08:49:37.123456Z`. Only the syntax is checked, so
+/// the day may not exist.
 package struct RFC3339 {
-    /// As written, in the zone of the offset.
+    /// Date and time in the zone of the offset.
     package private(set) var date = CivilDate()
-    /// Digits of the fraction; 0 without one.
+    /// The number of digits of the fraction; 0 without a fraction.
     package private(set) var fractionDigits = 0
-    /// The fraction; what is finer is cut off.
+    /// The fraction of the second. Further digits are dropped.
     package private(set) var nanoseconds = 0
-    /// East of UTC.
+    /// The offset from UTC, positive to the east.
     package private(set) var offsetSeconds = 0
     /// Whether the offset is less than a day, and its minutes less than an hour.
     package private(set) var isOffsetValid = true
 
-    /// nil where the text has another form.
+    /// Parses a text; nil if the syntax is wrong.
     package init?(_ text: String) {
         var reader = DateReader(Array(text.utf8)[...])
         guard let year = reader.number(4), reader.skip("-"), let month = reader.number(2),
@@ -44,7 +45,8 @@ package struct RFC3339 {
 }
 
 extension HTTPDate {
-    /// `1994-11-06T08:49:37.000Z` (RFC 3339), with exactly three decimals. Before 1970 and after 9999 the nearest end.
+    /// Formats a time as `1994-11-06T08:49:37.000Z` (RFC 3339), with exactly three decimals. A time before 1970 or
+    /// after 9999 becomes the start or the end of that range.
     package static func rfc3339(milliseconds: Int64) -> String {
         let milliseconds = max(0, min(milliseconds, 253_402_300_799_999))
         let time = CivilDate(seconds: milliseconds / 1000)
@@ -64,8 +66,8 @@ extension HTTPDate {
         }
     }
 
-    /// Reads `1994-11-06T08:49:37.123456Z` or another offset (RFC 3339, section 5.6).
-    /// - Returns: Milliseconds since 1970, what is finer cut off; nil where it is no such time.
+    /// Parses a time such as `1994-11-06T08:49:37.123456Z`, with any offset (RFC 3339, section 5.6).
+    /// - Returns: Milliseconds since 1970, rounded down; nil if the text is not such a time.
     package static func parse(rfc3339 text: String) -> Int64? {
         guard let time = RFC3339(text), time.isOffsetValid, let seconds = time.date.seconds else {
             return nil

@@ -8,7 +8,7 @@ import Testing
 
 @Suite("Background work of a bucket", .timeLimit(.minutes(1)))
 struct BackgroundTasksTests {
-    @Test("Work that is begun on another thread runs on the loop of the upload")
+    @Test("Work begun on another thread runs on the upload's loop")
     func fromAnotherThread() async throws {
         let tasks = BackgroundTasks()
         let ran = Atomic<Int>(0)

@@ -70,7 +70,7 @@ private struct CapabilitiesTable {
         Generated from a run of the conformance suite (`Tests/BucketConformance`), driver by driver and server by server:
         `make capabilities` writes it again, and a test compares it with its own run. *no* marks what the server does
         otherwise than the service that it stands for, with the reason below; — what the driver does not promise, and the
-        gateway answers with 501.
+        gateway responds with 501.
 
         """
     private let columns: [Column]

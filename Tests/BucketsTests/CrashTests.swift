@@ -39,9 +39,9 @@ private struct Ledger {
     }
 }
 
-@Suite("Killed at any moment", .timeLimit(.minutes(10)))
+@Suite("A process killed at any time", .timeLimit(.minutes(10)))
 struct CrashTests {
-    @Test("Every acknowledged write is there, nothing half, nothing left over: 60 times")
+    @Test("Every acknowledged write is complete, and nothing is left over: 60 times")
     func killedSixtyTimes() async throws {
         let directory = TemporaryDirectory()
         let path = directory.path + "/bucket"

@@ -43,7 +43,7 @@ struct DigestTests {
                 + "2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f")
     }
 
-    @Test("A context that is used again begins anew, and pieces make the whole")
+    @Test("A reused context starts a new digest, and pieces give the digest of the whole")
     func reuse() {
         let bytes = pattern(10_000, seed: 4)
         let whole = digest(.md5, bytes)

@@ -33,7 +33,7 @@ struct DirectoryTests {
         }
     }
 
-    @Test("What is made is for the owner alone")
+    @Test("Created files are accessible only to the owner")
     func modes() async throws {
         try await withBucket { [path] bucket in
             try await bucket.put("n", pattern(10_000, seed: 1))
@@ -47,7 +47,7 @@ struct DirectoryTests {
         for name in ["/lock", "/index.sqlite", "/blobs/0/1"] { #expect(mode(name) == 0o600) }
     }
 
-    @Test("Everything is there after opening anew")
+    @Test("Everything is present after reopening")
     func reopening() async throws {
         let before = try await withBucket { bucket in
             var all: [ObjectMetadata] = []
@@ -69,7 +69,7 @@ struct DirectoryTests {
         try expectNoLeftovers(path)
     }
 
-    @Test("A bucket from before there was system metadata opens, and gets its column")
+    @Test("A bucket without system metadata opens, and its index gets the column")
     func olderIndex() async throws {
         let custom = StoredPairs.encode([
             "k": "v", "Sluice-X": "y", "firebaseStorageDownloadTokens": "z",
@@ -100,13 +100,13 @@ struct DirectoryTests {
         }
     }
 
-    @Test("Only one at a time has the directory")
+    @Test("Only one bucket at a time opens the directory")
     func lock() async throws {
         try await withBucket { _ in expectRefused("in use") }
         try await withBucket { bucket in try await bucket.checkHealth() }
     }
 
-    @Test("An index of another program or a newer version is refused and stays as it is")
+    @Test("An index of another program or a newer version is rejected and not changed")
     func foreignIndex() async throws {
         try await withBucket { bucket in _ = try await bucket.put("n", [1]) }
         let index = path + "/index.sqlite"
@@ -128,7 +128,7 @@ struct DirectoryTests {
         expectRefused("another program or a newer version")
     }
 
-    @Test("Blobs without an index are not taken for leftovers")
+    @Test("Blobs without an index are not treated as leftovers")
     func blobsWithoutIndex() async throws {
         try await withBucket { bucket in _ = try await bucket.put("n", pattern(9000, seed: 1)) }
         for name in entries(path) where name.hasPrefix("index") { unlink(path + "/" + name) }
@@ -166,7 +166,7 @@ struct DirectoryTests {
                 .integer("SELECT count(*) FROM garbage") == 0)
     }
 
-    @Test("What is replaced, deleted, refused or aborted leaves no file")
+    @Test("Replaced, deleted, rejected and aborted objects leave no file")
     func garbage() async throws {
         try await withBucket { [path] bucket in
             for round in 0..<5 {
@@ -193,7 +193,7 @@ struct DirectoryTests {
         try expectNoLeftovers(path)
     }
 
-    @Test("Garbage rows leave their table in time")
+    @Test("Garbage rows are removed from their table")
     func garbageRows() async throws {
         let rounds = DirectoryCommitter.garbageBatch + 200
         try await withBucket { bucket in
@@ -213,7 +213,7 @@ struct DirectoryTests {
             .execute("UPDATE state SET next_blob = \(next)")
     }
 
-    @Test("A shard goes with its last blob: while the bucket is served, and at its start")
+    @Test("A shard is removed with its last blob, while the bucket is served and at its start")
     func emptyShards() async throws {
         try await withBucket { _ in }
         try skipBlobs(to: DirectoryFiles.idsPerShard - 1)
@@ -245,7 +245,7 @@ struct DirectoryTests {
         try expectNoLeftovers(path)
     }
 
-    @Test("A blob that can't be placed says why")
+    @Test("A blob that can't be moved into place reports the reason")
     func placingFails() async throws {
         try await withBucket { bucket in _ = try await bucket.put("n", pattern(9000, seed: 1)) }
         let files = try DirectoryFiles(path, create: false)
@@ -257,7 +257,7 @@ struct DirectoryTests {
         }
     }
 
-    @Test("What the process or its machine lacks is no fault of the store")
+    @Test("A lack of memory or descriptors is not an error of the store")
     func exhausted() {
         #expect(BucketError("open", "/x", EMFILE).code == .overloaded)
         #expect(BucketError("open", "/x", ENOMEM).code == .overloaded)
@@ -265,7 +265,7 @@ struct DirectoryTests {
         #expect(BucketError("open", "/x", EIO).code == .unavailable)
     }
 
-    @Test("Names that are not UTF-8 are left out of lists, which end")
+    @Test("Lists omit names that are not UTF-8, and end")
     func namesThatAreNoText() async throws {
         try await withBucket { bucket in
             for name in ["a", "b/x", "m/y", "z"] { try await bucket.put(name, [1]) }
@@ -300,7 +300,7 @@ struct DirectoryTests {
         }
     }
 
-    @Test("Writes at once share their syncs")
+    @Test("Concurrent writes share their syncs")
     func groupCommit() async throws {
         let batches = try await withBucket { bucket in
             try await withThrowingTaskGroup(of: Void.self) { group in
@@ -320,7 +320,7 @@ struct DirectoryTests {
         try expectNoLeftovers(path)
     }
 
-    @Test("A clock that stands still or goes back gives rising generations, across starts too")
+    @Test("Generations rise even if the clock stops or goes back, also across restarts")
     func clock() async throws {
         let path = path
         for (time, start) in [(5_000_000, 5_000_000), (1000, 5_000_003), (6_000_000, 6_000_000)]
@@ -340,7 +340,7 @@ struct DirectoryTests {
         }
     }
 
-    @Test("An upload holds at most two buffers, and takes nothing while both are full")
+    @Test("An upload holds at most two buffers, and accepts nothing while both are full")
     func backPressure() async throws {
         let path = path
         let gate = Lock(0)
@@ -375,7 +375,7 @@ struct DirectoryTests {
         pool.shutdown()
     }
 
-    @Test("A buffer grows with what comes, to its limit and not beyond")
+    @Test("A buffer grows with its bytes up to its limit")
     func bufferGrowth() {
         let buffer = UploadBuffer()
         #expect(buffer.append(pattern(3, seed: 1).span.bytes, expected: nil) == 3)
@@ -407,7 +407,7 @@ struct DirectoryTests {
         }
     }
 
-    @Test("Descriptors are given back, whatever becomes of an object")
+    @Test("Descriptors are closed, whatever happens to an object")
     func descriptors() async throws {
         try await withBucket { [path] bucket in
             try await bucket.put("n", pattern(100_000, seed: 1))
@@ -430,7 +430,7 @@ struct DirectoryTests {
         await eventually { Self.openFiles(below: path).isEmpty }
     }
 
-    @Test("More objects than the readers keep are told apart, before and after a change")
+    @Test("More objects than the readers cache are distinguished, before and after a change")
     func manyNames() async throws {
         try await withBucket { bucket in
             let count = 700

@@ -49,7 +49,7 @@ struct FaultTests {
     }
 
     @Test(
-        "A full disk: 507 for those that need room, and all is well once there is some",
+        "A full disk: 507 for writes that need space, and recovery once there is some",
         .enabled(if: SmallDisk.isPossible, isNotMountable))
     func fullDisk() async throws {
         let disk = try #require(SmallDisk())
@@ -85,7 +85,7 @@ struct FaultTests {
     }
 
     @Test(
-        "A disk that the bucket itself fills: small writes fail alone, deletions make room",
+        "A disk filled by the bucket itself: only small writes fail, deletions free space",
         .enabled(if: SmallDisk.isPossible, isNotMountable))
     func filledByItself() async throws {
         let disk = try #require(SmallDisk(size: "3m"))
@@ -133,7 +133,7 @@ struct FaultTests {
     }
 
     @Test(
-        "In a batch that does not fit as a whole, what fits succeeds",
+        "In a batch that does not fit as a whole, the changes that fit succeed",
         .enabled(if: SmallDisk.isPossible, isNotMountable))
     func batchOnFullDisk() async throws {
         let disk = try #require(SmallDisk(size: "3m"))
@@ -153,7 +153,7 @@ struct FaultTests {
     }
 
     @Test(
-        "A directory that is read-only can't be opened, and says so",
+        "A read-only directory can't be opened, and the error says so",
         .enabled(if: SmallDisk.isPossible, isNotMountable))
     func readOnly() async throws {
         let disk = try #require(SmallDisk())
@@ -169,7 +169,7 @@ struct FaultTests {
     }
 
     @Test(
-        "A directory that becomes immutable: reads go on, writes are refused, all recovers",
+        "A directory that becomes immutable: reads continue, writes fail, and both recover",
         .enabled(if: SmallDisk.isPossible, isNotMountable))
     func immutable() async throws {
         let disk = try #require(SmallDisk())
@@ -196,7 +196,7 @@ struct FaultTests {
         try expectNoLeftovers(path)
     }
 
-    @Test("A directory that vanishes: not available, healthy again when it is back")
+    @Test("A directory that vanishes is unavailable, and healthy again when it is back")
     func vanished() async throws {
         let directory = TemporaryDirectory()
         let (path, away) = (directory.path + "/bucket", directory.path + "/away")
@@ -234,7 +234,7 @@ struct FaultTests {
         try expectNoLeftovers(path)
     }
 
-    @Test("A lookup notices by itself that the directory is gone")
+    @Test("A lookup detects that the directory is gone")
     func vanishedForReaders() async throws {
         let directory = TemporaryDirectory()
         let (path, away) = (directory.path + "/bucket", directory.path + "/away")
@@ -254,7 +254,8 @@ struct FaultTests {
         }
     }
 
-    @Test("Another bucket in its place is served, an empty directory is not taken for a bucket")
+    @Test(
+        "Another bucket at the same path is served; an empty directory is not treated as a bucket")
     func replaced() async throws {
         let directory = TemporaryDirectory()
         let (path, other) = (directory.path + "/bucket", directory.path + "/other")
@@ -290,7 +291,7 @@ struct FaultTests {
         }
     }
 
-    @Test("Blobs that vanish alone: not available, and there again with them")
+    @Test("Objects whose blobs vanish are unavailable until the blobs are back")
     func blobsVanished() async throws {
         let directory = TemporaryDirectory()
         let path = directory.path + "/bucket"

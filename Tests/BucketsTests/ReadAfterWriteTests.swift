@@ -6,7 +6,7 @@ import Testing
 
 @testable import Buckets
 
-@Suite("Reads beside writes", .timeLimit(.minutes(2)))
+@Suite("Concurrent reads and writes", .timeLimit(.minutes(2)))
 struct ReadAfterWriteTests {
     /// The last acknowledged generation of a writer, and whether it has ended.
     private final class Acknowledged: Sendable {
@@ -17,7 +17,7 @@ struct ReadAfterWriteTests {
     }
 
     @Test(
-        "What was acknowledged is never read older, by whatever reader and from whatever it keeps")
+        "No reader returns an older state than the acknowledged one")
     func acknowledgedIsSeen() async throws {
         let directory = TemporaryDirectory()
         let bucket = try openBucket(directory.path + "/bucket")

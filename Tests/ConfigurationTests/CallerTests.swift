@@ -144,7 +144,7 @@ import Wire
     }
 
     /// What `sluice check` prints can be loaded, and comes to the same.
-    @Test func whatIsPrintedIsWhatWasRead() throws {
+    @Test func theOutputMatchesTheInput() throws {
         let configuration = try load(
             """
             issuers:

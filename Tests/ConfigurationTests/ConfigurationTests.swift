@@ -20,7 +20,7 @@ import Wire
         for file in files { _ = try Configuration.load(file: "\(directory.path)/\(file)") }
     }
 
-    @Test func theReferenceIsWhatTheTableSays() throws {
+    @Test func theReferenceMatchesTheTable() throws {
         let file = ConfigurationTests.root.appendingPathComponent("config/reference.yaml")
         let text = try String(contentsOf: file, encoding: .utf8)
         #expect(
@@ -104,7 +104,7 @@ import Wire
             one.allowedPaths == ["images/**"] && one.maximumDepth == 3 && one.refusesDiscouraged)
     }
 
-    @Test func flagsWinOverVariablesAndThoseOverTheFile() throws {
+    @Test func flagsOverrideVariablesAndVariablesTheFile() throws {
         let file = try ConfigurationFile("threads: 1\nfileThreads: 1\n" + ConfigurationFile.minimal)
         let configuration = try Configuration.load(
             file: file.path,
@@ -135,7 +135,7 @@ import Wire
     }
 
     /// Kubernetes sets these in every pod beside a service called `sluice`.
-    @Test func serviceLinksAreNoOverrides() throws {
+    @Test func serviceLinksAreNotOverrides() throws {
         let environment: [BytewiseString: String] = [
             "SLUICE_PORT": "tcp://10.0.0.1:80", "SLUICE_PORT_80_TCP": "tcp://10.0.0.1:80",
             "SLUICE_PORT_80_TCP_ADDR": "10.0.0.1", "SLUICE_SERVICE_HOST": "10.0.0.1",
@@ -146,7 +146,7 @@ import Wire
         _ = try Configuration.load(file: file.path, environment: environment)
     }
 
-    @Test func whatIsPrintedLoadsAgainAsTheSame() throws {
+    @Test func theOutputLoadsAsTheSameConfiguration() throws {
         let file = try ConfigurationFile(
             """
             rules: none
@@ -176,7 +176,7 @@ import Wire
     @Test(arguments: [
         "", "KiB", "1 KiB", "1kb", "1K", "-1", "1.5MiB", "16777216TiB", "１KiB", "1KiBx",
     ])
-    func notBytes(_ text: String) {
+    func invalidBytes(_ text: String) {
         #expect(Units.bytes.value(text) == nil)
     }
 
@@ -191,7 +191,7 @@ import Wire
     }
 
     @Test(arguments: ["", "10", "s", "1d", "1.5s", "-1s", "10 s", "1m30s"])
-    func notDurations(_ text: String) {
+    func invalidDurations(_ text: String) {
         #expect(Units.durations.value(text) == nil)
     }
 
@@ -210,7 +210,7 @@ import Wire
         "", ":80", "host", "host:", "host:65536", "::1:80", "[]:80", "[a]:80", "a b:80", "a/b:80",
         "h:+1",
     ])
-    func notAddresses(_ text: String) {
+    func invalidAddresses(_ text: String) {
         #expect(ListenAddress(text) == nil)
     }
 

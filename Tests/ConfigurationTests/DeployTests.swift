@@ -89,7 +89,7 @@ import Yams
         #expect(try value(sidecar(), "resources", "limits", "memory") as? String == "256Mi")
     }
 
-    @Test func everyMountHasItsVolumeAndTheBucketsLieOnOne() throws {
+    @Test func everyMountHasAVolumeAndBucketsAreOnOne() throws {
         let volumes = try #require(try pod()["volumes"] as? [[String: Any]])
         let mounts = try #require(try sidecar()["volumeMounts"] as? [[String: Any]])
         let names = Set(volumes.compactMap { $0["name"] as? String })
@@ -127,7 +127,7 @@ import Yams
         #expect(path == "\(place)/\(try value(token, "path"))")
     }
 
-    @Test func theServiceAndTheImageStartWithAConfigurationThatIsFine() throws {
+    @Test func theServiceAndTheImageHaveAValidConfiguration() throws {
         let file = DeployTests.root.appending(path: "deploy/sluice.yaml").path
         let configuration = try Configuration.load(file: file)
         #expect(configuration.buckets.map(\.directory) == ["/var/lib/sluice/photos"])

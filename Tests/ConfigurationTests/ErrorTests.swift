@@ -228,7 +228,7 @@ import Wire
             ])
     }
 
-    @Test func everyFaultInOneGoInTheFilesOrder() throws {
+    @Test func allErrorsAreReportedInOrder() throws {
         let found = try findings(
             """
             buckets:
@@ -273,7 +273,7 @@ import Wire
             "SLUICE_BUCKETS_A_B_RULES: error: could mean 'buckets.a-b.rules' and 'buckets.a.b.rules'; use --set"
         ),
     ])
-    func aVariablesFault(_ variable: String, _ value: String, _ expected: String) throws {
+    func anErrorInAVariable(_ variable: String, _ value: String, _ expected: String) throws {
         let yaml =
             "rules: none\nbuckets: { a-b: { directory: { path: p } }, a.b: { directory: { path: q } } }\n"
         #expect(try findings(yaml, environment: [BytewiseString(variable): value]) == [expected])
@@ -330,7 +330,7 @@ import Wire
             "FILE:2:1: error: no bucket: 'buckets: { NAME: { directory: { path: PATH } } }' is missing"
         ),
     ])
-    func filesThatAreNone(_ text: String, _ expected: String) throws {
+    func invalidKeyFiles(_ text: String, _ expected: String) throws {
         let found = try findings(text)
         #expect(found == [expected])
     }

@@ -51,7 +51,7 @@ import Wire
         (.init(bucket: "b", endpoint: "https://minio", addressing: "virtual-host"), false),
         (.init(bucket: "b", addressing: "path"), true),
     ])
-    func whereTheNameStands(_ s3: Configuration.S3, _ isPathStyle: Bool) {
+    func theNameIsInTheHostOrThePath(_ s3: Configuration.S3, _ isPathStyle: Bool) {
         #expect(s3.isPathStyle == isPathStyle)
     }
 

@@ -45,7 +45,7 @@ struct AWSCredentialTests {
                 """.utf8))
     }
 
-    private static let answer = #"""
+    private static let response = #"""
         {"Code": "Success", "AccessKeyId": "ASIA2", "SecretAccessKey": "s", "Token": "t",
          "Expiration": "2033-05-18T03:33:20Z", "RoleArn": "ignored"}
         """#
@@ -87,7 +87,7 @@ struct AWSCredentialTests {
         #expect(found.accessKey == "ASIA1")
     }
 
-    @Test func whatSTSRefusesIsSaidWithoutTheToken() async throws {
+    @Test func anErrorOfSTSIsReportedWithoutTheToken() async throws {
         let service = FakeService { _ in
             FakeService.Response(
                 status: 400,
@@ -117,8 +117,8 @@ struct AWSCredentialTests {
         #expect(throws: AWSCredentialsError.self) { try outcome.get() }
     }
 
-    @Test func aContainersAgentIsAskedWithItsToken() async throws {
-        let service = FakeService { _ in .json(Self.answer) }
+    @Test func aContainerAgentGetsItsToken() async throws {
+        let service = FakeService { _ in .json(Self.response) }
         let found = try await fetch([
             "AWS_CONTAINER_CREDENTIALS_FULL_URI": "\(service.origin)/v1/credentials?id=7",
             "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": file("token", "Basic abc\n"),
@@ -130,7 +130,7 @@ struct AWSCredentialTests {
         #expect(asked.fields["authorization"] == "Basic abc")
     }
 
-    @Test func aContainersAgentIsNoOtherHost() async throws {
+    @Test func aContainerAgentOnAnotherHostIsRejected() async throws {
         let outcome = try await fetch([
             "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://192.0.2.1/creds",
             "AWS_CONTAINER_AUTHORIZATION_TOKEN": "hush",
@@ -153,12 +153,12 @@ struct AWSCredentialTests {
         case _ where request.fields["x-aws-ec2-metadata-token"] != "session-1":
             return FakeService.Response(status: 401)
         case ("GET", path): return FakeService.Response(body: Array("my role\n".utf8))
-        case ("GET", path + "my%20role"): return .json(answer)
+        case ("GET", path + "my%20role"): return .json(response)
         default: return FakeService.Response(status: 404)
         }
     }
 
-    @Test func anInstanceIsAskedInASession() async throws {
+    @Test func anInstanceUsesASession() async throws {
         let service = FakeService(Self.instance)
         let environment: [BytewiseString: String] = [
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": "\(service.origin)", "HOME": directory.path,
@@ -204,7 +204,7 @@ struct AWSCredentialTests {
         #expect(agent.service.log.count == 1)
     }
 
-    @Test func renewalBeginsAheadOfExpiryAndHoldsNobodyUp() async throws {
+    @Test func renewalBeginsBeforeExpiryAndDelaysNoRequest() async throws {
         let agent = Agent()
         agent.state.isOpen.store(true, ordering: .releasing)
         try await TestLoop.run {
@@ -224,7 +224,7 @@ struct AWSCredentialTests {
         }
     }
 
-    @Test func aRenewalThatFailsIsTriedAgainUntilTheyExpire() async throws {
+    @Test func aFailedRenewalIsRetriedUntilExpiry() async throws {
         let agent = Agent()
         agent.state.isOpen.store(true, ordering: .releasing)
         try await TestLoop.run {
@@ -277,7 +277,7 @@ struct AWSCredentialTests {
     }
 
     @Test(arguments: [false, true])
-    func aMetadataServiceWithoutNewCredentialsIsAskedSeldom(fails: Bool) async throws {
+    func aMetadataServiceWithoutNewCredentialsGetsFewRequests(fails: Bool) async throws {
         let agent = Agent(isInstance: true)
         agent.state.isOpen.store(true, ordering: .releasing)
         let expiry = agent.state.time.load(ordering: .acquiring) + 3600
@@ -302,7 +302,7 @@ struct AWSCredentialTests {
             agent.pass(seconds: AWSCredentialProvider.extensionSeconds.upperBound)
             #expect(await renewals(agent, atLeast: 1) == 1)
             // The service has recovered.
-            let last = agent.state.answers.load(ordering: .acquiring)
+            let last = agent.state.responses.load(ordering: .acquiring)
             agent.state.fails.store(false, ordering: .releasing)
             agent.state.expiry.store(0, ordering: .releasing)
             agent.pass(seconds: AWSCredentialProvider.extensionSeconds.upperBound)
@@ -312,7 +312,7 @@ struct AWSCredentialTests {
         }
     }
 
-    @Test func whatAContainersAgentGivesAsExpiredIsNotFetchedForEachRequest() async throws {
+    @Test func expiredCredentialsOfAnAgentAreNotFetchedForEachRequest() async throws {
         let agent = Agent()
         agent.state.isOpen.store(true, ordering: .releasing)
         agent.state.expiry.store(1, ordering: .releasing)
@@ -324,7 +324,7 @@ struct AWSCredentialTests {
         }
     }
 
-    @Test func aProfileThatIsNamedMustExist() async throws {
+    @Test func aConfiguredProfileMustExist() async throws {
         let service = FakeService(Self.instance)
         let other = file(
             "credentials", "[other]\naws_access_key_id = A\naws_secret_access_key = s\n")
@@ -352,7 +352,7 @@ struct AWSCredentialTests {
     }
 
     /// Rejected credentials are renewed, but not repeatedly, because the cause may be a missing permission.
-    @Test func refusedCredentialsAreRenewedOnceInAWhile() async throws {
+    @Test func rejectedCredentialsAreRenewedAtIntervals() async throws {
         let agent = Agent()
         agent.state.isOpen.store(true, ordering: .releasing)
         try await TestLoop.run {
@@ -408,7 +408,7 @@ private final class Agent: Sendable {
 
     final class State: Sendable {
         let time = Atomic<Int64>(1_900_000_000)
-        let answers = Atomic<Int>(0)
+        let responses = Atomic<Int>(0)
         /// The expiry of the credentials; 0 for one hour from now.
         let expiry = Atomic<Int64>(0)
         /// Fetches that have begun.
@@ -431,7 +431,7 @@ private final class Agent: Sendable {
             }
             while !state.isOpen.load(ordering: .acquiring) { sched_yield() }
             if state.fails.load(ordering: .acquiring) { return FakeService.Response(status: 400) }
-            let number = state.answers.add(1, ordering: .acquiringAndReleasing).newValue
+            let number = state.responses.add(1, ordering: .acquiringAndReleasing).newValue
             let fixed = state.expiry.load(ordering: .acquiring)
             var expiry = time_t(fixed > 0 ? fixed : state.time.load(ordering: .acquiring) + 3600)
             var parts = tm()

@@ -82,7 +82,7 @@ struct GoogleCredentialsTests {
         #expect(status == 0)
     }
 
-    @Test func aTokenIsRenewedAheadAndOnceForAll() async throws {
+    @Test func aTokenIsRenewedBeforeExpiryAndShared() async throws {
         let time = Atomic<UInt64>(1_000_000_000_000)
         let count = Atomic<Int>(0)
         let isDown = Atomic<Bool>(false)
@@ -137,7 +137,7 @@ struct GoogleCredentialsTests {
         }
     }
 
-    @Test func whatIsNoMetadataServerIsNotBelieved() async throws {
+    @Test func aForeignMetadataServerIsRejected() async throws {
         let service = FakeService { _ in .json(#"{"access_token": "t", "expires_in": 9}"#) }
         let credentials = credentials(
             .automatic, ["GCE_METADATA_HOST": service.origin.authority, "HOME": directory.path])
@@ -227,7 +227,7 @@ struct GoogleCredentialsTests {
         #expect(error?.cause.contains("secretkey") == false)
     }
 
-    @Test func whatTheEndpointSaysOfARefusalIsTold() async throws {
+    @Test func theReasonOfARejectionIsReported() async throws {
         let (pem, _) = try key()
         let service = FakeService { _ in
             .json(#"{"error": "invalid_grant", "error_description": "Invalid JWT\n"}"#, 400)
@@ -239,7 +239,7 @@ struct GoogleCredentialsTests {
         #expect(error?.cause.contains("400: invalid_grant: Invalid JWT ") == true)
     }
 
-    @Test func anonymousAndTheEmulatorsOwnerAskNobody() async throws {
+    @Test func anonymousAndTheEmulatorsOwnerSendNoRequests() async throws {
         #expect(try await authorization(credentials(.anonymous)) == nil)
         #expect(try await authorization(credentials(.emulatorOwner)) == "Bearer owner")
     }

@@ -67,7 +67,7 @@ import struct SecurityRules.DocumentPath
         }
     }
 
-    @Test func limitsWhatIsThereAfterwards() async {
+    @Test func limitsTheResult() async {
         let half = String(repeating: "a", count: 4090)
         let first = await patch(#"{"customMetadata":{"x":"\#(half)"}}"#)
         #expect(first.status == 200)
@@ -79,7 +79,7 @@ import struct SecurityRules.DocumentPath
         #expect(swapped.status == 200)
     }
 
-    @Test func aPatchThatIsOvertakenIsTriedAgain() async {
+    @Test func aPatchIsRepeatedAfterAConcurrentChange() async {
         driver.with {
             $0.beforeChange = { driver in
                 driver.seed("a", [2], ObjectAttributes(customMetadata: ["other": "1"]))
@@ -114,7 +114,7 @@ import struct SecurityRules.DocumentPath
             .needsDocuments([DocumentPath("/databases/(default)/documents/a/b")!])
         }
         func largestUpload(_ question: AuthorizationRequest) -> UInt64? { nil }
-        func trial(_ question: AuthorizationRequest) -> Decision? { nil }
+        func shadowDecision(_ question: AuthorizationRequest) -> Decision? { nil }
     }
 
     @Test func aPolicyWithoutProgressIsADenial() async {
@@ -139,7 +139,7 @@ import struct SecurityRules.DocumentPath
         }
     }
 
-    @Test func everyChangeIsObservedAndNoFailure() async {
+    @Test func onlySuccessfulChangesAreObserved() async {
         let log = Log()
         let bucket = Bucket(
             name: BucketName("photos")!, driver: MemoryBucket(), policy: OpenPolicy(),

@@ -47,7 +47,7 @@ private let object = ObjectMetadata(
         "1994-11-06T08:49:37Z", "784111777", "Sunday, 06-Nov-1994 08:49:37 GMT",
         "Sun Nov 06 08:49:37 94", "Sun, +6 Nov 1994 08:49:37 GMT", ",,,", "Sun,",
     ])
-    func refusesOthers(text: String) { #expect(HTTPDate.parse(bytes(text), now: now) == nil) }
+    func rejectsOthers(text: String) { #expect(HTTPDate.parse(bytes(text), now: now) == nil) }
 
     @Test func writesWhatItReads() {
         #expect(HTTPDate.imfFixdate(seconds: 784_111_777) == "Sun, 06 Nov 1994 08:49:37 GMT")
@@ -152,7 +152,7 @@ private let object = ObjectMetadata(
         "", ",", "a", "\"a", "a\"", "\"a\" \"b\"", "w/\"a\"", "W/a", "*", "\"a\", *", "\"a b\"",
         "\"a\"x",
     ])
-    func refusesOtherTags(text: String) { #expect(EntityTag.list(bytes(text)) == nil) }
+    func rejectsOtherTags(text: String) { #expect(EntityTag.list(bytes(text)) == nil) }
 
     @Test func readsConditions() throws {
         let conditions = try Preconditions(
@@ -179,7 +179,7 @@ private let object = ObjectMetadata(
         ("x-object-metageneration-match", "1, 2"), ("if-match", "abc"),
         ("if-none-match", "*, \"a\""),
     ])
-    func refusesBadValues(name: String, value: String) {
+    func rejectsInvalidValues(name: String, value: String) {
         #expect(throws: Problem.self) { try Preconditions(fields([(name, value)]), now: 0) }
     }
 
@@ -229,7 +229,7 @@ private let object = ObjectMetadata(
             "repr-digest", "md5=:AAAAAAAAAAAAAAAAAAAAAA==:", .checksumMismatch
         ),
     ])
-    func refusesBadFields(name: String, value: String, code: Problem.Code) {
+    func rejectsInvalidFields(name: String, value: String, code: Problem.Code) {
         let both = fields([("content-md5", name == "content-md5" ? value : md5), (name, value)])
         let problem = #expect(throws: Problem.self) { try ExpectedDigests(both) }
         #expect(problem?.code == code)
@@ -249,7 +249,7 @@ private let object = ObjectMetadata(
         "a=1.1234",
         "a=?2", "a=1234567890123456", "a;=1", "a=(1\"x\")", "a=@x", "a=\u{e9}",
     ])
-    func refusesOthers(text: String) {
+    func rejectsOthers(text: String) {
         var dictionary = StructuredDictionary(bytes(text))
         #expect(dictionary.parse() == nil)
     }
@@ -282,7 +282,7 @@ private let object = ObjectMetadata(
     }
 
     @Test(arguments: ["Zg", "Zg=", "Zh==", "Zm9=", "Z===", "====", "Zm9v=", "Zm-_", "Zm 9", "=Zg="])
-    func refusesInexactText(text: String) { #expect(Base64.decode(bytes(text)) == nil) }
+    func rejectsInexactText(text: String) { #expect(Base64.decode(bytes(text)) == nil) }
 
     @Test func roundTrip() {
         var random = Seeded(8)

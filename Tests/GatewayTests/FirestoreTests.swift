@@ -97,13 +97,13 @@ struct FirestoreTests {
         #expect(client.records.last.cause?.contains("no firestore.project is configured") == true)
     }
 
-    @Test func rulesOnTrialLookNothingUp() async throws {
+    @Test func shadowRulesLookNothingUp() async throws {
         let service = FakeService { _ in .json("{}") }
         let client = try client(
             "allow get: if true;", service,
             shadow: "allow get: if firestore.exists(/databases/(default)/documents/a/b);")
         #expect(await client.send("GET", "/b/photos/o/a").status == 200)
-        #expect(client.records.last.trial == .undetermined)
+        #expect(client.records.last.shadow == .undetermined)
         #expect(service.log.isEmpty)
     }
 
@@ -127,7 +127,7 @@ struct FirestoreTests {
     }
 
     @Test(arguments: ["", ".", "..", "../users/alice", "a//b", "/a", "a/./b"])
-    func aSegmentThatIsNoNameIsAnError(name: String) async throws {
+    func anInvalidSegmentIsAnError(name: String) async throws {
         // A value of one segment; and a path that is made from text, which has as many as the text says.
         let fails = "/databases/(default)/documents/users/$(request.params.name)"
         let made = "path('/databases/(default)/documents/users/' + request.params.name + '/x/y')"
@@ -158,7 +158,7 @@ struct FirestoreTests {
         #expect(service.log.count == 2)
     }
 
-    @Test func nothingIsLookedUpForAClientThatIsGone() async throws {
+    @Test func nothingIsLookedUpForADisconnectedClient() async throws {
         let service = FakeService { _ in .json("{}") }
         let client = try client(
             "allow get: if firestore.exists(/databases/(default)/documents/a/b);", service)

@@ -74,7 +74,7 @@ func record(
         #expect(line["cause"] as? String == "no disk")
     }
 
-    @Test func anAnswerThatBrokeOffIsAnErrorWhateverItsStatus() throws {
+    @Test func anAbortedResponseIsAnErrorWhateverItsStatus() throws {
         var broken = record(status: 206, cause: "the disk")
         broken.isBroken = true
         let line = try object(logged(.json) { AccessLog($0).finished(broken) }[0])
@@ -84,7 +84,7 @@ func record(
         #expect(text[0].contains("\u{1b}[31m206"))
     }
 
-    @Test func aTextLineHasItsColumnsWhereTheyBelong() throws {
+    @Test func aTextLineHasItsColumns() throws {
         let lines = logged(.text(colour: false)) { sink in
             AccessLog(sink).finished(record())
             AccessLog(sink).finished(record(method: "DELETE", status: 404))
@@ -178,7 +178,7 @@ func record(
         "/o/Bearer%09S3CRETS3CRET",
     ]
 
-    @Test(arguments: secrets) func noFormatLetsASecretOut(_ text: String) {
+    @Test(arguments: secrets) func noFormatContainsASecret(_ text: String) {
         for format in [LogFormat.json, .text(colour: false)] {
             let lines = logged(format) { sink in
                 AccessLog(sink).finished(record(path: text, method: text, cause: text))
@@ -199,12 +199,12 @@ func record(
     @Test(arguments: [
         "sluice.yaml:3:5: unknown key", "/b/photos/o/a=b.png", "http://127.0.0.1:8080/b",
         "status=200", "the token was refused", "time: 12:30", "eyJ", "Bearer of news", "100%3D",
-        "unreachable: credentials: http://127.0.0.1:1 answers 500",
+        "unreachable: credentials: http://127.0.0.1:1 responds with 500",
         "sluice_issuer_key_refresh_failures_total", "/o/cats+and+dogs_2", "a%20b", "100%253D%",
         "/o/a%2525%C3%A9%zz", "main-bundle.0123456789abcdef0123456789abcdef0123456789abcdef.js",
         "my-service-name.my-name-space.svc.cluster.local:443",
     ])
-    func whatIsNoSecretStays(_ text: String) {
+    func otherTextIsNotRedacted(_ text: String) {
         let redacted = LogRedaction.redacted(text.utf8.span)
         #expect(redacted == nil)
     }
@@ -251,7 +251,7 @@ func record(
 }
 
 @Suite struct LogSinkTests {
-    @Test func aReaderThatStopsCostsLinesButNoTime() {
+    @Test func aStalledReaderLosesLinesWithoutDelay() {
         let pipe = Pipe()
         let sink = LogSink(descriptor: pipe.writing, format: .json, capacity: 4096)
         let line = String(repeating: "x", count: 99)
@@ -269,7 +269,7 @@ func record(
         close(pipe.reading)
     }
 
-    @Test func aReaderThatIsGoneCostsLinesOnly() {
+    @Test func aClosedReaderOnlyLosesLines() {
         signal(SIGPIPE, SIG_IGN)
         let pipe = Pipe()
         close(pipe.reading)

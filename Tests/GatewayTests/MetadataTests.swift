@@ -68,7 +68,7 @@ private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8
         #expect(throws: JSONReader.Malformed.self) { try JSONReader.parse(Array(json.utf8)) }
     }
 
-    @Test func refusesMoreValuesThanWereWanted() throws {
+    @Test func rejectsTooManyValues() throws {
         let text = Array("[1,2,{\"a\":3}]".utf8)
         _ = try JSONReader.parse(text, maximumValues: 5)
         #expect(throws: JSONReader.Malformed.self) {
@@ -76,7 +76,7 @@ private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8
         }
     }
 
-    @Test func refusesOtherThanUTF8() {
+    @Test func rejectsInvalidUTF8() {
         #expect(throws: JSONReader.Malformed.self) { try JSONReader.parse([0x22, 0xff, 0x22]) }
     }
 
@@ -105,7 +105,7 @@ private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8
         try AttributePatch(mergePatch: Array(json.utf8))
     }
 
-    @Test func changesOnlyWhatIsNamed() throws {
+    @Test func changesOnlyNamedProperties() throws {
         let patch = try patch(
             #"{"contentType":"a/b","cacheControl":null,"customMetadata":{"K":"v","gone":null}}"#)
         #expect(patch.contentType == .set("a/b"))
@@ -231,7 +231,7 @@ private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8
                 "t": "\t", "line": "a\r\nb", "not token": "x",
             ]))
 
-    @Test func answersWithFields() {
+    @Test func respondsWithFields() {
         var fields = HeaderFields()
         object.appendFields(to: &fields)
         #expect(fields["content-type"] == "text/plain")
@@ -249,7 +249,7 @@ private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8
         #expect(!fields.contains("content-encoding"))
     }
 
-    @Test func answersWithJSON() {
+    @Test func respondsWithJSON() {
         var patch = AttributePatch()
         patch.clearCustomMetadata = true
         patch.customMetadata = ["B": "1", "a": "\n"]
@@ -320,7 +320,7 @@ private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8
         "prefix=%FF", "prefix=%", "prefix=a&prefix=b", "delimiter&delimiter",
         "prefix=" + String(repeating: "a", count: 1025),
     ])
-    func refusesBadValues(query: String) {
+    func rejectsInvalidValues(query: String) {
         let problem = #expect(throws: Problem.self) { try self.query(query) }
         #expect(problem?.code == .invalidArgument)
     }
@@ -361,7 +361,7 @@ private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8
         #expect(decode(other, bucket: "p", prefix: "ab", isDelimited: false) == nil)
     }
 
-    @Test func everyDamageShows() {
+    @Test func everyDamageIsDetected() {
         let bytes = Array(token.utf8)
         for place in bytes.indices {
             for other in "AZaz09-_.=".utf8 where other != bytes[place] {

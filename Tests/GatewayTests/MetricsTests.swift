@@ -121,14 +121,14 @@ struct Exposition {
         #expect(read.samples["size_bytes_sum"] == 2049)
     }
 
-    @Test func anotherKindUnderATakenNameIsNotShown() throws {
+    @Test func aDuplicateNameOfAnotherKindIsNotShown() throws {
         let registry = PrometheusRegistry()
         Counter(label: "x", factory: registry).increment()
         Gauge(label: "x", dimensions: [("a", "b")], factory: registry).record(7)
         #expect(try Exposition(registry.exposition()).samples == ["x": 1])
     }
 
-    @Test func whatIsDestroyedIsGone() throws {
+    @Test func destroyedSeriesAreGone() throws {
         let registry = PrometheusRegistry()
         let counter = Counter(label: "x", factory: registry)
         counter.increment()

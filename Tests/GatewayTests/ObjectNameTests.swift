@@ -18,7 +18,7 @@ import Wire
         #expect(try ObjectName(percentEncoded: bytes(path)).value == name)
     }
 
-    @Test func namesThatOnlyLookTheSameAreTwo() throws {
+    @Test func equivalentNamesAreDifferent() throws {
         let names = try ["caf\u{e9}", "cafe\u{301}"].map { try ObjectName($0) }
         #expect(names[0] != names[1] && Set(names).count == 2)
     }
@@ -53,7 +53,7 @@ import Wire
         ("a%C0%AFb", NameError(.notUTF8, at: 1)),
         ("a%ED%A0%80", NameError(.notUTF8, at: 1)),
     ])
-    func refusesBrokenNames(path: String, error: NameError) {
+    func rejectsInvalidNames(path: String, error: NameError) {
         #expect(throws: error) { try ObjectName(percentEncoded: bytes(path)) }
     }
 
@@ -70,7 +70,7 @@ import Wire
         #expect(throws: Never.self) { try ObjectName("a%2F..b") }
     }
 
-    @Test func saysWhichLimitAndWhere() {
+    @Test func reportsTheLimitAndOffset() {
         #expect(NameError(.dotSegment, at: 2).description.contains("byte 2"))
         #expect(NameError(.tooLong, at: 1024).description.contains("1024"))
     }
@@ -132,7 +132,7 @@ import Wire
     }
 
     @Test(arguments: ["", "/a", "a/", "a//b", "a**b", "***", "**a", ".", "a/..", "a\nb"])
-    func refusesPatternsThatCanNotBeMeant(pattern: String) {
+    func rejectsUselessPatterns(pattern: String) {
         #expect(throws: PathRules.PatternError.self) {
             try PathRules(allowed: [pattern], denied: [])
         }
@@ -141,7 +141,7 @@ import Wire
         }
     }
 
-    @Test func deniedPrevailsAndDepthCounts() throws {
+    @Test func deniedTakesPrecedenceAndDepthIsLimited() throws {
         let rules = try PathRules(
             allowed: ["images/**", "docs/*"], denied: ["**/secret/**"], maximumDepth: 3,
             refusesDiscouraged: true)
@@ -158,7 +158,7 @@ import Wire
         #expect(error("images/a*") == NameError(.discouraged("*"), at: 8))
     }
 
-    @Test func noRulesLetEverythingThrough() throws {
+    @Test func withoutRulesEverythingIsAllowed() throws {
         try PathRules.none.check(ObjectName("a/b/c/#"))
     }
 

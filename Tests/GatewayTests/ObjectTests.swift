@@ -39,7 +39,7 @@ private let forest = "/b/photos/o/images/forest.jpg"
         #expect(driver.bytes(of: "images/forest.jpg") == [])
     }
 
-    @Test func takesABodyOfUnknownLengthAndNone() async {
+    @Test func acceptsABodyOfUnknownLengthAndNone() async {
         let client = Client(driver)
         let unknown = await client.send(
             "PUT", forest, body: Array("abcdefgh".utf8), declared: .some(nil))
@@ -83,7 +83,7 @@ private let forest = "/b/photos/o/images/forest.jpg"
         ([("x-object-generation-match", "5")], 412, "precondition-failed"),
         ([("x-object-generation-match", "x")], 400, "invalid-argument"),
     ])
-    func refusesBeforeTheBody(fields: [(String, String)], status: Int, code: String) async {
+    func rejectsBeforeTheBody(fields: [(String, String)], status: Int, code: String) async {
         let reply = await Client(driver).send("PUT", forest, fields, text: "hello")
         #expect(reply.status == status)
         #expect(reply.code == code)
@@ -108,7 +108,7 @@ private let forest = "/b/photos/o/images/forest.jpg"
         }
     }
 
-    @Test func refusesConditionsThatAreNotAtomic() async {
+    @Test func rejectsConditionsThatAreNotAtomic() async {
         let client = Client(MemoryBucket(.weak))
         let reply = await client.send("PUT", forest, [("if-none-match", "*")], text: "x")
         #expect(reply.status == 501)
@@ -135,7 +135,7 @@ private let forest = "/b/photos/o/images/forest.jpg"
     }
 
     /// Others write to a store, too.
-    @Test func whatNoFieldCanCarryIsInNone() async {
+    @Test func unrepresentableMetadataIsInNoField() async {
         let driver = MemoryBucket()
         driver.seed(
             "images/forest.jpg", [1],
@@ -152,7 +152,7 @@ private let forest = "/b/photos/o/images/forest.jpg"
         }
     }
 
-    @Test func anInterruptedUploadLeavesWhatWasThere() async {
+    @Test func anInterruptedUploadKeepsTheOldObject() async {
         let client = Client(driver)
         _ = await client.send("PUT", forest, text: "old")
         _ = await client.send("PUT", forest, text: "new", .body(.clientGone))
@@ -165,13 +165,13 @@ private let forest = "/b/photos/o/images/forest.jpg"
         #expect(driver.calls.filter { $0.hasPrefix("abort") }.count == 2)
     }
 
-    @Test func aBodyShorterThanDeclaredIsRefused() async {
+    @Test func aBodyShorterThanDeclaredIsRejected() async {
         let reply = await Client(driver).send("PUT", forest, body: [1, 2], declared: 3)
         #expect(reply.status == 400)
         #expect(driver.bytes(of: "images/forest.jpg") == nil)
     }
 
-    @Test func aStoreThatKeptOtherBytesIsFoundOut() async {
+    @Test func differentStoredBytesAreDetected() async {
         driver.with { $0.isLying = true }
         let client = Client(driver)
         let reply = await client.send("PUT", forest, text: "x")
@@ -233,7 +233,7 @@ extension Client {
         #expect(driver.openReaders == 0)
     }
 
-    @Test func refusesRangesOutside() async {
+    @Test func rejectsRangesOutside() async {
         let reply = await client.send("GET", forest, [("range", "bytes=10-")])
         #expect(reply.status == 416)
         #expect(reply.code == "range-not-satisfiable")
@@ -301,13 +301,13 @@ extension Client {
         #expect(failed.status == 412)
     }
 
-    @Test func aClientThatGoesIs499() async {
+    @Test func aDisconnectedClientIs499() async {
         _ = await client.send("GET", forest, [], .goneWhileSending)
         #expect(client.records.last.status == 499)
         #expect(driver.openReaders == 0)
     }
 
-    @Test func anAnswerThatBreaksOffIsOurFault() async {
+    @Test func anAbortedResponseIsOurFault() async {
         driver.with { $0.breaksOff = true }
         _ = await client.send("GET", forest)
         let record = client.records.last

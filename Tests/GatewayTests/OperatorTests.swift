@@ -62,7 +62,7 @@ private final class Clock: Sendable {
         return health
     }
 
-    @Test func aResultStandsUntilItIsTooOld() async {
+    @Test func aResultIsCachedUntilItIsTooOld() async {
         let health = health()
         #expect(await health.report().isReady)
         store.breakDown(true)
@@ -79,7 +79,7 @@ private final class Clock: Sendable {
         #expect(store.checks == 3)
     }
 
-    @Test func manyQuestionsAreOneCheck() async {
+    @Test func concurrentRequestsShareOneCheck() async {
         let health = health()
         store.stick()
         await withTaskGroup { group in
@@ -136,8 +136,8 @@ private final class Clock: Sendable {
         )
     }
 
-    private func text(_ answer: OperatorEndpoints.Response) -> String {
-        String(decoding: answer.body, as: UTF8.self)
+    private func text(_ response: OperatorEndpoints.Response) -> String {
+        String(decoding: response.body, as: UTF8.self)
     }
 
     @Test func readinessFollowsTheChecks() async {
@@ -159,15 +159,15 @@ private final class Clock: Sendable {
         #expect(await endpoints.respond("GET", "/healthz", "r1") == .text(200, "ok\n"))
     }
 
-    @Test func otherMethodsAndPathsAreRefused() async throws {
+    @Test func otherMethodsAndPathsAreRejected() async throws {
         let (endpoints, _) = endpoints()
         let posted = await endpoints.respond("POST", "/metrics", "r1")
         #expect(posted.status == 405 && posted.allow == "GET, HEAD")
         #expect(posted.contentType == "application/problem+json")
         for path in ["/", "/metrics/", "/b/photos/o/a", "*", "/livezz", ""] {
-            let answer = await endpoints.respond("GET", path, "r1")
-            #expect(answer.status == 404)
-            let problem = try object(text(answer))
+            let response = await endpoints.respond("GET", path, "r1")
+            #expect(response.status == 404)
+            let problem = try object(text(response))
             #expect(problem["code"] as? String == "not-found")
             #expect(problem["instance"] as? String == "r1")
             #expect(problem["status"] as? Int == 404 && problem["detail"] is String)
@@ -184,7 +184,7 @@ private final class Clock: Sendable {
     }
 
     /// Over a real listener: what a kubelet and a Prometheus server see.
-    @Test func aListenerAnswers() async throws {
+    @Test func aListenerResponds() async throws {
         let loop = try EventLoop()
         let thread = startThread { loop.run() }
         defer {
@@ -200,8 +200,8 @@ private final class Clock: Sendable {
             ("/readyz", 200), ("/metrics", 200), ("/version", 200), ("/x", 404),
         ] {
             let url = try #require(URL(string: "http://\(bound[0])\(target)"))
-            let answer = try await curl([url.absoluteString])
-            #expect(answer.hasSuffix("\n\(status)"))
+            let response = try await curl([url.absoluteString])
+            #expect(response.hasSuffix("\n\(status)"))
         }
         store.breakDown(true)
         #expect(try await curl(["http://\(bound[0])/readyz"]) == "not ready\n\n503")
@@ -209,7 +209,7 @@ private final class Clock: Sendable {
         await server.drain()
     }
 
-    /// On a thread of its own: the answer needs Swift's pool.
+    /// On a thread of its own: the response needs Swift's pool.
     private func curl(_ arguments: [String]) async throws -> String {
         let pool = BlockingPool(threads: 1)
         return try await pool.run { () throws -> String in try runCurl(arguments) }

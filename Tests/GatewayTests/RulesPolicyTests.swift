@@ -97,7 +97,7 @@ private func policy(
         #expect(!driver.calls.contains("open \(name)"))
     }
 
-    @Test func theStoreIsAskedOnlyForWhatTheRulesRead() async throws {
+    @Test func theStoreIsReadOnlyIfTheRulesReadIt() async throws {
         driver.seed(name, [1])
         let blind = Client(driver, policy: try policy("allow read, write: if true;"))
         for method in ["PUT", "GET", "DELETE"] {
@@ -120,7 +120,7 @@ private func policy(
         #expect(driver.openReaders == 0)
     }
 
-    @Test func whatIsMissingIsDeniedOrNotFoundAsTheRulesSay() async throws {
+    @Test func aMissingObjectIsDeniedOrNotFoundByTheRules() async throws {
         let open = Client(driver, policy: try policy("allow read, delete: if resource == null;"))
         let closed = Client(
             driver, policy: try policy("allow read, delete: if resource.size < 5;"))
@@ -130,7 +130,7 @@ private func policy(
         }
     }
 
-    @Test func aDenialTellsTheLogWhyAndTheClientNothing() async throws {
+    @Test func theReasonOfADenialIsOnlyInTheLog() async throws {
         let client = Client(
             driver, policy: try policy("allow get: if resource == null && request.path[0] == 'x';"))
         let reply = await client.send("GET", target)
@@ -141,7 +141,7 @@ private func policy(
         #expect(!reply.text.contains("path["))
     }
 
-    @Test func whoShowedNothingIsAskedForCredentials() async throws {
+    @Test func anAnonymousCallerIsAskedForCredentials() async throws {
         let client = Client(
             driver, policy: try policy("allow read: if request.auth != null;"))
         let reply = await client.send("GET", target)
@@ -162,7 +162,7 @@ private func policy(
         #expect(await new.send("GET", "/b/photos/o").status == 200)
     }
 
-    @Test func bodiesAreDecidedByWhatTheyAre() async throws {
+    @Test func bodiesAreDecidedByTheirTrueProperties() async throws {
         driver.seed(name, [9])
         let client = Client(
             driver,
@@ -171,7 +171,7 @@ private func policy(
                 allow create: if request.resource.size <= 3
                   && request.resource.md5Hash == 'ICy5YqxZB1uWSwcVLSNLcA==';
                 """))
-        // Declared: the answer comes before the body.
+        // Declared: the response comes before the body.
         let large = await client.send("PUT", target, text: "0123")
         #expect(large.status == 403 && !large.wasContinued)
         // Not declared: after it, and nothing is stored.
@@ -241,7 +241,7 @@ private func policy(
         #expect(rules.unboundedUploads(bucket: "photos").map(\.position.line) == [5])
     }
 
-    @Test func whatWasReadOfTheObjectIsPinned() async throws {
+    @Test func theObjectThatWasReadIsPinned() async throws {
         let client = Client(driver, policy: try policy("allow create: if resource == null;"))
         let name = name
         driver.with { $0.beforeChange = { $0.seed(name, [7]) } }
@@ -265,13 +265,13 @@ private func policy(
         #expect(driver.bytes(of: name) == [8])
         driver.with { $0.losesUploads = false }
         #expect(await owner.send("PUT", target, text: "y").status == 200)
-        // A condition of the client's own keeps its answer.
+        // A condition of the client's own keeps its response.
         let conditional = await owner.send(
             "PUT", target, [("x-object-generation-match", "1")], text: "y")
         #expect(conditional.status == 412)
     }
 
-    @Test func preconditionsTellNothingToWhoMayNotWrite() async throws {
+    @Test func preconditionsRevealNothingToADeniedCaller() async throws {
         let client = Client(
             driver, policy: try policy("allow create: if request.resource.md5Hash == 'x';"))
         driver.seed(name, [1])
@@ -288,7 +288,7 @@ private func policy(
         #expect(early.status == 412 && !early.wasContinued)
     }
 
-    @Test func aPageRevealsSoManyFoldersAtMost() async throws {
+    @Test func aPageRevealsALimitedNumberOfFolders() async throws {
         for number in 0..<20 {
             let folders = Array(repeating: "a", count: 200).joined(separator: "/")
             driver.seed("\(10 + number)/\(folders)/x")
@@ -309,7 +309,7 @@ private func policy(
         #expect(pages == 2)
     }
 
-    @Test func aPolicyThatChangesHoldsForUploadsUnderWay() async throws {
+    @Test func aChangedPolicyAppliesToOpenUploads() async throws {
         let current = CurrentPolicy(try policy("allow create;"))
         let client = Client(driver, policy: current)
         let closed = try policy("allow get;")
@@ -326,7 +326,7 @@ private func policy(
         #expect(cause.contains("<redacted>") && !cause.contains("SECRETTOKEN"))
     }
 
-    @Test func aDeletionIsDecidedAgainWhereTheObjectChanged() async throws {
+    @Test func aDeletionIsDecidedAgainIfTheObjectChanged() async throws {
         let client = Client(driver, policy: try policy("allow delete: if resource.size == 1;"))
         let name = name
         driver.seed(name, [1])
@@ -338,7 +338,7 @@ private func policy(
         #expect(driver.bytes(of: name) == [1, 2])
     }
 
-    @Test func anUpdateIsDecidedOnWhatItLeaves() async throws {
+    @Test func anUpdateIsDecidedOnItsResult() async throws {
         let client = Client(
             driver,
             policy: try policy(
@@ -368,7 +368,7 @@ private func policy(
         #expect(reply.status == 404)
     }
 
-    @Test func aStoreThatCanNotPinIsNotTrusted() async throws {
+    @Test func aStoreThatCanNotPinIsRejected() async throws {
         let weak = MemoryBucket(.weak)
         let client = Client(weak, policy: try policy("allow create: if resource == null;"))
         #expect(await client.send("PUT", target, text: "x").status == 501)
@@ -391,11 +391,11 @@ private func policy(
         ("allow read: if true;", "allow read: if resource.size == 1;", nil),
         ("allow read: if true;", "allow read: if resource.size == 2;", "denied"),
     ])
-    func rulesOnTrialChangeNothing(rules: String, shadow: String, trial: String?) async throws {
+    func shadowRulesChangeNothing(rules: String, shadow: String, difference: String?) async throws {
         driver.seed(name, [1])
         let client = Client(driver, policy: try policy(rules, shadow: shadow))
         let reply = await client.send("GET", target)
         #expect(reply.status == (rules.contains("true") ? 200 : 403))
-        #expect(client.records.last.trial?.rawValue == trial)
+        #expect(client.records.last.shadow?.rawValue == difference)
     }
 }

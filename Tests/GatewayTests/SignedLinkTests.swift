@@ -33,7 +33,7 @@ import Wire
     }
 
     /// Computed by hand: anybody who has a key can make links.
-    @Test func theSignatureIsWhatTheDocumentationSays() throws {
+    @Test func theSignatureMatchesTheDocumentation() throws {
         let link = SignedLink(
             .put, bucket: "photos", name: "ü/1", issued: 5, expires: 7, size: 12, contentType: "a/b"
         )
@@ -48,7 +48,7 @@ import Wire
                 + Base64.encodeForURL(expected))
     }
 
-    @Test func aLinkComesBackAsItWasMade() throws {
+    @Test func aLinkRoundTrips() throws {
         for link in [
             link(.get), link(.put, size: 0, contentType: "text/plain; charset=\"utf 8\"&+%"),
             link(.delete, size: .max), link(.put, pin: .absent),
@@ -112,7 +112,7 @@ import Wire
         "link-object=1.2", "link-object=none", "link-deadline=", "link-deadline=false",
         "link-deadline=true", "link-deadline=1",
     ])
-    func whatIsAddedToALinkIsRefused(_ parameter: String) {
+    func additionalParametersAreRejected(_ parameter: String) {
         let target = link(.get).target(keys) + "&" + parameter
         #expect(code { try verified(target) } == .invalidLink)
     }
@@ -147,7 +147,7 @@ import Wire
         #expect(link(.put).decide(.unknown, now: Self.now + 1) == .allow)
     }
 
-    @Test func itIsOverAtItsMoment() {
+    @Test func itExpiresAtItsTime() {
         let target = link(.get, issued: Self.now - 9, expires: Self.now).target(keys)
         #expect(code { try verified(target, now: Self.now - 1) } == nil)
         #expect(code { try verified(target, now: Self.now) } == .linkExpired)
@@ -160,7 +160,7 @@ import Wire
     }
 
     /// Parts that would be the same text side by side are not the same link.
-    @Test func partsDoNotRunIntoEachOther() {
+    @Test func partsAreSeparated() {
         let target = SignedLink(
             .put, bucket: "photos", name: "a1", issued: Self.now, expires: Self.now + 23, size: 4
         ).target(keys)
@@ -198,7 +198,7 @@ import Wire
         #expect(refused > 2000)
     }
 
-    @Test func whateverAQueryIsItIsRefusedOrRight() {
+    @Test func anyQueryIsRejectedOrValid() {
         var generator = Seeded(6)
         let seeds = [
             link(.get).target(keys), link(.get, pin: .version(1, 1), isDeadline: true).target(keys),
@@ -215,7 +215,7 @@ import Wire
         }
     }
 
-    @Test func olderKeysVerifyAndGoneOnesDoNot() throws {
+    @Test func olderKeysVerifyAndRemovedOnesDoNot() throws {
         let old = try LinkKeys(text: "old \(Base64.encodeForURL([UInt8](repeating: 2, count: 32)))")
         let link = self.link(.get)
         #expect(try verified(link.target(old)).key == "old")
@@ -232,11 +232,11 @@ import Wire
             "line 3: 'a/b' can't be a name here: it has 1 to 64 of a-z, A-Z, 0-9, '-', '_' and '.'"
         ),
     ])
-    func filesThatAreNone(_ text: String, _ expected: String) {
+    func invalidKeyFiles(_ text: String, _ expected: String) {
         #expect(throws: LinkKeys.Malformed(description: expected)) { try LinkKeys(text: text) }
     }
 
-    @Test func generatedKeysAreDifferentAndFine() throws {
+    @Test func generatedKeysAreDifferentAndValid() throws {
         let (first, second) = (try LinkKeys.generate(id: "k"), try LinkKeys.generate(id: "k"))
         #expect(first != second)
         #expect(try LinkKeys(text: first + " # newest\r\n").newest.secret.count == 32)

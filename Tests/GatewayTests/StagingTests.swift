@@ -3,7 +3,7 @@ import Testing
 
 @testable import Gateway
 
-@Suite("Bytes of uploads that are not committed") struct StagingTests {
+@Suite("Bytes of uncommitted uploads") struct StagingTests {
     let driver = MemoryBucket()
     let staged = StagedBytes()
 
@@ -55,10 +55,10 @@ import Testing
             return size <= 10 ? .allow : .deny(cause: "it is too large")
         }
         func largestUpload(_ question: AuthorizationRequest) -> UInt64? { 10 }
-        func trial(_ question: AuthorizationRequest) -> Decision? { nil }
+        func shadowDecision(_ question: AuthorizationRequest) -> Decision? { nil }
     }
 
-    @Test func endWhereTheRulesCanNotAllowMore() async {
+    @Test func endAtTheLimitOfTheRules() async {
         let client = client(Ten())
         #expect(await put(client, 1000).status == 403)
         #expect(client.records.last.bytesIn <= 10)

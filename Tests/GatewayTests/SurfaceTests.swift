@@ -25,7 +25,7 @@ private final class Judge: Policy {
 
     func largestUpload(_ question: AuthorizationRequest) -> UInt64? { nil }
 
-    func trial(_ question: AuthorizationRequest) -> Decision? { nil }
+    func shadowDecision(_ question: AuthorizationRequest) -> Decision? { nil }
 }
 
 @Suite struct RoutingTests {
@@ -80,7 +80,7 @@ private final class Judge: Policy {
         ("/b/photos/o/a/", "GET, HEAD, OPTIONS"), ("/b/photos/o", "GET, HEAD, OPTIONS"),
         ("*", "GET, HEAD, PUT, PATCH, DELETE, OPTIONS"),
     ])
-    func saysWhatIsAllowed(target: String, allow: String) async {
+    func reportsAllowedMethods(target: String, allow: String) async {
         let client = Client(driver)
         let reply = await client.send("OPTIONS", target)
         #expect(reply.status == 204)
@@ -143,7 +143,7 @@ private final class Judge: Policy {
         #expect(driver.calls.isEmpty)
     }
 
-    @Test func aMissingCallerIsAskedForCredentials() async {
+    @Test func anAnonymousCallerIsAskedForCredentials() async {
         let client = Client(driver, policy: Judge { _, _ in .unauthenticated(cause: "no token") })
         let reply = await client.send("GET", "/b/photos/o/a")
         #expect(reply.status == 401)
@@ -268,7 +268,7 @@ private final class Judge: Policy {
         #expect(pages == 4)
     }
 
-    @Test func aTokenOfAnotherListIsRefused() async {
+    @Test func aTokenOfAnotherListIsRejected() async {
         for number in 0..<3 { driver.seed("p/n\(number)") }
         let other = Bucket(
             name: BucketName("other")!, driver: driver, policy: OpenPolicy())
@@ -367,7 +367,7 @@ private final class Judge: Policy {
         #expect(!preflight.fields.contains("vary"))
     }
 
-    @Test func answersPreflights() async {
+    @Test func respondsToPreflights() async {
         let cors = CORSPolicy(origins: ["https://app.example"], maximumAge: 60)
         let client = Client(driver, policy: Judge { _, _ in .deny(cause: "") }, cors: cors)
         let fields = [
@@ -389,7 +389,7 @@ private final class Judge: Policy {
         #expect(other.fields.list("vary")?.contains("Origin") == true)
     }
 
-    @Test func decoratesEveryAnswer() async {
+    @Test func decoratesEveryResponse() async {
         driver.seed("a")
         let some = Client(driver, cors: CORSPolicy(origins: ["https://app.example"]))
         let all = Client(driver, cors: CORSPolicy(origins: ["*"], exposedHeaders: ["ETag"]))

@@ -9,23 +9,23 @@ import Testing
 /// One request on the wire, by both transports.
 @Suite("A request and its response", .timeLimit(.minutes(2)))
 struct ExchangeTests {
-    @Test("A request is sent as it was made, with what is the transport's", arguments: Way.allCases)
+    @Test("A request is sent unchanged, with the fields of the transport", arguments: Way.allCases)
     func request(way: Way) async throws {
         let seen = Lock<[Peer.Request]>([])
         let server = ScriptedServer(way) { peer, _ in
-            peer.answerAll { request in
+            peer.respondToAll { request in
                 seen.withLock { $0.append(request) }
-                return peer.answer(200, "hello", fields: "X-Name:  a b \r\n")
+                return peer.respond(200, "hello", fields: "X-Name:  a b \r\n")
             }
         }
         let upstream = server.upstream()
-        let answer = try await TestLoop.run {
+        let response = try await TestLoop.run {
             var request = ClientRequest("GET", "/b/o%2Fx?y=%20z")
             request.fields.append("x-amz-date", "now")
             return try await upstream.call(request)
         }
-        #expect(answer.status == 200 && answer.fields["x-name"] == "a b")
-        #expect(answer.body == Array("hello".utf8))
+        #expect(response.status == 200 && response.fields["x-name"] == "a b")
+        #expect(response.body == Array("hello".utf8))
         _ = await upstream.ask("PUT", body: Array("1234".utf8))
         _ = await upstream.ask("POST")
         _ = await upstream.ask("DELETE")
@@ -46,10 +46,10 @@ struct ExchangeTests {
         await upstream.close()
     }
 
-    @Test("Every status is delivered, and no redirect followed", arguments: Way.allCases)
+    @Test("Every status is delivered, and redirects are not followed", arguments: Way.allCases)
     func statuses(way: Way) async throws {
         let server = ScriptedServer(way) { peer, _ in
-            peer.answerAll { request in
+            peer.respondToAll { request in
                 let status = Int(request.target.dropFirst()) ?? 0
                 let hasBody = status != 204 && status != 304
                 return peer.send(
@@ -62,18 +62,18 @@ struct ExchangeTests {
             200, 201, 204, 206, 301, 302, 303, 304, 307, 308, 400, 401, 404, 412, 416, 429, 500,
             503, 599,
         ] {
-            let answer = await upstream.ask("GET", "/\(status)")
-            #expect(answer.status == status)
-            #expect(answer.text == (status == 204 || status == 304 ? "" : "ab"))
+            let response = await upstream.ask("GET", "/\(status)")
+            #expect(response.status == status)
+            #expect(response.text == (status == 204 || status == 304 ? "" : "ab"))
         }
         #expect(server.connections == 1)
         await upstream.close()
     }
 
-    @Test("The answer to HEAD has no body, whatever length it tells", arguments: Way.allCases)
+    @Test("A response to HEAD has no body, whatever its Content-Length is", arguments: Way.allCases)
     func head(way: Way) async throws {
         let server = ScriptedServer(way) { peer, _ in
-            peer.answerAll { _ in peer.send("HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n") }
+            peer.respondToAll { _ in peer.send("HTTP/1.1 200 OK\r\ncontent-length: 5000\r\n\r\n") }
         }
         let upstream = server.upstream()
         for _ in 0..<3 {
@@ -111,7 +111,7 @@ struct ExchangeTests {
     func splits(way: Way, name: String) async throws {
         let bytes = Array(ExchangeTests.framings.first { $0.0 == name }!.1.utf8)
         let server = ScriptedServer(way) { peer, _ in
-            peer.answerAll { request in
+            peer.respondToAll { request in
                 let split = Int(request.target.dropFirst()) ?? 0
                 if split == 0 {
                     peer.send(pieces: bytes.map { [$0] })
@@ -123,8 +123,8 @@ struct ExchangeTests {
         }
         let upstream = server.upstream()
         for split in 0..<bytes.count {
-            let answer = await upstream.ask("GET", "/\(split)")
-            #expect(answer.text == "hello world")
+            let response = await upstream.ask("GET", "/\(split)")
+            #expect(response.text == "hello world")
         }
         #expect(server.connections == 1)
         await upstream.close()
@@ -143,19 +143,19 @@ struct ExchangeTests {
         }
         let upstream = server.upstream()
         for _ in 0..<bytes.count {
-            let answer = await upstream.ask()
-            #expect(answer.text == "hello world")
+            let response = await upstream.ask()
+            #expect(response.text == "hello world")
         }
         #expect(server.connections == bytes.count)
         await upstream.close()
     }
 
-    @Test("A large body comes whole, both ways", arguments: Way.allCases)
+    @Test("A large body arrives complete, in both directions", arguments: Way.allCases)
     func large(way: Way) async throws {
         let size = 3_000_003
         let server = ScriptedServer(way) { peer, _ in
-            peer.answerAll { request in
-                if request.method == "PUT" { return peer.answer(200, "\(request.body.count)") }
+            peer.respondToAll { request in
+                if request.method == "PUT" { return peer.respond(200, "\(request.body.count)") }
                 let body = (0..<size).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) }
                 if request.target == "/chunked" {
                     peer.send("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
@@ -177,8 +177,8 @@ struct ExchangeTests {
         let upstream = server.upstream()
         let expected = (0..<size).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) }
         for target in ["/plain", "/chunked"] {
-            let answer = await upstream.ask("GET", target, limit: size)
-            #expect((try? answer.get().body) == expected)
+            let response = await upstream.ask("GET", target, limit: size)
+            #expect((try? response.get().body) == expected)
         }
         #expect(await upstream.ask("PUT", body: expected).text == "\(size)")
         let text = try await TestLoop.run {
@@ -193,7 +193,8 @@ struct ExchangeTests {
         await upstream.close()
     }
 
-    @Test("Pieces of every size arrive in order, and hardly any wait while the upstream takes none")
+    @Test(
+        "Pieces of every size arrive in order, and few are buffered while the upstream reads none")
     func pieces() async throws {
         let pattern = (0..<65_521).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) }
         let size = 400 * pattern.count
@@ -207,7 +208,7 @@ struct ExchangeTests {
                     memcmp(body.baseAddress! + $0, pattern, pattern.count) == 0
                 }
             }
-            peer.answer(200, isWhole ? "whole" : "broken")
+            peer.respond(200, isWhole ? "whole" : "broken")
         }
         let upstream = server.upstream()
         let text = try await TestLoop.run {
@@ -239,7 +240,7 @@ struct ExchangeTests {
     @Test("An empty pipe is an empty body", arguments: Way.allCases)
     func emptyPipe(way: Way) async throws {
         let server = ScriptedServer(way) { peer, _ in
-            peer.answerAll { peer.answer(200, $0.fields["content-length"] ?? "none") }
+            peer.respondToAll { peer.respond(200, $0.fields["content-length"] ?? "none") }
         }
         let upstream = server.upstream()
         let text = try await TestLoop.run {
@@ -252,9 +253,9 @@ struct ExchangeTests {
         await upstream.close()
     }
 
-    @Test("What can't be sent as it is, is not sent", arguments: Way.allCases)
+    @Test("A malformed request is not sent", arguments: Way.allCases)
     func smuggling(way: Way) async throws {
-        let server = ScriptedServer(way) { peer, _ in peer.answerAll { _ in peer.answer() } }
+        let server = ScriptedServer(way) { peer, _ in peer.respondToAll { _ in peer.respond() } }
         let upstream = server.upstream()
         for target in ["", "x", "/a b", "/a\r\nx: y", "/\u{e9}"] {
             #expect(await upstream.ask("GET", target).code == .malformed)

@@ -11,7 +11,7 @@ import Testing
 @Suite("A faulty upstream", .timeLimit(.minutes(2)))
 struct FaultTests {
     @Test(
-        "A response that breaks off is an error, never a short body",
+        "An incomplete response is an error, never a short body",
         arguments: Way.allCases,
         [
             "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc",
@@ -37,7 +37,7 @@ struct FaultTests {
         }
     }
 
-    @Test("A reset ends a body whose end would be the connection's")
+    @Test("A reset is not the end of a body that is delimited by the connection")
     func resetUntilClose() async throws {
         let server = ScriptedServer { peer, _ in
             guard peer.request() != nil else { return }
@@ -50,7 +50,7 @@ struct FaultTests {
     }
 
     @Test(
-        "What is not HTTP is refused",
+        "Malformed HTTP is rejected",
         arguments: [
             "\u{15}\u{3}\u{1}", "SSH-2.0-OpenSSH\r\n", "HTTP/1.1 200 OK\r\na b: c\r\n\r\n",
             "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
@@ -70,7 +70,7 @@ struct FaultTests {
     }
 
     @Test(
-        "A length beyond a signed number is refused", arguments: Way.allCases,
+        "A length beyond Int64 is rejected", arguments: Way.allCases,
         ["9223372036854775808", "9999999999999999999", "18446744073709551616"])
     func enormous(way: Way, length: String) async throws {
         let server = ScriptedServer(way) { peer, _ in
@@ -84,7 +84,7 @@ struct FaultTests {
     }
 
     @Test(
-        "What never ends is refused",
+        "Endless input is rejected",
         arguments: [
             ("HTTP/1.1 200 OK\r\n", "a: b\r\n"), ("HTTP/1.1 200 OK\r\na: ", "bbbbbbbbbbbbbbbb"),
             ("", "HTTP/1.1 100 Continue\r\n\r\n"), ("HTTP/1.1 ", "00000000"),
@@ -104,7 +104,7 @@ struct FaultTests {
         await upstream.close()
     }
 
-    @Test("Bytes after a response cost its connection, and are no response")
+    @Test("Bytes after a response close its connection, and are not read as a response")
     func surplus() async throws {
         for framing in [
             "content-length: 2\r\n\r\nab", "transfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
@@ -124,12 +124,12 @@ struct FaultTests {
         }
     }
 
-    @Test("Bytes on a connection at rest cost it")
+    @Test("Bytes on an idle connection close it")
     func unasked() async throws {
         let sent = AsyncStream<Void>.makeStream()
         let server = ScriptedServer { peer, _ in
             guard peer.request() != nil else { return }
-            peer.answer(200, "ab")
+            peer.respond(200, "ab")
             TestLoop.turn()
             peer.send(pieces: [Array("HTTP/1.1 408 Time-out\r\ncontent-length: 0\r\n\r\n".utf8)])
             sent.continuation.yield()
@@ -147,12 +147,12 @@ struct FaultTests {
 
     // MARK: Reuse
 
-    @Test("A connection that the upstream closed while it rested is not used again")
+    @Test("A connection that the upstream closed while idle is not used again")
     func closedAtRest() async throws {
         let closed = AsyncStream<Void>.makeStream()
         let server = ScriptedServer { peer, _ in
             guard peer.request() != nil else { return }
-            peer.answer(200, "ab")
+            peer.respond(200, "ab")
             peer.close()
             closed.continuation.yield()
         }
@@ -166,11 +166,11 @@ struct FaultTests {
         await upstream.close()
     }
 
-    @Test("A request on a connection that dies under it is sent again where it may be")
+    @Test("A request whose connection is lost is sent again if that is safe")
     func stale() async throws {
         let server = ScriptedServer { peer, number in
             guard peer.request() != nil else { return }
-            peer.answer(200, "first")
+            peer.respond(200, "first")
             // It takes the second request, and goes.
             if peer.request() == nil || number > 0 { return }
             peer.reset()
@@ -206,7 +206,7 @@ struct FaultTests {
                     writes.withLock { $0.append(request.method) }
                     if number == 0 { return }
                 }
-                peer.answer(200, "done")
+                peer.respond(200, "done")
             }
         }
         let upstream = server.upstream()
@@ -232,10 +232,11 @@ struct FaultTests {
         await upstream.close()
     }
 
-    // MARK: Early answers
+    // MARK: Early responses
 
     @Test(
-        "An answer before the body's end is delivered, and ends the body", arguments: Way.allCases)
+        "An response before the body's end is delivered, and ends the body", arguments: Way.allCases
+    )
     func earlyAnswer(way: Way) async throws {
         let server = ScriptedServer(way) { peer, _ in
             guard peer.head() != nil else { return }
@@ -285,7 +286,7 @@ struct FaultTests {
 
     // MARK: Time
 
-    @Test("Nobody there, or a name without an address, is unreachable", arguments: Way.allCases)
+    @Test("A closed port, or a name without an address, is unreachable", arguments: Way.allCases)
     func unreachable(way: Way) async throws {
         let scheme: Origin.Scheme = way == .tls ? .https : .http
         let gone: UInt16
@@ -295,7 +296,7 @@ struct FaultTests {
         ] {
             let upstream = Upstream(UpstreamSettings(name: "test", origin: origin))
             guard case .failure(let error) = await upstream.ask() else {
-                Issue.record("an answer from nobody")
+                Issue.record("a response from nobody")
                 return
             }
             #expect(error.code == .unreachable || error.code == .connectionLost)
@@ -305,16 +306,16 @@ struct FaultTests {
     }
 
     @Test(
-        "What is wrong with an upstream's certificate is said",
+        "An error in an upstream's certificate is reported",
         arguments: [("127.0.0.1", false, "self-signed"), ("localhost", true, "localhost")])
     func certificates(host: String, isKnown: Bool, word: String) async throws {
-        let server = ScriptedServer(.tls) { peer, _ in peer.answerAll { _ in peer.answer() } }
+        let server = ScriptedServer(.tls) { peer, _ in peer.respondToAll { _ in peer.respond() } }
         let upstream = server.upstream {
             $0.origin = Origin(.https, host: host, port: server.port)
             if !isKnown { $0.certificateAuthorities = nil }
         }
         guard case .failure(let error) = await upstream.ask() else {
-            Issue.record("an answer from somebody else")
+            Issue.record("a response from somebody else")
             return
         }
         #expect(error.code == .unreachable && !error.mayHaveReached)
@@ -325,7 +326,8 @@ struct FaultTests {
     @Test("A name is resolved, and its addresses are tried in turn")
     func names() async throws {
         // `localhost` is ::1 first on most machines, where nobody listens on this port.
-        let server = ScriptedServer { peer, _ in peer.answerAll { _ in peer.answer(200, "ab") } }
+        let server = ScriptedServer { peer, _ in peer.respondToAll { _ in peer.respond(200, "ab") }
+        }
         let upstream = Upstream(
             UpstreamSettings(
                 name: "test", origin: Origin(.http, host: "localhost", port: server.port)))
@@ -333,7 +335,7 @@ struct FaultTests {
         await upstream.close()
     }
 
-    @Test("An upstream that stalls is given up", arguments: Way.allCases, 0..<5)
+    @Test("An upstream that stalls times out", arguments: Way.allCases, 0..<5)
     func stalls(way: Way, place: Int) async throws {
         let done = DispatchSemaphore(value: 0)
         let server = ScriptedServer(way) { peer, _ in
@@ -361,7 +363,7 @@ struct FaultTests {
         await upstream.close()
     }
 
-    @Test("An upstream that trickles is given up")
+    @Test("An upstream that sends too slowly times out")
     func trickle() async throws {
         let server = ScriptedServer { peer, _ in
             guard peer.request() != nil else { return }
@@ -373,7 +375,7 @@ struct FaultTests {
         await upstream.close()
     }
 
-    @Test("An upstream that takes an upload in trickles is given up", arguments: Way.allCases)
+    @Test("An upstream that reads an upload too slowly times out", arguments: Way.allCases)
     func trickledUpload(way: Way) async throws {
         let done = Atomic<Bool>(false)
         let server = ScriptedServer(way) { peer, _ in
@@ -391,10 +393,10 @@ struct FaultTests {
         await upstream.close()
     }
 
-    @Test("A writer that takes its time is not the upstream's fault", arguments: Way.allCases)
+    @Test("A slow writer does not count against the upstream", arguments: Way.allCases)
     func slowWriter(way: Way) async throws {
         let server = ScriptedServer(way) { peer, _ in
-            peer.answerAll { peer.answer(200, "\($0.body.count)") }
+            peer.respondToAll { peer.respond(200, "\($0.body.count)") }
         }
         let upstream = server.upstream {
             $0.firstByteTimeout = 3_000_000_000
@@ -414,11 +416,11 @@ struct FaultTests {
         await upstream.close()
     }
 
-    @Test("A reader that takes its time is not the upstream's fault", arguments: Way.allCases)
+    @Test("A slow reader does not count against the upstream", arguments: Way.allCases)
     func slowReader(way: Way) async throws {
         let size = 8 << 20
         let server = ScriptedServer(way) { peer, _ in
-            peer.answerAll { _ in
+            peer.respondToAll { _ in
                 peer.send("HTTP/1.1 200 OK\r\ncontent-length: \(size)\r\n\r\n")
                 return peer.send([UInt8](repeating: 7, count: size))
             }
@@ -435,7 +437,7 @@ struct FaultTests {
 
     // MARK: Giving up
 
-    @Test("Who cancels a request closes its connection at once", arguments: Way.allCases, 0..<3)
+    @Test("Cancelling a request closes its connection at once", arguments: Way.allCases, 0..<3)
     func cancellation(way: Way, place: Int) async throws {
         let ends = AsyncStream<Int>.makeStream()
         let server = ScriptedServer(way) { peer, _ in
@@ -461,10 +463,10 @@ struct FaultTests {
         await upstream.close()
     }
 
-    @Test("A body closed early ends its connection, a small rest is read over")
+    @Test("A body closed early closes its connection, but a small rest is discarded")
     func closedBody() async throws {
         let server = ScriptedServer { peer, _ in
-            peer.answerAll { request in
+            peer.respondToAll { request in
                 let size = Int(request.target.dropFirst()) ?? 0
                 let head = "HTTP/1.1 200 OK\r\ncontent-length: \(size)\r\n\r\n"
                 return peer.send(Array(head.utf8) + [UInt8](repeating: 7, count: size))

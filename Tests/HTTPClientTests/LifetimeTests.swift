@@ -13,7 +13,7 @@ struct LifetimeTests {
     enum End: String, CaseIterable, Sendable, CustomTestStringConvertible {
         case read, empty, collected, upload, closedEarly, dropped, notTaken, failed, broken,
             malformed
-        case timedOut, stalledBody, cancelled, cancelledUpload, answeredUpload, interruptedUpload
+        case timedOut, stalledBody, cancelled, cancelledUpload, earlyResponse, interruptedUpload
         var testDescription: String { rawValue }
     }
 
@@ -35,7 +35,7 @@ struct LifetimeTests {
                     peer.send("HTTP/1.1 200 X\r\ncontent-length: 99999999999999999999\r\n\r\n")
                     return
                 case "/early":
-                    peer.answer(403, "no")
+                    peer.respond(403, "no")
                     peer.waitForEnd()
                     return
                 case "/stall":
@@ -47,7 +47,7 @@ struct LifetimeTests {
                     return
                 default:
                     let length = head.fields["content-length"].flatMap { Int($0) } ?? 0
-                    guard peer.body(length) != nil, peer.answer(200, "hello") else { return }
+                    guard peer.body(length) != nil, peer.respond(200, "hello") else { return }
                 }
             }
         }
@@ -89,7 +89,7 @@ struct LifetimeTests {
             let exchange = upstream.start(ClientRequest("PUT", "/stall", body: .pipe(pipe)))
             try await fill(pipe, 100_000)
             exchange.cancel()
-        case .answeredUpload:
+        case .earlyResponse:
             let pipe = RequestBodyPipe(length: 1 << 30)
             let exchange = upstream.start(ClientRequest("PUT", "/early", body: .pipe(pipe)))
             try? await fill(pipe, 1 << 30)
@@ -102,7 +102,7 @@ struct LifetimeTests {
         }
     }
 
-    @Test("Nothing of a request stays, however it ends", arguments: Way.allCases, End.allCases)
+    @Test("A request leaves no objects, however it ends", arguments: Way.allCases, End.allCases)
     func nothingStays(way: Way, end: End) async throws {
         let server = server(way)
         let upstream = server.upstream {
@@ -123,7 +123,7 @@ struct LifetimeTests {
     }
 
     @Test(
-        "Requests that are under way when the client is closed leave nothing",
+        "Requests in progress when the client is closed leave no objects",
         arguments: Way.allCases)
     func closing(way: Way) async throws {
         let server = server(way)
@@ -154,7 +154,7 @@ struct LifetimeTests {
     func droppedClient(way: Way) async throws {
         let ended = Atomic<Int>(0)
         let server = ScriptedServer(way) { peer, _ in
-            peer.answerAll { _ in peer.answer() }
+            peer.respondToAll { _ in peer.respond() }
             ended.add(1, ordering: .relaxed)
         }
         do {

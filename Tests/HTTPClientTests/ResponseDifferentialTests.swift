@@ -78,7 +78,7 @@ struct ResponseDifferentialTests {
         return bytes
     }
 
-    @Test("Whatever is read is read alike", arguments: [1, 2, 3, 4] as [UInt64])
+    @Test("Both parsers give the same result", arguments: [1, 2, 3, 4] as [UInt64])
     func comparison(seed: UInt64) {
         var dice = Dice(state: seed)
         var compared = 0

@@ -27,7 +27,7 @@ struct ResponseParserTests {
     }
 
     @Test(
-        "What follows the head is decided by status, method and fields",
+        "Status, method and fields determine the framing of the body",
         arguments: [
             ("HTTP/1.1 200 OK\r\n\r\n", .untilClose, false),
             ("HTTP/1.1 200\r\ncontent-length: 3\r\n\r\n", .length(3), true),
@@ -51,13 +51,13 @@ struct ResponseParserTests {
         let head = try #require(try parse(text))
         #expect(head.framing == framing)
         #expect(head.keepAlive == keepAlive)
-        let answer = try #require(try parse(text, respondsToHead: true))
-        #expect(answer.framing == .none)
-        #expect(answer.contentLength == head.contentLength)
+        let response = try #require(try parse(text, respondsToHead: true))
+        #expect(response.framing == .none)
+        #expect(response.contentLength == head.contentLength)
     }
 
     @Test(
-        "What two readers could read differently is refused",
+        "Input that two parsers could read differently is rejected",
         arguments: [
             "SSH-2.0-x", "HTTP/2", "HTTP/1.1x200 OK\r\n\r\n", "HTTP/1.2 200 OK\r\n\r\n",
             "\r\nHTTP/1.1 200 OK\r\n\r\n",
@@ -86,13 +86,13 @@ struct ResponseParserTests {
         #expect(throws: HTTP1SyntaxError.self) { try parse(text) }
     }
 
-    @Test("An alert of TLS is called one")
+    @Test("A TLS alert is reported as such")
     func alert() {
         let error = #expect(throws: HTTP1SyntaxError.self) { try parse("\u{15}\u{3}\u{1}") }
         #expect(error?.reason.contains("speaks TLS") == true)
     }
 
-    @Test("A head that comes byte by byte, or in two pieces, is the same head")
+    @Test("A head can arrive byte by byte, or in two pieces")
     func pieces() throws {
         let text =
             "HTTP/1.1 200 OK\r\nServer: a b\r\nContent-Length: 5\r\nX-Long: \(String(repeating: "y", count: 90))\r\n\r\n"

@@ -225,13 +225,13 @@ final class Peer: @unchecked Sendable {
 
     /// A response with a body of a known length.
     @discardableResult
-    func answer(_ status: Int = 200, _ body: String = "", fields: String = "") -> Bool {
+    func respond(_ status: Int = 200, _ body: String = "", fields: String = "") -> Bool {
         send("HTTP/1.1 \(status) X\r\n\(fields)content-length: \(body.utf8.count)\r\n\r\n\(body)")
     }
 
-    /// Answers every request until the client closes.
-    func answerAll(_ answer: (Request) -> Bool) {
-        while let request = request() { guard answer(request) else { return } }
+    /// Responds to every request until the client closes.
+    func respondToAll(_ respond: (Request) -> Bool) {
+        while let request = request() { guard respond(request) else { return } }
     }
 
     /// Ends the connection with a reset.

@@ -17,7 +17,7 @@ struct UpstreamTests {
     @Test("A thousand requests at once share a few connections", arguments: Way.allCases)
     func thousand(way: Way) async throws {
         let server = ScriptedServer(way) { peer, _ in
-            peer.answerAll { peer.answer(200, $0.target) }
+            peer.respondToAll { peer.respond(200, $0.target) }
         }
         let records = Records()
         let upstream = server.upstream(records) {
@@ -36,7 +36,7 @@ struct UpstreamTests {
         await upstream.close()
     }
 
-    /// A server that answers only once `gate` was closed, and a client of one request at a time.
+    /// A server that responds only once `gate` was closed, and a client of one request at a time.
     private func blocked(_ way: Way, _ change: (inout UpstreamSettings) -> Void) -> (
         ScriptedServer, Upstream
     ) {
@@ -51,7 +51,7 @@ struct UpstreamTests {
         return (server, upstream)
     }
 
-    @Test("Who waits too long for a turn, or finds too many waiting, is told so")
+    @Test("A request that waits too long in the queue, or finds it full, fails")
     func queue() async throws {
         let (server, upstream) = blocked(.clear) {
             $0.queueTimeout = 3_000_000_000
@@ -71,9 +71,9 @@ struct UpstreamTests {
         withExtendedLifetime(server) {}
     }
 
-    @Test("A closed upstream begins nothing", arguments: Way.allCases)
+    @Test("A closed upstream sends nothing", arguments: Way.allCases)
     func closing(way: Way) async throws {
-        let server = ScriptedServer(way) { peer, _ in peer.answerAll { _ in peer.answer() } }
+        let server = ScriptedServer(way) { peer, _ in peer.respondToAll { _ in peer.respond() } }
         let upstream = server.upstream()
         #expect(await upstream.ask().status == 200)
         await upstream.close()
@@ -90,8 +90,8 @@ struct UpstreamTests {
             let request = ClientRequest(
                 method, "/x", body: .bytes([1]), isRepeatable: isRepeatable)
             do throws(ClientError) {
-                let answer = try await upstream.call(request)
-                return "\(answer.status) \(String(decoding: answer.body, as: UTF8.self))"
+                let response = try await upstream.call(request)
+                return "\(response.status) \(String(decoding: response.body, as: UTF8.self))"
             } catch {
                 return error.code.rawValue
             }
@@ -99,16 +99,16 @@ struct UpstreamTests {
         return text ?? ""
     }
 
-    @Test("What may be repeated is, until it succeeds", arguments: Way.allCases)
+    @Test("A repeatable request is repeated until it succeeds", arguments: Way.allCases)
     func retries(way: Way) async throws {
         let count = Atomic<Int>(0)
         let server = ScriptedServer(way) { peer, _ in
-            peer.answerAll { _ in
+            peer.respondToAll { _ in
                 switch count.add(1, ordering: .relaxed).oldValue {
-                case 0: peer.answer(503, "no")
-                case 1: peer.answer(429, "no", fields: "retry-after: 0\r\n")
+                case 0: peer.respond(503, "no")
+                case 1: peer.respond(429, "no", fields: "retry-after: 0\r\n")
                 case 2: peer.send("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nab") && false
-                default: peer.answer(200, "yes")
+                default: peer.respond(200, "yes")
                 }
             }
         }
@@ -120,12 +120,12 @@ struct UpstreamTests {
         await upstream.close()
     }
 
-    @Test("What may not be repeated is sent once", arguments: Way.allCases)
+    @Test("A request that is not repeatable is sent once", arguments: Way.allCases)
     func onlyOnce(way: Way) async throws {
         let count = Atomic<Int>(0)
         let server = ScriptedServer(way) { peer, _ in
-            peer.answerAll { _ in
-                count.add(1, ordering: .relaxed).oldValue == 0 && peer.answer(503, "no")
+            peer.respondToAll { _ in
+                count.add(1, ordering: .relaxed).oldValue == 0 && peer.respond(503, "no")
             }
         }
         let upstream = server.upstream { $0.retryDelay = 1_000_000 }
@@ -135,10 +135,10 @@ struct UpstreamTests {
         await upstream.close()
     }
 
-    @Test("Retry-After is waited for, and one too long ends the attempts")
+    @Test("Retry-After is honoured, and one that is too long ends the attempts")
     func retryAfter() async throws {
         let server = ScriptedServer { peer, _ in
-            peer.answerAll { _ in peer.answer(503, "no", fields: "retry-after: 3600\r\n") }
+            peer.respondToAll { _ in peer.respond(503, "no", fields: "retry-after: 3600\r\n") }
         }
         let upstream = server.upstream()
         #expect(await send(upstream) == "503 no")
@@ -147,10 +147,10 @@ struct UpstreamTests {
 
         let count = Atomic<Int>(0)
         let other = ScriptedServer { peer, _ in
-            peer.answerAll { _ in
+            peer.respondToAll { _ in
                 count.add(1, ordering: .relaxed).oldValue > 0
-                    ? peer.answer(200, "yes")
-                    : peer.answer(503, "no", fields: "retry-after: 1\r\n")
+                    ? peer.respond(200, "yes")
+                    : peer.respond(503, "no", fields: "retry-after: 1\r\n")
             }
         }
         let patient = other.upstream { $0.retryDelay = 1 }
@@ -160,11 +160,12 @@ struct UpstreamTests {
         await patient.close()
     }
 
-    @Test("A Retry-After beyond all time ends the attempts", arguments: Way.allCases)
+    @Test("A huge Retry-After ends the attempts", arguments: Way.allCases)
     func endlessRetryAfter(way: Way) async throws {
         for text in ["Fri, 31 Dec 9999 23:59:59 GMT", "18446744073709551615", "20000000000"] {
             let server = ScriptedServer(way) { peer, _ in
-                peer.answerAll { _ in peer.answer(503, "no", fields: "retry-after: \(text)\r\n") }
+                peer.respondToAll { _ in peer.respond(503, "no", fields: "retry-after: \(text)\r\n")
+                }
             }
             let upstream = server.upstream()
             #expect(await send(upstream) == "503 no")
@@ -175,7 +176,8 @@ struct UpstreamTests {
 
     @Test("A request may ask for fewer attempts than the upstream allows")
     func fewerAttempts() async throws {
-        let server = ScriptedServer { peer, _ in peer.answerAll { _ in peer.answer(503, "no") } }
+        let server = ScriptedServer { peer, _ in peer.respondToAll { _ in peer.respond(503, "no") }
+        }
         let upstream = server.upstream { $0.retryDelay = 1 }
         let status = try await TestLoop.run {
             var request = ClientRequest("GET", "/x")
@@ -199,7 +201,7 @@ struct UpstreamTests {
         #expect(taken(at: second * 1000) == RetryBudget.reserve)
 
         let server = ScriptedServer { peer, _ in
-            peer.answerAll { _ in peer.answer(503, "no") }
+            peer.respondToAll { _ in peer.respond(503, "no") }
         }
         let upstream = server.upstream { $0.retryDelay = 1 }
         for _ in 0..<10 { _ = await send(upstream) }
@@ -210,19 +212,19 @@ struct UpstreamTests {
     // MARK: The breaker
 
     @Test(
-        "An upstream that fails again and again is left alone, and found again",
+        "The circuit opens after repeated failures, and closes again",
         arguments: Way.allCases)
     func breaker(way: Way) async throws {
         let isUp = Atomic<Bool>(false)
         let server = ScriptedServer(way) { peer, _ in
-            peer.answerAll { _ in isUp.load(ordering: .relaxed) && peer.answer(200, "yes") }
+            peer.respondToAll { _ in isUp.load(ordering: .relaxed) && peer.respond(200, "yes") }
         }
         let upstream = server.upstream()
         for _ in 0..<CircuitBreaker.threshold {
             #expect(await upstream.ask("POST").code == .connectionLost)
         }
         #expect(upstream.openCircuit != nil)
-        // Between two trials, which a loaded machine may be late for.
+        // Between two attempts, which a loaded machine may be late for.
         await eventually {
             let before = server.connections
             let code = await upstream.ask("POST").code
@@ -235,13 +237,13 @@ struct UpstreamTests {
     }
 
     @Test(
-        "A slow upload that is the first to try does not keep the others out",
+        "A slow upload as the first attempt does not block other requests",
         arguments: Way.allCases)
     func slowTrial(way: Way) async throws {
         let isUp = Atomic<Bool>(false)
         let server = ScriptedServer(way) { peer, _ in
             guard isUp.load(ordering: .relaxed) else { return }
-            peer.answerAll { _ in peer.answer(200, "yes") }
+            peer.respondToAll { _ in peer.respond(200, "yes") }
         }
         let upstream = server.upstream()
         while upstream.openCircuit == nil { _ = await upstream.ask("POST") }
@@ -268,10 +270,10 @@ struct UpstreamTests {
         await upstream.close()
     }
 
-    @Test("One request whose answers are cut or malformed does not speak for the upstream")
+    @Test("One request with incomplete or malformed responses does not open the circuit")
     func poison() async throws {
         let server = ScriptedServer { peer, _ in
-            peer.answerAll { request in
+            peer.respondToAll { request in
                 if request.target == "/cut" { return false }
                 return peer.send("HTTP/1.1 200 OK\r\nx: \(String(repeating: "a", count: 70_000))")
             }
@@ -291,7 +293,7 @@ struct UpstreamTests {
         await upstream.close()
     }
 
-    @Test("Connections are counted while their requests are under way", arguments: Way.allCases)
+    @Test("Connections are counted while their requests are in progress", arguments: Way.allCases)
     func connectionNumbers(way: Way) async throws {
         let (server, upstream) = blocked(way) { _ in }
         let first = Task(executorPreference: TestLoop.loop) {

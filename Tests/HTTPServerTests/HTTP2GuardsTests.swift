@@ -4,7 +4,7 @@ import Testing
 @testable import HTTPServer
 
 /// Walks every row of the tables of ``HTTP2Guards`` and ``HTTP2LocalSettings``.
-@Suite("What a peer may make the server do")
+@Suite("Limits of a peer")
 struct HTTP2GuardsTests {
     private let statistics = ServerStatistics()
     private static let limits = {
@@ -100,7 +100,7 @@ struct HTTP2GuardsTests {
         fourth(.controlFrames) { $0.began(header(type), now: 0) { _ in true } }
     }
 
-    @Test("Time gives tokens back")
+    @Test("Tokens are refilled with time")
     func time() {
         var guards = guards()
         for second in 0..<20 as Range<UInt64> {

@@ -26,7 +26,7 @@ struct ReceiveWindowTests {
         #expect(window.size(Self.limits) == 350)
     }
 
-    @Test("A window whose bytes still wait does not grow, and counts again")
+    @Test("A window whose bytes are still queued does not grow, and the count starts again")
     func queued() {
         var window = StreamWindow()
         #expect(window.consumed(100, isQueueEmpty: false, Self.limits) == 0)
@@ -34,7 +34,7 @@ struct ReceiveWindowTests {
         #expect(window.consumed(1, isQueueEmpty: true, Self.limits) == 100)
     }
 
-    @Test("An increment that is not granted leaves the window, and counts again")
+    @Test("An increment that is not granted does not change the window, and the count starts again")
     func notGranted() {
         var window = StreamWindow()
         #expect(window.consumed(100, isQueueEmpty: true, Self.limits) == 100)

@@ -55,7 +55,7 @@ import Wire
         }
     }
 
-    @Test func theCacheIsBoundedAndKeepsWhatIsUsed() {
+    @Test func theCacheIsBoundedAndKeepsRecentlyUsedTokens() {
         let cache = VerifiedTokens()
         let principal = Principal(
             kind: .token, uid: "a", source: "", group: "", expires: .max)
@@ -103,7 +103,7 @@ import Wire
         #expect(cache.count << 20 >= VerifiedTokens.maximumBytes / 4)
     }
 
-    @Test func staticTokensAreKnownByTheirHash() async throws {
+    @Test func staticTokensAreFoundByTheirHash() async throws {
         let (token, sha256) = StaticTokens.generate()
         #expect(token.hasPrefix("sluice_") && token.utf8.count == 50 && sha256.utf8.count == 64)
         #expect(StaticTokens.generate().token != token)
@@ -145,7 +145,7 @@ import Wire
         #expect(try await harness.refusal(token(.p256)) == .unknownIssuer)
     }
 
-    @Test func firebaseHasRulesOfItsOwn() async throws {
+    @Test func firebaseHasAdditionalRequirements() async throws {
         var issuer = TokenIssuer.firebase(name: "users", project: "demo")
         let directory = TemporaryDirectory()
         write(keySet(TestKey.rsa.jwk()), to: directory.path + "/keys")
@@ -191,7 +191,7 @@ import Wire
     }
 
     /// So that no user of one issuer can have the uid of another's, or of a static token.
-    @Test func aPrefixStandsBeforeTheUid() async throws {
+    @Test func aPrefixIsAddedToTheUid() async throws {
         let harness = await Harness(keys: keySet(TestKey.rsa.jwk())) { $0.uidPrefix = "sso:" }
             .ready()
         let principal = try #require(try await harness.ask("Bearer " + token(.rsa)))
@@ -205,7 +205,7 @@ import Wire
         #expect(try await harness.refusal(token(.rsa, claims(("sub", "\"\"")))) == .malformed)
     }
 
-    @Test func ofTwoIssuersWithOneNameItIsTheOneOfTheAudience() async throws {
+    @Test func theAudienceSelectsTheIssuer() async throws {
         let directory = TemporaryDirectory()
         write(keySet(TestKey.rsa.jwk()), to: directory.path + "/keys")
         let harness = await Harness(
@@ -222,7 +222,7 @@ import Wire
         #expect(try await harness.refusal(token(.rsa)) == .wrongAudience)
     }
 
-    @Test func theDevelopmentModeTakesItsWord() async throws {
+    @Test func theDevelopmentModeAcceptsUnsignedTokens() async throws {
         let directory = TemporaryDirectory()
         write(keySet(TestKey.rsa.jwk()), to: directory.path + "/keys")
         let issuer = TokenIssuer(
@@ -242,7 +242,7 @@ import Wire
         #expect(try await harness.refusal(unsigned(#"{"alg": "none"}"#, "{}") + ".") == .malformed)
     }
 
-    @Test func anIssuerThatCannotBeAskedIsSaidSo() {
+    @Test func anIssuerThatCannotBeUsedIsReported() {
         func fault(_ keys: TokenIssuer.Keys, _ issuer: String? = "https://a.example") -> String? {
             TokenIssuer(name: "a", keys: keys, issuer: issuer, audiences: ["a"]).fault
         }
@@ -274,7 +274,7 @@ import Wire
             "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
         ].map { Base64.encodeForURL(Hexadecimal.decode($0.utf8)!) }
 
-    @Test func keysThatAreNoneAreLeftOut() throws {
+    @Test func invalidKeysAreIgnored() throws {
         let unusable =
             [
                 TestKey.weakRSA.jwk(), TestKey.rsa.jwk(#""use": "enc""#),

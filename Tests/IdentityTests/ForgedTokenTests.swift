@@ -286,7 +286,7 @@ import Wire
     ]
 
     @Test(arguments: [algorithms, keys, signatures, structures, contents])
-    func aForgedTokenIsRefused(_ forgeries: [Forgery]) async throws {
+    func aForgedTokenIsRejected(_ forgeries: [Forgery]) async throws {
         let harness = await Self.harness()
         for forgery in forgeries {
             for _ in 0..<2 {

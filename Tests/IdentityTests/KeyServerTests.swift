@@ -10,13 +10,13 @@ import Wire
 /// A server of keys that does what a test says.
 private final class KeyServer: Sendable {
     let service: FakeService
-    private let answer: Lock<@Sendable (FakeService.Request) -> FakeService.Response>
+    private let respond: Lock<@Sendable (FakeService.Request) -> FakeService.Response>
 
     init(_ keys: String) {
-        let answer = Lock<@Sendable (FakeService.Request) -> FakeService.Response>(
+        let respond = Lock<@Sendable (FakeService.Request) -> FakeService.Response>(
             { _ in .json(keys) })
-        self.answer = answer
-        service = FakeService { request in answer.withLock { $0 }(request) }
+        self.respond = respond
+        service = FakeService { request in respond.withLock { $0 }(request) }
     }
 
     var url: String { "\(service.origin)/keys" }
@@ -24,7 +24,7 @@ private final class KeyServer: Sendable {
 
     func publish(_ keys: String) { behave { _ in .json(keys) } }
     func behave(_ handler: @escaping @Sendable (FakeService.Request) -> FakeService.Response) {
-        answer.withLock { $0 = handler }
+        respond.withLock { $0 = handler }
     }
 
     func issuer(_ name: String = "example") -> TokenIssuer {
@@ -49,14 +49,14 @@ private final class KeyServer: Sendable {
     }
     static let troubles = [
         Trouble(testDescription: "down", words: "127.0.0.1") { _ in .cut },
-        Trouble(testDescription: "500", words: "answers 500") { _ in .json("{}", 500) },
+        Trouble(testDescription: "500", words: "responds with 500") { _ in .json("{}", 500) },
         Trouble(testDescription: "garbage", words: "not a JSON Web Key Set") { _ in
             .json("<html>")
         },
         Trouble(testDescription: "no usable key", words: "none of 1 keys") { _ in
             .json(keySet(TestKey.weakRSA.jwk()))
         },
-        Trouble(testDescription: "redirect", words: "answers 302") { request in
+        Trouble(testDescription: "redirect", words: "responds with 302") { request in
             .json("{}", 302, [("location", "http://127.0.0.1:1\(request.target)")])
         },
         Trouble(testDescription: "endless", words: "bytes") { _ in
@@ -67,7 +67,7 @@ private final class KeyServer: Sendable {
         },
     ]
 
-    @Test(arguments: troubles) func whoHasKeysNoticesNothing(_ trouble: Trouble) async throws {
+    @Test(arguments: troubles) func aFailedRefreshKeepsTheKeys(_ trouble: Trouble) async throws {
         let server = KeyServer(keySet(TestKey.p256.jwk()))
         let harness = await Harness([server.issuer()], times: quickly).ready()
         let known = new(.p256)
@@ -94,7 +94,7 @@ private final class KeyServer: Sendable {
         .json(keySet())
     }
 
-    @Test(arguments: troubles + [empty]) func withoutKeysNobodyIsAtFault(_ trouble: Trouble)
+    @Test(arguments: troubles + [empty]) func withoutKeysTokensAreUnavailable(_ trouble: Trouble)
         async throws
     {
         let server = KeyServer("")
@@ -113,7 +113,7 @@ private final class KeyServer: Sendable {
         await close(harness)
     }
 
-    @Test func aSlowServerHoldsNobodyUp() async throws {
+    @Test func aSlowServerDelaysNobody() async throws {
         let server = KeyServer(keySet(TestKey.p256.jwk()))
         var times = quickly
         times.waitLimit = 20_000_000
@@ -129,7 +129,7 @@ private final class KeyServer: Sendable {
         let unknown = new(Self.second)
         let failures = harness.authenticator.statistics.keyRefreshFailures
         #expect(try await harness.refusal(unknown) == .badSignature)
-        // That was said while the server still had not answered.
+        // That was said while the server still had not responded.
         #expect(harness.authenticator.statistics.keyRefreshFailures == failures)
         gate.withLock { $0 = false }
         try await eventually { try await harness.refusal(new(Self.second)) == nil }
@@ -153,7 +153,7 @@ private final class KeyServer: Sendable {
         await close(harness)
     }
 
-    @Test func signaturesThatNoKeyHasMadeCauseOneRefresh() async throws {
+    @Test func unknownSignaturesCauseOneRefresh() async throws {
         let server = KeyServer(keySet(TestKey.p256.jwk(), Self.second.jwk()))
         let harness = await Harness([server.issuer()]).ready()
         // A key of that name is there, and has not signed it.
@@ -229,7 +229,7 @@ private final class KeyServer: Sendable {
         await close(harness)
     }
 
-    @Test func whatAWithdrawnKeyHasSignedCountsNoLonger() async throws {
+    @Test func tokensOfAWithdrawnKeyAreInvalid() async throws {
         let server = KeyServer(keySet(TestKey.p256.jwk(), Self.second.jwk()))
         let harness = await Harness([server.issuer()], times: quickly).ready()
         let (kept, lost) = (new(.p256), new(Self.second))
@@ -291,7 +291,7 @@ private final class KeyServer: Sendable {
         await close(harness)
     }
 
-    @Test func whatIsDiscoveredIsNotBelievedBlindly() async throws {
+    @Test func theDiscoveryDocumentIsValidated() async throws {
         let server = KeyServer("")
         let issuer = "\(server.service.origin)"
         let keys = KeyServer(keySet(TestKey.p256.jwk()))
@@ -311,7 +311,7 @@ private final class KeyServer: Sendable {
 
     // MARK: Kubernetes
 
-    @Test func theClusterSaysWhoItsIssuerIs() async throws {
+    @Test func theClusterProvidesItsIssuer() async throws {
         let directory = TemporaryDirectory()
         let accepted = Lock("first")
         let server = KeyServer("")

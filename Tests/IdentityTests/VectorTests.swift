@@ -62,7 +62,7 @@ import Wire
 
     /// RFC 7515, appendices A.2 to A.4, and RFC 8037, appendix A.4: each signature holds, and with any bit turned does
     /// not.
-    @Test(arguments: vectors) func aSignatureOfTheSpecificationHolds(_ vector: Vector) throws {
+    @Test(arguments: vectors) func aSignatureOfTheSpecificationIsValid(_ vector: Vector) throws {
         let set = try KeySet(Array(keySet(vector.key).utf8))
         let key = try #require(set.candidates(nil, vector.algorithm).first)
         let message = Array(vector.message.utf8)
@@ -95,7 +95,7 @@ import Wire
         "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9." + payload
             + ".dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk",
         "eyJhbGciOiJub25lIn0." + payload + ".",
-    ]) func whatIsNotSignedIsRefused(_ token: String) async throws {
+    ]) func unsignedTextIsRejected(_ token: String) async throws {
         let harness = Harness(keys: keySet(Self.rsa)) {
             $0.issuer = "joe"
             $0.audiences = ["anybody"]
@@ -104,7 +104,7 @@ import Wire
     }
 
     /// RFC 7515, appendix A.2 as a whole: the signature holds, and it is for nobody and long over.
-    @Test func theTokenOfTheSpecificationIsForNobody() async throws {
+    @Test func theTokenOfTheSpecificationHasNoAudience() async throws {
         let harness = Harness(keys: keySet(Self.rsa)) {
             $0.issuer = "joe"
             $0.audiences = ["anybody"]

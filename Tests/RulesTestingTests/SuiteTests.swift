@@ -41,7 +41,7 @@ import YAML
             try value("2026-05-01T12:00:00Z", isTyped: false) == "2026-05-01T12:00:00Z")
     }
 
-    @Test func jsonWithoutTypesStaysAsItIs() throws {
+    @Test func untypedJSONIsUnchanged() throws {
         #expect(try value("{\"doubleValue\": 2}", isTyped: false) == .map(["doubleValue": 2]))
     }
 
@@ -70,7 +70,7 @@ import YAML
         ("request.method == 'get' && request.path[1] == 'x'", true),
         ("request.params.size() == 0", true),
     ])
-    func whatACaseLeavesOut(condition: String, allowed: Bool) throws {
+    func omittedProperties(condition: String, allowed: Bool) throws {
         let yaml = "cases: [{method: get, path: /b/x/o/y/z, expect: allow}]"
         #expect(try isAllowed(condition, yaml) == allowed)
         let api = """
@@ -87,7 +87,7 @@ import YAML
         ("resource.generation is int && resource.size == 5", true, true),
         ("resource.md5Hash == null", false, false),
     ])
-    func anObjectIsFilledInAsTheGatewayDoes(
+    func anObjectHasTheDefaultsOfTheGateway(
         condition: String, allowed: Bool, allowedByAPI: Bool
     ) throws {
         let yaml = """
@@ -115,7 +115,7 @@ import YAML
         #expect(try isAllowed("resource.metadata.a == '1'", suite))
     }
 
-    @Test func whatTheDecisionDoesNotNeedIsLookedUpTooButOnlyWhereItIsEvaluated() throws {
+    @Test func onlyEvaluatedLookupsAreMade() throws {
         let suite = """
             documents: { c/a: { ok: false } }
             cases: [{ method: get, path: /b/x/o/y, expect: allow }]
@@ -132,7 +132,7 @@ import YAML
         #expect(shown.contains(".data.ok → false\n"))
     }
 
-    @Test func argumentsOfLookUpsAreFoundWhereTheyAreNested() throws {
+    @Test func nestedArgumentsOfLookupsAreFound() throws {
         let suite = """
             documents: { c/a: { next: b }, c/b: { ok: true } }
             cases: [{ method: get, path: /b/x/o/y, expect: allow }]

@@ -25,7 +25,7 @@ struct BlockingPoolTests {
         #expect(ended.load(ordering: .relaxed) == 20)
     }
 
-    @Test("A job may release the pool: its thread then runs the remaining jobs", arguments: [1, 3])
+    @Test("A job may release the pool; its thread then runs the remaining jobs", arguments: [1, 3])
     func releasedByAJob(threads: Int) async {
         let mayEnd = Atomic<Bool>(false)
         let ended = Atomic<Int>(0)

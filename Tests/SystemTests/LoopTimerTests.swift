@@ -69,7 +69,7 @@ private final class Rearming {
         pthread_join(thread, nil)
     }
 
-    @Test func whatCameDuringAPauseIsSeenBeforeTimers() async throws {
+    @Test func eventsDuringAPausePrecedeTimers() async throws {
         let loop = try EventLoop()
         let thread = startThread { loop.run() }
         let order = await withCheckedContinuation { waiter in

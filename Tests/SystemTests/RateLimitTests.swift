@@ -7,7 +7,7 @@ import Testing
 
     /// 33 a second, taken from every 20 ms, are 33 a second: what remains between two takes is not lost.
     @Test(arguments: [UInt64(1_000), 999_999, 1_000_000, 20_000_000, 29_999_999])
-    func losesNothingBetweenTakes(interval: UInt64) {
+    func losesNothingBetweenCalls(interval: UInt64) {
         var limit = RateLimit(burst: 100, perSecond: 33)
         let start = 5 * Self.second
         while limit.take(start) {}
@@ -30,7 +30,7 @@ import Testing
         }
     }
 
-    @Test func takesBackWhatWasTaken() {
+    @Test func returnsTokens() {
         var limit = RateLimit(burst: 10, perSecond: 3)
         let now = 5 * Self.second
         while limit.take(now) {}

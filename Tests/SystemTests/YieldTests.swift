@@ -9,7 +9,7 @@ private final class Notes: @unchecked Sendable {
 }
 
 @Suite struct YieldTests {
-    @Test func aTaskThatYieldsLetsWorkFromElsewhereRun() async throws {
+    @Test func aYieldingTaskLetsOtherWorkRun() async throws {
         let loop = try EventLoop()
         let thread = startThread { loop.run() }
         let notes = Notes()
@@ -23,7 +23,7 @@ private final class Notes: @unchecked Sendable {
         pthread_join(thread, nil)
     }
 
-    @Test func tasksThatYieldTakeTurns() async throws {
+    @Test func yieldingTasksTakeTurns() async throws {
         let loop = try EventLoop()
         let thread = startThread { loop.run() }
         let notes = Notes()

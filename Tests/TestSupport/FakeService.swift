@@ -2,7 +2,7 @@ import Glibc
 import HTTPClient
 import System
 
-/// A service that answers each request as a test says, on threads of its own, with plain blocking calls.
+/// A service that responds to each request as a test defines, on its own threads, with blocking calls.
 ///
 /// Safety: the listener is set once; everything else is behind the lock.
 public final class FakeService: @unchecked Sendable {
@@ -51,7 +51,7 @@ public final class FakeService: @unchecked Sendable {
         public var body: [UInt8] = []
         /// Bytes of the body that are announced, where they are others than those that are sent.
         public var announced: Int?
-        /// Ends the connection without an answer.
+        /// Ends the connection without a response.
         public var isCut = false
 
         public init(
@@ -77,7 +77,7 @@ public final class FakeService: @unchecked Sendable {
                 body: Array(text.utf8))
         }
     }
-    /// Answers a request, on the thread of its connection.
+    /// Responds to a request, on the thread of its connection.
     public typealias Handler = @Sendable (Request) -> Response
 
     public let port: UInt16

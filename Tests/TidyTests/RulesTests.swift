@@ -70,7 +70,7 @@ import Testing
         #expect(Rules.prints(file(line)).isEmpty != isBad)
     }
 
-    @Test func wantsSafetyExplained() {
+    @Test func requiresSafetySentences() {
         let sample = file(
             """
             /// A thing.
@@ -93,7 +93,7 @@ import Testing
             ])
     }
 
-    @Test func wantsDocumentation() {
+    @Test func requiresDocumentation() {
         let sample = file(
             """
             /// Said.
@@ -132,7 +132,7 @@ import Testing
         #expect(lines == ["6", "20", "23", "24", "27"])
     }
 
-    @Test func findsWhatIsPutOff() {
+    @Test func findsPostponedWork() {
         let word = "TO" + "DO"
         #expect(
             Rules.leftovers(path: "a", text: "x\n// \(word): y") == ["a:2: \(word) is left over"])

@@ -38,7 +38,7 @@ import Testing
         #expect(found.isEmpty, Comment(rawValue: found.joined(separator: "\n")))
     }
 
-    @Test func theRulesFindWhatTheyLookFor() {
+    @Test func theRulesFindViolations() {
         let file = SourceFile(
             path: "Sources/X/x.swift",
             text: """

@@ -130,7 +130,7 @@ import Testing
         #expect(found.isEmpty, report(found))
     }
 
-    @Test func whatIsUncheckedIsExplained() {
+    @Test func uncheckedCodeIsExplained() {
         let found = (sources + others).flatMap(Rules.unexplainedSafety)
         #expect(found.isEmpty, report(found))
     }
@@ -141,7 +141,7 @@ import Testing
         #expect(found.isEmpty, report(found))
     }
 
-    @Test func nothingIsPutOff() throws {
+    @Test func nothingIsPostponed() throws {
         let suffixes = [".swift", ".h", ".c", ".py", ".sh", ".yaml", ".yml", ".md", ".awk"]
         let folders = ["Sources", "Tests", "Benchmarks", "Fuzz", "config", "deploy", ".ci"]
         let texts =

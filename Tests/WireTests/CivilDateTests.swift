@@ -37,7 +37,7 @@ import Wire
         #expect(date(2016, 12, 31, 23, 59, 60).seconds == date(2016, 12, 31, 23, 59, 59).seconds)
     }
 
-    @Test func whatIsNoMoment() {
+    @Test func invalidTimes() {
         for wrong in [
             date(2023, 2, 29), date(1900, 2, 29), date(2023, 4, 31), date(2023, 0, 1),
             date(2023, 13, 1), date(2023, 1, 0), date(2023, 1, 32), date(-1, 1, 1),
@@ -69,7 +69,7 @@ import Wire
         #expect(HTTPDate.parse(rfc3339: text) == nil)
     }
 
-    @Test func keepsWhatWasWritten() throws {
+    @Test func keepsTheSpelling() throws {
         let time = try #require(RFC3339("2024-05-01T12:00:60.1234567891+99:99"))
         #expect(time.date == date(2024, 5, 1, 12, 0, 60) && time.nanoseconds == 123_456_789)
         #expect(time.fractionDigits == 10 && time.offsetSeconds == 362_340 && !time.isOffsetValid)

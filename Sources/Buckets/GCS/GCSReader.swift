@@ -184,17 +184,18 @@ struct GCSMedia {
         case 200:
             // By HTTP, Content-Range has no meaning here. A server that sends it with a part of the bytes means that
             // part.
-            guard let told = response.fields["content-range"].flatMap({ ContentRange($0) }) else {
+            guard let reported = response.fields["content-range"].flatMap({ ContentRange($0) })
+            else {
                 range = 0..<size
                 break
             }
-            guard told.size == size else { return nil }
-            range = told.range
+            guard reported.size == size else { return nil }
+            range = reported.range
         case 206:
             guard let field = response.fields["content-range"],
-                let told = ContentRange(field), told.size == size
+                let reported = ContentRange(field), reported.size == size
             else { return nil }
-            range = told.range
+            range = reported.range
         default: return nil
         }
         if let length = response.contentLength, length != range.upperBound - range.lowerBound {
@@ -276,7 +277,7 @@ final class GCSReader: ObjectReader {
             media.range(size: metadata.size) == range
         else {
             media.close()
-            throw fault("the service answers a range of \(metadata.name) with another")
+            throw fault("the service responded to a range of \(metadata.name) with another one")
         }
         return media
     }

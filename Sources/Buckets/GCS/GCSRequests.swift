@@ -215,8 +215,8 @@ struct GCSRequests: Sendable {
         case 401, 403:
             return failed(.unavailable, "the service refuses the credentials: \(words)")
         case 400, 411, 413, 414, 501: return failed(.unsupported, "the service refuses: \(words)")
-        case 408, 504: return failed(.timedOut, "the service answers \(words)")
-        default: return failed(.unavailable, "the service answers \(words)")
+        case 408, 504: return failed(.timedOut, "the service responds with \(words)")
+        default: return failed(.unavailable, "the service responds with \(words)")
         }
     }
 }

@@ -246,8 +246,8 @@ final class GCSStream: @unchecked Sendable {
         do throws(BucketError) {
             while let buffer = try await nextBuffer() {
                 let filled = spool
-                let room = Int(GCSStream.spoolSize - filled.count)
-                let first = min(room, buffer.count)
+                let limit = Int(GCSStream.spoolSize - filled.count)
+                let first = min(limit, buffer.count)
                 try await pool.run { () throws(BucketError) in
                     try buffer.withBytes { (bytes) throws(BucketError) in
                         try filled.append(UnsafeRawBufferPointer(rebasing: bytes[..<first]))

@@ -87,7 +87,7 @@ public final class S3Bucket: BucketDriver {
     }
 
     /// The time limit for a copy or a completion during which the service sends nothing, in nanoseconds: 5 minutes.
-    static let patience: UInt64 = 300_000_000_000
+    static let silenceLimit: UInt64 = 300_000_000_000
 
     let settings: Settings
     let pool: BlockingPool

@@ -222,7 +222,9 @@ extension S3Upload {
     private func checked(
         _ object: ObjectMetadata, _ facts: ContentFacts, _ isProven: Bool, isOwn: Bool = true
     ) async throws(BucketError) -> ObjectMetadata {
-        guard let told = object.md5, let sent = facts.md5, told != sent else { return object }
+        guard let reported = object.md5, let sent = facts.md5, reported != sent else {
+            return object
+        }
         // Each part was verified when it was sent.
         if multipart.generation != nil { return object.with(md5: plan.md5, etag: object.etag) }
         let found: (isSame: Bool, etag: String?)

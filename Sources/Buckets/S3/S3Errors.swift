@@ -113,7 +113,7 @@ struct S3ErrorResponse {
         case (501, _), (405, _), (_, "NotImplemented"):
             return BucketError(.unsupported, "\(what): the service does not do this: \(said)")
         default:
-            return BucketError(.unavailable, "\(what): the service answers \(said)\(hint)")
+            return BucketError(.unavailable, "\(what): the service responds with \(said)\(hint)")
         }
     }
 }

@@ -131,7 +131,7 @@ final class S3Multipart {
     {
         try await create(fields)
         var request = ClientRequest("PUT", target(), fields: source, isRepeatable: true)
-        request.waitLimit = S3Bucket.patience
+        request.waitLimit = S3Bucket.silenceLimit
         request.fields.append(
             "x-amz-copy-source-range", "bytes=\(range.lowerBound)-\(range.upperBound - 1)")
         var response = try await bucket.call(request)
@@ -226,7 +226,7 @@ final class S3Multipart {
         var request = ClientRequest(
             "POST", bucket.target(name, query), body: .bytes(Array(body.utf8)))
         request.confirmsRepetition = confirm
-        request.waitLimit = S3Bucket.patience
+        request.waitLimit = S3Bucket.silenceLimit
         request.fields.append("content-type", "application/xml")
         condition.append(to: &request.fields)
         let response: CollectedResponse

@@ -61,7 +61,7 @@ extension S3Bucket {
     ) async throws(BucketError) -> CollectedResponse {
         var request = ClientRequest("PUT", target(object.name), fields: fields)
         request.confirmsRepetition = confirmation(unchanged: object)
-        request.waitLimit = S3Bucket.patience
+        request.waitLimit = S3Bucket.silenceLimit
         request.fields.append("x-amz-metadata-directive", "REPLACE")
         for name: StaticString in ["x-amz-copy-source", "x-amz-copy-source-if-match"] {
             if let value = source[name] { request.fields.append(name, value) }

@@ -192,7 +192,7 @@ struct GoogleTokenFetcher: Sendable {
         guard response.status == 200 else {
             throw ClientError(
                 .unreachable,
-                "credentials: \(endpoint.origin) answers \(response.status)\(reason(response.body))"
+                "credentials: \(endpoint.origin) responds with \(response.status)\(reason(response.body))"
             )
         }
         return response
@@ -212,7 +212,7 @@ struct GoogleTokenFetcher: Sendable {
         -> JSONValue
     {
         guard let json = try? JSONReader.parse(response.body) else {
-            throw ClientError(.malformed, "credentials: \(origin) does not answer with JSON")
+            throw ClientError(.malformed, "credentials: \(origin) does not respond with JSON")
         }
         return json
     }

@@ -62,7 +62,7 @@ final class Authorizer {
     /// Denies the request if an input is missing and can't become known.
     func require(_ missing: UnresolvedInput) throws(Problem) {
         guard missing != .nothing else { return }
-        context.record.note(.denied, trial: nil)
+        context.record.note(.denied, shadow: nil)
         throw Problem(
             .unauthorized, "The caller may not do this.",
             cause: "the decision depends on the \(missing), which is not known")
@@ -82,7 +82,7 @@ final class Authorizer {
             // Without new documents the same evaluation would repeat forever.
             guard !unknown.isEmpty else {
                 decision = .deny(cause: "the rules ask again for documents that were looked up")
-                context.record.note(.denied, trial: nil)
+                context.record.note(.denied, shadow: nil)
                 break
             }
             for path in unknown {
@@ -99,8 +99,8 @@ final class Authorizer {
         if let grant {
             let decision = grant.decide(existing, now: context.now)
             switch decision {
-            case .allow: context.record.note(.allowed, trial: nil)
-            case .deny: context.record.note(.denied, trial: nil)
+            case .allow: context.record.note(.allowed, shadow: nil)
+            case .deny: context.record.note(.denied, shadow: nil)
             default: break
             }
             return decision
@@ -116,10 +116,10 @@ final class Authorizer {
         context.record.decisionNanoseconds += EventLoop.monotonicNow() - begin
         switch decision {
         case .needsExisting, .needsDocuments, .needsBody, .needsTime: break
-        case .allow: context.record.note(.allowed, trial: policy.trial(request))
+        case .allow: context.record.note(.allowed, shadow: policy.shadowDecision(request))
         case .deny, .unauthenticated, .timedOut, .impossible:
             if decision == .timedOut { context.record.isDecisionTimedOut = true }
-            context.record.note(.denied, trial: policy.trial(request))
+            context.record.note(.denied, shadow: policy.shadowDecision(request))
         }
         return decision
     }

@@ -116,7 +116,7 @@ public protocol Policy: Sendable {
     func largestUpload(_ request: AuthorizationRequest) -> UInt64?
 
     /// The decision of the shadow rules on a request that was decided; nil if there are none.
-    func trial(_ request: AuthorizationRequest) -> Decision?
+    func shadowDecision(_ request: AuthorizationRequest) -> Decision?
 }
 
 extension Policy {
@@ -134,7 +134,9 @@ public struct OpenPolicy: Policy {
 
     public func largestUpload(_ request: AuthorizationRequest) -> UInt64? { nil }
 
-    public func trial(_ request: AuthorizationRequest) -> Decision? { shadow?.decide(request) }
+    public func shadowDecision(_ request: AuthorizationRequest) -> Decision? {
+        shadow?.decide(request)
+    }
 }
 
 /// The policy in effect. It can be replaced while a request runs; the last decision of the request uses the new
@@ -155,7 +157,9 @@ public final class CurrentPolicy: Policy {
         current.largestUpload(request)
     }
 
-    public func trial(_ request: AuthorizationRequest) -> Decision? { current.trial(request) }
+    public func shadowDecision(_ request: AuthorizationRequest) -> Decision? {
+        current.shadowDecision(request)
+    }
 }
 
 /// Denies everything. Used if there are no rules.
@@ -168,5 +172,5 @@ public struct ClosedPolicy: Policy {
 
     public func largestUpload(_ request: AuthorizationRequest) -> UInt64? { nil }
 
-    public func trial(_ request: AuthorizationRequest) -> Decision? { nil }
+    public func shadowDecision(_ request: AuthorizationRequest) -> Decision? { nil }
 }

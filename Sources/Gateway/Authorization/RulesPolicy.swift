@@ -61,7 +61,7 @@ public struct RulesPolicy: Policy {
         return reason
     }
 
-    public func trial(_ request: AuthorizationRequest) -> Decision? {
+    public func shadowDecision(_ request: AuthorizationRequest) -> Decision? {
         guard let shadow else { return nil }
         return RulesPolicy.translated(
             shadow.decide(rulesRequest(request), clock: decisionClock), request)

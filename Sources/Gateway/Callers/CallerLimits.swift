@@ -32,12 +32,13 @@ public final class CallerLimits: Sendable {
         var retryAfter: Int
     }
 
-    /// Callers that are counted at once. Above it idle ones are forgotten; if all are active, the other callers of a group
-    /// share one caller's limits.
+    /// Callers that are counted at once. Above it idle ones are forgotten; if all are active, the other callers of a
+    /// group share one caller's limits.
     static let maximumCallers = 100_000
-    /// How often idle callers are looked for: a search of all of them with each request would cost more than it saves.
+    /// The interval of searches for idle callers. A search of all callers with each request would cost more than it
+    /// saves.
     private static let sweepInterval = TokenBucket.second / 10
-    /// How long the turn of a body may be off when another request begins: a second.
+    /// The maximum delay of a body at which a new request is still accepted: a second.
     private static let maximumWait = TokenBucket.second
     private let groups: [BytewiseString: CallerGroup]
     private let callers = Lock(Callers())
@@ -125,13 +126,14 @@ public final class CallerLimits: Sendable {
     /// Callers that are counted now, those who share a group's limits as one.
     var count: Int { callers.withLock { $0.usage.count } }
 
-    /// What all callers use.
+    /// The usage of all callers.
     private struct Callers {
         var usage: [Key: Usage] = [:]
-        /// When idle callers may be looked for again.
+        /// The time of the next search for idle callers.
         private var sweepDue: UInt64 = 0
 
-        /// The key that a request is counted under: its caller's own, or one that all others of the group share.
+        /// The key under which a request is counted: its caller's own, or the one shared by further callers of the
+        /// group.
         mutating func admitted(_ key: Key, _ now: UInt64) -> Key {
             guard usage.count >= CallerLimits.maximumCallers, usage[key] == nil else { return key }
             if now >= sweepDue {

@@ -110,7 +110,7 @@ extension RequestContext {
         }
     }
 
-    /// What the caller's limits are kept by.
+    /// The key of the caller's limits.
     var callerKey: CallerLimits.Key {
         CallerLimits.Key(
             group: record.group, source: caller.principal?.source ?? "",

@@ -37,7 +37,7 @@ extension UploadRequest {
     }
 
     /// - Parameters:
-    ///   - length: Bytes of the object, where they are declared.
+    ///   - length: The declared size of the object in bytes, if there is one.
     ///   - digests: Of the object.
     convenience init(
         _ context: RequestContext, _ name: ObjectName, _ bucket: Bucket, length size: UInt64?,

@@ -18,7 +18,7 @@ extension OperationHandler {
             throw error
         }
         do throws(Problem) {
-            if missing != .nothing || context.record.trial == .undetermined {
+            if missing != .nothing || context.record.shadow == .undetermined {
                 try authorizer.require(try await authorizer.evaluate(.object(reader.metadata)))
             }
             return try await content(of: reader, request.range, plan.conditions)

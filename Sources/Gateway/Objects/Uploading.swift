@@ -31,7 +31,8 @@ extension OperationHandler {
     }
 
     /// Decides with what the head says.
-    /// - Returns: What the store's upload begins with, the request's conditions, and what was there, where it was looked for.
+    /// - Returns: The parameters of the store's upload, the request's conditions, and the existing object, if it was
+    ///   looked up.
     /// - Throws: ``Problem`` for a denial that the body can't change, and for conditions that don't hold.
     func prepare(_ name: ObjectName, _ request: UploadRequest) async throws(Problem)
         -> (UploadPlan, Preconditions, CurrentObject)
@@ -58,7 +59,7 @@ extension OperationHandler {
     /// Decides with the true facts and commits. If the object changed meanwhile, the upload is evaluated again and
     /// committed again.
     /// - Parameters:
-    ///   - known: What was there before the body came, where somebody has looked.
+    ///   - known: The existing object before the body arrived, if it was looked up.
     ///   - commit: Makes the object visible under these conditions, as long as the store has its bytes.
     func commit(
         _ facts: ContentFacts, _ name: ObjectName, _ conditions: Preconditions,

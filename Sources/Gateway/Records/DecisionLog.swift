@@ -17,7 +17,7 @@ public final class DecisionLog: RequestObserver {
     }
 
     public func finished(_ record: RequestRecord) {
-        guard let decision = record.decision, isWanted(decision) || record.trial != nil else {
+        guard let decision = record.decision, isWanted(decision) || record.shadow != nil else {
             return
         }
         var metadata: Logger.Metadata = [
@@ -27,7 +27,7 @@ public final class DecisionLog: RequestObserver {
         ]
         if let principal = record.principal { metadata["principal"] = "\(principal)" }
         if decision == .denied, let cause = record.cause { metadata["reason"] = "\(cause)" }
-        if let trial = record.trial { metadata["shadow"] = "\(trial.rawValue)" }
+        if let shadow = record.shadow { metadata["shadow"] = "\(shadow.rawValue)" }
         logger.info("\(decision.rawValue)", metadata: metadata)
     }
 

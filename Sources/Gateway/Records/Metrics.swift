@@ -16,7 +16,7 @@ public struct RequestMetrics: Sendable {
         let decisions: CoreMetrics.Timer
         let timeouts: Counter
         /// Differences of the shadow rules, by their decision.
-        let trials: [Verdict: Counter]
+        let shadows: [Verdict: Counter]
 
         /// Makes the handles of one operation.
         init(_ name: String, _ registry: PrometheusRegistry) {
@@ -37,7 +37,7 @@ public struct RequestMetrics: Sendable {
             denied = counter("sluice_decisions_total", ("outcome", "denied"))
             decisions = timer("sluice_decision_duration_seconds")
             timeouts = counter("sluice_decision_timeouts_total")
-            trials = Dictionary(
+            shadows = Dictionary(
                 uniqueKeysWithValues: Verdict.allCases.map {
                     ($0, counter("sluice_shadow_differences_total", ("shadow", $0.rawValue)))
                 })
@@ -84,7 +84,7 @@ public struct RequestMetrics: Sendable {
             handle.decisions.recordNanoseconds(Int64(clamping: record.decisionNanoseconds))
         }
         if record.isDecisionTimedOut { handle.timeouts.increment() }
-        if let trial = record.trial { handle.trials[trial]?.increment() }
+        if let shadow = record.shadow { handle.shadows[shadow]?.increment() }
         if record.bytesOut > 0 { handle.bytesOut.increment(by: Int64(clamping: record.bytesOut)) }
     }
 }

@@ -38,7 +38,7 @@ public struct RequestRecord: Sendable {
     /// The policy's last decision; nil if it was not evaluated.
     public var decision: Verdict?
     /// The last decision of the shadow rules, if it differs.
-    public var trial: Verdict?
+    public var shadow: Verdict?
     /// Whether a decision exceeded the time limit of rules.
     var isDecisionTimedOut = false
     /// Nanoseconds for all decisions of the request together.
@@ -93,7 +93,7 @@ public enum Verdict: String, Sendable, CaseIterable {
 
 extension RequestRecord {
     /// Records a decision, and the shadow rules' decision if it differs.
-    mutating func note(_ verdict: Verdict, trial decision: Decision?) {
+    mutating func note(_ verdict: Verdict, shadow decision: Decision?) {
         self.decision = verdict
         let found: Verdict? =
             switch decision {
@@ -103,8 +103,8 @@ extension RequestRecord {
             case .needsExisting, .needsDocuments, .needsBody, .needsTime: .undetermined
             }
         // A list is decided many times: the first difference is kept.
-        if operation == .list, trial != nil { return }
-        trial = found == verdict ? nil : found
+        if operation == .list, shadow != nil { return }
+        shadow = found == verdict ? nil : found
     }
 }
 

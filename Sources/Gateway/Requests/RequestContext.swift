@@ -22,7 +22,7 @@ final class RequestContext {
     let method: HTTPMethod?
     var caller: Caller
     // Exclusive access holds for these: no code that runs during an access reads them.
-    /// What the response says of an upload session, where it does.
+    /// The state of an upload session that the response reports, if it concerns one.
     @exclusivity(unchecked) var upload: UploadReport?
     /// The caller's use of its limits, if its group has any.
     @exclusivity(unchecked) var lease: CallerLease?

@@ -2,13 +2,13 @@ import Buckets
 import HTTPServer
 import Wire
 
-// Uploads in several requests in the native dialect: draft-ietf-httpbis-resumable-upload.
+// Resumable uploads in the native dialect: draft-ietf-httpbis-resumable-upload.
 extension NativeAPI {
-    /// The methods of a session, as `Allow` names them.
+    /// The methods of a session, for `Allow`.
     static let sessionMethods = "GET, HEAD, PATCH, DELETE, OPTIONS"
 
-    /// Reads an upload that says whether it is complete.
-    /// - Returns: nil where it does not.
+    /// Parses an upload that declares whether it is complete.
+    /// - Returns: nil if it does not.
     func resumable(_ name: ObjectName, in bucket: Bucket, _ context: RequestContext)
         throws(Problem) -> ObjectOperation?
     {
@@ -38,8 +38,8 @@ extension NativeAPI {
         return .createSession(name, request, creation)
     }
 
-    /// Bytes of the whole object, as a creation declares them.
-    /// - Throws: ``Problem`` with `upload-length-mismatch` where it has more, or is the end and has less.
+    /// The declared size of the whole object in bytes.
+    /// - Throws: ``Problem`` with `upload-length-mismatch` if the body is larger, or is complete and smaller.
     private func declaredLength(_ context: RequestContext, isLast: Bool) throws(Problem) -> UInt64?
     {
         let head = context.exchange.head
@@ -52,7 +52,7 @@ extension NativeAPI {
         return length
     }
 
-    /// Reads a request to a session.
+    /// Parses a request to a session.
     func session(_ token: ArraySlice<UInt8>, _ context: RequestContext) throws(Problem)
         -> ObjectOperation
     {
@@ -69,7 +69,7 @@ extension NativeAPI {
     private func append(_ context: RequestContext) throws(Problem) -> AppendRequest {
         let fields = context.fields
         let draft = UploadDraft(fields)
-        // Without a body there is nothing that has a type.
+        // A request without a body needs no type.
         let hasType =
             fields["content-type"].map(UploadDraft.isPartialUpload)
             ?? !context.exchange.head.hasBody
@@ -96,7 +96,7 @@ extension NativeAPI {
             digests: try ExpectedDigests(ofPart: fields), isLast: isLast)
     }
 
-    /// Tells the client at once where the upload can be continued.
+    /// Sends the session's URL in an interim response.
     private static func announce(
         _ report: UploadReport, _ draft: UploadDraft, _ context: RequestContext
     ) {

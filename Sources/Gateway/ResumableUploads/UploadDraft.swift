@@ -1,12 +1,12 @@
 import Wire
 
-/// How a client speaks draft-ietf-httpbis-resumable-upload: the interop version that it announces, and what follows from
-/// it. Clients in use announce 3, 5, 6 and 8.
+/// The version of draft-ietf-httpbis-resumable-upload that a client uses, and its consequences. Existing clients
+/// announce the interop versions 3, 5, 6 and 8.
 struct UploadDraft: Equatable {
-    /// The versions that are known.
+    /// The supported versions.
     private static let known: ClosedRange<UInt64> = 3...8
 
-    /// The version that was announced, where it is known; nil otherwise.
+    /// The announced version; nil if it is not supported.
     let version: Int?
     /// Whether completeness is written as `Upload-Incomplete`, with the opposite value (draft -01).
     let isInverted: Bool
@@ -20,7 +20,7 @@ struct UploadDraft: Equatable {
                 && fields.contains("upload-incomplete")
     }
 
-    /// Whether the request says that the upload is complete with it.
+    /// Whether the request declares that it completes the upload.
     enum Completeness: Equatable { case absent, malformed, complete, incomplete }
 
     func completeness(_ fields: HeaderFields) -> Completeness {
@@ -31,7 +31,7 @@ struct UploadDraft: Equatable {
         return value != isInverted ? .complete : .incomplete
     }
 
-    /// Whether a request without an offset says that it is an upload, complete or not. A malformed field is ignored.
+    /// Whether a request without an offset declares a completeness. A malformed field is ignored.
     static func isUpload(_ fields: HeaderFields) -> Bool {
         guard fields.contains("upload-complete") || fields.contains("upload-incomplete") else {
             return false
@@ -40,19 +40,19 @@ struct UploadDraft: Equatable {
         return completeness == .complete || completeness == .incomplete
     }
 
-    /// Whether an append must be of the type `application/partial-upload`: since version 6.
+    /// Whether an append must have the type `application/partial-upload`: from version 6.
     var requiresType: Bool { version ?? 8 >= 6 }
 
-    /// Whether an append without completeness is the last one: up to version 6.
+    /// Whether an append without a declared completeness is the last one: up to version 6.
     var appendsAreLast: Bool { version ?? 8 <= 6 }
 
-    /// An append's type, and the label that clients give to creations. It is never an object's type.
+    /// The type of an append, which some clients also send with a creation. It is never the type of an object.
     static func isPartialUpload(_ type: String) -> Bool {
         ASCII.isMediaType(type, "application/partial-upload")
     }
 
-    /// A number of bytes.
-    /// - Throws: ``Problem`` with `invalid-argument` where the field is malformed.
+    /// Parses a number of bytes.
+    /// - Throws: ``Problem`` with `invalid-argument` if the field is malformed.
     static func bytes(_ fields: HeaderFields, _ name: StaticString) throws(Problem) -> UInt64? {
         guard fields.contains(name) else { return nil }
         guard let value = integer(fields, name) else {
@@ -61,7 +61,7 @@ struct UploadDraft: Equatable {
         return value
     }
 
-    // Several lines are a list, which no item is.
+    // Several field lines are a list, and not an item.
     private static func item(_ fields: HeaderFields, _ name: StaticString) -> StructuredDictionary {
         StructuredDictionary(Array((fields.list(name) ?? "").utf8)[...])
     }
@@ -73,7 +73,7 @@ struct UploadDraft: Equatable {
 
     // MARK: Responses
 
-    /// Adds what a response says of the upload.
+    /// Adds the fields about the upload to a response.
     func append(_ report: UploadReport, now: Int64, to fields: inout HeaderFields) {
         if isInverted {
             fields.append("upload-incomplete", report.isComplete ? "?0" : "?1")
@@ -88,7 +88,7 @@ struct UploadDraft: Equatable {
 
     /// Adds `Upload-Limit`.
     func appendLimit(_ size: UInt64, seconds: Int64, to fields: inout HeaderFields) {
-        // An integer of structured fields has at most 15 digits.
+        // An integer in structured fields has at most 15 digits.
         let size = min(size, 999_999_999_999_999)
         let age = version == 6 ? "expires" : "max-age"
         fields.append("upload-limit", "max-size=\(size), \(age)=\(seconds)")

@@ -2,8 +2,8 @@ import Identity
 import SecurityRules
 import Wire
 
-/// An identified caller, saved for a decision that is made later, perhaps by another process: rules see the same
-/// `request.auth` then.
+/// An identified caller, saved for a later decision, perhaps in another process. The rules then see the same
+/// `request.auth`.
 struct SavedCaller {
     let principal: Principal
     let auth: SecurityRules.Caller
@@ -28,7 +28,7 @@ struct SavedCaller {
         return json.bytes
     }
 
-    /// Takes what ``json`` was, at an index of a document; nil for anything else.
+    /// Parses the value of ``json`` at an index of a document; nil for anything else.
     init?(_ document: JSONDocument, at index: Int) {
         guard document.kind(index) == .object else { return nil }
         var texts: [BytewiseString: String] = [:]
@@ -51,6 +51,6 @@ struct SavedCaller {
 }
 
 extension Principal {
-    /// Equal for the same caller: of one issuer, by one name.
+    /// Identifies the caller by its kind, issuer and uid.
     var identity: [UInt8] { Array(kind.rawValue.utf8) + [0] + source.utf8 + [0] + uid.utf8 }
 }

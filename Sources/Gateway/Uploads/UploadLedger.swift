@@ -2,23 +2,23 @@ import Buckets
 import System
 import Wire
 
-/// The open upload sessions that this gateway knows: how many each caller has, and how many bytes they stage.
+/// Counts the open upload sessions known to this gateway: the sessions and staged bytes of each caller.
 ///
-/// A session counts as many bytes as were declared for it, or as were received where none were declared.
+/// A session counts with its declared length, or otherwise with the bytes received.
 final class UploadLedger: Sendable {
     /// One open session.
     struct Entry: Sendable {
         var bucket: String
         var dialect: UploadDialect
         var owner: CallerLimits.Key
-        /// ``Principal/identity`` of the creator; nil where anybody with the URL may continue.
+        /// ``Principal/identity`` of the creator; nil if anybody with the URL may continue the session.
         var creator: [UInt8]?
         var bytes: UInt64
         /// Seconds since 1970.
         var expires: Int64
     }
 
-    /// The most that may be open; 0 is no limit.
+    /// The limits of open sessions and their bytes; 0 is no limit.
     struct Limits: Sendable {
         /// Of each caller.
         var sessions: Int
@@ -28,7 +28,7 @@ final class UploadLedger: Sendable {
         var bucketBytes: UInt64
     }
 
-    /// Which limit refuses more.
+    /// The limit that is exceeded.
     enum Refusal: Error { case sessions, callerBytes, bucketBytes }
 
     private struct Usage {
@@ -53,7 +53,7 @@ final class UploadLedger: Sendable {
             }
         }
 
-        /// - Parameter sessions: 1 where the entry comes, -1 where it goes.
+        /// - Parameter sessions: 1 if the entry is added, -1 if it is removed.
         mutating func count(_ entry: Entry, sessions: Int) {
             let bucket = BytewiseString(entry.bucket)
             var usage = owners[entry.owner] ?? Usage()
@@ -73,8 +73,9 @@ final class UploadLedger: Sendable {
     }
     private let state = Lock(State())
 
-    /// Counts a session before it is begun: its id is not known yet. ``add(_:_:)`` or ``giveBack(_:)`` must follow.
-    /// - Throws: ``Refusal``; nothing is counted then.
+    /// Reserves a session before it is begun, when its id is not known yet. ``add(_:_:)`` or ``giveBack(_:)`` must
+    /// follow.
+    /// - Throws: ``Refusal``. Nothing is counted then.
     func reserve(_ entry: Entry, _ limits: Limits) throws(Refusal) {
         try state.withLock { (state) throws(Refusal) in
             let open = state.owners[entry.owner]?.sessions ?? 0
@@ -90,8 +91,8 @@ final class UploadLedger: Sendable {
     /// A reserved session has begun.
     func add(_ id: UploadSessionID, _ entry: Entry) { state.withLock { $0.entries[id] = entry } }
 
-    /// Counts a session that another process began; its limits were checked there.
-    /// - Returns: Whether it was not known here.
+    /// Counts a session begun by another process, which has checked the limits.
+    /// - Returns: Whether it was unknown here.
     func adopt(_ id: UploadSessionID, _ entry: Entry) -> Bool {
         state.withLock { state in
             guard state.entries[id] == nil else { return false }
@@ -101,11 +102,11 @@ final class UploadLedger: Sendable {
         }
     }
 
-    /// The entry of a session; nil where it is not known here.
+    /// The entry of a session; nil if it is unknown here.
     func entry(_ id: UploadSessionID) -> Entry? { state.withLock { $0.entries[id] } }
 
-    /// Sets the staged bytes of a session. A smaller number than before always succeeds.
-    /// - Throws: ``Refusal``; nothing changes then.
+    /// Sets the staged bytes of a session. A decrease always succeeds.
+    /// - Throws: ``Refusal``. Nothing changes then.
     func set(_ id: UploadSessionID, bytes: UInt64, _ limits: Limits) throws(Refusal) {
         try state.withLock { (state) throws(Refusal) in
             guard var entry = state.entries[id] else { return }
@@ -120,7 +121,7 @@ final class UploadLedger: Sendable {
     }
 
     /// A session has ended.
-    /// - Returns: Its entry; nil where it was not open here.
+    /// - Returns: Its entry; nil if it was not open here.
     @discardableResult
     func remove(_ id: UploadSessionID) -> Entry? {
         state.withLock { state in
@@ -130,7 +131,7 @@ final class UploadLedger: Sendable {
         }
     }
 
-    /// Takes out the sessions of a bucket that have expired.
+    /// Removes the expired sessions of a bucket.
     /// - Parameter now: Seconds since 1970.
     func removeExpired(of bucket: String, _ now: Int64) -> [Entry] {
         let expired = state.withLock { state in

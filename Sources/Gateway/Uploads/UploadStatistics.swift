@@ -2,19 +2,19 @@ import System
 import Telemetry
 import Wire
 
-/// Counts what becomes of upload sessions.
+/// The metrics of upload sessions.
 final class UploadStatistics: Sendable {
     /// How a session ended.
     enum End: String, CaseIterable, Sendable { case finished, cancelled, expired, refused }
-    /// What an append came to.
+    /// The result of an append.
     enum AppendResult: String, CaseIterable, Sendable {
         /// All of its body is durable.
         case stored
         /// A part of its body may be durable.
         case cut
-        /// A newer request stopped it, or its offset was another.
+        /// A newer request stopped it, or its offset was wrong.
         case conflict
-        /// Nothing of it counts.
+        /// None of its bytes count.
         case refused
     }
     private struct Key: Hashable {
@@ -103,7 +103,7 @@ final class UploadStatistics: Sendable {
 }
 
 extension PrometheusRegistry {
-    /// Shows upload sessions by bucket.
+    /// Adds the gauges of upload sessions by bucket.
     public func addUploads(_ uploads: Uploads, _ buckets: [BytewiseString]) {
         let buckets = buckets.sorted()
         collect { uploads.statistics.write(buckets, uploads.ledger, to: &$0) }

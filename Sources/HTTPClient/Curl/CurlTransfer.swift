@@ -7,9 +7,6 @@ import Wire
 ///
 /// Safety: confined to its loop. Jobs for a later turn only pass the reference back to it.
 final class CurlTransfer: Transfer, @unchecked Sendable {
-    /// The number of buffered body bytes at which libcurl is paused. With one more read of libcurl, 64 KiB.
-    static let bodyLimit = 48 * 1024
-
     let easy: UnsafeMutableRawPointer
     let request: ClientRequest
     /// nil once the transfer has ended. It breaks a reference cycle: the delegate holds the response, whose body holds
@@ -28,8 +25,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
     private var used = 0
     /// The number of body bytes received so far.
     private var receivedBytes: UInt64 = 0
-    private var isReceivePaused = false
-    private var isSendPaused = false
+    private var pauses = CurlPauses()
     private var isChanged = false
     private var result: CURLcode?
     /// The buffer for libcurl's error message.
@@ -40,9 +36,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
     private var isReleased = false
     private var failure: ClientError?
     private var timer: LoopTimer?
-    private var mark: (bytes: UInt64, time: UInt64) = (0, 0)
-    /// Measures how long the upstream has not accepted the request's body.
-    private var sendClock = ProgressClock()
+    private var progress: CurlProgress
 
     init(
         _ easy: UnsafeMutableRawPointer, _ request: ClientRequest,
@@ -54,16 +48,22 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         self.transport = transport
         loop = transport.loop
         statistics = transport.statistics
+        let hasBody =
+            switch request.body {
+            case .none: false
+            case .bytes(let bytes): !bytes.isEmpty
+            case .pipe(let pipe): pipe.length > 0
+            }
+        progress = CurlProgress(
+            hasBody: hasBody, waitLimit: request.waitLimit, now: EventLoop.monotonicNow())
         transport.statistics.alive.add(1, ordering: .relaxed)
         words.pointee = 0
         setUp()
         if case .pipe(let pipe) = request.body {
             pipe.onWritten = { [weak self] in
-                if let self, isSendPaused { changed() }
+                if let self, pauses.isSendPaused { changed() }
             }
         }
-        mark = (0, EventLoop.monotonicNow())
-        sendClock.start(mark.time)
         timer = LoopTimer { [unowned self] in checkProgress() }
         armTimer()
     }
@@ -87,11 +87,8 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
 
     func takeBody(_ bytes: UnsafeRawBufferPointer) -> Int {
         changed()
-        if received.count - used >= CurlTransfer.bodyLimit {
-            isReceivePaused = true
-            return Int(CURL_WRITEFUNC_PAUSE)
-        }
-        if used >= CurlTransfer.bodyLimit / 2 {
+        guard pauses.receive(buffered: buffered) else { return Int(CURL_WRITEFUNC_PAUSE) }
+        if used >= CurlPauses.bufferLimit / 2 {
             // Otherwise a reader that is too slow would make all bytes stay in memory.
             received.removeSubrange(..<used)
             used = 0
@@ -110,7 +107,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
                 buffer.copyMemory(from: UnsafeRawBufferPointer(rebasing: $0[sent..<sent + count]))
             }
             sent += count
-            gave(count)
+            gave(count, isLast: sent == bytes.count)
             return count
         case .pipe(let pipe):
             if pipe.interruption != nil { return Int(CURL_READFUNC_ABORT) }
@@ -122,31 +119,19 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
             }
             changed()
             if count == 0, !pipe.isExhausted {
-                isSendPaused = true
-                sendClock.stop(EventLoop.monotonicNow())
+                pauses.sourceIsEmpty()
+                progress.sourceIsEmpty(EventLoop.monotonicNow())
                 return Int(CURL_READFUNC_PAUSE)
             }
-            gave(count)
+            gave(count, isLast: pipe.isExhausted)
             return count
         }
     }
 
-    /// libcurl calls this again after the upstream has accepted these bytes. After the last ones it waits for the
-    /// response.
-    private func gave(_ count: Int) {
-        let now = EventLoop.monotonicNow()
-        sendClock.start(now)
-        sendClock.moved(count, of: transport.settings.progressBytes, now)
-        if !isSending { restartProgress() }
-    }
-
-    /// Whether bytes of the request's body have not been passed to libcurl yet.
-    private var isSending: Bool {
-        switch request.body {
-        case .none: false
-        case .bytes(let bytes): sent < bytes.count
-        case .pipe(let pipe): !pipe.isExhausted
-        }
+    private func gave(_ count: Int, isLast: Bool) {
+        progress.sent(
+            count, isLast: isLast, received: receivedBytes, transport.settings,
+            EventLoop.monotonicNow())
     }
 
     /// Whether libcurl may send the request now, on a connection that is ready. libcurl asks again before it repeats the
@@ -185,27 +170,24 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         if isReleased { return }
         if head.isComplete, !isHeadDelivered, failure == nil { deliverHead() }
         if isReleased { return }
+        var canSend = false
         if case .pipe(let pipe) = request.body {
             pipe.wakeWriter()
-            if isSendPaused, pipe.waitingCount > 0 || pipe.interruption != nil { unpause() }
+            canSend = pipe.waitingCount > 0 || pipe.interruption != nil
         }
-        if isReceivePaused, received.count - used < CurlTransfer.bodyLimit / 2 { unpause() }
+        if pauses.resume(buffered: buffered, canSend: canSend) {
+            curl_easy_pause(easy, pauses.isReceivePaused ? CURLPAUSE_RECV : CURLPAUSE_CONT)
+        }
         if let result { end(result) }
-        if used < received.count || isReleased { wake() }
+        if buffered > 0 || isReleased { wake() }
     }
 
-    private func unpause() {
-        let held = (isReceivePaused, isSendPaused)
-        isReceivePaused = isReceivePaused && received.count - used >= CurlTransfer.bodyLimit / 2
-        isSendPaused = false
-        if held != (isReceivePaused, isSendPaused) {
-            curl_easy_pause(easy, isReceivePaused ? CURLPAUSE_RECV : CURLPAUSE_CONT)
-        }
-    }
+    /// The number of body bytes that wait for the reader.
+    private var buffered: Int { received.count - used }
 
     private func deliverHead() {
         isHeadDelivered = true
-        restartProgress()
+        progress.headDelivered(received: receivedBytes, EventLoop.monotonicNow())
         var length: UInt64?
         var value: curl_off_t = -1
         if sluice_easy_get_offset(easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &value) == CURLE_OK,
@@ -287,47 +269,30 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
 
     // MARK: Time
 
-    private func restartProgress() { mark = (receivedBytes, EventLoop.monotonicNow()) }
-
-    private var timeLimit: UInt64 {
-        let settings = transport.settings
-        return max(
-            request.waitLimit ?? 0,
-            isHeadDelivered || isSending ? settings.progressTimeout : settings.firstByteTimeout)
-    }
-
     private func armTimer() {
         guard let timer else { return }
         let now = EventLoop.monotonicNow()
-        var due = mark.time &+ timeLimit
-        if !isHeadDelivered, isSending {
-            // If the upstream does not have to act now, it may have to soon.
-            due = min(sendClock.deadline(timeLimit), now &+ timeLimit)
-        }
+        let due = progress.deadline(transport.settings, now)
         loop.arm(timer, after: due > now ? due - now : 1)
     }
 
     /// Whether the transfer waits for the upstream and not for the reader.
     private var isUpstreamsTurn: Bool {
-        if isReceivePaused || used < received.count { return false }
+        if pauses.isReceivePaused || buffered > 0 { return false }
         return !isHeadDelivered || resume != nil
     }
 
     private func checkProgress() {
         let settings = transport.settings
-        let now = EventLoop.monotonicNow()
-        if !isHeadDelivered, isSending {
-            if now < sendClock.deadline(timeLimit) { return armTimer() }
-            return giveUp("it takes no more of the request")
+        let verdict = progress.check(
+            received: receivedBytes, isUpstreamsTurn: isUpstreamsTurn, settings,
+            EventLoop.monotonicNow())
+        switch verdict {
+        case .inTime: armTimer()
+        case .sendTimedOut: giveUp("it takes no more of the request")
+        case .receiveTimedOut:
+            giveUp("nothing came for \(progress.limit(settings) / 1_000_000_000) s")
         }
-        guard now >= mark.time &+ timeLimit else { return armTimer() }
-        let enough = isHeadDelivered && request.waitLimit == nil ? settings.progressBytes : 1
-        let isSlow = receivedBytes - mark.bytes < enough
-        if isUpstreamsTurn, isSlow {
-            return giveUp("nothing came for \(timeLimit / 1_000_000_000) s")
-        }
-        restartProgress()
-        armTimer()
     }
 
     /// The loop can't watch the transfer's socket.
@@ -348,8 +313,8 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
 
     func read(into buffer: inout MutableRawSpan) throws -> SourceRead {
         loop.assertCurrent()
-        if used < received.count {
-            let count = min(buffer.byteCount, received.count - used)
+        if buffered > 0 {
+            let count = min(buffer.byteCount, buffered)
             if count == 0 { return .wait }
             buffer.withUnsafeMutableBytes { target in
                 received.withUnsafeBytes {
@@ -361,7 +326,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
                 received.removeAll(keepingCapacity: !isReleased)
                 used = 0
             }
-            if isReceivePaused { changed() }
+            if pauses.isReceivePaused { changed() }
             return .bytes(count)
         }
         if let failure { throw failure }
@@ -371,9 +336,9 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
 
     func whenReadable(_ resume: @escaping () -> Void) {
         loop.assertCurrent()
-        restartProgress()
+        progress.restart(received: receivedBytes, EventLoop.monotonicNow())
         self.resume = resume
-        if used < received.count || isReleased {
+        if buffered > 0 || isReleased {
             loop.execute { [self] in wake() }
         }
     }

@@ -248,9 +248,9 @@ final class HTTP1Connection: EventHandler {
     }
 
     /// Ends the exchange after its response. The connection becomes idle, or is closed if it can't be used again.
-    func release(reusable: Bool) {
+    func release() {
         exchange = nil
-        guard state == .open, reusable, !hasGarbage, !hasHangup, !isReadable || isQuiet else {
+        guard state == .open, !hasGarbage, !hasHangup, !isReadable || isQuiet else {
             return transport.discard(self)
         }
         isReadable = false
@@ -312,7 +312,7 @@ final class HTTP1Connection: EventHandler {
             guard state == .connecting, connectDeadline > loop.now, !addresses.isEmpty else {
                 return fail(.timedOut, "no connection in time")
             }
-            lastFailure = "\(transport.settings.origin.authority): no answer in time"
+            lastFailure = "\(transport.settings.origin.authority): no response in time"
             closeSocket()
             tryNextAddress()
         case .open:

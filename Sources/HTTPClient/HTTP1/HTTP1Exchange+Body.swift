@@ -11,9 +11,11 @@ extension HTTP1Exchange {
     func read(into buffer: UnsafeMutableRawBufferPointer) throws(ClientError) -> SourceRead {
         transport.loop.assertCurrent()
         if let failure { throw failure }
-        guard state == .body, buffer.count > 0 else { return state == .body ? .wait : .end }
+        guard state.phase == .body, buffer.count > 0 else {
+            return state.phase == .body ? .wait : .end
+        }
         let result =
-            switch framing {
+            switch state.framing {
             case .none: SourceRead.end
             case .length: readCounted(buffer)
             case .chunked: readChunked(buffer)
@@ -51,16 +53,15 @@ extension HTTP1Exchange {
     }
 
     private func readCounted(_ buffer: UnsafeMutableRawBufferPointer) -> SourceRead {
-        let room = Int(min(remaining, UInt64(buffer.count)))
-        let isLast = UInt64(room) == remaining
-        switch receive(into: .init(rebasing: buffer[..<room]), isLast: isLast) {
+        let limit = Int(min(state.remaining, UInt64(buffer.count)))
+        let isLast = UInt64(limit) == state.remaining
+        switch receive(into: .init(rebasing: buffer[..<limit]), isLast: isLast) {
         case .bytes(let count):
-            remaining -= UInt64(count)
-            if remaining == 0 { complete(clean: rest.isEmpty) }
+            complete(state.handle(.bodyRead(count, hasSurplus: !rest.isEmpty)))
             return .bytes(count)
         case .wait: return .wait
-        case .end: return brokenOff("\(remaining) bytes of the body are missing")
-        case .failed(let error): return brokenOff("\(error)")
+        case .end: return connectionLost(nil)
+        case .failed(let error): return connectionLost(error)
         }
     }
 
@@ -71,7 +72,10 @@ extension HTTP1Exchange {
             case .bytes(let count):
                 do throws(HTTP1SyntaxError) {
                     let (kept, used) = try decode(buffer, count)
-                    if let used { complete(clean: used == count && rest.isEmpty) }
+                    if let used {
+                        let hasSurplus = used < count || !rest.isEmpty
+                        complete(state.handle(.lastChunk(hasSurplus: hasSurplus)))
+                    }
                     if kept > 0 { return .bytes(kept) }
                     if used != nil { return .end }
                 } catch {
@@ -79,8 +83,8 @@ extension HTTP1Exchange {
                     return .end
                 }
             case .wait: return .wait
-            case .end: return brokenOff("the last chunk is missing")
-            case .failed(let error): return brokenOff("\(error)")
+            case .end: return connectionLost(nil)
+            case .failed(let error): return connectionLost(error)
             }
         }
     }
@@ -110,20 +114,34 @@ extension HTTP1Exchange {
         switch receive(into: buffer) {
         case .bytes(let count): return .bytes(count)
         case .wait: return .wait
-        case .end:
-            complete(clean: false)
-            return .end
-        case .failed(let error): return brokenOff("\(error)")
+        case .end: return connectionLost(nil)
+        case .failed(let error): return connectionLost(error)
         }
     }
 
-    private func brokenOff(_ how: String) -> SourceRead {
-        fail(.connectionLost, "the response broke off: \(how)")
+    /// The connection has ended, or failed with `error`. An orderly end may be the end of the body.
+    private func connectionLost(_ error: SystemError?) -> SourceRead {
+        let action = state.handle(.connectionLost(isOrderly: error == nil, mayResend: false))
+        if action == .reject {
+            fail(.connectionLost, "the response broke off: \(error.map { "\($0)" } ?? missing)")
+        } else {
+            complete(action)
+        }
         return .end
     }
 
-    private func complete(clean: Bool) {
-        end(reusable: keepAlive && clean)
+    /// The part of the body that did not arrive.
+    private var missing: String {
+        if case .length = state.framing {
+            return "\(state.remaining) bytes of the body are missing"
+        }
+        return "the last chunk is missing"
+    }
+
+    /// Ends the exchange if the body is complete.
+    private func complete(_ action: HTTP1ExchangeState.Action) {
+        guard action != .none else { return }
+        end(action)
         ended()
     }
 
@@ -131,7 +149,7 @@ extension HTTP1Exchange {
         transport.loop.assertCurrent()
         waiter = resume
         // If bytes are available already, `resume` is called at the end of the batch.
-        guard state == .body, rest.isEmpty, let connection, !connection.canReceive else {
+        guard state.phase == .body, rest.isEmpty, let connection, !connection.canReceive else {
             return transport.afterwards { [self] in wake() }
         }
     }
@@ -150,20 +168,22 @@ extension HTTP1Exchange {
 
     func close() {
         transport.loop.assertCurrent()
-        guard state == .body else { return }
+        guard state.phase == .body else { return }
         waiter = nil
         drain()
-        guard state == .body else { return }
+        guard state.phase == .body else { return }
         failure = ClientError(.cancelled, "the body was closed")
-        end(reusable: false)
+        end(state.handle(.failed))
         ended()
     }
 
     /// Reads the rest of the body if it is available already and short.
     private func drain() {
-        guard keepAlive, remaining <= UInt64(HTTP1Exchange.drainedBytes) else { return }
+        guard state.isPersistent, state.remaining <= UInt64(HTTP1Exchange.drainedBytes) else {
+            return
+        }
         var left = HTTP1Exchange.drainedBytes
-        while state == .body && left > 0 {
+        while state.phase == .body && left > 0 {
             guard case .bytes(let count) = try? read(into: transport.input) else { return }
             left -= count
         }

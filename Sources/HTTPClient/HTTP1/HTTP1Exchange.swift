@@ -7,18 +7,11 @@ import Wire
 ///
 /// Safety: confined to its loop. Jobs for a later turn only pass the reference back to it.
 final class HTTP1Exchange: Transfer, @unchecked Sendable {
-    enum State {
-        /// The final head has not been read.
-        case head
-        case body
-        /// The response is complete, or can't continue.
-        case over
-    }
     let transport: HTTP1Transport
     @exclusivity(unchecked) private var delegate: (any TransferDelegate)?
     /// Set by the transport; nil once nothing more is sent or read.
     @exclusivity(unchecked) var connection: HTTP1Connection?
-    var state = State.head
+    @exclusivity(unchecked) var state = HTTP1ExchangeState()
     var failure: ClientError?
 
     // Sending.
@@ -35,11 +28,6 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
     @exclusivity(unchecked) private var parser: HTTP1ResponseParser
     /// The bytes of an incomplete head.
     @exclusivity(unchecked) private var partial: [UInt8] = []
-    private var interimResponses = 0
-    var framing = HTTP1ResponseHead.Framing.none
-    var keepAlive = false
-    /// The number of body bytes still to come, if the length is known.
-    var remaining: UInt64 = 0
     @exclusivity(unchecked) var chunks = ChunkedDecoder(lineLimit: chunkLineBytes)
     /// The body bytes that arrived with the head, and how many of them were read.
     @exclusivity(unchecked) var rest: [UInt8] = []
@@ -49,8 +37,6 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
 
     /// The maximum size of a chunk's line, and of all trailers, in bytes.
     private static let chunkLineBytes = 8 * 1024
-    /// The maximum number of interim responses.
-    private static let maximumInterim = 16
 
     init(_ transport: HTTP1Transport, _ request: ClientRequest, _ delegate: any TransferDelegate) {
         self.transport = transport
@@ -73,9 +59,9 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
         if !writer.isHeadWritten, let connection, connection.isReused, connection.canReceive {
             return connectionLost("the connection was closed before the request")
         }
-        if !writer.isComplete && state == .head { send() }
-        if state == .head { readHead() }
-        guard state == .body, let connection, connection.canReceive else { return }
+        if !writer.isComplete && state.phase == .head { send() }
+        if state.phase == .head { readHead() }
+        guard state.phase == .body, let connection, connection.canReceive else { return }
         wake()
     }
 
@@ -98,14 +84,12 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
         fail(code, cause)
     }
 
-    /// The socket has ended or failed. If the connection was idle before, the upstream has most likely closed it
-    /// before it received the request.
+    /// The socket has ended or failed before the final head.
     private func connectionLost(_ how: String) {
         guard let connection else { return }
-        let isUntouched = state == .head && interimResponses == 0 && partial.isEmpty
-        guard connection.isReused, isUntouched, canStartOver else {
-            return fail(.connectionLost, how)
-        }
+        let mayResend = connection.isReused && canStartOver
+        let event = HTTP1ExchangeState.Event.connectionLost(isOrderly: false, mayResend: mayResend)
+        guard state.handle(event) == .startOver else { return fail(.connectionLost, how) }
         transport.discard(connection)
         writer.startOver()
         sendClock = ProgressClock()
@@ -113,24 +97,23 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
     }
 
     func fail(_ code: ClientError.Code, _ cause: String) {
-        guard state != .over else { return }
-        let hasResponse = state == .body
+        guard state.phase != .over else { return }
+        let hasResponse = state.phase == .body
         let error = ClientError(
             code, "\(transport.settings.name): \(cause)", mayHaveReached: writer.mayHaveReached)
         failure = error
-        end(reusable: false)
+        end(state.handle(.failed))
         let delegate = self.delegate.take()
         if hasResponse { wake() } else { delegate?.failed(error) }
         delegate?.ended()
     }
 
-    /// Stops sending and reading.
-    func end(reusable: Bool) {
-        state = .over
+    /// Stops sending and reading, and gives up the connection.
+    func end(_ action: HTTP1ExchangeState.Action) {
         dropRest()
         partial = []
         guard let connection = connection.take() else { return }
-        if reusable { connection.release(reusable: true) } else { transport.discard(connection) }
+        if action == .release { connection.release() } else { transport.discard(connection) }
     }
 
     func dropRest() {
@@ -154,7 +137,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
             sendClock.moved(count, of: transport.settings.progressBytes, now)
         } catch {
             readHead()
-            if state == .head && self.connection === connection {
+            if state.phase == .head && self.connection === connection {
                 connectionLost("the connection failed: \(error)")
             }
             return
@@ -168,7 +151,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
     private func sendNow(_ waiting: UnsafeRawBufferPointer, _ bytes: UnsafeRawBufferPointer) -> Int?
     {
         transport.loop.assertCurrent()
-        guard state == .head, writer.isHeadSent, let connection, connection.canSend else {
+        guard state.phase == .head, writer.isHeadSent, let connection, connection.canSend else {
             return nil
         }
         let now = transport.loop.now
@@ -197,7 +180,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
     // MARK: The head
 
     private func readHead() {
-        while state == .head, let connection, connection.canReceive {
+        while state.phase == .head, let connection, connection.canReceive {
             let input = transport.input
             switch connection.receive(into: input) {
             case .bytes(let count): take(UnsafeRawBufferPointer(rebasing: input[..<count]))
@@ -209,15 +192,16 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
     }
 
     private func take(_ bytes: UnsafeRawBufferPointer) {
+        _ = state.handle(.received)
         do throws(HTTP1SyntaxError) {
             if partial.isEmpty {
                 let used = try takeHeads(bytes.bindMemory(to: UInt8.self).span)
-                if state == .head && used < bytes.count { partial = Array(bytes[used...]) }
+                if state.phase == .head && used < bytes.count { partial = Array(bytes[used...]) }
             } else {
                 partial.append(contentsOf: bytes)
                 let all = partial
                 let used = try takeHeads(all.span)
-                if state == .head { partial = used == 0 ? all : Array(all[used...]) }
+                if state.phase == .head { partial = used == 0 ? all : Array(all[used...]) }
             }
         } catch {
             fail(.malformed, error.reason)
@@ -233,8 +217,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
                 begin(head, input.extracting(offset...))
                 return offset
             }
-            interimResponses += 1
-            if interimResponses > HTTP1Exchange.maximumInterim {
+            if state.handle(.interim) == .reject {
                 throw HTTP1SyntaxError("too many interim responses", isTooLong: true)
             }
             parser = HTTP1ResponseParser(respondsToHead: request.isHead)
@@ -245,15 +228,15 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
     /// Handles the final head, and the first bytes of the body if there are any.
     private func begin(_ head: HTTP1ResponseHead, _ following: Span<UInt8>) {
         partial = []
-        framing = head.framing
-        keepAlive = head.keepAlive && writer.isComplete
+        let action = state.handle(
+            .head(
+                head.framing, keepAlive: head.keepAlive && writer.isComplete,
+                hasSurplus: !following.isEmpty))
         let body: any ByteSource
-        if framing == .none {
-            end(reusable: keepAlive && following.isEmpty)
+        if action != .readBody {
+            end(action)
             body = EmptySource()
         } else {
-            state = .body
-            if case .length(let length) = framing { remaining = length }
             if !following.isEmpty {
                 rest = transport.takeSpare()
                 following.withUnsafeBufferPointer { rest.append(contentsOf: $0) }
@@ -262,9 +245,9 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
         }
         let response = ClientResponse(
             status: head.status, fields: head.fields,
-            contentLength: framing == .none ? 0 : head.contentLength, body: body)
+            contentLength: head.framing == .none ? 0 : head.contentLength, body: body)
         delegate?.received(response)
-        if state == .over { ended() }
+        if state.phase == .over { ended() }
     }
 
     func ended() {
@@ -276,7 +259,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
     /// The next deadline.
     var deadline: UInt64 {
         let settings = transport.settings
-        return switch state {
+        return switch state.phase {
         case .head:
             writer.isComplete
                 ? sentAt &+ max(request.waitLimit ?? 0, settings.firstByteTimeout)
@@ -288,7 +271,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
 
     /// The deadline has passed.
     func expired(_ connection: HTTP1Connection) {
-        switch state {
+        switch state.phase {
         case .head:
             guard writer.isComplete else {
                 return fail(.timedOut, "it takes no more of the request")

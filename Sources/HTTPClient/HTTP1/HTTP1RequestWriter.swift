@@ -98,7 +98,7 @@ struct HTTP1RequestWriter {
         let lines = request.fields.lineBytes
         let capacity =
             method.utf8CodeUnitCount + target.utf8.count + transport.hostLine.count + lines + 96
-        let start = transport.outputRoom(capacity)
+        let start = transport.outputBuffer(capacity)
         var output = Output(end: start)
         output.put(method)
         output.put(" ")

@@ -140,7 +140,7 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
     // MARK: What exchanges share
 
     /// A buffer of this size for a head; lent for the duration of a call.
-    func outputRoom(_ count: Int) -> UnsafeMutableRawPointer {
+    func outputBuffer(_ count: Int) -> UnsafeMutableRawPointer {
         if output.count < count {
             output.deallocate()
             output = .allocate(byteCount: count, alignment: 64)

@@ -2,7 +2,7 @@ import Glibc
 import OpenSSL
 import System
 
-/// One accepted socket: TLS if any, the choice of protocol, reading and writing with back-pressure, and time-outs.
+/// One accepted socket: TLS if any, the choice of protocol, reading and writing with back-pressure, and timeouts.
 /// Confined to its loop.
 final class Connection: EventHandler {
     private enum State {
@@ -18,7 +18,7 @@ final class Connection: EventHandler {
     private let tls: TLSSession?
     /// The version of the listener's credentials that the session was begun with.
     private let credentialsVersion: Int
-    /// nil where the client showed no certificate.
+    /// nil if the client sent no certificate.
     private(set) var verified: VerifiedPeer?
     // The properties that every turn uses have no check of exclusive access: no access to them is held while other code
     // of the connection runs.
@@ -130,7 +130,7 @@ final class Connection: EventHandler {
     private func readAvailable() -> Bool {
         var rounds = 0
         while readable && state != .closed && !hasEnded {
-            // TLS responds to some records by itself. It must not while the peer takes nothing.
+            // TLS responds to some records by itself. It must not do so while the peer reads nothing.
             if isSecure && output.isBlocked && state != .lingering { return false }
             if let engine, state == .open {
                 guard engine.wantsRead else { return false }
@@ -158,7 +158,7 @@ final class Connection: EventHandler {
         let refusal = step == .failed ? tls.peerRefusal : nil
         drainTLS()
         if let refusal { listener.onUntrusted(peer, refusal) }
-        // What was drained may have found the peer gone.
+        // Draining may have detected that the peer is gone.
         guard state == .handshaking else { return }
         switch step {
         case .done:
@@ -311,7 +311,7 @@ final class Connection: EventHandler {
         }
     }
 
-    /// Sends the bytes that wait; false if some still wait.
+    /// Sends the queued bytes; false if some are still queued.
     private func writeUnsent() -> Bool {
         switch output.flush() {
         case .sent:
@@ -326,7 +326,8 @@ final class Connection: EventHandler {
 
     // MARK: Ending
 
-    /// Ends the connection in order. If no request came yet, the first one may be on its way: it gets a moment.
+    /// Ends the connection in order. If no request has arrived yet, the first one may be in transit, so it has a short
+    /// time to arrive.
     func beginDrain() {
         context.loop.assertCurrent()
         if let engine {
@@ -380,7 +381,7 @@ final class Connection: EventHandler {
 
     // MARK: Time
 
-    /// Nanoseconds in which the peer must take the last bytes.
+    /// Nanoseconds within which the peer must read the last bytes.
     private static let endingTimeout: UInt64 = 2_000_000_000
 
     /// Arms the timer if the next deadline is earlier than before. A later deadline is found when the timer fires.

@@ -3,7 +3,7 @@ import System
 /// A protocol on a connection: takes received bytes and produces bytes to send. It does no I/O on the socket, except
 /// ``transfer(to:)``.
 protocol Engine: StreamOwner {
-    /// Takes what the peer sent.
+    /// Receives bytes from the peer.
     func receive(_ bytes: UnsafeRawBufferPointer)
     /// The peer sends no more.
     func receiveEnd()
@@ -21,7 +21,7 @@ protocol Engine: StreamOwner {
     var isEnding: Bool { get }
     /// Whether the connection ends once everything is flushed.
     var isFinished: Bool { get }
-    /// The next moment at which something must have happened.
+    /// The time at which ``expire(_:)`` is due.
     func deadline(_ limits: ServerLimits) -> UInt64
     /// The deadline has passed.
     func expire(_ now: UInt64)

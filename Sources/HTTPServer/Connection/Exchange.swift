@@ -42,7 +42,7 @@ public struct ResponseOutcome: Sendable {
     public enum End: Sendable {
         /// The kernel has taken the whole response.
         case complete
-        /// The client went away, or took too little for too long.
+        /// The client disconnected, or read too slowly.
         case peerGone
         /// The body's source failed or ended early. The client sees a broken body.
         case sourceFailed(any Error)
@@ -57,15 +57,15 @@ public struct ResponseOutcome: Sendable {
 public enum BodyError: Error {
     /// The client reset the stream or closed the connection, or its bytes broke the protocol.
     case clientGone
-    /// More bytes than the limit that was given.
+    /// The body is larger than the limit.
     case tooLarge
-    /// The client sent too little for too long.
+    /// The client sent too slowly.
     case timedOut
-    /// The sink refused the bytes.
+    /// The sink failed.
     case sink(any Error)
 }
 
-/// The version of HTTP that a request came by.
+/// The HTTP version of a request.
 public enum HTTPVersion: String, Sendable {
     // swift-format-ignore: AlwaysUseLowerCamelCase
     case http1_0 = "HTTP/1.0"
@@ -74,8 +74,8 @@ public enum HTTPVersion: String, Sendable {
     case http2 = "HTTP/2"
 }
 
-/// Handles a request. It runs on the request's loop and must call ``Exchange/respond(_:_:)`` once before it returns. Its
-/// task is cancelled when the client goes away.
+/// Handles a request. It runs on the request's loop and must call ``Exchange/respond(_:_:)`` once before it returns.
+/// Its task is cancelled when the client goes away.
 public typealias RequestHandler = @Sendable (Exchange) async -> Void
 
 /// One request and its response.
@@ -135,22 +135,24 @@ public final class Exchange: @unchecked Sendable {
     /// Whether the client has gone: it reset the stream, or the connection ended.
     public var isClientGone: Bool { stream.isGone }
 
-    /// Sends `100 Continue` if the client waits for it and no byte of the body has arrived. Receiving the body does it too.
+    /// Sends `100 Continue` if the client waits for it and no byte of the body has arrived. Receiving the body does it
+    /// too.
     public func sendContinue() { stream.sendContinue() }
 
-    /// Sends an interim response (RFC 9110, section 15.2), before the final one. HTTP/1.0 has none: nothing is sent then.
+    /// Sends an interim response (RFC 9110, section 15.2), before the final one. HTTP/1.0 has none: nothing is sent
+    /// then.
     /// - Parameter head: Its status is 103…199. Its fields are few: it is not subject to flow control.
     public func sendInterim(_ head: ResponseHead) {
         precondition((103...199).contains(head.status))
         if version != .http1_0 { stream.sendInterim(head) }
     }
 
-    /// Ends a ``receive(into:limit:)`` in progress, and every later one, with ``BodyError/sink(_:)``: nobody wants the
-    /// rest of the body. On the loop.
+    /// Ends a ``receive(into:limit:)`` in progress, and every later one, with ``BodyError/sink(_:)``, because the rest
+    /// of the body is not needed. Called on the loop.
     public func stopReceiving(_ error: any Error) { stream.stopReceiving(error) }
 
     /// Moves the whole body into `sink` with back-pressure.
-    /// - Parameter limit: The most bytes that are taken.
+    /// - Parameter limit: The maximum size of the body in bytes.
     /// - Returns: The number of bytes.
     public func receive(into sink: any ByteSink, limit: UInt64 = .max) async throws(BodyError)
         -> UInt64
@@ -164,15 +166,15 @@ public final class Exchange: @unchecked Sendable {
         return try result.get()
     }
 
-    /// The whole body, where it has at most `limit` bytes.
+    /// Receives a whole body of at most `limit` bytes.
     public func collect(limit: Int) async throws(BodyError) -> [UInt8] {
         let sink = CollectingSink()
         _ = try await receive(into: sink, limit: UInt64(limit))
         return sink.bytes
     }
 
-    /// Sends the response and waits until the kernel has taken it or the client is gone. A request body that has not been
-    /// received is discarded.
+    /// Sends the response and waits until the kernel has taken it or the client is gone. A request body that has not
+    /// been received is discarded.
     @discardableResult
     public func respond(_ head: ResponseHead, _ body: ResponseBody = .none) async -> ResponseOutcome
     {
@@ -192,8 +194,8 @@ public final class Exchange: @unchecked Sendable {
     }
 }
 
-/// What a connection offers to an ``Exchange``. Every completion is called exactly once, on the loop. That of `receive` may
-/// be called inside a callback of nghttp2: it must only resume a task. That of `respond` never is.
+/// What a connection offers to an ``Exchange``. Every completion is called exactly once, on the loop. That of `receive`
+/// may be called inside a callback of nghttp2: it must only resume a task. That of `respond` never is.
 protocol ExchangeStream: AnyObject {
     var isGone: Bool { get }
     func sendContinue()
@@ -207,7 +209,7 @@ protocol ExchangeStream: AnyObject {
         _ completion: @escaping (ResponseOutcome) -> Void)
 }
 
-/// Keeps a small body in memory.
+/// Collects a small body in memory.
 private final class CollectingSink: ByteSink {
     var bytes: [UInt8] = []
     func write(_ span: RawSpan) -> Int {

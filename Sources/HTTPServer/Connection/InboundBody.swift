@@ -1,15 +1,15 @@
 import System
 
-/// A request's body between its connection and a sink. Bytes that the sink does not take wait here, and the peer's window
-/// grows only by what was taken. Confined to the loop of its stream.
+/// A request's body between its connection and a sink. Bytes that the sink does not accept are queued, and the peer's
+/// window grows only by the accepted bytes. Confined to the loop of its stream.
 final class InboundBody {
     private enum Receiver {
         case none
         case sink(any ByteSink, limit: UInt64, (Result<UInt64, BodyError>) -> Void)
         case discarding
     }
-    /// The waiting bytes as they arrived, small pieces joined. Such a queue neither doubles its capacity nor moves bytes, and
-    /// a body that arrives byte by byte takes little more memory than its bytes.
+    /// The queued bytes in pieces as they arrived, with small pieces joined. Such a queue neither doubles its capacity
+    /// nor moves bytes, and a body that arrives byte by byte needs little more memory than its bytes.
     @exclusivity(unchecked) private(set) var waiting: [[UInt8]] = []
     /// The maximum size of a joined piece.
     private static let joinedBytes = 4096
@@ -25,7 +25,7 @@ final class InboundBody {
     /// The stream that owns this body. It is notified of consumed bytes and of the queue's length.
     unowned var stream: ServerStream?
 
-    /// Bytes that arrived and wait for the sink.
+    /// The number of queued bytes.
     private(set) var waitingCount = 0
 
     /// Whether the sink waits for the peer.
@@ -128,7 +128,7 @@ final class InboundBody {
         completeIfDone()
     }
 
-    /// Gives a prefix of `bytes` to the receiver; returns how many it took.
+    /// Offers `bytes` to the receiver; returns how many it accepted.
     private func offer(_ bytes: RawSpan) -> Int {
         switch receiver {
         case .none: return 0

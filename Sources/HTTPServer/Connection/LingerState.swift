@@ -1,6 +1,6 @@
 /// The end of a connection after its last response: the sending side ends, and what the peer still sends is read and
-/// dropped. Closing with bytes unread would reset the connection, and the peer could lose the response (RFC 9112, section
-/// 9.6).
+/// dropped. Closing with bytes unread would reset the connection, and the peer could lose the response (RFC 9112,
+/// section 9.6).
 ///
 /// | state      | `flushed`                                | `received`                    | `peerEnded` | deadline |
 /// |------------|------------------------------------------|-------------------------------|-------------|----------|

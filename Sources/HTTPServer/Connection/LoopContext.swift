@@ -5,20 +5,20 @@ import Wire
 
 /// The bytes that one flush of a connection sends. There is one buffer per loop, used by the connection that flushes.
 final class OutputBuffer {
-    static let capacity = 48 * 1024 + HTTP2Connection.frameRoom
+    static let capacity = 48 * 1024 + HTTP2Connection.frameSpace
     let start = UnsafeMutableRawPointer.allocate(byteCount: OutputBuffer.capacity, alignment: 64)
     private(set) var count = 0
 
     deinit { start.deallocate() }
 
-    var room: Int { OutputBuffer.capacity - count }
+    var available: Int { OutputBuffer.capacity - count }
     var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(start: start, count: count) }
 
     func reset() { count = 0 }
 
     /// The free part of the buffer. ``advance(_:)`` follows with the number of bytes that were written.
     var free: UnsafeMutableRawBufferPointer {
-        UnsafeMutableRawBufferPointer(start: start + count, count: room)
+        UnsafeMutableRawBufferPointer(start: start + count, count: available)
     }
 
     func advance(_ more: Int) { count += more }

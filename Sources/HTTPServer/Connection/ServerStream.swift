@@ -1,16 +1,16 @@
 import Glibc
 import System
 
-/// What a stream asks of the connection that carries it.
+/// The connection of a stream, as the stream uses it.
 protocol StreamOwner: AnyObject {
-    /// Whether a callback of a library runs. The connection must not be closed, and no response begun or ended, until it
-    /// has returned. Used by assertions.
+    /// Whether a callback of a library runs. The connection must not be closed, and no response begun or ended, until
+    /// it has returned. Used by assertions.
     var isInCallback: Bool { get }
     /// Sends `100 Continue`.
     func sendContinue(_ stream: ServerStream)
     /// Sends an interim response.
     func sendInterim(_ head: ResponseHead, _ stream: ServerStream)
-    /// The response head and body of `stream` are there to be sent.
+    /// The response of `stream` can be sent.
     func responseReady(_ stream: ServerStream)
     /// The source of `stream` has bytes again.
     func bodyReady(_ stream: ServerStream)
@@ -20,8 +20,8 @@ protocol StreamOwner: AnyObject {
     func handlerEnded(_ stream: ServerStream)
 }
 
-/// One request on its connection, of either protocol: the body on its way in, the response on its way out, the
-/// handler's task, and what was last known of their progress.
+/// One request on a connection of either protocol: the request's body, the response, the handler's task, and their
+/// progress.
 ///
 /// Safety: confined to its loop, which is also the executor of the one task that holds it.
 final class ServerStream: ExchangeStream, @unchecked Sendable {
@@ -30,7 +30,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     @exclusivity(unchecked) private(set) var isGone = false
     /// Set by ``respond(_:_:_:)``.
     @exclusivity(unchecked) private(set) var response: ResponseHead?
-    /// The response's `content-length`, where its own fields do not say.
+    /// The response's `content-length`, if its own fields do not contain it.
     @exclusivity(unchecked) private(set) var declaredLength: UInt64?
     /// Bytes of the response's body that are still to be sent.
     @exclusivity(unchecked) private(set) var remaining: UInt64 = 0
@@ -42,14 +42,14 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     var isHead = false
     /// Bytes moved in both directions when the progress interval began, and when that was.
     @exclusivity(unchecked) var progressMark: (bytes: UInt64, time: UInt64) = (0, 0)
-    /// A strong reference: a weak one would make every retain of the connection slow. The connection releases its streams
-    /// when they end, which breaks the cycle.
+    /// A strong reference: a weak one would make every retain of the connection slow. The connection releases its
+    /// streams when they end, which breaks the cycle.
     private let owner: any StreamOwner
     private unowned let context: LoopContext
     private let live: LiveCounts
     @exclusivity(unchecked) private var source: (any ByteSource)?
     private var sent: UInt64 = 0
-    /// Why the source gave no more.
+    /// Why the source failed.
     private var sourceFailure: (any Error)?
     @exclusivity(unchecked) private var completion: ((ResponseOutcome) -> Void)?
     @exclusivity(unchecked) private var task: Task<Void, Never>?
@@ -78,7 +78,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     /// The number of waiting bytes of the request's body changed by so much.
     func waitingChanged(_ change: Int) { context.waiting(change) }
 
-    /// Bytes that have moved either way.
+    /// Bytes that have moved in both directions.
     var movedBytes: UInt64 { sent &+ body.received }
 
     /// Restarts the progress timer.
@@ -174,11 +174,11 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     func read(into buffer: inout MutableRawSpan) throws -> SourceRead {
         guard remaining > 0 else { return .end }
         guard let source else { throw SourceEndedEarly() }
-        let room = Int(min(remaining, UInt64(buffer.byteCount)))
+        let limit = Int(min(remaining, UInt64(buffer.byteCount)))
         let result: SourceRead
         do {
             result = try buffer.withUnsafeMutableBytes { raw in
-                var part = UnsafeMutableRawBufferPointer(rebasing: raw[..<room]).mutableBytes
+                var part = UnsafeMutableRawBufferPointer(rebasing: raw[..<limit]).mutableBytes
                 return try source.read(into: &part)
             }
         } catch {
@@ -210,7 +210,8 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         }
     }
 
-    /// Bodies of at least this size go directly to a socket in clear text. Smaller ones are sent together with their head.
+    /// Bodies of at least this size go directly to a socket in clear text. Smaller ones are sent together with their
+    /// head.
     private static let directBytes: UInt64 = 64 * 1024
 
     /// Whether the rest of the body may go directly to a socket.
@@ -262,7 +263,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         finish(complete: false)
     }
 
-    /// The client or the connection is gone: everything that waits for it ends now.
+    /// The client or the connection is gone: aborts everything that waits for it.
     func abandon(_ error: BodyError = .clientGone) {
         guard !isGone else { return }
         isGone = true
@@ -272,12 +273,12 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     }
 }
 
-/// A source gave fewer bytes than its response declared.
+/// A source had fewer bytes than its response declared.
 struct SourceEndedEarly: Error, CustomStringConvertible {
     var description: String { "it ended early" }
 }
 
-/// Whether a direct transfer failed at the peer's end: the socket reports these of itself, a file never.
+/// Whether a direct transfer failed because of the socket. A file never fails with these errors.
 private func isOfSocket(_ error: any Error) -> Bool {
     guard let code = (error as? SystemError)?.code else { return false }
     return [EPIPE, ECONNRESET, ECONNABORTED, ETIMEDOUT, ENOTCONN, EHOSTUNREACH, ENETUNREACH]

@@ -1,15 +1,15 @@
 import Glibc
 
-/// The sending side of a connection's socket: bytes go to the kernel at once, and what it does not take waits here.
+/// The sending side of a connection's socket. Bytes go to the kernel at once; bytes that it does not accept are queued.
 struct SocketOutput {
     enum Result {
         /// The kernel has taken everything.
         case sent
-        /// Bytes wait until the socket is writable.
+        /// Bytes are queued until the socket is writable.
         case blocked
         /// The socket has failed.
         case failed
-        /// More bytes would wait than are allowed.
+        /// More bytes would be queued than are allowed.
         case overflow
     }
     private let descriptor: Int32
@@ -23,15 +23,15 @@ struct SocketOutput {
     /// Whether the kernel may take bytes.
     var isWritable = true
 
-    /// Bytes that may wait: one output buffer with its TLS records, and what TLS sends by itself.
+    /// The maximum number of queued bytes: one output buffer with its TLS records, and the records of TLS itself.
     private static let maximumUnsent = 256 * 1024
 
     init(_ descriptor: Int32) { self.descriptor = descriptor }
 
-    /// Whether bytes wait for the kernel.
+    /// Whether bytes are queued.
     var isBlocked: Bool { unsentOffset < unsent.count }
 
-    /// Sends `bytes` after those that wait.
+    /// Sends `bytes` after the queued ones.
     mutating func write(_ bytes: UnsafeRawBufferPointer) -> Result {
         let offset = isBlocked ? 0 : send(bytes, from: 0)
         if hasFailed { return .failed }
@@ -43,7 +43,7 @@ struct SocketOutput {
         return .blocked
     }
 
-    /// Sends the bytes that wait.
+    /// Sends the queued bytes.
     mutating func flush() -> Result {
         guard isBlocked else { return .sent }
         guard isWritable else { return .blocked }
@@ -56,13 +56,13 @@ struct SocketOutput {
         return .sent
     }
 
-    /// Drops the bytes that wait.
+    /// Drops the queued bytes.
     mutating func discard() {
         unsent = []
         unsentOffset = 0
     }
 
-    /// Sends from `start` on until the kernel takes no more; returns where it stopped.
+    /// Sends the bytes from `start` until the kernel accepts no more; returns the offset where it stopped.
     private mutating func send(_ bytes: UnsafeRawBufferPointer, from start: Int) -> Int {
         var offset = start
         while offset < bytes.count {
@@ -84,7 +84,7 @@ struct SocketOutput {
 
     // MARK: Progress
 
-    /// Starts or ends the supervision of the peer's progress.
+    /// Starts or stops the progress timer.
     mutating func updateProgress(_ now: UInt64) {
         if !isBlocked {
             progressMark = nil
@@ -93,13 +93,13 @@ struct SocketOutput {
         }
     }
 
-    /// When the peer must have taken the next bytes; `.max` while none wait.
+    /// The time by which the peer must have read further bytes; `.max` if none are queued.
     func progressDeadline(_ limits: ServerLimits) -> UInt64 {
         progressMark.map { $0.time + limits.progressInterval } ?? .max
     }
 
-    /// Whether the peer took less than ``ServerLimits/minimumProgress`` in the interval that has just ended. The engine
-    /// cannot see this by itself: a reset that can't be sent ends no stream.
+    /// Whether the peer read less than ``ServerLimits/minimumProgress`` in the interval that has just ended. The engine
+    /// can't detect this itself, because a reset that can't be sent ends no stream.
     mutating func isStuck(_ now: UInt64, _ limits: ServerLimits) -> Bool {
         guard let mark = progressMark, mark.time + limits.progressInterval <= now else {
             return false

@@ -1,4 +1,4 @@
-/// The reason phrase of a status code (RFC 9110, section 15), empty where it has none.
+/// The reason phrase of a status code (RFC 9110, section 15), or an empty text.
 func reasonPhrase(_ status: Int) -> StaticString {
     switch status {
     case 104: "Upload Resumption Supported"
@@ -40,9 +40,9 @@ extension Array where Element == UInt8 {
     }
 }
 
-/// A request that no handler got to see, and what the client was told.
+/// A request that was rejected before any handler, and its response.
 public struct RefusedRequest: Sendable {
-    /// As the client saw it in `X-Request-Id`.
+    /// The value of `X-Request-Id` in the response.
     public var requestId: String
     /// Empty where it was not read.
     public var method: String
@@ -50,11 +50,11 @@ public struct RefusedRequest: Sendable {
     public var target: String
     /// 400, 408, 414, 417, 431, 501 or 505.
     public var status: Int
-    /// The problem's code as the client saw it.
+    /// The problem's code in the response.
     public var code: String
-    /// A sentence of ours.
+    /// The problem's detail in the response.
     public var reason: String
-    /// Bytes of the response's body.
+    /// The size of the response's body in bytes.
     public var bodyBytes: Int
     public var version: HTTPVersion
     /// Whether the connection is encrypted.

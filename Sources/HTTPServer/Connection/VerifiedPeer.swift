@@ -1,23 +1,23 @@
 import OpenSSL
 import System
 
-/// The client of a connection that showed a certificate, and whether it still counts. Confined to the connection's loop.
+/// A client's verified certificate, and whether it is still valid. Confined to the connection's loop.
 struct VerifiedPeer {
-    /// What the listener made of the certificate.
+    /// The listener's identity for the certificate.
     let identity: any AnyObject & Sendable
-    /// Whether a client that showed the certificate now would be let in.
+    /// Whether the certificate would be accepted now.
     private(set) var isCurrent = true
-    /// The version of the listener's credentials that the certificate was verified by last.
+    /// The version of the listener's credentials with which the certificate was last verified.
     private var version: Int
-    /// From when on the connection ends with its next response, so that it does not outlive the certificate.
+    /// The time after which the connection ends with its next response, so that it does not outlive the certificate.
     private let retirement: UInt64
 
-    /// How long before its certificate a connection ends at most, nanoseconds: longer than it may be idle, so that
-    /// whoever renews a certificate in time is never refused on a connection of before.
+    /// The maximum time in nanoseconds by which a connection ends before its certificate expires. It is longer than the
+    /// idle timeout, so that a client that renews its certificate in time is never rejected on an old connection.
     private static let maximumMargin: UInt64 = 300_000_000_000
 
     /// - Parameters:
-    ///   - version: Of the credentials that the certificate was verified by.
+    ///   - version: The version of the credentials that verified the certificate.
     ///   - now: The loop's time.
     init(
         _ certificate: PeerCertificate, identity: any AnyObject & Sendable, version: Int,
@@ -25,14 +25,14 @@ struct VerifiedPeer {
     ) {
         self.identity = identity
         self.version = version
-        // The second that has begun is over for it.
+        // The current second counts as elapsed.
         let left = max(0, min(certificate.notAfter - SystemClock.seconds() - 1, Int64(UInt32.max)))
         let nanoseconds = UInt64(left) * 1_000_000_000
         retirement = now + nanoseconds - min(nanoseconds / 10, VerifiedPeer.maximumMargin)
     }
 
-    /// A request begins. Where the credentials are others than before, the certificate is verified again, by them.
-    /// - Returns: Whether the connection is to end with the request's response, for the certificate's sake.
+    /// A request begins. If the credentials have changed, the certificate is verified again with the new ones.
+    /// - Returns: Whether the connection must end with the response to this request, because of the certificate.
     mutating func check(_ session: TLSSession, _ credentials: TLSCredentials, now: UInt64)
         -> Bool
     {

@@ -3,21 +3,11 @@ import Wire
 
 /// HTTP/1.1 on one connection: one request at a time. The next request is read when the response has been sent.
 final class HTTP1Connection: Engine {
-    private enum State: Equatable {
-        /// Waiting for a head, with none of its bytes or some.
-        case head
-        case body(remaining: UInt64)
-        case chunkedBody
-        /// The request has arrived; the response is not complete.
-        case responding
-        /// Nothing more is read.
-        case finished
-    }
     /// nil once the connection is gone.
     private var connection: Connection?
     private let context: LoopContext
     private let parser: HTTP1Parser
-    @exclusivity(unchecked) private var state = State.head
+    @exclusivity(unchecked) private var state: HTTP1State
     @exclusivity(unchecked) private var input: [UInt8] = []
     /// Bytes of ``input`` that were parsed, and whether a line has ended since.
     private var readBytes = 0
@@ -26,15 +16,10 @@ final class HTTP1Connection: Engine {
     private var idleSince: UInt64
     private var chunks: ChunkedDecoder
     @exclusivity(unchecked) private var stream: ServerStream?
-    private var keepAlive = true
     @exclusivity(unchecked) private var output: [UInt8] = []
-    private var isBodyStarted = false
-    private var isResponseComplete = false
-    private var isDraining = false
-    private var peerEnded = false
-    private(set) var isFinished = false
+    var isFinished: Bool { state.phase == .finished }
     var isEnding: Bool { isFinished }
-    /// The parser is our own: it may be left at any time.
+    /// There are no callbacks of a library here.
     var isInCallback: Bool { false }
 
     init(_ connection: Connection) {
@@ -43,7 +28,7 @@ final class HTTP1Connection: Engine {
         parser = HTTP1Parser(limits: context.limits)
         chunks = ChunkedDecoder(lineLimit: context.limits.chunkLineBytes)
         idleSince = context.loop.now
-        isDraining = context.isDraining
+        state = HTTP1State(isDraining: context.isDraining)
         context.live.created(.session)
     }
 
@@ -55,12 +40,12 @@ final class HTTP1Connection: Engine {
     // MARK: Reading
 
     var wantsRead: Bool {
-        switch state {
+        switch state.phase {
         case .head:
             input.count <= context.limits.headerBytes + context.limits.targetBytes + 65_536
         case .body, .chunkedBody:
             stream.map { !$0.body.isSinkBusy && $0.body.waitingCount < 65536 } ?? true
-        case .responding: peerEnded ? false : input.isEmpty
+        case .responding: state.hasPeerEnded ? false : input.isEmpty
         case .finished: true
         }
     }
@@ -68,8 +53,8 @@ final class HTTP1Connection: Engine {
     var waitingBytes: Int { stream?.body.waitingCount ?? 0 }
 
     func receive(_ bytes: UnsafeRawBufferPointer) {
-        if state == .finished { return }
-        if input.isEmpty && state != .responding {
+        if state.phase == .finished { return }
+        if input.isEmpty && state.phase != .responding {
             let taken = process(bytes.bindMemory(to: UInt8.self).span)
             if taken < bytes.count { input.append(contentsOf: bytes[taken...]) }
             readBytes = input.count
@@ -77,7 +62,7 @@ final class HTTP1Connection: Engine {
         } else {
             // A head is parsed again from its start when a line has ended or has become too long, not with every byte
             // of a head that arrives byte by byte.
-            hasLine = hasLine || state != .head || bytes.contains(lf)
+            hasLine = hasLine || state.phase != .head || bytes.contains(lf)
             input.append(contentsOf: bytes)
             let isLong = input.count - readBytes > parser.limits.targetBytes
             if hasLine || isLong { processInput() }
@@ -85,7 +70,7 @@ final class HTTP1Connection: Engine {
     }
 
     private func processInput() {
-        guard state != .responding, state != .finished else { return }
+        guard state.phase != .responding, state.phase != .finished else { return }
         let bytes = input
         input = []
         let taken = process(bytes.span)
@@ -99,7 +84,7 @@ final class HTTP1Connection: Engine {
         var offset = 0
         do throws(HTTP1Error) {
             while offset < bytes.count {
-                switch state {
+                switch state.phase {
                 case .head:
                     guard let head = try parser.parse(bytes.extracting(offset...)) else {
                         if headSince == nil { headSince = context.loop.now }
@@ -111,14 +96,13 @@ final class HTTP1Connection: Engine {
                     let count = Int(min(remaining, UInt64(bytes.count - offset)))
                     push(bytes.extracting(offset..<offset + count))
                     offset += count
-                    state = .body(remaining: remaining - UInt64(count))
-                    if remaining == UInt64(count) { bodyEnded() }
+                    act(on: .bodyReceived(UInt64(count)))
                 case .chunkedBody:
                     switch try nextChunk(bytes, at: &offset) {
                     case .data(let count):
                         push(bytes.extracting(offset..<offset + count))
                         offset += count
-                    case .end: bodyEnded()
+                    case .end: act(on: .lastChunk)
                     case .incomplete: break
                     }
                 case .responding: return offset
@@ -144,25 +128,17 @@ final class HTTP1Connection: Engine {
 
     private func begin(_ head: HTTP1Head) {
         headSince = nil
-        keepAlive = head.keepAlive && !isDraining
-        isBodyStarted = false
-        isResponseComplete = false
         let stream = ServerStream(
             id: 1, owner: self, context: context, expectsContinue: head.request.expectsContinue)
         stream.isHead = head.request.method == "HEAD"
         self.stream = stream
         context.statistics.streamOpened()
-        switch head.framing {
-        case .none, .length(0):
-            state = .responding
-            stream.body.end()
-        case .length(let length): state = .body(remaining: length)
-        case .chunked:
-            state = .chunkedBody
+        act(on: .head(head.framing, keepAlive: head.keepAlive))
+        if head.framing == .chunked {
             chunks = ChunkedDecoder(lineLimit: context.limits.chunkLineBytes)
         }
         guard let connection else { return }
-        if connection.checkCertificate() { keepAlive = false }
+        if connection.checkCertificate() { act(on: .closeAfterResponse) }
         let exchange = Exchange(
             head: head.request, version: head.version, connection: connection,
             loop: context.loop, stream: stream)
@@ -173,58 +149,64 @@ final class HTTP1Connection: Engine {
         stream?.body.push(bytes.bytes)
     }
 
-    private func bodyEnded() {
-        state = .responding
-        stream?.body.end()
-        // If the response was sent before the body's end, the next flush reads the next request.
-        if isResponseComplete { connection?.markDirty() }
+    func receiveEnd() {
+        if state.phase == .head && !input.isEmpty { context.statistics.protocolError() }
+        act(on: .peerEnded)
     }
 
-    func receiveEnd() {
-        peerEnded = true
-        switch state {
-        case .head:
-            if !input.isEmpty { context.statistics.protocolError() }
-            finish()
-        case .body, .chunkedBody: lose()
-        case .responding, .finished: break
+    // MARK: State
+
+    private func act(on event: HTTP1State.Event) {
+        switch state.handle(event) {
+        case .none: break
+        case .endBody:
+            stream?.body.end()
+            // If the response was sent before the body's end, the next flush reads the next request.
+            if state.isResponseComplete { connection?.markDirty() }
+        case .discardBody: stream?.body.discard()
+        case .readNext: readNext()
+        case .abandon:
+            stream?.abandon()
+            fallthrough
+        case .finish:
+            endStream()
+            input = []
         }
     }
 
-    private func lose() {
-        stream?.abandon()
+    private func readNext() {
         endStream()
-        finish()
+        idleSince = context.loop.now
+        if !input.isEmpty { processInput() }
+        act(on: .inputParsed)
+        connection?.markDirty()
     }
 
-    private func finish() {
-        state = .finished
-        isFinished = true
-        input = []
+    private func endStream() {
+        guard stream != nil else { return }
+        stream = nil
+        context.statistics.streamClosed()
     }
 
     // MARK: Responding
 
-    /// Rejects bytes that are no request, and ends the connection.
+    /// Rejects bytes that are not a request, and ends the connection.
     private func refuse(_ error: HTTP1Error) {
         context.statistics.protocolError()
         if let limit = error.limit { context.statistics.hit(limit) }
         let hadBegun = stream != nil
         let hasNoResponse = stream?.response == nil
-        stream?.abandon()
-        endStream()
+        act(on: .failed)
         if hasNoResponse {
             let refusal = Refusal(error.status, error.reason)
             let body = refusal.body
             var head = refusal.head
             head.fields.append("content-length", body.count)
-            keepAlive = false
             append(head, length: nil)
             output.append(contentsOf: body)
             // A request that had begun is reported by its handler.
             if !hadBegun { connection?.refused(refusal, body, of: nil, .http1_1) }
         }
-        finish()
     }
 
     func sendContinue(_ stream: ServerStream) {
@@ -239,23 +221,9 @@ final class HTTP1Connection: Engine {
     }
 
     func responseReady(_ stream: ServerStream) {
-        if state != .responding {
-            // The body is not wanted, but the next request can only be found by reading all of it.
-            if !isBodySmall { keepAlive = false }
-            stream.body.discard()
-        }
+        act(on: .responseBegun(isContinueDue: stream.isContinueDue))
         if let head = stream.response { append(head, length: stream.declaredLength) }
-        isBodyStarted = true
         connection?.markDirty()
-    }
-
-    /// Bytes of an unwanted body that are read and dropped to keep the connection.
-    private static let smallBody: UInt64 = 64 * 1024
-
-    /// Whether the rest of the body is on its way and costs less than a new connection.
-    private var isBodySmall: Bool {
-        guard case .body(let remaining) = state, let stream else { return false }
-        return remaining <= HTTP1Connection.smallBody && !stream.isContinueDue
     }
 
     func bodyReady(_ stream: ServerStream) { connection?.markDirty() }
@@ -266,7 +234,7 @@ final class HTTP1Connection: Engine {
 
     func handlerEnded(_ stream: ServerStream) {
         guard stream === self.stream else { return }
-        if stream.response == nil { lose() }
+        if stream.response == nil { act(on: .failed) }
         connection?.markDirty()
     }
 
@@ -277,7 +245,7 @@ final class HTTP1Connection: Engine {
             output.append(contentsOf: String(length).utf8)
             output.append(contentsOf: "\r\n")
         }
-        if !keepAlive { output.append(contentsOf: "connection: close\r\n") }
+        if !state.isPersistent { output.append(contentsOf: "connection: close\r\n") }
         output.append(contentsOf: "\r\n")
     }
 
@@ -294,16 +262,16 @@ final class HTTP1Connection: Engine {
         output.append(contentsOf: context.httpDate)
         output.append(contentsOf: "\r\n")
         let lines = head.fields.lineBytes
-        withUnsafeTemporaryAllocation(byteCount: lines, alignment: 1) { room in
-            guard let start = room.baseAddress else { return }
+        withUnsafeTemporaryAllocation(byteCount: lines, alignment: 1) { text in
+            guard let start = text.baseAddress else { return }
             head.fields.writeLines(to: start)
-            output.append(contentsOf: UnsafeRawBufferPointer(room))
+            output.append(contentsOf: UnsafeRawBufferPointer(text))
         }
     }
 
     func produce(_ buffer: OutputBuffer) {
         if !output.isEmpty {
-            let count = min(output.count, buffer.room)
+            let count = min(output.count, buffer.available)
             output.withUnsafeBytes { buffer.append(.init(rebasing: $0[..<count])) }
             if count == output.count {
                 output.removeAll(keepingCapacity: count < 4096)
@@ -311,15 +279,15 @@ final class HTTP1Connection: Engine {
                 output.removeFirst(count)
             }
         }
-        guard isBodyStarted, !isResponseComplete, let stream, output.isEmpty else { return }
+        guard state.isSendingResponse, output.isEmpty, let stream else { return }
         if stream.isDirect && stream.remaining > 0 && connection?.isSecure == false { return }
         do {
-            while stream.remaining > 0 && buffer.room > 0 {
+            while stream.remaining > 0 && buffer.available > 0 {
                 var span = buffer.free.mutableBytes
                 guard case .bytes(let count) = try stream.read(into: &span) else { return }
                 buffer.advance(count)
             }
-            if stream.remaining == 0 { isResponseComplete = true }
+            if stream.remaining == 0 { act(on: .responseProduced) }
         } catch {
             // The length was promised: only a closed connection shows the client that the body is short.
             stream.finish(complete: false)
@@ -328,12 +296,10 @@ final class HTTP1Connection: Engine {
     }
 
     func transfer(to socket: Int32) -> DirectTransfer {
-        guard isBodyStarted, !isResponseComplete, output.isEmpty, let stream else {
-            return .unsupported
-        }
+        guard state.isSendingResponse, output.isEmpty, let stream else { return .unsupported }
         do {
             let result = try stream.transfer(to: socket)
-            if stream.remaining == 0 { isResponseComplete = true }
+            if stream.remaining == 0 { act(on: .responseProduced) }
             return result
         } catch {
             stream.finish(complete: false)
@@ -343,28 +309,9 @@ final class HTTP1Connection: Engine {
     }
 
     func flushed() {
-        guard isResponseComplete, let stream, output.isEmpty else { return }
+        guard state.isResponseComplete, output.isEmpty, let stream else { return }
         stream.finish(complete: true)
-        if !stream.body.isComplete {
-            if !keepAlive || isDraining { lose() }
-            return
-        }
-        isResponseComplete = false
-        isBodyStarted = false
-        endStream()
-        guard state == .responding else { return }
-        guard keepAlive && !isDraining else { return finish() }
-        state = .head
-        idleSince = context.loop.now
-        if !input.isEmpty { processInput() }
-        if peerEnded && state == .head { finish() }
-        connection?.markDirty()
-    }
-
-    private func endStream() {
-        guard stream != nil else { return }
-        stream = nil
-        context.statistics.streamClosed()
+        act(on: .flushed)
     }
 
     // MARK: Time and end
@@ -382,7 +329,7 @@ final class HTTP1Connection: Engine {
                 refuse(HTTP1Error(408, "the request header did not arrive in time"))
             } else {
                 context.statistics.hit(.idleTimeout)
-                finish()
+                act(on: .idleTimeout)
             }
             return
         }
@@ -392,24 +339,18 @@ final class HTTP1Connection: Engine {
         guard isPeersTurn && moved < context.limits.minimumProgress else { return }
         context.statistics.hit(.bodyProgress)
         if stream.body.isStarved {
-            keepAlive = false
+            act(on: .closeAfterResponse)
             stream.body.fail(.timedOut)
         } else {
             connection?.close()
         }
     }
 
-    func beginDrain() {
-        isDraining = true
-        keepAlive = false
-        if stream == nil && input.isEmpty { finish() }
-    }
+    func beginDrain() { act(on: .drain(hasInput: !input.isEmpty)) }
 
     func connectionLost() {
         connection = nil
-        stream?.abandon()
-        endStream()
-        finish()
+        act(on: .failed)
         output = []
     }
 }

@@ -1,6 +1,6 @@
 import Wire
 
-/// Why bytes are not an HTTP/1.1 request, and what the client is told.
+/// Why bytes are not a valid HTTP/1.1 request, and the response.
 struct HTTP1Error: Error, Equatable {
     /// 400, 408, 414, 417, 431, 501 or 505.
     var status: Int
@@ -32,17 +32,17 @@ struct HTTP1Head {
     var framing: HTTP1Framing
     var version: HTTPVersion
     var keepAlive: Bool
-    /// Bytes of the input that the head took.
+    /// The size of the head in bytes.
     var length: Int
 }
 
-/// Reads request heads strictly as RFC 9112 defines them: whatever two parsers could read differently is an error.
+/// Parses request heads strictly (RFC 9112): input that two parsers could read differently is an error.
 struct HTTP1Parser {
     var limits: ServerLimits
 
-    /// Reads one head from the start of `input`.
-    /// - Returns: nil where the head is not complete yet.
-    /// - Throws: ``HTTP1Error`` where it can never become a valid head or exceeds a limit.
+    /// Parses one head at the start of `input`.
+    /// - Returns: nil if the head is not complete yet.
+    /// - Throws: ``HTTP1Error`` if the head is malformed or exceeds a limit.
     func parse(_ input: Span<UInt8>) throws(HTTP1Error) -> HTTP1Head? {
         var offset = 0
         // One empty line before the request line is tolerated (RFC 9112, section 2.2).
@@ -84,7 +84,7 @@ struct HTTP1Parser {
             length: offset + 2)
     }
 
-    /// The offset of the CR LF that ends the line, nil where more bytes are needed.
+    /// The offset of the CR LF that ends the line; nil if more bytes are needed.
     private func endOfLine(_ input: Span<UInt8>, from start: Int, most: Int, _ status: Int)
         throws(HTTP1Error) -> Int?
     {
@@ -249,8 +249,8 @@ func isTarget(_ target: String, of method: String) -> Bool {
     return true
 }
 
-/// A host with an optional port, of the characters that RFC 3986, section 3.2.2, gives them, but for the comma: two
-/// fields that were joined to one are no host.
+/// Whether the text is a host with an optional port, in the characters of RFC 3986, section 3.2.2, except the comma:
+/// two fields that were joined into one are not a host.
 func isHost(_ text: String) -> Bool {
     let bytes = text.utf8.span
     guard bytes.count <= 255 else { return false }
@@ -258,7 +258,7 @@ func isHost(_ text: String) -> Bool {
         switch bytes[index] {
         case UInt8(ascii: "["), UInt8(ascii: "]"), UInt8(ascii: ":"), UInt8(ascii: "%"): continue
         case UInt8(ascii: "("), UInt8(ascii: ")"), UInt8(ascii: ";"), UInt8(ascii: "="): continue
-        // Of the token characters these can't stand in a host.
+        // These token characters are not allowed in a host.
         case UInt8(ascii: "#"), UInt8(ascii: "^"), UInt8(ascii: "`"), UInt8(ascii: "|"):
             return false
         case let byte: if !ASCII.isToken(byte) { return false }
@@ -268,8 +268,8 @@ func isHost(_ text: String) -> Bool {
 }
 
 extension String {
-    /// Text of these bytes, nil where they are not UTF-8. The initializer of the library that checks is not
-    /// specialized: it costs a microsecond more.
+    /// The text of these bytes; nil if they are not UTF-8. The validating initializer of the standard library is not
+    /// specialized and takes a microsecond more.
     init?(utf8 bytes: UnsafeBufferPointer<UInt8>) {
         if bytes.allSatisfy({ $0 < 0x80 }) {
             self.init(decoding: bytes, as: UTF8.self)

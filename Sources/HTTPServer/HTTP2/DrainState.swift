@@ -1,7 +1,7 @@
 /// The orderly end of an HTTP/2 connection by GOAWAY in two steps (RFC 9113, section 6.8).
 ///
-/// The first GOAWAY announces the end and still accepts streams. The PING after it shows, once the peer has answered it,
-/// that the peer has seen the GOAWAY. The second GOAWAY then names the last stream that is served.
+/// The first GOAWAY announces the end and still accepts streams. A PING follows it. Its acknowledgement shows that the
+/// peer has seen the GOAWAY. The second GOAWAY then names the last stream that is served.
 ///
 /// | state       | `begin`    | `noticeSent` | `pingAnswered` | `time` before, from the deadline on | `emptied` |
 /// |-------------|------------|--------------|----------------|-------------------------------------|-----------|
@@ -16,7 +16,7 @@ struct DrainState: Equatable {
         case begin(now: UInt64)
         /// A GOAWAY without an error was sent.
         case noticeSent
-        /// The peer has answered a PING.
+        /// The peer has acknowledged a PING.
         case pingAnswered
         /// The loop's time.
         case time(UInt64)
@@ -40,13 +40,13 @@ struct DrainState: Equatable {
         case final
     }
     private var phase = Phase.serving
-    /// Nanoseconds for which the peer may leave the PING unanswered.
+    /// Nanoseconds within which the peer must acknowledge the PING.
     static let pingTimeout: UInt64 = 1_000_000_000
 
     /// Whether the second GOAWAY was submitted.
     var isFinal: Bool { phase == .final }
 
-    /// When the second GOAWAY follows although the PING was not answered; `.max` in the other states.
+    /// When the second GOAWAY follows although the PING was not acknowledged; `.max` in the other states.
     var deadline: UInt64 {
         if case .announced(let deadline) = phase { deadline } else { .max }
     }

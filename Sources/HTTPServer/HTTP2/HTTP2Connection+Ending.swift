@@ -7,7 +7,7 @@ extension HTTP2Connection {
     enum Signal {
         /// A GOAWAY with this error code was sent.
         case goawaySent(UInt32)
-        /// The peer has answered a PING.
+        /// The peer has acknowledged a PING.
         case pingAnswered
     }
 

@@ -2,7 +2,7 @@ import CNghttp2
 import System
 import Wire
 
-/// What streams ask of their connection: responses, flow control, resets.
+/// The operations of streams on their connection: responses, flow control, resets.
 extension HTTP2Connection {
     // MARK: StreamOwner
 
@@ -37,7 +37,7 @@ extension HTTP2Connection {
     /// May be called inside a callback: it only changes windows, and what is to be sent later.
     func bodyConsumed(_ stream: ServerStream, _ count: Int) {
         guard let index = streams.index(forKey: stream.id) else {
-            // The stream is gone, but the connection's window must be given back.
+            // The stream is gone, but the connection's window must be replenished.
             guard connection != nil else { return }
             nghttp2_session_consume_connection(session, count)
             connection?.markDirty()
@@ -61,7 +61,7 @@ extension HTTP2Connection {
 
     // MARK: Flow control
 
-    /// Grows the stream's window where its handler keeps up and the loop's budget allows it.
+    /// Grows the stream's window if its handler keeps up and the loop's budget allows it.
     private func grow(_ index: Dictionary<Int32, HTTP2Stream>.Index, _ count: Int) {
         let stream = streams.values[index].stream
         let more = streams.values[index].window.consumed(

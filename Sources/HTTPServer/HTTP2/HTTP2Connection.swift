@@ -5,9 +5,10 @@ import Wire
 /// HTTP/2 on one connection. nghttp2 does framing and header compression; requests, flow control, limits and the end of
 /// the connection are here.
 ///
-/// nghttp2's callbacks (HTTP2Recording.swift) record what happened. ``process()`` acts on it after nghttp2 has returned.
-/// ``produce(_:)`` lets nghttp2 fill the loop's output buffer; bodies are read straight into it. The decisions are values
-/// without I/O: ``HTTP2Guards``, ``DrainState``, ``StreamWindow``, ``ConnectionWindow`` and ``UnwantedBody``.
+/// nghttp2's callbacks (HTTP2Recording.swift) record what happened. ``process()`` acts on it after nghttp2 has
+/// returned. ``produce(_:)`` lets nghttp2 fill the loop's output buffer; bodies are read straight into it. The
+/// decisions are values without I/O: ``HTTP2Guards``, ``DrainState``, ``StreamWindow``, ``ConnectionWindow`` and
+/// ``UnwantedBody``.
 final class HTTP2Connection: Engine {
     /// nil once the connection is gone.
     @exclusivity(unchecked) private(set) var connection: Connection?
@@ -213,7 +214,7 @@ final class HTTP2Connection: Engine {
         process()
         output = buffer
         defer { output = nil }
-        while buffer.room >= HTTP2Connection.frameRoom {
+        while buffer.available >= HTTP2Connection.frameSpace {
             var start: UnsafePointer<UInt8>?
             isInCallback = true
             let count = nghttp2_session_mem_send(session, &start)
@@ -230,14 +231,14 @@ final class HTTP2Connection: Engine {
         }
     }
 
-    /// nghttp2 can't go on: it is out of memory.
+    /// nghttp2 can't continue: it is out of memory.
     private func fail() {
         isTerminated = true
         connection?.close()
     }
 
     /// The largest frame that nghttp2 may hand over at once: 16 KiB of header block, its header and padding.
-    static let frameRoom = 16_384 + 9 + 256
+    static let frameSpace = 16_384 + 9 + 256
 
     /// DATA frames need headers of their own, so no body goes directly to the socket.
     func transfer(to socket: Int32) -> DirectTransfer { .unsupported }

@@ -51,8 +51,8 @@ struct HTTP2Guards {
         case NGHTTP2_HEADERS.rawValue:
             countEmpty(header, UInt8(NGHTTP2_FLAG_END_HEADERS.rawValue))
             let id = header.stream_id
-            // nghttp2 ignores a HEADERS frame with an identifier below an earlier one. RFC 9113, section 5.1.1, requires
-            // a connection error if that stream was never opened.
+            // nghttp2 ignores a HEADERS frame with an identifier below an earlier one. RFC 9113, section 5.1.1,
+            // requires a connection error if that stream was never opened.
             if id < lastStream, !isOpen(id),
                 id <= forgotten || skipped.contains(where: { $0.contains(id) })
             {
@@ -79,8 +79,8 @@ struct HTTP2Guards {
         lastStream = max(lastStream, id)
     }
 
-    /// The peer answers DATA with WINDOW_UPDATE, which must not count as a flood. Small frames give nothing back: a peer that
-    /// opens its window byte by byte provokes many frames (CVE-2019-9511).
+    /// The peer responds to DATA with WINDOW_UPDATE, which must not count as a flood. Small frames return no tokens: a
+    /// peer that opens its window byte by byte provokes many frames (CVE-2019-9511).
     mutating func dataSent(_ header: nghttp2_frame_hd) {
         let isLast = header.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0
         if isLast || header.length >= 256 { control.give(4) }
@@ -90,7 +90,7 @@ struct HTTP2Guards {
         if !sentResets.take(now) { fail(NGHTTP2_ENHANCE_YOUR_CALM, .resetsSent) }
     }
 
-    /// nghttp2 gave up with an error of its own.
+    /// nghttp2 failed with an error.
     mutating func failed(_ code: Int32) {
         switch code {
         case NGHTTP2_ERR_TOO_MANY_CONTINUATIONS.rawValue:

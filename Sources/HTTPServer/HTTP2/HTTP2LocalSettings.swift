@@ -1,7 +1,7 @@
 import CNghttp2
 
-/// The settings that the server announces at the beginning of a connection (RFC 9113, section 6.5.2). Every other setting
-/// keeps its initial value.
+/// The settings that the server announces at the beginning of a connection (RFC 9113, section 6.5.2). Every other
+/// setting keeps its initial value.
 ///
 /// | setting                  | value                               |
 /// |--------------------------|-------------------------------------|

@@ -4,10 +4,10 @@ import Wire
 
 /// What nghttp2's callbacks do: they record what happened, for ``HTTP2Connection/process()``.
 ///
-/// Two of them also move the bytes of bodies, because nghttp2 keeps none: ``dataReceived(_:_:)`` gives bytes to the sink of
-/// a request's body, and ``readData(_:_:_:)`` takes bytes from the source of a response's body. A sink may hash the bytes
-/// or send them to an upstream at once, and its end may resume the handler's task, which runs later. No callback closes the
-/// connection, begins or ends a response, or runs a handler: ``isInCallback`` is asserted there.
+/// Two of them also move the bytes of bodies, because nghttp2 keeps none: ``dataReceived(_:_:)`` gives bytes to the
+/// sink of a request's body, and ``readData(_:_:_:)`` takes bytes from the source of a response's body. A sink may hash
+/// the bytes or send them to an upstream at once, and its end may resume the handler's task, which runs later. No
+/// callback closes the connection, begins or ends a response, or runs a handler: ``isInCallback`` is asserted there.
 extension HTTP2Connection {
     /// A header block that is arriving.
     struct Arriving {
@@ -96,7 +96,8 @@ extension HTTP2Connection {
         }
     }
 
-    /// Notes which of the few fields that concern the connection are present, so that ``check(_:)`` searches only for those.
+    /// Notes which of the few fields that concern the connection are present, so that ``check(_:)`` searches only for
+    /// those.
     private func note(_ name: UnsafeBufferPointer<UInt8>) {
         if name.elementsEqual("host".utf8) {
             arriving.hasHost = true
@@ -219,14 +220,14 @@ extension HTTP2Connection {
             return Int(NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE.rawValue)
         }
         // The next frame that nghttp2 may hand over must fit behind this one.
-        let room = output.room - 9 - HTTP2Connection.frameRoom
-        if room < min(length, 4096) {
+        let limit = output.available - 9 - HTTP2Connection.frameSpace
+        if limit < min(length, 4096) {
             starved.append(id)
             return Int(NGHTTP2_ERR_DEFERRED.rawValue)
         }
         let free = output.free
         var span = UnsafeMutableRawBufferPointer(
-            rebasing: free[9..<9 + min(length, room)]
+            rebasing: free[9..<9 + min(length, limit)]
         ).mutableBytes
         do {
             switch try stream.read(into: &span) {

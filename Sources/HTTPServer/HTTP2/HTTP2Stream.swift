@@ -4,7 +4,7 @@ struct HTTP2Stream {
     var window = StreamWindow()
     var unwantedBody = UnwantedBody()
 
-    /// The next moment at which something must have happened.
+    /// The next deadline.
     func deadline(_ limits: ServerLimits) -> UInt64 {
         min(
             stream.progressMark.time + limits.progressInterval,

@@ -8,8 +8,8 @@
 /// | `consumed`, the window has its maximum                    | 0; the count starts again               |
 /// | `granted`                                                 | the window has grown                    |
 ///
-/// The increment is as large as the window, up to ``ServerLimits/maximumWindow``. It takes effect by ``granted(_:)``, where
-/// the loop's budget allows it.
+/// The increment is as large as the window, up to ``ServerLimits/maximumWindow``. It takes effect by ``granted(_:)``,
+/// if the loop's budget allows it.
 struct StreamWindow: Equatable {
     /// Bytes granted beyond ``ServerLimits/initialWindow``.
     private(set) var grown = 0
@@ -32,7 +32,7 @@ struct StreamWindow: Equatable {
     func size(_ limits: ServerLimits) -> Int { limits.initialWindow + grown }
 }
 
-/// The receive window of a connection: at least as large as what its streams were granted together.
+/// The receive window of a connection: at least the sum of the windows granted to its streams.
 ///
 /// | event                                        | result        |
 /// |----------------------------------------------|---------------|

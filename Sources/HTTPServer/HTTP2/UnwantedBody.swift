@@ -1,7 +1,8 @@
-/// What becomes of a request body that still arrives after the response was sent (RFC 9113, section 8.1).
+/// How a request body that still arrives after the response is treated (RFC 9113, section 8.1).
 ///
 /// The stream is not reset at once: nghttp2 checks nothing that arrives on a stream that was reset, and some clients do
-/// not see a response before they have sent all of a small body. For a moment the body is read, checked and dropped.
+/// not read a response before they have sent all of a small body. For a short time the body is read, checked and
+/// dropped.
 ///
 /// | state      | `responseSent`, streams free, crowded | `consumed`                     | `time` before, after |
 /// |------------|---------------------------------------|--------------------------------|----------------------|

@@ -52,7 +52,7 @@ struct GCSChangeTests {
         let state: Lock<State>
         init(_ failures: [String]) { state = Lock(State(failures: failures)) }
 
-        func answer(_ request: FakeService.Request) -> FakeService.Response {
+        func respond(_ request: FakeService.Request) -> FakeService.Response {
             state.withLock { state in
                 if request.method != "GET" {
                     let pin = request.query["ifMetagenerationMatch"]
@@ -88,7 +88,7 @@ struct GCSChangeTests {
     func aChangeWithoutConditionsIsMadeOnce(failures: [String], pins: [String]) async throws {
         for method in ["PATCH", "DELETE"] {
             let store = Store(failures)
-            let service = FakeService { store.answer($0) }
+            let service = FakeService { store.respond($0) }
             try await onLoop {
                 let bucket = bucket(service)
                 if method == "PATCH" {

@@ -106,7 +106,7 @@ actor RunningGCSServer {
 }
 
 @Suite(
-    "The driver of Cloud Storage conforms, with what a server can do", .serialized,
+    "The driver of Cloud Storage conforms, within the capabilities of a server", .serialized,
     .enabled(if: UpstreamProcess.environment != nil), .timeLimit(.minutes(5)))
 struct GCSConformanceTests {
     static let capabilities = GCSBucket.promised

@@ -338,7 +338,7 @@ struct GCSUploadTests {
         init(_ failures: [String]) { state = Lock(State(failures: failures)) }
 
         /// Responds to a request of the session. A request with bytes consumes the next failure.
-        func answer(_ request: FakeService.Request) -> FakeService.Response {
+        func respond(_ request: FakeService.Request) -> FakeService.Response {
             state.withLock { state in
                 let range = request.fields["content-range"] ?? request.method
                 state.log.append(range)
@@ -372,7 +372,7 @@ struct GCSUploadTests {
     private func service(_ session: Session, host: String? = nil) -> FakeService {
         let own = Lock<String>("")
         let service = FakeService { request in
-            if request.path == "/secret" { return session.answer(request) }
+            if request.path == "/secret" { return session.respond(request) }
             if request.method == "GET" { return FakeService.Response(status: 404) }
             let origin = host ?? own.withLock { $0 }
             return FakeService.Response(fields: [("location", "\(origin)/secret?id=hidden")])
@@ -563,7 +563,7 @@ struct GCSUploadTests {
 
     /// Another client has stored the same bytes meanwhile: with another type, or identically with the first attempt.
     @Test(arguments: ["c/d", "a/b"], [false, true])
-    func theObjectOfAnotherIsNotTakenForOnesOwn(type: String, isLost: Bool) async throws {
+    func theObjectOfAnotherUploadIsNotRecognisedAsOwn(type: String, isLost: Bool) async throws {
         let generation = Atomic<Int>(0)
         let attempts = Atomic<Int>(0)
         let service = FakeService { request in

@@ -152,7 +152,7 @@ struct GCSUnsettledTests {
         "[]", "null", "1", #""text""#, #"{"items": {}}"#, #"{"items": "n"}"#, #"{"items": [1]}"#,
         #"{"items": [{"id": "n"}]}"#, #"{"prefixes": [{}]}"#, #"{"nextPageToken": 7}"#, "{", "",
     ])
-    func aPageThatIsNoListIsAnError(body: String) async throws {
+    func aPageThatIsNotAListIsAnError(body: String) async throws {
         let service = FakeService { _ in .json(body) }
         try await onLoop {
             let bucket = bucket(service)

@@ -39,10 +39,11 @@ struct S3ConformanceTests {
     /// The cases that each server fails, and why. All other cases must pass.
     static let known: [S3Server: [String: String]] = [
         .moto: everywhere.merging([
-            "uploads of one name at once never mix": "it answers some of them with 500",
+            "uploads of one name at once never mix": "it responds to some of them with 500",
             "of many create-only uploads at once exactly one wins":
-                "it may answer some of them with 500",
-            "read, change, write back: no update is lost": "it may answer some of them with 500",
+                "it may respond to some of them with 500",
+            "read, change, write back: no update is lost":
+                "it may respond to some of them with 500",
         ]) { $1 },
         .seaweedfs: everywhere.merging([
             "any valid name works, and names differ by their bytes":

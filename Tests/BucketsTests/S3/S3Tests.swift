@@ -5,7 +5,7 @@ import XML
 
 @testable import Buckets
 
-@Suite("What the S3 driver makes of answers")
+@Suite("Responses to the S3 driver")
 struct S3Tests {
     @Test func propertiesComeBackFromFields() {
         let all = ObjectAttributes(
@@ -123,7 +123,7 @@ struct S3Tests {
         "<NextContinuationToken>token</NextContinuationToken>",
         "",
     ])
-    func aPageThatIsNotTheLastLeadsOn(_ rest: String) throws {
+    func aPageThatIsNotTheLastHasASuccessor(_ rest: String) throws {
         let head =
             "<ListBucketResult><EncodingType>url</EncodingType><IsTruncated>true</IsTruncated>"
         let page = Array((head + rest + "</ListBucketResult>").utf8)

@@ -45,9 +45,9 @@ private struct SessionLedger {
     }
 }
 
-@Suite("Upload sessions, killed at any moment", .timeLimit(.minutes(10)))
+@Suite("Upload sessions of a process killed at any time", .timeLimit(.minutes(10)))
 struct SessionCrashTests {
-    @Test("No acknowledged byte is lost, and what is made is exact: 40 times")
+    @Test("No acknowledged byte is lost, and every object is exact: 40 times")
     func killedFortyTimes() async throws {
         let directory = TemporaryDirectory()
         let path = directory.path + "/bucket"

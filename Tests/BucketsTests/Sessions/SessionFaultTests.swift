@@ -20,7 +20,7 @@ struct SessionFaultTests {
     }
 
     @Test(
-        "A full disk: what was acknowledged stays, and the rest follows once there is room",
+        "A full disk: acknowledged bytes stay, and the rest follows once there is space",
         .enabled(if: SmallDisk.isPossible, "needs root and the right to mount a tmpfs"))
     func fullDisk() async throws {
         let disk = try #require(SmallDisk())
@@ -64,7 +64,7 @@ struct SessionFaultTests {
     }
 
     @Test(
-        "A directory that vanishes during an append: nothing is acknowledged, and all is there again with it"
+        "A directory that vanishes during an append: nothing is acknowledged, and nothing is lost when it is back"
     )
     func vanished() async throws {
         let directory = TemporaryDirectory()

@@ -39,7 +39,7 @@ struct SessionTests {
         try await withBucket { bucket in #expect(bucket.capabilities().uploadSessions) }
     }
 
-    @Test("A saved digest goes on as if it had not stopped, wherever it was cut")
+    @Test("A saved digest continues at any offset")
     func digests() {
         let bytes = pattern(300, seed: 1)
         for algorithm in Digest.Algorithm.allCases {
@@ -65,7 +65,7 @@ struct SessionTests {
         #expect(far?.savedState == long)
     }
 
-    @Test("What is not a saved state of digests is refused")
+    @Test("An invalid saved state is rejected")
     func foreignDigests() {
         var digests = SessionDigests([.sha256, .sha512])
         digests.update(pattern(200, seed: 1).span.bytes)
@@ -79,7 +79,7 @@ struct SessionTests {
         #expect(SessionDigests(saved: [2] + saved.dropFirst()) == nil)
     }
 
-    @Test("Only the text of an id is one")
+    @Test("Only the text form of an id is parsed")
     func ids() {
         let id = UploadSessionID(expires: 1_700_000_000)
         #expect(UploadSessionID(text: id.text) == id)
@@ -94,7 +94,7 @@ struct SessionTests {
         #expect(UploadSessionID(expires: .max).expires == .max)
     }
 
-    @Test("What a killed process wrote beyond the durable offset does not count")
+    @Test("Bytes beyond the durable offset of a killed process do not count")
     func uncountedBytes() async throws {
         let path = path
         let id = try await withBucket { bucket in
@@ -122,7 +122,7 @@ struct SessionTests {
         }
     }
 
-    @Test("A file that lost acknowledged bytes is never made an object")
+    @Test("A file that lost acknowledged bytes never becomes an object")
     func lostBytes() async throws {
         let path = path
         let id = try await withBucket { bucket in
@@ -202,7 +202,7 @@ struct SessionTests {
         }
     }
 
-    @Test("Nobody holds what nobody uses")
+    @Test("Unused sessions hold no resources")
     func descriptors() async throws {
         try await withBucket { bucket in
             let session = try await bucket.begin("n")
@@ -219,7 +219,7 @@ struct SessionTests {
         }
     }
 
-    @Test("A bucket that was made before there were sessions has them, too")
+    @Test("A bucket created before sessions existed supports them too")
     func olderIndex() async throws {
         try await withBucket { bucket in _ = try await bucket.put("n", [1]) }
         try SQLiteConnection(path + "/index.sqlite", cacheKiB: 512)

@@ -69,7 +69,7 @@ SESSIONS = [
 @pytest.mark.parametrize("how", ["known", "streamed"])
 @pytest.mark.parametrize("size", [0, 1, 65_536, 262_144, 262_145, 786_432, 1_500_000])
 @pytest.mark.parametrize("faults", ONE_REQUEST, ids="+".join)
-def test_uploads_bear_what_may_be_repeated(bench, name, how, size, faults):
+def test_uploads_survive_repeatable_faults(bench, name, how, size, faults):
     bench.model.instruct(INSERT, *faults)
     response = put(bench, name, BODY[:size], how)
     assert (response.status, bench.model.left()) == (201, []), response
@@ -79,7 +79,7 @@ def test_uploads_bear_what_may_be_repeated(bench, name, how, size, faults):
 
 @pytest.mark.parametrize("how", ["known", "streamed"])
 @pytest.mark.parametrize("faults", SESSIONS, ids="+".join)
-def test_sessions_continue_after_the_kept_bytes(bench, name, how, faults):
+def test_sessions_continue_after_the_stored_bytes(bench, name, how, faults):
     bench.model.instruct(INSERT, *faults)
     response = put(bench, name, BODY, how)
     assert (response.status, bench.model.left()) == (201, []), response
@@ -92,7 +92,7 @@ def test_chunk_after_chunk_is_broken(bench, name, how):
     body = BODY * 13
     # The model takes seconds, longer than the timeout for a response.
     gcs_model.crc32c(body)
-    bench.model.instruct(INSERT, "return-503", *(f"return-503-after-{place * 6144}K" for place in range(1, 4)))
+    bench.model.instruct(INSERT, "return-503", *(f"return-503-after-{part * 6144}K" for part in range(1, 4)))
     response = put(bench, name, body, how)
     assert (response.status, bench.model.left()) == (201, []), response
     assert bench.real.content(name) == body and once(bench, name) == 1
@@ -101,7 +101,7 @@ def test_chunk_after_chunk_is_broken(bench, name, how):
 @pytest.mark.parametrize("how", ["known", "streamed"])
 @pytest.mark.parametrize("size", [1000, 1_500_000])
 @pytest.mark.parametrize("fault", ["return-503", "return-reset-connection"])
-def test_faults_without_an_end(bench, name, how, size, fault):
+def test_endless_faults(bench, name, how, size, fault):
     bench.model.instruct(INSERT, *[fault] * 100)
     response = put(bench, name, BODY[:size], how)
     assert response.status in (502, 503, 504) and len(bench.model.left()) > 80, response
@@ -138,7 +138,7 @@ DOWNLOADS = [
 @pytest.mark.parametrize("transport", ["http1", "h2"])
 @pytest.mark.parametrize("part", [None, "100000-1499999", "-1400000"])
 @pytest.mark.parametrize("faults", DOWNLOADS, ids="+".join)
-def test_downloads_are_gone_on_with(bench, name, faults, part, transport, known):
+def test_downloads_continue(bench, name, faults, part, transport, known):
     bench.client.stored(name, BODY)
     if known:
         assert fetch(bench.server, name) == (0, 200, BODY)
@@ -164,7 +164,7 @@ FEW = [["return-503"], ["return-503", "return-429"], ["return-reset-connection",
 
 @pytest.mark.parametrize("faults", FEW, ids="+".join)
 @pytest.mark.parametrize("condition", [None, "X-Object-Metageneration-Match: 1"])
-def test_a_patch_is_made_once(bench, name, faults, condition):
+def test_a_patch_is_applied_once(bench, name, faults, condition):
     bench.client.stored(name, SMALL)
     bench.model.instruct("storage.objects.patch", *faults)
     response = bench.client.patch(name, {"cacheControl": "no-store"}, *([condition] if condition else []))

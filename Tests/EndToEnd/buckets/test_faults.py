@@ -116,7 +116,7 @@ def gone(server, name):
 
 
 @pytest.mark.parametrize("protocol", ["http1", "h2c", "tls"])
-def test_uploads_that_are_cut(server, http1, folder, protocol, upstream):
+def test_interrupted_uploads(server, http1, folder, protocol, upstream):
     name, body = f"{folder}/o", content("cut", 400_000)
     before = http1.stored(name, b"old")
     for sent in (0, 1000, 60_000):
@@ -143,7 +143,7 @@ def test_uploads_that_are_cut(server, http1, folder, protocol, upstream):
 
 
 @pytest.mark.parametrize("protocol", ["http1", "h2c", "tls"])
-def test_downloads_that_are_cut(server, http1, folder, protocol):
+def test_interrupted_downloads(server, http1, folder, protocol):
     name = f"{folder}/o"
     http1.stored(name, content("down", 20 << 20))
     if protocol == "http1":
@@ -163,7 +163,7 @@ def test_downloads_that_are_cut(server, http1, folder, protocol):
 
 
 @pytest.mark.parametrize("protocol", ["http1", "h2c", "tls"])
-def test_a_blob_that_ends_early_is_the_servers_fault(launch, protocol):
+def test_a_truncated_blob_is_a_server_error(launch, protocol):
     server = launch()
     wire_client.Wire(server).stored("short", content("short", 20 << 20))
     [blob] = [path for path in (server.directory / "photos" / "blobs").rglob("*") if path.is_file()]
@@ -202,7 +202,7 @@ def descriptors(server):
     return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
-def test_cut_connections_leave_no_descriptors(launch):
+def test_closed_connections_leave_no_descriptors(launch):
     server = launch()
     client = wire_client.Wire(server)
     client.stored("o", content("fd", 4 << 20))

@@ -342,7 +342,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_an_index_that_can_not_be_used_is_left_untouched(launch, damage):
+def test_an_index_that_can_not_be_used_is_not_changed(launch, damage):
     server = launch()
     wire_client.Wire(server).stored("o", content("o", 300_000))
     assert server.stop() == 0
@@ -357,7 +357,7 @@ def test_an_index_that_can_not_be_used_is_left_untouched(launch, damage):
     assert blob.read_bytes() == content("o", 300_000)
 
 
-def test_an_index_with_damaged_pages_gives_no_wrong_response(launch):
+def test_an_index_with_damaged_pages_causes_no_wrong_response(launch):
     server = launch()
     client = wire_client.Wire(server)
     for number in range(300):

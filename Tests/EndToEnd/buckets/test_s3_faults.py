@@ -164,7 +164,7 @@ def test_a_conflict_is_repeated(broken, name, what, body):
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_conflicts_without_an_end_are_a_busy_service(broken, name, what):
+def test_endless_conflicts_are_a_busy_service(broken, name, what):
     method, target = CHANGES[what]
     broken.pending = (Status(409, XML, CONFLICT), method, name + "$", None)
     if what not in ("patch", "delete"):
@@ -317,7 +317,7 @@ def test_a_small_body_that_is_wrong_has_a_status(broken, name, fault):
 @pytest.mark.parametrize("faults", [
     [Break(100_000)], [Break(100_000, reset=False), Status(503), Break(300_000)], [Break(1), Reset(0)],
 ], ids=["once", "often", "at-the-start"])
-def test_a_download_that_is_cut_off_continues(broken, name, faults, fields):
+def test_an_interrupted_download_continues(broken, name, faults, fields):
     broken.client.stored(name, LARGE)
     tag = broken.client.head(name)["etag"]
     seen = len(broken.proxy.sent("GET", name))
@@ -330,7 +330,7 @@ def test_a_download_that_is_cut_off_continues(broken, name, faults, fields):
     assert all(request.fields["if-match"] == tag and "range" in request.fields for request in further)
 
 
-def test_a_download_does_not_go_on_with_another_object(broken, moto, name):
+def test_a_download_does_not_continue_with_another_object(broken, moto, name):
     class Replaced(Break):
         def after(self, connection, request, response):
             moto.put(moto.bucket, name, LARGE[::-1])
@@ -393,7 +393,7 @@ def test_a_bucket_that_does_not_exist_is_not_ready(moto, launch):
     assert response.value.code == 503 and b"photos" in response.value.read()
 
 
-def test_the_look_for_an_object_ends_with_its_upload(broken, name):
+def test_the_lookup_of_an_object_ends_with_its_upload(broken, name):
     stall = broken.proxy.fault(Stall(), method="HEAD", target=name)
     with socket.create_connection(("127.0.0.1", broken.server.http)) as connection:
         connection.sendall(f"PUT /b/photos/o/{name} HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhalf".encode())
@@ -485,7 +485,7 @@ def test_the_shipped_rules_let_metadata_of_images_change(each, launch, name):
     running.proxy.stop()
 
 
-def test_a_patch_is_decided_again_where_other_bytes_came_between(conditional, moto, name):
+def test_a_patch_is_decided_again_after_a_concurrent_upload(conditional, moto, name):
     running = conditional(IMAGES)
     running.client.stored(name, SMALL, "Content-Type: image/png")
 
@@ -508,7 +508,7 @@ def test_rules_on_the_stored_object_can_not_be_enforced(conditional, name):
     assert running.client.patch(name, {"contentType": "image/gif"}).status == 501
 
 
-def test_without_conditional_copies_such_rules_are_refused(moto, launch, tmp_path, name):
+def test_without_conditional_copies_such_rules_are_rejected(moto, launch, tmp_path, name):
     path = tmp_path / "update.rules"
     path.write_text(MATCH_EVERYTHING % IMAGES)
     running = started(moto, launch, environment={"SLUICE_RULES": str(path)})
@@ -517,7 +517,7 @@ def test_without_conditional_copies_such_rules_are_refused(moto, launch, tmp_pat
     running.proxy.stop()
 
 
-def test_deletions_have_conditions_where_the_service_decides_them(broken, moto, name):
+def test_deletions_have_conditions_if_the_service_evaluates_them(broken, moto, name):
     broken.client.stored(name, SMALL)
     tag = broken.client.head(name)["etag"]
     assert broken.client.delete(name, 'If-Match: "other"').status == 412

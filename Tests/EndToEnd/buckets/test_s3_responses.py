@@ -42,7 +42,7 @@ def name():
     "206 Partial Content\r\ncontent-length: 5\r\ncontent-range: bytes 0-18446744073709551613/18446744073709551614",
     "206 Partial Content\r\ncontent-length: 5\r\ncontent-range: bytes 0-9223372036854775807/9223372036854775808",
 ])
-def test_sizes_beyond_all_counts_are_refused(broken, name, head):
+def test_too_large_sizes_are_rejected(broken, name, head):
     broken.proxy.fault(Bytes(f"HTTP/1.1 {head}\r\netag: \"a\"\r\n\r\nBytes".encode()), method="GET", target=name, times=None)
     assert broken.client.get(name).status == 502
     assert broken.client.put(name, SMALL).status == 201
@@ -68,7 +68,7 @@ def test_generations_out_of_range_are_not_used(broken, real, name, key, number):
 @pytest.mark.parametrize("how", VISIBLE)
 @pytest.mark.parametrize("body", [b"", b"  \n<Error><Code>Internal", b"<html>Welcome</html>"],
                          ids=["empty", "truncated", "html"])
-def test_success_that_shows_no_object_is_an_error(broken, real, name, how, body):
+def test_a_success_without_an_object_is_an_error(broken, real, name, how, body):
     """An older object of the same size is not mistaken for the upload, and stays."""
     older = b"o" * len(SMALL if how == "memory" else BODY)
     real.put(real.bucket, name, older)
@@ -107,7 +107,7 @@ def test_after_an_internal_error_a_newer_object_is_not_replaced(broken, real, na
 
 
 @pytest.mark.parametrize("how", VISIBLE)
-def test_an_internal_error_after_the_deed_is_looked_into(broken, real, name, how):
+def test_after_an_internal_error_the_object_is_looked_up(broken, real, name, how):
     method, target = VISIBLE[how]
     broken.proxy.fault(Failed(lambda: None), method=method, target=target)
     body, response = upload(broken, name, how)
@@ -117,7 +117,7 @@ def test_an_internal_error_after_the_deed_is_looked_into(broken, real, name, how
 
 
 @pytest.mark.parametrize("method", ["DELETE", "PUT"])
-def test_an_internal_error_of_a_change_is_looked_into(broken, real, name, method):
+def test_after_an_internal_error_of_a_change_the_object_is_looked_up(broken, real, name, method):
     broken.client.stored(name, SMALL)
     seen = len(broken.proxy.sent(method, name + "$"))
     broken.proxy.fault(Failed(lambda: real.put(real.bucket, name, NEWER)), method=method, target=name + "$")
@@ -195,7 +195,7 @@ class Expired(Status):
 
 @pytest.mark.parametrize("status", [400, 403])
 @pytest.mark.parametrize("what", ["get", "head", "health", "streamed", "parts"])
-def test_credentials_that_the_service_refuses_are_read_again(real, launch, tmp_path, name, status, what):
+def test_rejected_credentials_are_read_again(real, launch, tmp_path, name, status, what):
     keys = tmp_path / "credentials"
     keys.write_text("[default]\n" + KEYS.format(key="first"))
     proxy = FaultProxy(real.port)
@@ -289,7 +289,7 @@ def test_a_web_server_that_is_not_s3_is_recognised(real, proxy, tmp_path, status
     assert ended == 1 and "is the endpoint another web server?" in err, err
 
 
-def test_a_bucket_that_may_only_be_read_is_fine(real, proxy, tmp_path):
+def test_a_bucket_with_only_read_permission_is_accepted(real, proxy, tmp_path):
     denied = FAILED.replace(b"InternalError", b"AccessDenied")
     proxy.fault(Status(403, XML, denied), method=("PUT", "POST", "DELETE"), times=None)
     ended, out, err = check(proxy, real, tmp_path)

@@ -154,7 +154,7 @@ def test_in_clear_text_bodies_are_signed_in_chunks(seaweedfs, launch):
     round_trip(wire_client.Wire(server), "clear")
 
 
-def test_another_secret_is_refused(seaweedfs, launch):
+def test_a_wrong_secret_is_rejected(seaweedfs, launch):
     server = launch(buckets=f"  photos: {{ {store(seaweedfs.endpoint, 'another-secret')} }}\n", ready=503)
     response = wire_client.Wire(server).put("refused", SMALL)
     assert response.status == 502, response
@@ -181,7 +181,7 @@ def test_the_bucket_in_the_hosts_name(seaweedfs, proxy, launch, overlaid, scheme
         assert not any(head.split(b" ")[1].startswith(b"/photos") for head in heads)
 
 
-def test_without_libcurl_upstreams_with_tls_are_refused_at_the_start(overlaid, tmp_path):
+def test_without_libcurl_upstreams_with_tls_are_rejected_at_the_start(overlaid, tmp_path):
     libraries = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True).stdout
     paths = {os.path.realpath(path) for path in re.findall(r"libcurl\.so\.4 .*=> (\S+)", libraries)}
     script = overlaid({path: "" for path in paths})

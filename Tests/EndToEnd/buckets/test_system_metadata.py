@@ -75,10 +75,10 @@ def seeded(running, launch, tmp_path):
 
 
 def shows_nothing(client, name):
-    answers = [client.get(name), client.head(name), client.get(f"{name}?metadata")]
-    for answer in answers:
-        assert answer.status == 200
-        text = f"{answer.fields}{answer.body}".lower()
+    responses = [client.get(name), client.head(name), client.get(f"{name}?metadata")]
+    for response in responses:
+        assert response.status == 200
+        text = f"{response.fields}{response.body}".lower()
         assert KEY.lower() not in text and "sluice-x" not in text and not any(token in text for token in TOKENS)
 
 
@@ -106,8 +106,8 @@ def test_nobody_sets_or_removes_a_reserved_key(running, seeded):
     before = client.metadata("c")
     for key in RESERVED:
         for value in ("x", None):
-            answer = client.patch("c", {"customMetadata": {"k": "changed", key: value}})
-            assert key in answer.is_problem("invalid-argument")
+            response = client.patch("c", {"customMetadata": {"k": "changed", key: value}})
+            assert key in response.is_problem("invalid-argument")
         client.put("c", b"x", f"X-Object-Meta-{key}: x").is_problem("invalid-argument")
     assert client.metadata("c") == before and running.tokens("c") == ",".join(TOKENS)
 
@@ -119,15 +119,15 @@ def test_rules_do_not_see_tokens(running, seeded, where):
     # The metadata has exactly one key, and it is not the tokens'.
     condition = f"{where}.metadata.keys().hasOnly(['k'])"
     client = seeded("d", condition)
-    answer = client.patch("d", {"contentLanguage": "de"})
+    response = client.patch("d", {"contentLanguage": "de"})
     if isinstance(running, S3Object) and running.running.name == "moto":
-        answer.is_problem("not-implemented")
+        response.is_problem("not-implemented")
     else:
-        assert answer.status == 200, answer
+        assert response.status == 200, response
 
 
 @pytest.mark.parametrize("key", RESERVED)
-def test_reserved_keys_are_refused_by_every_store(wire, folder, key):
+def test_reserved_keys_are_rejected_with_every_store(wire, folder, key):
     name = f"{folder}/a"
     wire.stored(name, b"x", "X-Object-Meta-Sluice: fine")
     wire.put(name, b"y", f"X-Object-Meta-{key}: x").is_problem("invalid-argument")

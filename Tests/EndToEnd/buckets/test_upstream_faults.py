@@ -110,7 +110,7 @@ def test_a_download_that_breaks_is_never_a_clean_short_body(broken, name, fault,
 
 @pytest.mark.parametrize("fault", [Break(0), Break(1), Break(300_000), Break(300_000, reset=False), Stall(300_000)],
                          ids=["head", "first", "reset", "end", "stall"])
-def test_a_download_that_is_cut_off_once_is_complete(broken, name, fault):
+def test_a_download_that_is_interrupted_once_is_complete(broken, name, fault):
     broken.client.stored(name, BODY)
     broken.proxy.fault(fault, method="GET", target=is_media(broken.real))
     code, status, body = fetch(broken.server, name)
@@ -142,10 +142,10 @@ def test_a_missing_response(broken, name):
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("fault", [Status(503), Status(429, {"retry-after": "0"}), Status(500), Reset(), Reset(reset=False)],
                          ids=["503", "429", "500", "reset", "end"])
-@pytest.mark.parametrize("place", range(3))
-def test_an_upload_with_a_fault_on_the_way(broken, name, how, fault, place):
+@pytest.mark.parametrize("skip", range(3))
+def test_an_upload_with_a_fault_on_the_way(broken, name, how, fault, skip):
     """The fault applies to the first, second or third write request. The response reports the true outcome."""
-    broken.proxy.fault(fault, method=WRITES[broken.real.kind], skip=place)
+    broken.proxy.fault(fault, method=WRITES[broken.real.kind], skip=skip)
     check_upload(broken, name, upload(broken, name, BODY, how), BODY)
 
 
@@ -163,22 +163,22 @@ def check_upload(broken, name, response, body):
 
 
 @pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("place", range(4))
-def test_an_upload_with_a_lost_response(broken, name, how, place):
+@pytest.mark.parametrize("skip", range(4))
+def test_an_upload_with_a_lost_response(broken, name, how, skip):
     """The upstream has executed the request, but its response is lost: it is not executed twice."""
-    broken.proxy.fault(Reset(after=None), method=WRITES[broken.real.kind], skip=place)
+    broken.proxy.fault(Reset(after=None), method=WRITES[broken.real.kind], skip=skip)
     check_upload(broken, name, upload(broken, name, BODY, how), BODY)
 
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("kind", ["cut", "stall", "garbage", "redirect"])
-@pytest.mark.parametrize("place", range(3))
-def test_an_upload_that_can_not_be_finished(broken, name, how, kind, place):
+@pytest.mark.parametrize("skip", range(3))
+def test_an_upload_that_can_not_be_finished(broken, name, how, kind, skip):
     fault = {"cut": Reset(after=1000), "stall": StallRequest(after=1000), "garbage": Bytes(b"\x16\x03\x01\x00\xff\r\n\r\n"),
              "redirect": Status(307, {"location": "http://127.0.0.1:1/"})}[kind]
-    if (broken.real.kind, how, kind, place) == ("s3", "streamed", "stall", 2):
+    if (broken.real.kind, how, kind, skip) == ("s3", "streamed", "stall", 2):
         pytest.skip("putting parts together may take five minutes")
-    broken.proxy.fault(fault, method=WRITES[broken.real.kind], skip=place, times=NEVER)
+    broken.proxy.fault(fault, method=WRITES[broken.real.kind], skip=skip, times=NEVER)
     response = upload(broken, name, BODY, how)
     broken.proxy.clear()
     check_upload(broken, name, response, BODY)
@@ -219,7 +219,7 @@ def test_a_client_that_disconnects(broken, name):
         wait_until(lambda: broken.real.uploads(of=name) == 0, what="the abort of the upload")
 
 
-def test_a_reader_that_goes_away_frees_the_upstream(broken, name):
+def test_a_reader_that_disconnects_frees_the_upstream(broken, name):
     broken.client.stored(name, BODY)
     stall = broken.proxy.fault(Stall(1000), method="GET", target="faults")
     with socket.create_connection(("127.0.0.1", broken.server.http)) as connection:
@@ -279,7 +279,7 @@ def test_a_patch_is_applied_once(broken, name, fault):
     Status(302, {"location": "http://127.0.0.1:1/secret"}), Status(200, {"content-length": "99999999"}, b"short"),
 ], ids=["garbage", "headers", "header", "status", "lengths", "interim", "redirect", "short"])
 @pytest.mark.parametrize("path", ["o/{name}", "o/{name}?metadata", "o/faults/"])
-def test_nonsense_is_an_error_and_costs_no_memory(broken, name, fault, path):
+def test_malformed_responses_are_errors_and_take_no_memory(broken, name, fault, path):
     broken.client.stored(name, SMALL)
     broken.proxy.fault(fault, method=("GET", "HEAD"), times=NEVER)
     code, status, body = fetch(broken.server, path.format(name=name).removeprefix("o/"))
@@ -327,7 +327,7 @@ def test_a_page_of_a_list_that_breaks_off(broken, name):
 # Upstreams that stop and restart
 
 
-def test_an_upstream_that_goes_away_and_comes_back(broken, name):
+def test_an_upstream_that_stops_and_restarts(broken, name):
     broken.client.stored(name, SMALL)
     broken.proxy.pause()
     for _ in range(12):
@@ -354,7 +354,7 @@ def test_the_process_starts_without_its_upstream(real, launch):
     proxy.stop()
 
 
-def test_metrics_tell_of_the_upstream(broken, name):
+def test_metrics_of_the_upstream(broken, name):
     broken.client.stored(name, BODY)
     broken.proxy.fault(Status(503), method=("GET", "HEAD"), target="faults")
     assert broken.client.get(name).status == 200

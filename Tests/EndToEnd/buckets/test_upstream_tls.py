@@ -86,7 +86,7 @@ def test_an_upload_is_stored_once(silent, name, method, body, fields):
 
 
 @pytest.mark.parametrize("fields", [(), ("X-Object-Metageneration-Match: 1",)], ids=["plain", "pinned"])
-def test_a_patch_is_made_once(silent, name, fields):
+def test_a_patch_is_applied_once(silent, name, fields):
     silent.client.stored(name)
     silent.model.silent = ["PATCH"]
     response = silent.client.patch(name, {"cacheControl": "no-store"}, *fields)

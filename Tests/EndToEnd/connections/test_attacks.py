@@ -224,7 +224,7 @@ UPLOADS = {
 @pytest.mark.parametrize("how", ["FIN", "RST"])
 @pytest.mark.parametrize("protocol", ["HTTP/1.1", "HTTP/2"])
 @pytest.mark.parametrize("name", UPLOADS)
-def test_a_client_that_goes_away_while_it_uploads(victim, name, protocol, how):
+def test_a_client_that_disconnects_while_it_uploads(victim, name, protocol, how):
     one, two = UPLOADS[name]
     if protocol == "HTTP/2" and two is None:
         two = frame(HEADERS, END_HEADERS, 1, block(b"PUT", b"/b/photos/o/part"))[:30]
@@ -451,10 +451,10 @@ def status_of(peer, found):
 def test_header_limits(victim, kind, fields, path, wanted):
     data = block(b"GET", path, *fields)
     with attack(victim, kind), HTTP2(address(victim)) as peer:
-        parts = [data[place:place + 16000] for place in range(0, len(data), 16000)]
-        for place, part in enumerate(parts):
-            flags = END_HEADERS if place == len(parts) - 1 else 0
-            peer.send(frame(CONTINUATION if place else HEADERS, flags | (0 if place else END_STREAM), 1, part))
+        parts = [data[offset:offset + 16000] for offset in range(0, len(data), 16000)]
+        for index, part in enumerate(parts):
+            flags = END_HEADERS if index == len(parts) - 1 else 0
+            peer.send(frame(CONTINUATION if index else HEADERS, flags | (0 if index else END_STREAM), 1, part))
         assert status_of(peer, peer.until(HEADERS)) == wanted
 
 
@@ -537,7 +537,7 @@ def test_tls_handshake_that_never_ends(hasty):
                 ends(raw)
 
 
-def test_tls_that_says_nothing_afterwards(hasty):
+def test_tls_without_a_request(hasty):
     with attack(hasty, "handshakeTimeout"):
         for protocol in ("h2", "http/1.1"):
             with encrypt(connect(("127.0.0.1", hasty.https)), [protocol]) as raw:
@@ -727,7 +727,7 @@ def cpu(server):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_lists_of_deep_folders_leave_room_for_others(launch, tmp_path):
+def test_lists_of_deep_folders_do_not_block_others(launch, tmp_path):
     """Each list takes 2,000 rules decisions, and all start in one turn of the only loop, so they are sliced."""
     rules = tmp_path / "deep.rules"
     rules.write_text("rules_version = '2'; service firebase.storage { match /b/photos/o { match /{name=**} { allow read, write; } } }\n")
@@ -751,7 +751,7 @@ def test_lists_of_deep_folders_leave_room_for_others(launch, tmp_path):
     assert others >= 2 * lists
 
 
-def test_uploads_that_stall_leave_room_for_others(launch):
+def test_stalled_uploads_do_not_block_others(launch):
     server = prepare(launch(extra="limits: { receiveBudget: 64KiB }\n"))
     with attack(server), contextlib.ExitStack() as stack:
         for _ in range(10):
@@ -794,7 +794,7 @@ def test_a_connection_that_ends_within_a_body(victim, protocol, how):
     assert ask(victim, path="/b/photos/o/cut").status == 404
 
 
-def test_a_reader_that_goes_away(victim):
+def test_a_reader_that_disconnects(victim):
     with attack(victim):
         for n in range(20):
             with HTTP2(address(victim), setting(4, 2**31 - 1)) as peer:

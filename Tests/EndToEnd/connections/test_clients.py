@@ -109,9 +109,9 @@ def test_python_h2(server):
             ], end_stream=not body)
             received, status = b"", None
             while True:
-                while body and (room := min(client.local_flow_control_window(stream), client.max_outbound_frame_size)):
-                    client.send_data(stream, body[:room], end_stream=room >= len(body))
-                    body = body[room:]
+                while body and (window := min(client.local_flow_control_window(stream), client.max_outbound_frame_size)):
+                    client.send_data(stream, body[:window], end_stream=window >= len(body))
+                    body = body[window:]
                 connection.sendall(client.data_to_send())
                 for event in client.receive_data(connection.recv(65536)):
                     if isinstance(event, h2.events.ResponseReceived):
@@ -181,14 +181,14 @@ def test_upgrade_to_h2c_is_ignored(server):
     assert "upgrade" not in responses[0].fields
 
 
-def test_trailers_of_a_chunked_body_are_read_over(server):
+def test_trailers_of_a_chunked_body_are_ignored(server):
     sent = request("PUT", PATH + "chunked", close=True).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
     responses = http1(server, sent + b"4;name=value\r\nbody\r\n0\r\nX-Checksum: abc\r\n\r\n")
     assert responses[0].status in (200, 201)
     assert curl(server.url(PATH + "chunked")) == b"body"
 
 
-def test_trailers_in_http2_are_read_over(server):
+def test_trailers_in_http2_are_ignored(server):
     peer = Peer(address(server)).handshake()
     peer.request(method="PUT", path=PATH + "trailers", end=False)
     peer.send(DATA, 0, 1, b"body")
@@ -231,7 +231,7 @@ def test_continue_in_http2(server):
     peer.close()
 
 
-def test_no_continue_for_a_refused_upload(server):
+def test_no_continue_for_a_denied_upload(server):
     extra = "Expect: 100-continue\r\nContent-Length: 4\r\n"
     sent = request("PUT", "/b/none/o/x", extra).replace(b"Content-Length: 0\r\n", b"")
     assert [a.status for a in http1(server, sent)] == [404]
@@ -251,7 +251,7 @@ def test_early_response_in_http1_closes(server):
     assert response.status == 404 and response.fields["connection"] == "close"
 
 
-def test_early_response_in_http2_ends_the_upload_alone(server):
+def test_early_response_in_http2_ends_only_the_upload(server):
     peer = Peer(address(server)).handshake()
     peer.request(1, method="PUT", path="/b/none/o/x", extra=[("content-length", "1000000")], end=False)
     peer.send(DATA, 0, 1, b"some")
@@ -365,7 +365,7 @@ def test_sigterm_in_the_middle_of_http1(launch):
     assert server.process.wait(20) == 0
 
 
-def test_no_connection_is_taken_while_draining(launch):
+def test_no_connection_is_accepted_while_draining(launch):
     server = launch()
     peer = Peer(address(server)).handshake()
     peer.request(1, method="PUT", path=PATH + "open", end=False)
@@ -400,6 +400,6 @@ def test_a_second_signal_ends_at_once(launch):
     peer.close()
 
 
-def test_tls_without_a_common_protocol_is_refused(server):
+def test_tls_without_a_common_protocol_is_rejected(server):
     with raw.connect(address(server, "https")) as connection, pytest.raises(ssl.SSLError):
         raw.encrypt(connection, ["spdy/3"])

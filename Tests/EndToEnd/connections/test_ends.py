@@ -36,7 +36,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused_request_has_an_access_line(launch, name):
+def test_rejected_request_has_an_access_line(launch, name):
     sent, status, path = REFUSED[name]
     running = launch(extra="log: { format: json }\n")
     with connect(("127.0.0.1", running.http)) as raw:
@@ -55,7 +55,7 @@ def test_refused_request_has_an_access_line(launch, name):
 
 
 @pytest.mark.parametrize("name", CONNECTION_ERRORS)
-def test_requests_before_an_error_of_their_client_are_its_own(launch, name):
+def test_requests_before_a_client_error_are_499(launch, name):
     """A stream that ends by a protocol error of the client is a 499, not a server error."""
     running = launch(extra="log: { format: json }\n")
     with HTTP2(("127.0.0.1", running.http)) as peer:
@@ -71,7 +71,7 @@ def test_requests_before_an_error_of_their_client_are_its_own(launch, name):
     assert not [key for key, value in running.metrics().items() if 'status="5xx"' in key and value]
 
 
-def test_request_refused_in_http2_has_an_access_line(launch):
+def test_request_rejected_in_http2_has_an_access_line(launch):
     running = launch(extra="log: { format: json }\n")
     with HTTP2(("127.0.0.1", running.http)) as peer:
         peer.request(1, b"GET", b"/b/photos/o/secret?token=abc", *[(b"x", b"y")] * 101)
@@ -134,7 +134,7 @@ def test_tls_ends_with_close_notify(server):
 
 
 @pytest.mark.parametrize("protocols", [["http/1.1"], []], ids=["http/1.1", "none"])
-def test_http2_over_tls_takes_alpn(server, protocols):
+def test_http2_over_tls_requires_alpn(server, protocols):
     """RFC 9113, section 3.2: without h2 by ALPN the preface is a request of a version that is not supported."""
     with encrypt(connect(("127.0.0.1", server.https)), protocols) as raw:
         raw.sendall(PREFACE + frame(SETTINGS, 0, 0))

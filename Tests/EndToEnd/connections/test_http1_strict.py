@@ -26,7 +26,7 @@ REFUSED = {
     "both lengths": (put(b"Content-Length: 5", b"Transfer-Encoding: chunked", body=b"0\r\n\r\n"), 400),
     "both lengths, the other order": (put(b"Transfer-Encoding: chunked", b"Content-Length: 5", body=b"0\r\n\r\n"), 400),
     "two lengths that differ": (put(b"Content-Length: 5", b"Content-Length: 6", body=b"hello"), 400),
-    "two lengths alike": (put(b"Content-Length: 5", b"Content-Length: 5", body=b"hello"), 400),
+    "two equal lengths": (put(b"Content-Length: 5", b"Content-Length: 5", body=b"hello"), 400),
     "a list of lengths": (put(b"Content-Length: 5, 5", body=b"hello"), 400),
     "plus": (put(b"Content-Length: +5", body=b"hello"), 400),
     "minus": (put(b"Content-Length: -5", body=b"hello"), 400),
@@ -63,7 +63,7 @@ REFUSED = {
     # Hosts (RFC 9112, section 3.2).
     "no host": (get(host=None), 400),
     "two hosts": (get(b"Host: b"), 400),
-    "two hosts alike": (get(b"Host: a"), 400),
+    "two equal hosts": (get(b"Host: a"), 400),
     "host with a blank": (get(host=b"Host: a b"), 400),
     "host with a path": (get(host=b"Host: a/b"), 400),
     "host with user information": (get(host=b"Host: me@a"), 400),
@@ -229,7 +229,7 @@ def test_every_split_gives_the_same_response(address, name):
 
 
 @pytest.mark.parametrize("name", ["both lengths", "bare CR in a value", "chunk longer than said", "two hosts"])
-def test_every_split_is_refused_alike(address, name):
+def test_every_split_is_rejected(address, name):
     data, wanted = REFUSED[name]
     for split in range(1, len(data), 3):
         found = responses(talk(address, data[:split], data[split:]))

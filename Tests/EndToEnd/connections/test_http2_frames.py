@@ -69,7 +69,7 @@ def test_4_1_reserved_bit_is_ignored(peer):
 
 # 4.2 The frame's size
 
-def test_4_2_data_of_16384_bytes_is_taken(peer, target):
+def test_4_2_data_of_16384_bytes_is_accepted(peer, target):
     peer.request(method="PUT", path=target.path + ".large", end=False)
     peer.send(DATA, END_STREAM, 1, bytes(16384))
     assert peer.response().status in (200, 201)
@@ -234,7 +234,7 @@ def test_6_4_reset_of_a_wrong_length(peer, length):
 
 
 @pytest.mark.parametrize("code", [CANCEL, 0, 0xFF])
-def test_6_4_reset_ends_the_stream_alone(peer, target, code):
+def test_6_4_reset_ends_only_the_stream(peer, target, code):
     peer.request(1, method="PUT", path=target.path + ".reset", end=False)
     peer.send(RST_STREAM, 0, 1, word(code))
     peer.request(3, path=target.path)
@@ -447,7 +447,7 @@ def test_6_9_2_initial_window_that_overflows_an_open_stream(connect, target):
     peer.stream_error(1, FLOW_CONTROL_ERROR)
 
 
-def test_6_9_1_a_body_after_an_early_response_is_taken_for_a_while(peer, target):
+def test_6_9_1_a_body_after_an_early_response_is_accepted_for_a_while(peer, target):
     peer.request(path=target.path, end=False)
     peer.response()
     window = peer.settings[INITIAL_WINDOW_SIZE]
@@ -532,7 +532,7 @@ def test_5_4_1_goaway_names_the_last_stream(peer, target):
 def test_a_stream_error_leaves_the_other_streams_alone(peer, target):
     peer.request(1, method="PUT", path=target.path + ".kept", end=False)
     peer.request(3, extra=[("Upper", "case")])
-    peer.stream_error(3, PROTOCOL_ERROR, answered=False)
+    peer.stream_error(3, PROTOCOL_ERROR, responded=False)
     peer.send(DATA, END_STREAM, 1, b"test")
     assert peer.response(1).status in (200, 201)
     peer.send(DATA, END_STREAM, 1, b"more")

@@ -78,10 +78,10 @@ def test_4_2_size_update_empties_the_table(peer, target):
     peer.connection_error(COMPRESSION_ERROR)
 
 
-@pytest.mark.parametrize("place", ["end", "middle"])
-def test_4_2_size_update_not_at_the_start(peer, target, place):
+@pytest.mark.parametrize("position", ["end", "middle"])
+def test_4_2_size_update_not_at_the_start(peer, target, position):
     fields = [literal(*pair) for pair in peer.fields(path=target.path)]
-    if place == "end":
+    if position == "end":
         fields.append(b"\x20")
     else:
         fields.insert(1, b"\x20")
@@ -193,6 +193,6 @@ def test_a_block_may_be_cut_anywhere(peer, target):
 
 def test_a_malformed_request_still_counts_for_compression(peer, target):
     ask(peer, block([(":method", "GET")]) + b"\x40\x03x-a\x01a")
-    peer.stream_error(1, PROTOCOL_ERROR, answered=False)
+    peer.stream_error(1, PROTOCOL_ERROR, responded=False)
     ask(peer, head(peer, target, b"\xbe"), 3)
     assert peer.response(3).status == 200

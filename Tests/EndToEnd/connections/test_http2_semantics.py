@@ -8,7 +8,7 @@ from http2_peer import (
 
 def malformed(peer, stream=1):
     """RFC 9113, section 8.1.1: a stream error of type PROTOCOL_ERROR and never a success."""
-    peer.stream_error(stream, PROTOCOL_ERROR, answered=False)
+    peer.stream_error(stream, PROTOCOL_ERROR, responded=False)
 
 
 # 8.1 Framing
@@ -51,9 +51,9 @@ def test_8_1_trailers_without_end_stream(peer, target):
     assert peer.response(3).status == 404
 
 
-@pytest.mark.parametrize("answered", [False, True])
-def test_8_1_second_header_block_without_end_stream(peer, target, answered):
-    if answered:
+@pytest.mark.parametrize("responded", [False, True])
+def test_8_1_second_header_block_without_end_stream(peer, target, responded):
+    if responded:
         peer.request(path=target.path, end=False)
         peer.response()
     else:
@@ -93,7 +93,7 @@ def test_8_1_1_content_length_with_no_body_at_all(peer, target):
 
 
 @pytest.mark.parametrize("value", ["", "-1", "+4", "4x", "0x4", "4, 4", "99999999999999999999"])
-def test_8_1_1_content_length_is_no_number(peer, target, value):
+def test_8_1_1_content_length_is_not_a_number(peer, target, value):
     peer.request(method="PUT", path=target.path + ".mismatch", extra=[("content-length", value)], end=False)
     malformed(peer)
 
@@ -168,9 +168,9 @@ def test_8_3_pseudo_header_after_a_regular_field(peer, target, name):
 
 
 @pytest.mark.parametrize("name", [":method", ":scheme", ":path", ":authority", ":status", ":tree"])
-@pytest.mark.parametrize("answered", [False, True])
-def test_8_3_pseudo_header_in_trailers(peer, target, name, answered):
-    if answered:
+@pytest.mark.parametrize("responded", [False, True])
+def test_8_3_pseudo_header_in_trailers(peer, target, name, responded):
+    if responded:
         peer.request(path=target.path, end=False)
         peer.response()
     else:
@@ -194,7 +194,7 @@ def test_8_3_1_twice(peer, target, name):
 
 
 @pytest.mark.parametrize("path", ["", "b/photos", "*", "http://example.com/"])
-def test_8_3_1_path_that_is_none(peer, path):
+def test_8_3_1_invalid_path(peer, path):
     peer.request(path=path)
     got = peer.until(lambda f: f.stream == 1)
     if got.type == HEADERS:  # A response instead of the reset (section 8.1.1) must be a client error.
@@ -205,7 +205,7 @@ def test_8_3_1_path_that_is_none(peer, path):
 
 
 @pytest.mark.parametrize("method", ["", "G ET", "GET\0"])
-def test_8_3_1_method_that_is_no_token(peer, target, method):
+def test_8_3_1_method_that_is_not_a_token(peer, target, method):
     peer.request(method=method, path=target.path)
     got = peer.until(lambda f: f.stream == 1)
     if got.type == HEADERS:
@@ -219,12 +219,12 @@ def test_8_3_1_host_differs_from_authority(peer, target):
     assert peer.response().status == 400
 
 
-def test_8_3_1_host_stands_for_authority(peer, target):
+def test_8_3_1_host_replaces_authority(peer, target):
     peer.request(path=target.path, extra=[("host", peer.authority)], without=[":authority"])
     assert peer.response().status == 200
 
 
-def test_8_5_connect_is_refused(peer):
+def test_8_5_connect_is_rejected(peer):
     peer.send(HEADERS, END_HEADERS, 1, block([(":method", "CONNECT"), (":authority", "example.com:443")]))
     got = peer.until(lambda f: f.stream == 1)
     if got.type == HEADERS:
@@ -252,7 +252,7 @@ def test_8_4_the_server_pushes_nothing(peer, target):
 
 # Responses
 
-def test_an_response_is_well_formed(peer, target):
+def test_a_response_is_well_formed(peer, target):
     for stream, path in ((1, target.path), (3, "/"), (5, "/b/photos/o/%zz"), (7, target.path + ".none")):
         peer.request(stream, path=path)
         response = peer.response(stream)
@@ -263,7 +263,7 @@ def test_an_response_is_well_formed(peer, target):
         assert int(response["content-length"]) == len(response.body)
 
 
-def test_streams_are_served_side_by_side(peer, target):
+def test_streams_are_served_concurrently(peer, target):
     for stream in range(1, 41, 2):
         peer.request(stream, path=target.path)
     ended = set()

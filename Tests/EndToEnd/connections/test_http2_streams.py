@@ -118,7 +118,7 @@ def test_5_1_closed_tolerates(peer, target, how, kind):
     assert peer.response(3).status == 200
 
 
-def test_5_1_closed_by_us_tolerates_what_was_on_its_way(peer, target):
+def test_5_1_closed_by_us_tolerates_frames_in_transit(peer, target):
     peer.request(1, path=target.path, end=False)
     assert peer.response(1).status == 200
     assert peer.until(lambda f: f.type == RST_STREAM).code == 0
@@ -181,7 +181,7 @@ def test_5_1_2_more_streams_than_allowed(connect, target):
         peer.request(stream, path=target.path)
     extra = 2 * limit + 1
     peer.request(extra, path=target.path)
-    peer.stream_error(extra, REFUSED_STREAM, PROTOCOL_ERROR, answered=False)
+    peer.stream_error(extra, REFUSED_STREAM, PROTOCOL_ERROR, responded=False)
 
 
 def test_5_1_2_refused_header_blocks_still_count_for_compression(connect, target):

@@ -60,9 +60,9 @@ class Gateways:
         return self.running[kind]
 
     def start(self, kind, extra="", **options):
-        place = self.directory / kind
-        options.setdefault("buckets", "  photos: { directory: { path: %s/photos }, maximumObjectSize: 100000 }\n" % place)
-        return Server(place, extra=f"links: {{ keys: {self.directory}/keys }}\n{extra}", tls=False, **options)
+        root = self.directory / kind
+        options.setdefault("buckets", "  photos: { directory: { path: %s/photos }, maximumObjectSize: 100000 }\n" % root)
+        return Server(root, extra=f"links: {{ keys: {self.directory}/keys }}\n{extra}", tls=False, **options)
 
     def plain(self):
         server = self.start("plain")

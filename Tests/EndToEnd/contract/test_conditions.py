@@ -37,7 +37,7 @@ HERE = {
 
 
 @pytest.mark.parametrize("condition", HERE)
-def test_conditions_on_an_object_that_is_there(wire, name, condition):
+def test_conditions_on_an_existing_object(wire, name, condition):
     for method in ("GET", "HEAD", "METADATA", "PUT", "PATCH", "DELETE"):
         before = wire.stored(name, BODY)
         head = wire.head(name)
@@ -189,7 +189,7 @@ def test_if_range(wire, name):
     assert wire.get(name, "Range: bytes=50-", 'If-Range: "other"').status == 200
 
 
-def test_conditions_go_before_ranges(http1, name):
+def test_conditions_precede_ranges(http1, name):
     http1.stored(name, BODY)
     etag = http1.head(name)["etag"]
     assert http1.get(name, "Range: bytes=2-4", f"If-None-Match: {etag}").status == 304

@@ -65,7 +65,7 @@ def insert(path, names):
         index.executemany(
             "INSERT INTO objects(name, generation, metageneration, size, created, updated, md5, crc32c)"
             " VALUES (?, ?, 1, 0, 0, 0, ?, 0)",
-            [(name, first + place, digest) for place, name in enumerate(names)])
+            [(name, first + offset, digest) for offset, name in enumerate(names)])
         index.execute("UPDATE state SET last_generation = ?", (first + len(names),))
 
 
@@ -118,7 +118,7 @@ def test_the_root(trees):
     "prefix=a%0Ab", "prefix=a%0D", "prefix=%FF", "prefix=%", "pageToken=", "pageToken=x", "pageToken=AAAAAAAAAAAAAAAA",
     "pageToken=%00", "maxResults=1&maxResults=2", "prefix=a&prefix=b",
 ])
-def test_arguments_that_can_not_be(wire, query):
+def test_invalid_arguments(wire, query):
     wire.call("GET", "/b/photos/o?" + query).is_problem("invalid-argument")
 
 
@@ -126,7 +126,7 @@ def test_arguments_that_can_not_be(wire, query):
     "maxResults=1", "maxResults=1000", "prefix=" + "x" * 1024, "prefix=//", "prefix=../", "delimiter=%2F", "unknown=%", "",
     "&&", "prefix=%E2%98%83+%26",
 ])
-def test_arguments_that_can_be(wire, query):
+def test_valid_arguments(wire, query):
     listed(wire.call("GET", "/b/photos/o?" + query))
 
 
@@ -170,7 +170,7 @@ def test_prefixes_and_items_count_together_in_byte_order(wire, folder):
         assert flat == sorted(prefixes + items, key=str.encode)
 
 
-def test_names_that_came_by_other_means_are_not_shown_where_they_can_not_be_opened(trees, seed):
+def test_names_that_can_not_be_requested_are_not_listed(trees, seed):
     seed(trees, "trees", ["correctPrefix/happyItem", "wrongPrefix//sadItem", "lonelyItem/"])
     for transport in wire_client.TRANSPORTS:
         client = wire_client.Wire(trees, transport)
@@ -185,7 +185,7 @@ def test_names_that_came_by_other_means_are_not_shown_where_they_can_not_be_open
         assert items == ["correctPrefix/happyItem"] and prefixes == []
 
 
-def test_hidden_names_are_stepped_over_between_pages(trees, seed):
+def test_hidden_names_are_skipped_between_pages(trees, seed):
     hidden = [f"a{number:03}//x" for number in range(50)] + [f"b{number:03}/" for number in range(50)]
     hidden += ["/lead", "//", "x/", "c/../d", "c/./d", "..", ".", "c/..", ".well-known/acme-challenge/t", ".sluice/uploads/x", "line\nbreak", "d\r/x"]
     shown = ["a010", "b010/y", "zz"]
@@ -217,8 +217,8 @@ def test_a_damaged_or_foreign_token(trees, seed):
                                    ("trees", {"prefix": "a/", "delimiter": "/"}), ("trees", {"prefix": "a"})):
             ask(client, bucket, pageToken=token, **parameters).is_problem("invalid-argument")
     raw = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
-    for place in range(len(raw)):
-        broken = raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1:]
+    for offset in range(len(raw)):
+        broken = raw[:offset] + bytes([raw[offset] ^ 1]) + raw[offset + 1:]
         text = base64.urlsafe_b64encode(broken).decode().rstrip("=")
         ask(client, "trees", prefix="a/", pageToken=text).is_problem("invalid-argument")
     for text in (token[:-1], token + "A", token[1:], token + "=", "A" * 5000):

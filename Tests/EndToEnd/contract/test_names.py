@@ -23,7 +23,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD, ids=lambda name: name[:30])
-def test_a_broken_name_says_which_limit_and_where(wire, name):
+def test_an_invalid_name_reports_the_limit_and_offset(wire, name):
     for response in (wire.put(name, b"x"), wire.get(name), wire.get(name + "?metadata"), wire.patch(name, {}),
                      wire.delete(name)):
         assert BAD[name] in response.is_problem("invalid-name")
@@ -114,7 +114,7 @@ RULED = [
 
 
 @pytest.mark.parametrize("bucket, refused, taken", RULED, ids=["discouraged", "depth", "allowed", "denied"])
-def test_an_operator_narrows_names(narrow, bucket, refused, taken):
+def test_an_operator_restricts_names(narrow, bucket, refused, taken):
     for transport in wire_client.TRANSPORTS:
         client = wire_client.Wire(narrow, transport)
         for name in refused:

@@ -57,7 +57,7 @@ def test_every_problem_code_is_in_the_page():
     assert {code: int(status) for code, status in rows.items()} == swift_codes()
 
 
-def test_the_page_names_all_that_is_described():
+def test_the_page_names_everything_described():
     parts = {name for operation in OPERATIONS.values() for name in [entry["name"] for entry in operation.parameters]}
     parts -= {"bucket", "name", "folder"}
     for operation in OPERATIONS.values():
@@ -168,7 +168,7 @@ def described():
 
 
 @pytest.mark.parametrize("operation,status", list(described()))
-def test_every_described_response_comes_as_described(gateways, operation, status):
+def test_every_described_response_occurs(gateways, operation, status):
     way = WAYS.get((operation.id, status)) or WAYS[status]
     response = way(gateways, operation)
     assert response.status == status, response
@@ -338,7 +338,7 @@ def test_values_of_a_parameter(gateways, operation, parameter):
 
 
 @pytest.mark.parametrize("name", ["prefix", "delimiter", "maxResults", "pageToken"])
-def test_a_parameter_that_is_given_twice(gateways, name):
+def test_a_duplicate_parameter(gateways, name):
     operation = OPERATIONS["listObjects"]
     value = {"maxResults": "5", "delimiter": "/"}.get(name, "a")
     response = call(gateways["plain"], operation, operation.target(f"{name}={value}&{name}={value}"))

@@ -15,7 +15,7 @@ def name(folder):
     return f"{folder}/a.txt"
 
 
-def test_only_what_is_named_changes(wire, name):
+def test_only_named_properties_change(wire, name):
     before = wire.stored(name, b"x", "Cache-Control: no-cache", "X-Object-Meta-A: 1", "X-Object-Meta-B: 2")
     head = wire.head(name)
     # So that `updated` must move where it has three decimals.
@@ -124,7 +124,7 @@ def test_an_upload_with_too_much_custom_metadata(wire, name):
     assert wire.get(name).body == b"x"
 
 
-def test_the_patch_may_say_its_type(http1, name):
+def test_the_patch_may_have_a_content_type(http1, name):
     http1.stored(name)
     for type in ("application/json", "application/merge-patch+json; charset=utf-8", "Application/JSON"):
         assert http1.patch(name, {}, f"Content-Type: {type}").status == 200
@@ -139,7 +139,7 @@ def test_a_patch_that_is_too_long(http1, name):
     assert http1.patch(name, b" " * 60_000 + b"{}").status == 200
 
 
-def test_a_key_that_is_given_twice_changes_nothing_or_is_the_last(http1, name):
+def test_a_duplicate_key_changes_nothing_or_the_last_one_wins(http1, name):
     http1.stored(name)
     response = http1.patch(name, '{"cacheControl":"a","cacheControl":"b"}')
     stored = http1.metadata(name).get("cacheControl")
@@ -157,7 +157,7 @@ def test_any_text_survives(http1, name):
 
 
 @pytest.mark.parametrize("field", ["Content-MD5: AAAAAAAAAAAAAAAAAAAAAA==", "Content-Digest: md5=:AAAA:", "Repr-Digest: a=?1"])
-def test_a_patch_with_a_digest_is_refused(http1, folder, field):
+def test_a_patch_with_a_digest_is_rejected(http1, folder, field):
     before = http1.stored(f"{folder}/a")
     http1.patch(f"{folder}/a", {"cacheControl": "x"}, field).is_problem("invalid-argument")
     assert http1.metadata(f"{folder}/a") == before

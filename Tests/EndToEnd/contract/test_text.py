@@ -1,4 +1,4 @@
-"""Texts that look alike but differ in bytes are different, for rules and for buckets."""
+"""Texts that look the same but differ in bytes are different, for rules and for buckets."""
 
 import urllib.parse
 

@@ -76,13 +76,13 @@ def test_malformed_digests_are_not_ignored(http1, folder, field):
 @pytest.mark.parametrize("field", [
     "Cache-Control: " + "x" * 2049, "X-Object-Meta-: value",
 ])
-def test_fields_that_could_not_be_given_back(http1, folder, field):
+def test_fields_that_can_not_be_returned(http1, folder, field):
     response = http1.put(f"{folder}/o", BODY, field)
     assert response.status == 400, response
     http1.missing(f"{folder}/o")
 
 
-def test_a_field_that_is_given_twice(http1, folder):
+def test_a_duplicate_field(http1, folder):
     for field in ("Content-Type", "Content-Disposition", "X-Object-Meta-A"):
         http1.put(f"{folder}/o", BODY, (field, "text/a"), (field, "text/b")).is_problem("invalid-argument")
     json = http1.stored(f"{folder}/o", BODY, "Cache-Control: public", "Cache-Control: max-age=5")
@@ -133,7 +133,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("why", REFUSALS)
-def test_a_refused_upload_sends_no_body(server, http1, folder, why):
+def test_a_denied_upload_sends_no_body(server, http1, folder, why):
     name, fields, status = REFUSALS[why]
     http1.stored(f"{folder}/there")
     with expecting(server, name.format(folder=folder), *fields) as connection:
@@ -141,12 +141,12 @@ def test_a_refused_upload_sends_no_body(server, http1, folder, why):
         assert first.startswith(f"HTTP/1.1 {status} ".encode()), first
 
 
-def test_a_refused_size_sends_no_body(small):
+def test_a_rejected_size_sends_no_body(small):
     with expecting(small, "o", length=102_401) as connection:
         assert connection.recv(65536).startswith(b"HTTP/1.1 413 ")
 
 
-def test_curl_gets_the_refusal_without_sending(http1, folder):
+def test_curl_gets_the_denial_without_sending(http1, folder):
     http1.stored(f"{folder}/o")
     response = http1.call("PUT", f"/b/photos/o/{folder}/o", ["If-None-Match: *", "Expect: 100-continue"], LARGE,
                           more=["-w", "%{stderr}%{size_upload}"])
@@ -163,7 +163,7 @@ def files(server, part):
 
 
 @pytest.mark.parametrize("sent", [0, 10, 100_000, 290_000])
-def test_an_upload_that_is_cut_off_keeps_the_old_object(server, http1, folder, sent, upstream):
+def test_an_interrupted_upload_keeps_the_old_object(server, http1, folder, sent, upstream):
     name = f"{folder}/o"
     before = http1.stored(name, b"old")
     connection = raw.connect(("127.0.0.1", server.http))
@@ -177,7 +177,7 @@ def test_an_upload_that_is_cut_off_keeps_the_old_object(server, http1, folder, s
     assert http1.metadata(name) == before and http1.get(name).body == b"old"
 
 
-def test_a_download_that_began_finishes_with_the_bytes_it_began_with(server, http1, folder):
+def test_a_download_has_the_bytes_of_one_version(server, http1, folder):
     body = hashlib.shake_256(b"begun").digest(8 << 20)
     name = f"{folder}/o"
     for end in (lambda: http1.stored(name, b"replaced"), lambda: http1.delete(name)):

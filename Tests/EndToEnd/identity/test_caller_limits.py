@@ -81,7 +81,7 @@ def test_requests(limited, transport):
     assert 'group="pair"' in text and '"one"' not in text and '"two"' not in text
 
 
-def test_each_issuer_has_callers_of_its_own(limited, tmp_path):
+def test_callers_of_different_issuers_are_separate(limited, tmp_path):
     """The same uid in the same group by a static token and by an issuer's token, and an anonymous caller."""
     key = Key()
     (tmp_path / "keys.json").write_bytes(key_set(key))
@@ -123,7 +123,7 @@ def test_anonymous_callers_are_keyed_by_address(limited):
 
 
 @pytest.mark.parametrize("end", ["close", "reset"])
-def test_transfers_are_free_again_however_they_end(limited, end):
+def test_transfers_are_released_however_they_end(limited, end):
     server = limited("pair: { transfers: 3 }")
     stored(server, "large", 16 * MIB)
     wire = Wire(server)
@@ -178,7 +178,7 @@ def test_bytes_out_are_paced(limited, transport):
     assert wire.get("large", server.tokens["free"]).body == body
 
 
-def test_a_body_moves_in_pieces_and_not_in_crumbs(limited):
+def test_a_body_moves_in_large_pieces(limited):
     """Each crumb would be a frame: at 1 MiB a second a body of 3 MiB once went in 200,000 of them."""
     server = limited("pair: { bytesOut: 1MiB }")
     body = stored(server, "large", 3 * MIB)
@@ -193,7 +193,7 @@ def test_a_body_moves_in_pieces_and_not_in_crumbs(limited):
 
 
 @pytest.mark.parametrize("transport", ["http1", "h2c"])
-def test_a_long_transfer_leaves_room_for_others_of_its_caller(limited, transport):
+def test_a_long_transfer_does_not_block_others_of_its_caller(limited, transport):
     server = limited("pair: { bytesOut: 1MiB, bytesIn: 1MiB }")
     body = stored(server, "large", 4 * MIB)
     wire = Wire(server, transport)
@@ -209,7 +209,7 @@ def test_a_long_transfer_leaves_room_for_others_of_its_caller(limited, transport
         assert small > 3 and down.result().body == body and up.result().status == 201
 
 
-def test_lists_are_bytes_too(limited):
+def test_lists_count_as_bytes(limited):
     rate = 64 * 1024
     server = limited("pair: { bytesOut: 64KiB }")
     wire = Wire(server)

@@ -322,7 +322,7 @@ def test_static_tokens(serve):
     assert all(token not in server.output() for token in tokens)
 
 
-def test_unsigned_tokens_are_for_loopback_alone(serve, launch, tmp_path):
+def test_unsigned_tokens_require_loopback(serve, launch, tmp_path):
     def unsigned(*arguments):
         return subprocess.run([str(BINARY), "token", "unsigned", *arguments], capture_output=True, text=True,
                               check=True).stdout.strip()
@@ -355,7 +355,7 @@ def test_unsigned_tokens_are_for_loopback_alone(serve, launch, tmp_path):
 
 
 @pytest.mark.parametrize("transport", ["http1", "h2c", "h2"])
-def test_the_development_mode_serves_loopback_hosts_alone(serve, transport):
+def test_the_development_mode_serves_only_loopback_hosts(serve, transport):
     """A page of another host, whose name resolves to this machine later, can't use it."""
     token = subprocess.run([str(BINARY), "token", "unsigned", "--uid", "alice"], capture_output=True, text=True,
                            check=True).stdout.strip()
@@ -413,7 +413,7 @@ def test_reloadable_and_other_keys(serve, tmp_path):
                            for line in log_lines(server, "sluice")), what="the warning")
 
 
-def test_static_tokens_come_and_go_with_a_reload(serve):
+def test_a_reload_adds_and_removes_static_tokens(serve):
     tokens, lines_made = zip(*(new_token(name) for name in ("backup", "report")))
     server = serve()
     text = server.config.read_text()

@@ -70,7 +70,7 @@ def test_optional_certificates(serve, authorities):
     assert code(server, "open/a", Certificate(authorities.directory, "alone", "alone")) is None
 
 
-def test_wrong_certificates_are_refused(serve, authorities):
+def test_invalid_certificates_are_rejected(serve, authorities):
     server = serve()
     late = authorities.middle.issue("late", "late", names=[uri(SPIFFE)], starts=-7200, ends=-60)
     early = authorities.middle.issue("early", "early", names=[uri(SPIFFE)], starts=600)
@@ -86,9 +86,9 @@ def test_wrong_certificates_are_refused(serve, authorities):
                (forged, "certificate signature failure"), (served, "certificate purpose"),
                (alone, "unable to get local issuer certificate"), (None, "the client has shown none")]
     for certificate, reason in refused:
-        told = len(refusals(server))
+        before = len(refusals(server))
         assert code(server, "open/a", certificate) is None, reason
-        wait_until(lambda: len(refusals(server)) == told + 1, what=reason)
+        wait_until(lambda: len(refusals(server)) == before + 1, what=reason)
         assert reason in refusals(server)[-1]
     assert code(server, "media/a", authorities.worker) == 404
     assert server.metrics()["sluice_tls_handshake_failures_total"] == len(refused) == len(refusals(server))
@@ -125,7 +125,7 @@ def test_large_and_odd_certificates(serve, authorities):
     ([[(NameOID.ORGANIZATION_NAME, "b", UTF8)], [(NameOID.COMMON_NAME, "a", UTF8)]], "CN=a,O=b"),
     ([[(NameOID.ORGANIZATIONAL_UNIT_NAME, "u" * 64, UTF8)]] * 40, None),
 ])
-def test_subjects_that_are_hard_to_write(serve, authorities, parts, uid):
+def test_subjects_with_special_characters(serve, authorities, parts, uid):
     subject = x509.Name([x509.RelativeDistinguishedName([x509.NameAttribute(*part) for part in parts]) for parts in parts])
     server = serve(uid="subject")
     response = ask(server, "open/a", authorities.middle.issue("named", subject))

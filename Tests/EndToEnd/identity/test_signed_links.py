@@ -147,7 +147,7 @@ def test_altered_links_are_rejected(serve, keys):
     assert wire.get("b", server.token("alice")).body == b"1"
 
 
-def test_links_end(serve, keys):
+def test_links_expire(serve, keys):
     server = serve()
     wire = Wire(server)
     assert wire.put("a", b"1", server.token("alice")).status == 201
@@ -373,7 +373,7 @@ def test_an_upload_by_a_link_ends_before_the_deadline(serve, keys):
     assert statuses == {"until": b"403", "any": b"201"}
 
 
-def test_a_link_expires_with_the_credential_that_it_was_asked_with(serve, keys):
+def test_a_link_expires_with_the_credential_that_requested_it(serve, keys):
     server = serve()
     wire = Wire(server)
     token_ends = int(time.time()) + 600
@@ -394,7 +394,7 @@ def test_the_longest_lifetime_is_that_of_the_gateway(serve, keys):
         assert "3600 s" in response.is_problem("invalid-link")
 
 
-def test_only_post_asks_for_a_link(serve, keys):
+def test_only_post_makes_a_link(serve, keys):
     """A link used with the wrong method changes nothing."""
     server = serve()
     wire = Wire(server)
@@ -414,7 +414,7 @@ def test_guesses_are_counted(serve, keys):
         assert wire.call("GET", link).status == 404
 
 
-def test_a_link_is_no_way_around_the_bucket(serve, keys):
+def test_a_link_does_not_bypass_limits_of_the_bucket(serve, keys):
     server = serve(bucket=', maximumObjectSize: 10, paths: { denied: ["secret/**"] }')
     wire = Wire(server)
     large = sign(keys, "/b/photos/o/a", "--method", "PUT")

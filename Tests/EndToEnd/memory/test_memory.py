@@ -198,7 +198,7 @@ def test_idle_http2_connections_that_were_used(calm, report):
     assert per_connection(calm, report, "used TLS connections with HTTP/2", opener) <= 44
 
 
-def test_idle_connections_in_clear(calm, report):
+def test_idle_connections_in_clear_text(calm, report):
     def opener():
         return http2.Peer(("127.0.0.1", calm.http)).handshake()
     assert per_connection(calm, report, "idle clear HTTP/2 connections", opener) <= 24

@@ -120,14 +120,14 @@ def test_a_service_account_key_is_used(config, tmp_path):
     assert (status, out) == (1, "") and "/token" not in err and "Connection refused" in err, err
 
 
-@pytest.mark.parametrize("place", ["missing", "file"])
-def test_a_directory_that_uploads_can_not_wait_in(config, tmp_path, place):
+@pytest.mark.parametrize("kind", ["missing", "file"])
+def test_a_temporary_directory_that_can_not_be_used(config, tmp_path, kind):
     (tmp_path / "file").write_text("")
-    config.write_text(f"rules: none\ntemporaryDirectory: {tmp_path / place}\nbuckets: {{ photos: {{ gcs: {{ "
+    config.write_text(f"rules: none\ntemporaryDirectory: {tmp_path / kind}\nbuckets: {{ photos: {{ gcs: {{ "
                       "endpoint: \"http://127.0.0.1:9\", bucket: photos, credentials: anonymous } } }\n")
     for expected, *command in (1, "check", "--connect"), (2, "serve", "--config"):
         status, _, err = sluice(*command, config)
-        assert status == expected and f"bucket photos: uploads can't wait in the directory '{tmp_path / place}'" in err
+        assert status == expected and f"bucket photos: uploads can't wait in the directory '{tmp_path / kind}'" in err
 
 
 def test_secrets_are_not_printed(config):
@@ -193,7 +193,7 @@ def test_directory_in_use_by_another_sluice(launch, config):
 
 # startup messages
 
-def test_open_buckets_and_throw_away_certificates_are_warned_of(launch):
+def test_open_buckets_and_temporary_certificates_cause_warnings(launch):
     running = launch()
     for message in ("the TLS certificate is a throw-away, self-signed one: for trials only",
                     "rules: none: everybody who reaches the listeners may read, write and delete"):
@@ -319,7 +319,7 @@ def request(peer):
     return peer.recv(64 * 1024).split(b" ")[1]
 
 
-def test_a_changed_certificate_is_taken_and_connections_stay(tmp_path, launch):
+def test_a_changed_certificate_is_loaded_and_connections_stay(tmp_path, launch):
     certificate(tmp_path, "first")
     running = launch(tls=False)
     running.https = free_port()

@@ -143,10 +143,10 @@ class Quickstart(Server):
             os.chdir(before)
 
 
-def check(place, text, shown, result):
+def check(location, text, shown, result):
     """Compares the result of a command with the page."""
     status, out, err, statuses = result
-    said = f"{place}: {text}\nexit status {status}, HTTP {statuses}\n{out}{err}"
+    said = f"{location}: {text}\nexit status {status}, HTTP {statuses}\n{out}{err}"
     if shown:
         assert pattern(shown).fullmatch(out.rstrip("\n") + "\n"), f"{said}\nthe page shows\n" + "\n".join(shown)
         return

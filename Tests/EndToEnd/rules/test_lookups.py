@@ -95,7 +95,7 @@ BOTH = (f"firestore.exists({DOCUMENTS}/users/$(request.auth.uid))"
         f" && firestore.exists({DOCUMENTS}/users/$(owner))")
 
 
-def test_documents_that_look_alike_are_looked_up_once_each(start, firestore):
+def test_equivalent_document_names_are_looked_up_separately(start, firestore):
     server = start(BOTH)
     # U+212A, the sign of the kelvin, for the letter.
     with get(server, "a%E2%84%AAb/x") as raw:
@@ -114,7 +114,7 @@ def test_a_slash_in_a_value_stays_in_its_segment(start, firestore):
                                  for team in ("lobby/guests/mallory", "../users/mallory")]
 
 
-def test_nothing_more_is_looked_up_for_a_client_that_is_gone(start, firestore):
+def test_nothing_more_is_looked_up_for_a_disconnected_client(start, firestore):
     server = start(BOTH)
     firestore.released.clear()
     raw = get(server, "other/x")

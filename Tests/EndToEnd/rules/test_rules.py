@@ -96,7 +96,7 @@ def test_bodies_are_decided_by_their_true_size(ruled, tmp_path, protocol):
     assert status(protocol, "-T", str(small), server.url("/b/photos/o/a.png")) == 403
 
 
-def test_bodies_that_lie_or_break_off_leave_the_old_object(ruled):
+def test_wrong_or_incomplete_bodies_keep_the_old_object(ruled):
     server = ruled(SIZES)
     url = server.url("/b/photos/o/a.txt")
     assert status("-X", "PUT", "--data-binary", "old", "-H", "Content-Type: text/plain", url) == 201
@@ -189,7 +189,7 @@ def test_an_invalid_file_does_not_affect_others(ruled, tmp_path):
     assert server.metrics()["sluice_rules_current"] == 0
 
 
-def test_rules_that_change_hold_for_uploads_under_way(ruled):
+def test_changed_rules_apply_to_open_uploads(ruled):
     server = ruled("match /{name=**} { allow read, write: if true; }")
     with connect(("127.0.0.1", server.http)) as raw:
         raw.sendall(b"PUT /b/photos/o/a HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nhal")
@@ -201,7 +201,7 @@ def test_rules_that_change_hold_for_uploads_under_way(ruled):
     assert status(server.url("/b/photos/o/a")) == 404
 
 
-def test_rules_that_become_readable_are_taken(ruled, tmp_path):
+def test_rules_that_become_readable_are_loaded(ruled, tmp_path):
     server = ruled("match /{name=**} { allow create: if true; }")
     url = server.url("/b/photos/o/a")
     os.rename(server.rules, tmp_path / "away")
@@ -214,7 +214,7 @@ def test_rules_that_become_readable_are_taken(ruled, tmp_path):
     assert status(url) == 200
 
 
-def test_broken_rules_refuse_the_start(ruled):
+def test_invalid_rules_prevent_the_start(ruled):
     with pytest.raises(AssertionError) as found:
         ruled("match /{name=**} { allow read: true; }")
     assert "SLUICE_RULES" in str(found.value) and "Missing 'if' before conditional expression." in str(found.value)

@@ -125,7 +125,7 @@ def test_features_of_the_api_that_storage_lacks_are_reported(rules, suite):
         "Rules for storage have no function 'get' to be mocked"]
 
 
-def test_reports_where_a_case_of_the_api_asks(rules, suite):
+def test_reports_if_a_case_of_the_api_requests_them(rules, suite):
     counts = {}
     for level in ("NONE", "VISITED", "FULL"):
         file = suite(api(expressionReportLevel=level), "suite.json")

@@ -45,7 +45,7 @@ def test_check_as_json(rules):
     assert issue["description"] == "Missing 'if' before conditional expression."
 
 
-def test_warnings_fail_a_check_only_where_asked(rules):
+def test_warnings_fail_a_check_only_if_requested(rules):
     rules.write_text(FINE.replace("request.auth.uid", "requst.auth.uid"))
     status, out, err = sluice("rules", "check", rules)
     assert (status, out) == (0, f"{rules}: no errors, 1 warning\n")
@@ -131,7 +131,7 @@ cases:
                    "ok   now\nok   then\n7 cases: 7 passed, 0 failed\n")
 
 
-def test_a_failure_says_where_and_why(rules, suite):
+def test_a_failure_reports_location_and_reason(rules, suite):
     file = suite("cases:\n  - name: bob\n    auth: bob\n    method: get\n    path: /b/p/o/x\n"
                  "    expect: allow\n")
     status, out, err = sluice("rules", "test", rules, "--suite", file)
@@ -222,7 +222,7 @@ def test_errors_in_a_suite(rules, suite, text, finding):
     assert f"{file}{finding}" in err
 
 
-def test_test_without_files_that_can_be_used(rules, suite):
+def test_test_without_usable_files(rules, suite):
     missing = rules.with_name("missing")
     fine = suite(case())
     status, out, err = sluice("rules", "test", rules, "--suite", missing)
@@ -247,7 +247,7 @@ def test_a_third_document_is_an_error(rules, suite):
     assert status == 1 and "At most 2 different documents" in out
 
 
-def test_a_document_of_which_nothing_is_said(rules, suite):
+def test_an_undefined_document(rules, suite):
     status, out, _ = sluice("rules", "test", rules, "--suite", suite(case(method="update")))
     assert status == 1
     assert ("The case says nothing of the document /databases/(default)/documents/users/a: "
@@ -269,7 +269,7 @@ def test_slashes(rules, suite, method, path, expect):
     assert status == {"allow": 0, "deny": 3}[expect]
 
 
-def test_the_bucket_may_be_said_once(rules, suite):
+def test_the_bucket_may_be_a_default(rules, suite):
     body = {"bucket": "photos", **case(path=..., object="x")}
     assert sluice("rules", "test", rules, "--suite", suite(body))[0] == 0
     body = {"bucket": "/", **case(path=..., object="x")}
@@ -365,13 +365,13 @@ service firebase.storage {
     (["--resource", '{"size": 5, "contentType": "a/b"}', "--new", '{"metadata": {"a": "b"}}'], 0),
     (["--resource", "null"], 3),
 ])
-def test_explain_of_an_update_lays_the_change_over_the_object(rules, arguments, status):
+def test_explain_of_an_update_merges_the_change(rules, arguments, status):
     rules.write_text(UPDATE)
     response = explain(rules, "update", *arguments)
     assert response[0] == status, response
 
 
-def test_a_case_of_an_update_lays_the_change_over_the_object(rules, suite):
+def test_a_case_of_an_update_merges_the_change(rules, suite):
     rules.write_text(UPDATE)
     old = {"size": 5, "contentType": "a/b", "timeCreated": "2026-01-01T00:00:00Z"}
     file = suite({"cases": case(method="update", resource=old)["cases"] + case(
@@ -416,7 +416,7 @@ def on_terminal(*arguments, **environment):
     return output.decode()
 
 
-def test_colours_are_for_terminals_alone(rules):
+def test_colours_are_only_for_terminals(rules):
     words = ["rules", "explain", rules, "--method", "get", "--path", "/b/photos/o/x"]
     assert "\x1b[31mdenied\x1b[0m" in on_terminal(*words)
     assert "\x1b" not in on_terminal(*words, NO_COLOR="1")

@@ -9,7 +9,7 @@ RULES = ROOT / "config" / "storage.rules"
 SUITE = ROOT / "config" / "storage.suite.yaml"
 
 
-def test_the_shipped_rules_are_fine():
+def test_the_shipped_rules_are_valid():
     status, _, err = sluice("rules", "check", RULES)
     # The only warning is that the trial section permits public access.
     assert status == 0 and err.count("warning:") == 1 and "Anyone in the world may write" in err
@@ -24,11 +24,11 @@ def test_the_shipped_suite_covers_every_rule_both_ways():
     values = {}
     for result in results:
         for visited in result["visitedExpressions"]:
-            place = visited["sourcePosition"]["line"], visited["sourcePosition"]["column"]
-            values.setdefault(place, set()).add(visited["value"].get("value"))
+            location = visited["sourcePosition"]["line"], visited["sourcePosition"]["column"]
+            values.setdefault(location, set()).add(visited["value"].get("value"))
     conditions = RULES.read_text().count(": if ")
     assert len(values) == conditions >= 10
-    assert [place for place, seen in values.items() if not {True, False} <= seen] == []
+    assert [location for location, seen in values.items() if not {True, False} <= seen] == []
     assert {result["decision"] for result in results} == {"ALLOW", "DENY"}
 
 

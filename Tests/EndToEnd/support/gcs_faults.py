@@ -105,12 +105,12 @@ class Handler(gcs_model.Handler):
             return False
         first, last = int(bounds[1]), int(bounds[2])
         if match := re.fullmatch(r"(?:return-(\d+)|stall-for-(\d+)s)-after-(\d+)K", taken):
-            place = int(match[3]) * 1024
+            offset = int(match[3]) * 1024
             kept = session["content"]
-            if not len(kept) <= place <= last + 1:
+            if not len(kept) <= offset <= last + 1:
                 return False
             pending.pop(0)
-            session["content"] = kept + content[len(kept) - first:place - first]
+            session["content"] = kept + content[len(kept) - first:offset - first]
             if match[2]:
                 select.select([self.connection], [], [], int(match[2]))
                 return False

@@ -236,7 +236,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         after = base64.b64decode(query.get("pageToken", "")).decode()
         limit = min(int(query.get("maxResults", 1000)), 1000)
         start, inclusive = query.get("startOffset", "").encode(), {}
-        for name in sorted((name for place, name in self.server.model.objects if place == bucket),
+        for name in sorted((name for owner, name in self.server.model.objects if owner == bucket),
                            key=lambda name: name.encode()):
             if not name.startswith(prefix) or name.encode() < start:
                 continue

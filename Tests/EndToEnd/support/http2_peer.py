@@ -119,8 +119,8 @@ class Peer:
             assert got.type in (SETTINGS, WINDOW_UPDATE), got
             acknowledged |= got.type == SETTINGS and bool(got.flags & ACK)
             if got.type == SETTINGS and not got.flags:
-                for place in range(0, len(got.payload), 6):
-                    number, value = struct.unpack_from(">HI", got.payload, place)
+                for offset in range(0, len(got.payload), 6):
+                    number, value = struct.unpack_from(">HI", got.payload, offset)
                     self.settings[number] = value
         if acknowledge:
             self.send(SETTINGS, ACK)
@@ -232,12 +232,12 @@ class Peer:
         assert goaways, f"closed without GOAWAY: {self.seen}"
         assert goaways[-1].code in codes, f"GOAWAY {goaways[-1].code}, wanted {codes}"
 
-    def stream_error(self, stream, *codes, answered=True):
+    def stream_error(self, stream, *codes, responded=True):
         """Expects a stream error (RFC 9113, section 5.4.2): RST_STREAM with one of these codes on a connection that stays
-        open, or a connection error with one of them. With `answered=False`, no success response may come before it."""
+        open, or a connection error with one of them. With `responded=False`, no success response may come before it."""
         got = self.read()
         while got is not None and got.type != GOAWAY and not (got.type == RST_STREAM and got.stream == stream):
-            if not answered and got.type == HEADERS and got.stream == stream:
+            if not responded and got.type == HEADERS and got.stream == stream:
                 head = dict(self.decoder.decode(got.payload))
                 assert not head[":status"].startswith("2"), head
             got = self.read()

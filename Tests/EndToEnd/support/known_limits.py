@@ -3,7 +3,7 @@
 import re
 
 S3 = ("seaweedfs", "moto", "rclone")
-ON_THERE = "test_conditions_on_an_object_that_is_there"
+ON_THERE = "test_conditions_on_an_existing_object"
 #: Conditions whose tests fail if the upstream can't evaluate them atomically with a patch or a deletion.
 DECIDED = {
     'If-Match: *', 'If-Match: {etag}', 'If-Match: "other", {etag}', 'If-Match: "other"', "If-Match: W/{etag}",
@@ -29,9 +29,9 @@ LIMITS = [
     (S3, ON_THERE, DECIDED, PATCH_REFUSED),
     (S3, "test_conditions_on_a_missing_object", None, PATCH_REFUSED),
     (("rclone",), "test_several_conditions_hold_together", None, NO_CONDITIONS),
-    (("seaweedfs",), "test_names_that_came_by_other_means_are_not_shown_where_they_can_not_be_opened", None,
+    (("seaweedfs",), "test_names_that_can_not_be_requested_are_not_listed", None,
      "a//b is a/b to it"),
-    (("seaweedfs",), "test_hidden_names_are_stepped_over_between_pages", None, "it refuses such names"),
+    (("seaweedfs",), "test_hidden_names_are_skipped_between_pages", None, "it refuses such names"),
     (("seaweedfs",), "test_every_other_name_is_decoded_once", {"%22%5C"}, "a backslash is a slash to it"),
     (("seaweedfs",), "test_every_other_name_is_decoded_once",
      {"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "%C3%A9%C3%A9%C3%A9%C3%A9%C3%A9"}, "a segment of a name has at most 255 bytes"),
@@ -39,18 +39,18 @@ LIMITS = [
         "test_http_1_0_is_closed_after_the_response", "test_upgrade_to_h2c_is_ignored",
         "test_head_has_the_fields_of_get_and_no_body")),
     (("moto",), "test_prefixes_and_items_count_together_in_byte_order", None, "its XML has characters that XML can't have"),
-    (("moto",), "test_hidden_names_are_stepped_over_between_pages", None, "it has no names with //"),
+    (("moto",), "test_hidden_names_are_skipped_between_pages", None, "it has no names with //"),
     *((("rclone",), test, None, FILES) for test in (
-        "test_prefixes_and_items_count_together_in_byte_order", "test_hidden_names_are_stepped_over_between_pages",
-        "test_names_that_came_by_other_means_are_not_shown_where_they_can_not_be_opened",
+        "test_prefixes_and_items_count_together_in_byte_order", "test_hidden_names_are_skipped_between_pages",
+        "test_names_that_can_not_be_requested_are_not_listed",
         "test_names_are_compared_byte_by_byte", "test_an_object_and_a_folder_of_the_same_name")),
     (("rclone",), "test_every_other_name_is_decoded_once",
      {"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", "%C3%A9%C3%A9%C3%A9%C3%A9%C3%A9"}, FILES),
     *((("rclone",), test, None, "its custom metadata has at most 2,000 bytes") for test in (
         "test_more_custom_metadata_than_a_header_should_have", "test_custom_metadata_has_at_most_8_kib",
         "test_an_upload_with_too_much_custom_metadata")),
-    (("rclone",), "test_a_refused_upload_sends_no_body", {"a condition", "a missing object"}, NO_CONDITIONS),
-    (("rclone",), "test_curl_gets_the_refusal_without_sending", None, NO_CONDITIONS),
+    (("rclone",), "test_a_denied_upload_sends_no_body", {"a condition", "a missing object"}, NO_CONDITIONS),
+    (("rclone",), "test_curl_gets_the_denial_without_sending", None, NO_CONDITIONS),
     (("rclone",), "test_writers_of_one_name_take_turns", None, NO_CONDITIONS),
     # Emulators of Google Cloud Storage
     (("fake-gcs-server",), ON_THERE,
@@ -58,7 +58,7 @@ LIMITS = [
     (("fake-gcs-server",), "test_several_conditions_hold_together", None, IGNORED),
     (("fake-gcs-server",), "test_the_entity_tag_of_replaced_bytes_no_longer_matches", None, IGNORED),
     *((("fake-gcs-server",), test, None, NULLS) for test in (
-        "test_keys_that_only_look_the_same_are_not_taken_for_each_other", "test_only_what_is_named_changes",
+        "test_keys_that_look_the_same_are_different", "test_only_named_properties_change",
         "test_each_property_is_set_and_deleted", "test_null_deletes_a_key_and_all_of_custom_metadata",
         "test_custom_metadata_has_at_most_8_kib")),
     (("fake-gcs-server",), "test_more_custom_metadata_than_a_header_should_have", None,

@@ -261,9 +261,9 @@ class Setting:
         self.buckets = f"  directory: {{ directory: {{ path: {self.directory}/objects }} }}\n"
         for store in self.stores:
             self.buckets += f"  {store.kind}: {{ {store.store()} }}\n"
-            place = self.directory / f"{store.kind}-tls"
-            place.mkdir()
-            front = TLSFront(place, store.port)
+            directory = self.directory / f"{store.kind}-tls"
+            directory.mkdir()
+            front = TLSFront(directory, store.port)
             self.fronts.append(front)
             store.make_bucket("photos-tls")
             described = store.store(endpoint=f"https://127.0.0.1:{front.port}", bucket="photos-tls")

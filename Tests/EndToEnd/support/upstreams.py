@@ -52,7 +52,7 @@ class Upstream:
 
     name = kind = ""
     #: Seconds until it must respond after its start.
-    patience = 30
+    wait_limit = 30
 
     def __init__(self, directory):
         self.directory = pathlib.Path(directory) / self.name
@@ -82,7 +82,7 @@ class Upstream:
                 self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 start_new_session=True, cwd=self.directory,
                 env={**os.environ, "HOME": str(self.directory)})
-        end = time.monotonic() + self.patience
+        end = time.monotonic() + self.wait_limit
         while not self.is_up():
             if self.process.poll() is not None or time.monotonic() > end:
                 raise AssertionError(f"{self.name} does not start:\n{self.output()}")
@@ -252,7 +252,7 @@ class Rclone(S3):
 
 class SeaweedFS(S3):
     name = "seaweedfs"
-    patience = 60
+    wait_limit = 60
 
     def command(self):
         if not hasattr(self, "ports"):

@@ -92,18 +92,18 @@ class Wire:
             secret_words.sent(name, value)
             command += ["-H", f"{name}: {value}" if value else f"{name};"]
         with tempfile.TemporaryDirectory() as directory:
-            place = pathlib.Path(directory)
+            folder = pathlib.Path(directory)
             if body is not None:
-                (place / "body").write_bytes(body.encode() if isinstance(body, str) else body)
+                (folder / "body").write_bytes(body.encode() if isinstance(body, str) else body)
                 # Not -T, which appends the file's name to a URL that ends in a slash.
-                command += ["--data-binary", f"@{place / 'body'}"]
+                command += ["--data-binary", f"@{folder / 'body'}"]
                 if not any(name.lower() == "content-type" for name in names):
                     command += ["-H", "Content-Type:"]
-            command += ["-D", str(place / "heads"), "-o", str(place / "response"), *more]
+            command += ["-D", str(folder / "heads"), "-o", str(folder / "response"), *more]
             done = subprocess.run([*command, self.server.url(path, self.scheme)], capture_output=True)
             assert done.returncode == 0, (command, done.returncode, done.stderr)
-            taken = place / "response"
-            heads = (place / "heads").read_bytes()
+            taken = folder / "response"
+            heads = (folder / "heads").read_bytes()
             content = b"" if method == "HEAD" or not taken.exists() else taken.read_bytes()
         response = Response(heads, content)
         assert response["x-request-id"], response

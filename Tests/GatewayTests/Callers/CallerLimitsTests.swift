@@ -52,7 +52,7 @@ private final class Clock: Sendable {
         #expect(CallerLimits([]).limits(of: "ci") == nil)
     }
 
-    @Test func requestsComeBackWithTime() throws {
+    @Test func requestsAreReplenished() throws {
         let limits = limits(group(requests: 3))
         for _ in 0..<3 { try begin(limits, "alice").end() }
         #expect(throws: CallerLimits.Refusal(limit: .requests, retryAfter: 1)) {
@@ -90,7 +90,7 @@ private final class Clock: Sendable {
         for _ in 0..<10 { try begin(limits, "alice").end() }
     }
 
-    @Test func aRefusedRequestUsesNothing() throws {
+    @Test func aRejectedRequestUsesNothing() throws {
         let limits = limits(group(requests: 2, transfers: 1))
         let first = try begin(limits, "alice")
         for _ in 0..<100 {
@@ -106,7 +106,7 @@ private final class Clock: Sendable {
     }
 
     /// Bodies take turns; another request is refused only where a second's worth of turns is taken already.
-    @Test func bytesHaveTurns() throws {
+    @Test func bytesAreServedInOrder() throws {
         let limits = limits(group(bytesIn: 1000, bytesOut: 1000))
         let first = try begin(limits, "alice", .outgoing)
         let second = try begin(limits, "alice", .outgoing)
@@ -126,7 +126,7 @@ private final class Clock: Sendable {
     }
 
     /// Who goes away gives back what has had a turn and did not move.
-    @Test func aBodyThatEndsEarlyGivesItsTurnBack() throws {
+    @Test func aBodyThatEndsEarlyReturnsItsBytes() throws {
         let limits = limits(group(bytesOut: 1000))
         let (lease, other) = (
             try begin(limits, "alice", .outgoing), try begin(limits, "alice", .outgoing)
@@ -158,12 +158,12 @@ private final class Clock: Sendable {
         ("[2001:db8:1:3::9]:1", "20010db800010003"), ("[::1]:80", "0000000000000000"),
         ("odd", "odd"),
     ])
-    func ofIPv6TheNetworkCounts(_ peer: String, _ expected: String) {
+    func ipv6IsKeyedByNetwork(_ peer: String, _ expected: String) {
         #expect(CallerLimits.network(of: peer) == expected)
     }
 
     /// Who uses nothing is forgotten when there are too many; who does is not.
-    @Test func manyCallersAreForgotten() throws {
+    @Test func idleCallersAreForgotten() throws {
         let limits = limits(group(requests: 1, transfers: 1))
         let kept = try begin(limits, "alice")
         for number in 1..<CallerLimits.maximumCallers { try begin(limits, "n\(number)").end() }
@@ -231,7 +231,7 @@ extension CallerLimitsTests {
     }
 
     @Test(arguments: [UInt64(1), 2, 3, 7, 999, 29_999, 333_333, 999_999, 1_000_000])
-    func exactlyASecondsRequestsAtOnce(_ rate: UInt64) {
+    func aBurstIsOneSecondOfRequests(_ rate: UInt64) {
         var bucket = TokenBucket()
         for now: UInt64 in [1_000_000_000_000, 2_000_000_000_000] {
             var count: UInt64 = 0
@@ -245,7 +245,7 @@ extension CallerLimitsTests {
         }
     }
 
-    @Test func smallPartsAreNoCheaper() {
+    @Test func smallReservationsAreNotCheaper() {
         var bucket = TokenBucket()
         let now = 10 * Self.second
         for _ in 0..<1000 { _ = bucket.reserve(1, 3_000_000_007, now) }
@@ -253,7 +253,7 @@ extension CallerLimitsTests {
         #expect(!bucket.isFull(now + 999) && bucket.isFull(now + 1000))
     }
 
-    @Test func eachComesAfterThoseBefore() {
+    @Test func reservationsAreServedInOrder() {
         var bucket = TokenBucket()
         bucket.giveBack(1 << 20, 1)
         #expect(bucket.isFull(0))

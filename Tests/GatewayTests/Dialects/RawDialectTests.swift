@@ -73,7 +73,7 @@ final class RawDialect: Dialect {
         Client([Client.bucket(driver, policy: policy)]) { [NativeAPI($0), RawDialect()] }
     }
 
-    @Test func givesBytes() async {
+    @Test func returnsBytes() async {
         driver.seed("a/b", [1, 2, 3])
         let client = client()
         let reply = await client.send("GET", "/raw/photos/a/b")
@@ -92,7 +92,7 @@ final class RawDialect: Dialect {
         ("GET", "/raw/photos", 404, "Objects are at /raw/BUCKET/NAME.\n"),
         ("PUT", "/raw/photos/a", 405, "The methods possible here are GET, OPTIONS.\n"),
     ])
-    func saysWhyInPlainText(method: String, target: String, status: Int, text: String) async {
+    func reportsErrorsInPlainText(method: String, target: String, status: Int, text: String) async {
         let reply = await client().send(method, target)
         #expect(reply.status == status && reply.text == text)
         #expect(reply.fields["content-type"] == "text/plain; charset=utf-8")
@@ -104,7 +104,7 @@ final class RawDialect: Dialect {
     }
 
     @Test(arguments: ["/raw", "/rawx/photos/a", "/ra/photos/a", "/", "*"])
-    func leavesOtherPathsToTheFirst(target: String) async {
+    func doesNotHandleOtherPaths(target: String) async {
         let reply = await client().send("GET", target)
         #expect(reply.status == 404 && reply.code == "not-found")
     }
@@ -114,7 +114,7 @@ final class RawDialect: Dialect {
         #expect(await client(ClosedPolicy()).send("GET", "/raw/photos/a").status == 403)
     }
 
-    @Test func aGrantDecidesInPlaceOfThePolicy() async {
+    @Test func aGrantReplacesThePolicy() async {
         driver.seed("a", [1])
         let client = client(ClosedPolicy())
         #expect(await client.send("GET", "/raw/photos/a?token=open").body == [1])

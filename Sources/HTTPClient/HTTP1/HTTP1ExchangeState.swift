@@ -1,0 +1,108 @@
+/// How far one exchange has come, and what becomes of its connection: it carries another exchange (RFC 9112, section
+/// 9.3), it is closed, or the request is sent once more on a new one (section 9.3.1).
+///
+/// | event            | `head`                        | `body`                                                |
+/// |------------------|-------------------------------|-------------------------------------------------------|
+/// | `received`       | –                             |                                                       |
+/// | `interim`        | –; `reject` beyond the limit  |                                                       |
+/// | `head`           | `readBody` if a body follows, otherwise `release` or `discard` |                      |
+/// | `bodyRead`       |                               | –; `release` or `discard` at the declared length      |
+/// | `lastChunk`      |                               | `release` or `discard`                                |
+/// | `connectionLost` | `startOver` or `reject`       | `discard` if that is the body's end, otherwise `reject` |
+/// | `failed`         | `discard`                     | `discard`                                             |
+///
+/// `readBody` leads to `body`, `release` and `discard` to `over`, where no event has an effect. `reject` changes nothing:
+/// `failed` follows. The empty cells can't occur.
+struct HTTP1ExchangeState: Equatable {
+    enum Phase: Equatable {
+        /// The final head has not been read.
+        case head
+        case body
+        /// The response is complete, or can't continue.
+        case over
+    }
+    enum Event: Equatable {
+        /// Bytes of a head arrived.
+        case received
+        /// The head of an interim response was parsed.
+        case interim
+        /// The final head was parsed.
+        /// - Parameters:
+        ///   - keepAlive: Whether the response and the request, which must be sent completely, let the connection persist.
+        ///   - hasSurplus: Whether bytes follow the head.
+        case head(HTTP1ResponseHead.Framing, keepAlive: Bool, hasSurplus: Bool)
+        /// Bytes of a body of declared length were read.
+        /// - Parameter hasSurplus: Whether bytes wait that were received after them.
+        case bodyRead(Int, hasSurplus: Bool)
+        /// The end of a chunked body was read.
+        case lastChunk(hasSurplus: Bool)
+        /// The connection ended or failed.
+        /// - Parameters:
+        ///   - isOrderly: Whether the upstream ended it, without an error.
+        ///   - mayResend: Whether it was idle before this exchange, and the request may be sent again.
+        case connectionLost(isOrderly: Bool, mayResend: Bool)
+        /// The exchange failed or was cancelled.
+        case failed
+    }
+    enum Action: Equatable {
+        case none
+        case readBody
+        /// The response is complete: keep the connection for another exchange.
+        case release
+        /// The exchange is over: close the connection.
+        case discard
+        /// Send the request again on a new connection.
+        case startOver
+        /// Report an error.
+        case reject
+    }
+    /// The maximum number of interim responses.
+    static let maximumInterim = 16
+
+    private(set) var phase = Phase.head
+    private(set) var framing = HTTP1ResponseHead.Framing.none
+    /// The number of body bytes still to come, if the length is known.
+    private(set) var remaining: UInt64 = 0
+    /// Whether the connection can carry another exchange after the body.
+    private(set) var isPersistent = false
+    private var hasReceived = false
+    private var interimResponses = 0
+
+    mutating func handle(_ event: Event) -> Action {
+        if phase == .over { return .none }
+        switch event {
+        case .received: hasReceived = true
+        case .interim:
+            interimResponses += 1
+            if interimResponses > HTTP1ExchangeState.maximumInterim { return .reject }
+        case .head(let framing, let keepAlive, let hasSurplus):
+            self.framing = framing
+            isPersistent = keepAlive
+            if framing == .none { return complete(hasSurplus) }
+            if case .length(let length) = framing { remaining = length }
+            phase = .body
+            return .readBody
+        case .bodyRead(let count, let hasSurplus):
+            remaining -= UInt64(count)
+            if remaining == 0 { return complete(hasSurplus) }
+        case .lastChunk(let hasSurplus): return complete(hasSurplus)
+        case .connectionLost(let isOrderly, let mayResend):
+            // If nothing of a response came, the upstream has most likely closed the idle connection before it received
+            // the request.
+            if phase == .head { return mayResend && !hasReceived ? .startOver : .reject }
+            return isOrderly && framing == .untilClose ? end(.discard) : .reject
+        case .failed: return end(.discard)
+        }
+        return .none
+    }
+
+    /// The response is complete. Bytes after it belong to no request.
+    private mutating func complete(_ hasSurplus: Bool) -> Action {
+        end(isPersistent && !hasSurplus ? .release : .discard)
+    }
+
+    private mutating func end(_ action: Action) -> Action {
+        phase = .over
+        return action
+    }
+}
