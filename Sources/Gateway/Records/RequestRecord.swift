@@ -59,8 +59,6 @@ public struct RequestRecord: Sendable {
         return isRejected ? 4 : min(max(status / 100, 1), 5)
     }
 
-    // Not inlined: the record is made where it stays, and not copied there.
-    @inline(never)
     public init(
         requestId: String, operation: RequestedAccess.Kind? = nil, bucket: String? = nil,
         method: String, path: String, status: Int, durationNanoseconds: UInt64 = 0,

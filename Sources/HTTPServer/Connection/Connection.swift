@@ -189,7 +189,7 @@ final class Connection: EventHandler {
     /// A request begins.
     /// - Returns: Whether the connection is to end with the response to it.
     func checkCertificate() -> Bool {
-        guard verified != nil, let tls, let credentials = listener.credentials else { return false }
+        guard let tls, let credentials = listener.credentials else { return false }
         return verified?.check(tls, credentials, now: context.loop.now) ?? false
     }
 
