@@ -31,6 +31,9 @@ extension S3Bucket {
 ///   ``S3Bucket/Settings/uploadRetries`` can select a multipart upload instead.
 /// - Every other body becomes a multipart upload that the commit completes.
 ///
+/// Bytes are hashed on the loop as they arrive, at most the 64 KiB that a connection reads at once: the request takes
+/// them there and then, so the pool would have to get a copy of them.
+///
 /// Safety: confined to its loop; tasks that it starts run there.
 final class S3Upload: Upload, @unchecked Sendable {
     /// The maximum number of bytes in memory if the length is unknown or the upload is not authorized yet: 64 KiB.
