@@ -22,6 +22,8 @@ private let target: @Sendable ([UInt8]) -> Void =
     case "pagetoken": fuzzPageToken
     case "uploadtoken": fuzzUploadToken
     case "patch": fuzzPatch
+    case "multipart": fuzzMultipart
+    case "firebase": fuzzFirebase
     case "cloudstorage": fuzzCloudStorage
     case "token": fuzzToken
     case "rules": fuzzRules

@@ -42,6 +42,8 @@ public struct Configuration: Sendable {
         public var maximumStagedBytesPerCaller = UInt64(1) << 42
         /// Bytes of open upload sessions; 0 for no limit.
         public var stagedBytes: UInt64 = 0
+        /// Whether the Firebase dialect serves it; nil for the top-level key.
+        public var firebase: Bool?
         public var allowedPaths: [String] = []
         public var deniedPaths: [String] = []
         /// The maximum number of segments of a name; 0 for no limit.
@@ -89,6 +91,7 @@ public struct Configuration: Sendable {
     public var callers: [CallerGroup] = []
     public var links = Links()
     public var uploads = UploadConfiguration()
+    public var firebase = FirebaseConfiguration()
     /// The absolute path of a directory; nil for `TMPDIR`, or else `/tmp`.
     public var temporaryDirectory: String?
     /// Sorted by name.

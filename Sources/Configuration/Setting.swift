@@ -226,6 +226,23 @@ extension Setting {
         }
     }
 
+    /// The same, where null is the value of another key.
+    static func flag(
+        _ path: String, _ field: WritableKeyPath<Root, Bool?> & Sendable, _ meaning: String
+    ) -> Setting {
+        let type = "true, false, or null"
+        return Setting(path, type, field, meaning) { (input) throws(SettingError) in
+            if input.isNull { return nil }
+            switch try input.plain(type) {
+            case "true": return true
+            case "false": return false
+            default: throw input.mismatch(type)
+            }
+        } print: {
+            $0.map { String($0) } ?? "null"
+        }
+    }
+
     static func integer(
         _ path: String, _ range: ClosedRange<Int>, _ field: WritableKeyPath<Root, Int> & Sendable,
         _ meaning: String

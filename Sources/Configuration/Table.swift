@@ -62,8 +62,8 @@ extension Configuration {
             .list(
                 "cors.exposedHeaders", "field names, or \"*\"", \.corsExposedHeaders,
                 "Response fields that pages may read."),
-        ] + linkSettings + UploadConfiguration.settings + connectionSettings + streamSettings
-        + upstreamSettings
+        ] + linkSettings + UploadConfiguration.settings
+        + FirebaseConfiguration.settings + connectionSettings + streamSettings + upstreamSettings
 
     /// Why a text is not an origin: browsers send a scheme, a host and perhaps a port (RFC 6454, section 6.2).
     private static func originFault(_ text: String) -> String? {
@@ -212,6 +212,10 @@ extension Configuration.Bucket: ConfigurationEntry {
             .bytes(
                 "stagedBytes", 0...UInt64(1) << 50, \.stagedBytes,
                 "Maximum size of all open upload sessions of the bucket; over it status 507. 0 is no limit."
+            ),
+            .flag(
+                "firebase", \.firebase,
+                "Whether this bucket speaks the Firebase Storage protocol; null is the top-level key."
             ),
             .list(
                 "paths.allowed", "patterns with * and **", \.allowedPaths,

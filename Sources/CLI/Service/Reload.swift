@@ -43,7 +43,8 @@ extension Service {
 
     private func warnOfRestart(_ fresh: Configuration) {
         let waiting = Configuration.settings.filter {
-            !$0.path.hasPrefix("cors.") && $0.path != "links.maximumLifetime"
+            !$0.path.hasPrefix("cors.") && !$0.path.hasPrefix("firebase")
+                && $0.path != "links.maximumLifetime"
                 && !["rules", "shadowRules"].contains($0.path)
                 && $0.print(fresh) != $0.print(started)
         }

@@ -219,15 +219,13 @@ final class Service: Sendable {
                     maximumObjectSize: bucket.maximumObjectSize, staged: staged,
                     maximumStagedBytes: bucket.maximumStagedBytes,
                     maximumStagedBytesPerCaller: bucket.maximumStagedBytesPerCaller,
-                    uploads: uploads, maximumSessionBytes: bucket.stagedBytes))
+                    uploads: uploads, maximumSessionBytes: bucket.stagedBytes,
+                    firebase: configuration.firebase(of: bucket)))
         }
-        let cors =
-            configuration.corsOrigins.isEmpty
-            ? nil
-            : CORSPolicy(
-                origins: configuration.corsOrigins,
-                maximumAge: Int(configuration.corsMaximumAge / 1_000_000_000),
-                exposedHeaders: configuration.corsExposedHeaders)
+        let cors = CORSPolicy(
+            origins: configuration.corsOrigins,
+            maximumAge: Int(configuration.corsMaximumAge / 1_000_000_000),
+            exposedHeaders: configuration.corsExposedHeaders)
         return Gateway(buckets: buckets, cors: cors, callers: callers, observers: [observer])
     }
 

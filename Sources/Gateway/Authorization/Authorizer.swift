@@ -11,7 +11,7 @@ final class Authorizer {
     private let bucket: Bucket
     // Exclusive access holds for all variables: no code that runs during an access reads them.
     @exclusivity(unchecked) private var access: RequestedAccess
-    /// Decides instead of the policy.
+    /// Decides instead of the policy, or before it.
     let grant: (any Grant)?
     /// The query's parameters, for the policy.
     let parameters: [BytewiseString: String]
@@ -64,7 +64,7 @@ final class Authorizer {
         guard missing != .nothing else { return }
         context.record.note(.denied, shadow: nil)
         throw Problem(
-            .unauthorized, "The caller may not do this.",
+            .unauthorized, Problem.denied,
             cause: "the decision depends on the \(missing), which is not known")
     }
 
@@ -96,10 +96,11 @@ final class Authorizer {
 
     // Synchronous, so that the large request lives on the stack and not in the task's memory.
     private func decide(_ existing: CurrentObject, _ folder: String?) -> Decision {
-        if let grant {
-            let decision = grant.decide(existing, now: context.now)
+        if let grant, let decision = grant.decide(existing, now: context.now) {
             switch decision {
-            case .allow: context.record.note(.allowed, shadow: nil)
+            case .allow:
+                context.isAllowedByGrant = true
+                context.record.note(.allowed, shadow: nil)
             case .deny: context.record.note(.denied, shadow: nil)
             default: break
             }
@@ -136,15 +137,15 @@ final class Authorizer {
         case .needsTime: return .time
         case .allow: return .nothing
         case .deny(let cause):
-            if let grant { throw grant.denial(cause) }
-            throw Problem(.unauthorized, "The caller may not do this.", cause: explained(cause))
+            if let problem = grant?.denial(cause) { throw problem }
+            throw Problem(.unauthorized, Problem.denied, cause: explained(cause))
         case .unauthenticated(let cause):
             throw Problem(
-                .unauthenticated, "Credentials are missing or not valid.", cause: explained(cause),
+                .unauthenticated, Problem.deniedAnonymous, cause: explained(cause),
                 field: Problem.challenge)
         case .timedOut:
             throw Problem(
-                .unauthorized, "The caller may not do this.",
+                .unauthorized, Problem.denied,
                 cause: "the rules took longer than \(Ruleset.maximumDecisionTime)")
         case .impossible(let reason): throw Problem(.invalidArgument, reason)
         }

@@ -1,18 +1,19 @@
 import Buckets
 
-/// Authorizes a request by something that it shows, such as a signed link, instead of the bucket's policy.
+/// Authorizes a request by something that it shows, such as a signed link, instead of the bucket's policy or before it.
 protocol Grant: Sendable {
     /// The principal that issued the grant, for the log.
     var principal: String { get }
     /// The group whose limits apply.
     var group: String { get }
 
-    /// Whether the grant allows the access. The cause of a denial is passed to ``denial(_:)``.
+    /// Whether the grant allows the access; nil to leave it to the policy. The cause of a denial is passed to
+    /// ``denial(_:)``.
     /// - Parameter now: Seconds since 1970.
-    func decide(_ existing: CurrentObject, now: Int64) -> Decision
+    func decide(_ existing: CurrentObject, now: Int64) -> Decision?
 
-    /// The problem for the client after a denial.
-    func denial(_ cause: String) -> Problem
+    /// The problem for the client after a denial; nil for the policy's.
+    func denial(_ cause: String) -> Problem?
 }
 
 /// A verified signed link, and the id of the key that signed it.
@@ -24,9 +25,9 @@ struct LinkGrant: Grant {
 
     var group: String { Callers.linkGroup }
 
-    func decide(_ existing: CurrentObject, now: Int64) -> Decision {
+    func decide(_ existing: CurrentObject, now: Int64) -> Decision? {
         link.decide(existing, now: now)
     }
 
-    func denial(_ cause: String) -> Problem { Problem(.linkExpired, cause) }
+    func denial(_ cause: String) -> Problem? { Problem(.linkExpired, cause) }
 }

@@ -3,7 +3,8 @@ import Wire
 
 /// The pages of other origins whose scripts may call the gateway from a browser (Fetch standard, section 3.3).
 public struct CORSPolicy: Sendable, Equatable {
-    /// Origins such as `https://app.example`, compared bytewise. `*` allows all.
+    /// Origins such as `https://app.example`, compared bytewise. `*` allows all. If empty, browsers reject calls from
+    /// pages of other origins.
     public var origins: [String]
     /// How long a browser may cache a preflight's response, in seconds.
     public var maximumAge: Int
@@ -20,6 +21,7 @@ public struct CORSPolicy: Sendable, Equatable {
 
     /// Adds the fields that let a page of the request's origin read the response.
     func decorate(_ fields: inout HeaderFields, for request: HeaderFields) {
+        if origins.isEmpty { return }
         if !isForAll { fields.append("vary", "Origin") }
         guard let origin = request["origin"], allows(origin) else { return }
         fields.append("access-control-allow-origin", isForAll ? "*" : origin)
@@ -37,6 +39,7 @@ public struct CORSPolicy: Sendable, Equatable {
     /// Adds the fields of a preflight's response if the request is a preflight and its origin is allowed.
     /// - Parameter methods: As in `Allow`.
     func preflight(_ fields: inout HeaderFields, for request: HeaderFields, methods: String) {
+        if origins.isEmpty { return }
         fields.append("vary", "Access-Control-Request-Method, Access-Control-Request-Headers")
         guard let origin = request["origin"], allows(origin),
             request.contains("access-control-request-method")

@@ -88,7 +88,7 @@ final class NativeAPI: Dialect {
     /// - Throws: ``Problem``: `link-expired` or `invalid-link`.
     func grant(
         _ operation: ObjectOperation, _ route: Route, in bucket: Bucket, _ context: RequestContext
-    ) throws(Problem) -> any Grant {
+    ) throws(Problem) -> (any Grant)? {
         guard let keys = callers.links, let name = operation.name else {
             throw Problem(.invalidLink, "No link leads here.", cause: "no link can be for this")
         }

@@ -159,6 +159,11 @@ public final class Problem: Error, Sendable {
         self.field = field
     }
 
+    /// What a caller learns of a denial by the rules.
+    static let denied = "The caller may not do this."
+    /// What an anonymous caller learns of a denial, if a rule has read the caller.
+    static let deniedAnonymous = "Credentials are missing or not valid."
+
     static let notFound = Problem(
         .notFound, "Objects are at /b/BUCKET/o/NAME, lists at /b/BUCKET/o.")
 

@@ -22,6 +22,8 @@ public final class Bucket: Sendable {
     let uploads: Uploads
     /// The most bytes of the bucket's open upload sessions; 0 is no limit.
     let maximumSessionBytes: UInt64
+    /// How the Firebase dialect serves the bucket; nil if it does not.
+    let firebase: FirebaseSettings?
     let turns = Turns()
     private let changeObservers: [any ChangeObserver]
 
@@ -34,7 +36,7 @@ public final class Bucket: Sendable {
         maximumObjectSize: UInt64 = .max, staged: StagedBytes = StagedBytes(),
         maximumStagedBytes: UInt64 = .max, maximumStagedBytesPerCaller: UInt64 = .max,
         uploads: Uploads = Uploads(), maximumSessionBytes: UInt64 = 0,
-        changeObservers: [any ChangeObserver] = []
+        firebase: FirebaseSettings? = nil, changeObservers: [any ChangeObserver] = []
     ) {
         self.name = name.value
         self.driver = driver
@@ -47,6 +49,7 @@ public final class Bucket: Sendable {
             bucket: maximumStagedBytes, caller: maximumStagedBytesPerCaller)
         self.uploads = uploads
         self.maximumSessionBytes = maximumSessionBytes
+        self.firebase = firebase
         self.changeObservers = changeObservers
     }
 
@@ -56,6 +59,17 @@ public final class Bucket: Sendable {
     func objectName(_ path: ArraySlice<UInt8>) throws(Problem) -> ObjectName {
         do throws(NameError) {
             let name = try ObjectName(percentEncoded: path)
+            try pathRules.check(name)
+            return name
+        } catch {
+            throw Problem(error)
+        }
+    }
+
+    /// Checks a decoded object's name.
+    func objectName(decoded text: String) throws(Problem) -> ObjectName {
+        do throws(NameError) {
+            let name = try ObjectName(text)
             try pathRules.check(name)
             return name
         } catch {

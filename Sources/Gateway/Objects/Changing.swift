@@ -96,7 +96,7 @@ extension OperationHandler {
     }
 
     /// How often a change that holds its turn is repeated.
-    private static let attempts = 16
+    static let attempts = 16
 
     /// The problem after the last repetition.
     static let overtaken = Problem(

@@ -1,4 +1,6 @@
 import Buckets
+import HTTPServer
+import System
 import Wire
 
 /// A request as its dialect has parsed it: what to do in a bucket, with all parameters.
@@ -8,12 +10,18 @@ enum ObjectOperation {
     /// Returns the object's metadata.
     case stat(ObjectName, Conditions)
     case upload(ObjectName, UploadRequest)
+    /// An upload whose properties are at the beginning of its body: they become the operation that is performed.
+    case describedUpload(ObjectName, (RequestContext) async throws(Problem) -> ObjectOperation)
     /// An upload in several requests begins.
     indirect case createSession(ObjectName, UploadRequest, SessionCreation)
     /// Such an upload is continued, or asked about.
     indirect case session(SessionRequest)
     indirect case patch(ObjectName, PatchRequest)
     case delete(ObjectName, Conditions)
+    /// Returns the object's metadata, with a download token that is made if there is none.
+    case statWithToken(ObjectName, Conditions)
+    /// Changes the tokens of the object's download URLs.
+    case changeTokens(ObjectName, TokenChange)
     case list(ListRequest)
     /// Makes a signed link to the object.
     indirect case sign(ObjectName, SignRequest)
@@ -22,7 +30,8 @@ enum ObjectOperation {
     var name: ObjectName? {
         switch self {
         case .download(let name, _), .stat(let name, _), .upload(let name, _), .patch(let name, _),
-            .delete(let name, _), .sign(let name, _), .createSession(let name, _, _):
+            .delete(let name, _), .sign(let name, _), .createSession(let name, _, _),
+            .describedUpload(let name, _), .statWithToken(let name, _), .changeTokens(let name, _):
             name
         case .list, .session: nil
         }
@@ -31,13 +40,15 @@ enum ObjectOperation {
     /// The access that the operation needs, for a policy to decide on.
     func access(in bucket: Bucket) -> RequestedAccess {
         switch self {
-        case .download(let name, _), .stat(let name, _), .sign(let name, _):
+        case .download(let name, _), .stat(let name, _), .sign(let name, _),
+            .statWithToken(let name, _):
             RequestedAccess(.get, bucket: bucket.name, name: name.value)
-        case .upload(let name, _), .createSession(let name, _, _):
+        case .upload(let name, _), .createSession(let name, _, _), .describedUpload(let name, _):
             RequestedAccess(.create, bucket: bucket.name, name: name.value)
         // Its own name is decided on when it is known.
         case .session: RequestedAccess(.create, bucket: bucket.name, name: "")
-        case .patch(let name, _): RequestedAccess(.update, bucket: bucket.name, name: name.value)
+        case .patch(let name, _), .changeTokens(let name, _):
+            RequestedAccess(.update, bucket: bucket.name, name: name.value)
         case .delete(let name, _): RequestedAccess(.delete, bucket: bucket.name, name: name.value)
         case .list(let request): RequestedAccess(.list, bucket: bucket.name, name: request.folder)
         }
@@ -72,10 +83,12 @@ struct RangeRequest {
     var range: ByteRange?
     /// The strong entity tag of `If-Range`: any other object is sent as a whole. nil for no condition.
     var entityTag: String?
+    /// Whether an object without bytes is sent as a whole, whatever the range.
+    var ignoresEmpty = false
 
     /// Selects the bytes to send.
     func select(from object: ObjectMetadata) -> ByteRange.Selection {
-        guard let range else { return .whole }
+        guard let range, !(ignoresEmpty && object.size == 0) else { return .whole }
         if let entityTag, entityTag != object.etag { return .whole }
         return range.select(size: object.size)
     }
@@ -88,15 +101,18 @@ final class UploadRequest {
     /// The declared size in bytes, if any.
     let size: UInt64?
     let conditions: Conditions
+    /// The part of the request's body that is the object; nil if all of it is.
+    let body: (any UploadBody)?
 
     init(
         _ attributes: ObjectAttributes, _ digests: ExpectedDigests, size: UInt64?,
-        _ conditions: Conditions
+        _ conditions: Conditions, body: (any UploadBody)? = nil
     ) {
         self.attributes = attributes
         self.digests = digests
         self.size = size
         self.conditions = conditions
+        self.body = body
     }
 
     /// The driver's plan for the upload.
@@ -116,6 +132,16 @@ final class UploadRequest {
         proposal.crc32c = digests.crc32c
         return proposal
     }
+}
+
+/// The part of a request's body that is an object. Confined to the request's loop.
+protocol UploadBody: AnyObject {
+    /// Moves the object's bytes into `sink`.
+    /// - Parameter limit: The most bytes that are taken.
+    func receive(into sink: any ByteSink, limit: UInt64) async throws(BodyError)
+
+    /// The upload has failed: nobody wants the rest.
+    func stop()
 }
 
 /// A change of metadata. The changes are in the body.

@@ -12,11 +12,14 @@ struct OperationHandler {
         case .download(let name, let request): try await download(name, request)
         case .stat(let name, let conditions): try await stat(name, conditions)
         case .upload(let name, let request): try await upload(name, request)
+        case .describedUpload(_, let read): try await perform(try await read(context))
         case .createSession(let name, let request, let creation):
             try await createSession(name, request, creation)
         case .session(let request): try await session(request)
         case .patch(let name, let request): try await patch(name, request)
         case .delete(let name, let conditions): try await delete(name, conditions)
+        case .statWithToken(let name, let conditions): try await statWithToken(name, conditions)
+        case .changeTokens(let name, let change): try await changeTokens(name, change)
         case .list(let request): try await list(request)
         case .sign(let name, let request): try await sign(name, request)
         }

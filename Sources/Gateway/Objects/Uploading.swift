@@ -9,6 +9,17 @@ extension OperationHandler {
     func upload(_ name: ObjectName, _ request: UploadRequest) async throws(Problem)
         -> OperationResult
     {
+        do throws(Problem) {
+            return try await receivedUpload(name, request)
+        } catch {
+            request.body?.stop()
+            throw error
+        }
+    }
+
+    private func receivedUpload(_ name: ObjectName, _ request: UploadRequest)
+        async throws(Problem) -> OperationResult
+    {
         let (plan, conditions, existing) = try await prepare(name, request)
         let upload = try await bucket.beginUpload(name, plan)
         let staging = self.staging(upload, isBounded: request.size != nil)
@@ -109,9 +120,13 @@ extension OperationHandler {
         if context.exchange.head.hasBody {
             defer { context.record.bytesIn = staging.count }
             do throws(BodyError) {
-                _ = try await context.exchange.receive(
-                    into: context.lease?.pacing(staging) ?? staging,
-                    limit: bucket.maximumObjectSize)
+                let sink = context.lease?.pacing(staging) ?? staging
+                if let body = request.body {
+                    try await body.receive(into: sink, limit: bucket.maximumObjectSize)
+                } else {
+                    _ = try await context.exchange.receive(
+                        into: sink, limit: bucket.maximumObjectSize)
+                }
             } catch {
                 throw try await refused(error)
             }
@@ -136,7 +151,7 @@ extension OperationHandler {
             authorizer.proposal.size = beyond.bytes + 1
             _ = try await authorizer.evaluate()
             return Problem(
-                .unauthorized, "The caller may not do this.",
+                .unauthorized, Problem.denied,
                 cause: "the body has more than the \(beyond.bytes) bytes that the rules can allow")
         case .sink(let refusal as StagedBytes.Refusal):
             let cause = "\(refusal.bytes) bytes are the limit of the \(refusal.limit.rawValue)"
@@ -147,6 +162,7 @@ extension OperationHandler {
                 : Problem(
                     .overloaded, "Too many bytes of uploads are not stored yet.", cause: cause,
                     field: ("retry-after", "1"))
+        case .sink(let problem as Problem): return problem
         default: return Problem(error, limit: bucket.maximumObjectSize)
         }
     }

@@ -8,6 +8,22 @@ protocol Dialect: AnyObject, Sendable {
     /// The first segment of the dialect's paths.
     var root: StaticString { get }
 
+    /// Whether the dialect serves a target: by default everything below its first segment.
+    func serves(_ target: RequestTarget) -> Bool
+
+    /// Whether the dialect serves a bucket. Any other bucket is unknown to it.
+    func serves(_ bucket: Bucket) -> Bool
+
+    /// The dialect's rules for pages of other origins.
+    /// - Parameter configured: Those of the configuration.
+    func cors(_ configured: CORSPolicy?) -> CORSPolicy?
+
+    /// The response to a request that needs no bucket; nil for all others.
+    func respond(to context: RequestContext) -> Response?
+
+    /// Whether `OPTIONS` counts against the limits of anonymous callers.
+    var limitsOptions: Bool { get }
+
     /// Parses the target. Nothing is known about the caller yet.
     /// - Throws: ``Problem`` if the path is not one of the dialect's.
     func route(_ target: RequestTarget) throws(Problem) -> Route
@@ -20,17 +36,20 @@ protocol Dialect: AnyObject, Sendable {
     func parse(_ route: Route, in bucket: Bucket, _ context: RequestContext) throws(Problem)
         -> ObjectOperation
 
-    /// The grant that a route claims.
+    /// The grant that a route claims or offers.
     /// - Throws: ``Problem`` if the grant is not valid.
     func grant(
         _ operation: ObjectOperation, _ route: Route, in bucket: Bucket, _ context: RequestContext
-    ) throws(Problem) -> any Grant
+    ) throws(Problem) -> (any Grant)?
 
     /// Renders a result. It may suspend to let the loop do other work.
     func render(
         _ result: consuming OperationResult, of route: Route, in bucket: Bucket,
         _ context: RequestContext
     ) async -> Response
+
+    /// The failure as the dialect's clients get it. The log has the original.
+    func shown(_ problem: Problem, of context: RequestContext) -> Problem
 
     /// Renders a failure.
     func render(_ problem: Problem, _ requestId: String) -> Response
@@ -43,6 +62,18 @@ protocol Dialect: AnyObject, Sendable {
 }
 
 extension Dialect {
+    func serves(_ target: RequestTarget) -> Bool { target.isBelow(root) }
+
+    func serves(_ bucket: Bucket) -> Bool { true }
+
+    func cors(_ configured: CORSPolicy?) -> CORSPolicy? { configured }
+
+    func respond(to context: RequestContext) -> Response? { nil }
+
+    var limitsOptions: Bool { false }
+
+    func shown(_ problem: Problem, of context: RequestContext) -> Problem { problem }
+
     func render(_ problem: Problem, of context: RequestContext) -> Response {
         render(problem, context.record.requestId)
     }
@@ -52,7 +83,7 @@ extension Dialect {
     /// The default for dialects without grants: no route claims one.
     func grant(
         _ operation: ObjectOperation, _ route: Route, in bucket: Bucket, _ context: RequestContext
-    ) throws(Problem) -> any Grant {
-        throw Problem(.unauthorized, "The caller may not do this.", cause: "no grants here")
+    ) throws(Problem) -> (any Grant)? {
+        throw Problem(.unauthorized, Problem.denied, cause: "no grants here")
     }
 }

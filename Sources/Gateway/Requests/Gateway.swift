@@ -15,7 +15,9 @@ public final class Gateway: Sendable {
     private let requestIds = RequestIDs.shared
 
     /// The dialects. The first one also handles paths that belong to no dialect.
-    static func dialects(_ callers: Callers) -> [any Dialect] { [NativeAPI(callers)] }
+    static func dialects(_ callers: Callers) -> [any Dialect] {
+        [NativeAPI(callers), FirebaseAPI()]
+    }
 
     /// - Parameters:
     ///   - buckets: The buckets by name. If two have the same name, the last one is served.
@@ -33,7 +35,8 @@ public final class Gateway: Sendable {
             observers: observers, wallClock: wallClock)
     }
 
-    /// - Parameter dialects: At least one.
+    /// - Parameter dialects: At least one. The first one serves every path that no other does; each other one only counts
+    ///   if it serves a bucket.
     init(
         buckets: [Bucket], cors: CORSPolicy?, callers: Callers, dialects: [any Dialect],
         observers: [any RequestObserver], wallClock: @escaping @Sendable () -> Int64
@@ -41,7 +44,9 @@ public final class Gateway: Sendable {
         self.buckets = Dictionary(buckets.map { (BytewiseString($0.name), $0) }) { _, last in last }
         self.cors = cors
         self.callers = callers
-        self.dialects = dialects
+        self.dialects =
+            dialects.prefix(1)
+            + dialects.dropFirst().filter { dialect in buckets.contains { dialect.serves($0) } }
         self.observers = observers
         self.wallClock = wallClock
     }
@@ -63,21 +68,33 @@ public final class Gateway: Sendable {
                 response = try options(context, dialect)
             } else {
                 try context.checkCertificate()
-                let route = try dialect.route(context.target)
-                if !route.claimsGrant, context.hasCredential { try await context.identify(callers) }
-                let (operation, handler) = try begin(context, route, dialect)
-                let result = try await handler.perform(operation)
-                response = await dialect.render(result, of: route, in: handler.bucket, context)
+                if let direct = dialect.respond(to: context) {
+                    try context.admit(callers)
+                    response = direct
+                } else {
+                    response = try await served(context, dialect)
+                }
             }
         } catch {
             response = failed(context, context.counted(error, callers), dialect)
         }
-        finish(context, response)
+        finish(context, response, dialect)
+    }
+
+    /// Performs a request to a bucket.
+    private func served(_ context: RequestContext, _ dialect: any Dialect) async throws(Problem)
+        -> Response
+    {
+        let route = try dialect.route(context.target)
+        if !route.claimsGrant, context.hasCredential { try await context.identify(callers) }
+        let (operation, handler) = try begin(context, route, dialect)
+        let result = try await handler.perform(operation)
+        return await dialect.render(result, of: route, in: handler.bucket, context)
     }
 
     /// The dialect of a path. With a single dialect nothing is compared.
     private func dialect(for target: RequestTarget) -> any Dialect {
-        for dialect in dialects.dropFirst() where target.isBelow(dialect.root) { return dialect }
+        for dialect in dialects.dropFirst() where dialect.serves(target) { return dialect }
         return dialects[0]
     }
 
@@ -86,17 +103,21 @@ public final class Gateway: Sendable {
         throws(Problem) -> (ObjectOperation, OperationHandler)
     {
         if !route.claimsGrant { try context.admit(callers) }
-        let bucket = try bucket(of: route, context)
+        let bucket = try bucket(of: route, context, dialect)
         let operation = try dialect.parse(route, in: bucket, context)
         let access = operation.access(in: bucket)
         context.record.operation = access.kind
         var grant: (any Grant)?
         if route.claimsGrant {
-            let shown = try dialect.grant(operation, route, in: bucket, context)
+            guard let shown = try dialect.grant(operation, route, in: bucket, context) else {
+                throw Problem(.unauthorized, Problem.denied, cause: "no grant for this")
+            }
             context.record.principal = shown.principal
             context.record.group = shown.group
             grant = shown
             try context.admit(callers)
+        } else if route.offersGrant {
+            grant = try dialect.grant(operation, route, in: bucket, context)
         }
         let authorizer = Authorizer(
             context, bucket, access, grant, parameters: route.query.values)
@@ -111,14 +132,17 @@ public final class Gateway: Sendable {
         -> Response
     {
         context.failed(problem)
+        let problem = dialect.shown(problem, of: context)
         var response = dialect.render(problem, of: context)
         if let field = problem.field { response.head.fields.append(field.name, field.value) }
         return response
     }
 
-    private func finish(_ context: RequestContext, _ response: consuming Response) {
+    private func finish(
+        _ context: RequestContext, _ response: consuming Response, _ dialect: any Dialect
+    ) {
         response.complete(requestId: context.record.requestId, isHead: context.isHead)
-        cors?.decorate(&response.head.fields, for: context.fields)
+        dialect.cors(cors)?.decorate(&response.head.fields, for: context.fields)
         let status = response.head.status
         if let lease = context.lease { response.body = lease.pacing(response.body) }
         context.exchange.respond(response.head, response.body) { [self] outcome in
@@ -127,8 +151,10 @@ public final class Gateway: Sendable {
         }
     }
 
-    private func bucket(of route: Route, _ context: RequestContext) throws(Problem) -> Bucket {
-        guard let bucket = buckets[BytewiseString(route.bucket)] else {
+    private func bucket(
+        of route: Route, _ context: RequestContext, _ dialect: any Dialect
+    ) throws(Problem) -> Bucket {
+        guard let bucket = buckets[BytewiseString(route.bucket)], dialect.serves(bucket) else {
             throw Problem(.bucketNotFound, "No bucket of this name is served here.")
         }
         context.record.bucket = bucket.name
@@ -142,17 +168,18 @@ public final class Gateway: Sendable {
         -> Response
     {
         let head = context.exchange.head
+        if dialect.limitsOptions { try context.admit(callers) }
         var response = Response(status: 204)
         var route: Route?
         if head.target != "*" {
             let found = try dialect.route(context.target)
-            let bucket = try bucket(of: found, context)
+            let bucket = try bucket(of: found, context, dialect)
             dialect.describe(found, in: bucket, to: &response.head.fields)
             route = found
         }
         let methods = dialect.methods(at: route)
         response.head.fields.append("allow", methods)
-        cors?.preflight(&response.head.fields, for: head.fields, methods: methods)
+        dialect.cors(cors)?.preflight(&response.head.fields, for: head.fields, methods: methods)
         return response
     }
 }

@@ -21,6 +21,8 @@ final class RequestContext {
     /// nil for a method that no dialect serves.
     let method: HTTPMethod?
     var caller: Caller
+    /// Whether a grant has allowed the request.
+    var isAllowedByGrant = false
     // Exclusive access holds for these: no code that runs during an access reads them.
     /// The state of an upload session that the response reports, if it concerns one.
     @exclusivity(unchecked) var upload: UploadReport?

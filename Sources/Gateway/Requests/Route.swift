@@ -44,6 +44,8 @@ struct Route: Equatable {
     var query: QueryParameters
     /// Whether the query claims a grant. If so, the caller is not identified.
     var claimsGrant = false
+    /// Whether the query offers a grant that counts beside the caller's own rights.
+    var offersGrant = false
 }
 
 /// The parameters of a query, in order.

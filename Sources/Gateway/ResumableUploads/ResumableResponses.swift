@@ -7,12 +7,7 @@ extension NativeAPI {
     static func sessionURL(
         _ token: String, in bucket: Bucket, _ context: RequestContext
     ) -> String {
-        let exchange = context.exchange
-        var origin = bucket.uploads.settings.publicURL ?? ""
-        if origin.isEmpty, let authority = exchange.head.authority {
-            origin = "\(exchange.isSecure ? "https" : "http")://\(authority)"
-        }
-        return "\(origin)/b/\(bucket.name)/u/\(token)"
+        "\(bucket.uploads.origin(context))/b/\(bucket.name)/u/\(token)"
     }
 
     /// What became of a session that has not ended with an object.

@@ -41,7 +41,9 @@ extension OperationHandler {
     private func plan(_ request: AppendRequest, _ upload: OpenUpload) throws(Problem) -> AppendPlan
     {
         let head = context.exchange.head
-        let size = head.hasBody ? head.contentLength : 0
+        let body = head.hasBody ? head.contentLength : 0
+        if let body, request.isLast, body < request.skipped { throw endsTooEarly(request) }
+        let size = body.map { $0 - min($0, request.skipped) }
         var plan = AppendPlan(
             at: request.offset, size: size, length: request.length,
             isAllOrNothing: !request.digests.isEmpty)
@@ -51,7 +53,7 @@ extension OperationHandler {
             guard !isOverflow, request.isLast ? end == length : end <= length else {
                 throw Problem(SessionError.lengthMismatch(declared: length))
             }
-            if request.isLast { plan.length = end }
+            if request.isLast, !upload.context.dialect.overlaps { plan.length = end }
             // Of another offset the store says so.
             if end > bucket.maximumObjectSize, request.offset == upload.state.offset {
                 throw Problem(BodyError.tooLarge, limit: bucket.maximumObjectSize)
@@ -85,12 +87,15 @@ extension OperationHandler {
         let sink = SessionSink(append, request.digests) { [self] count in
             if length == nil { try stage(request.offset + count, upload) }
         }
+        let whole = SkippingSink(sink, request.skipped)
         defer { context.record.bytesIn = sink.count }
         do throws(BodyError) {
             if exchange.head.hasBody {
+                let rest = bucket.maximumObjectSize - min(request.offset, bucket.maximumObjectSize)
+                let (limit, isOverflow) = rest.addingReportingOverflow(request.skipped)
+                let bytes: any ByteSink = request.skipped > 0 ? whole : sink
                 _ = try await exchange.receive(
-                    into: context.lease?.pacing(sink) ?? sink,
-                    limit: bucket.maximumObjectSize - min(request.offset, bucket.maximumObjectSize))
+                    into: context.lease?.pacing(bytes) ?? bytes, limit: isOverflow ? .max : limit)
             }
         } catch {
             throw await ended(append, by: error, request, upload)
@@ -102,7 +107,20 @@ extension OperationHandler {
                 .checksumMismatch,
                 "The \(name) of the received bytes is another; none of them counts.")
         }
-        do throws(SessionError) { return try await append.end() } catch { throw Problem(error) }
+        do throws(SessionError) {
+            let offset = try await append.end()
+            if whole.rest == 0 || !request.isLast { return offset }
+        } catch {
+            throw Problem(error)
+        }
+        throw endsTooEarly(request)
+    }
+
+    /// A last part that ends below the bytes that are there.
+    private func endsTooEarly(_ request: AppendRequest) -> Problem {
+        Problem(
+            SessionError.offsetMismatch(durable: request.offset),
+            offset: request.offset - request.skipped)
     }
 
     /// Records `bytes` as the staged size of the upload.

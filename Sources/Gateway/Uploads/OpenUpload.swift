@@ -12,12 +12,21 @@ struct OpenUpload {
 
     var id: UploadSessionID { session.id }
 
+    /// Whether it was cancelled, and is still known.
+    var isCancelled: Bool {
+        if case .closed(let record) = state.end { return record == OpenUpload.cancelled }
+        return false
+    }
+
+    /// The record of a session that is closed because it was cancelled.
+    static let cancelled = Array(#"{"cancelled":true}"#.utf8)
+
     /// What a response says of it.
     func report(_ kind: UploadReport.Kind, in bucket: Bucket) -> UploadReport {
         UploadReport(
             kind: kind, offset: state.offset,
             length: state.end == nil ? state.length : state.offset, isComplete: state.end != nil,
-            expires: id.expires, maximumSize: bucket.maximumObjectSize)
+            isCancelled: isCancelled, expires: id.expires, maximumSize: bucket.maximumObjectSize)
     }
 }
 
@@ -99,7 +108,9 @@ extension OperationHandler {
             throw Problem(uploadNotFound: "the token is another bucket's or dialect's, or expired")
         }
         // Before the session is asked: that would stop an append of its creator.
-        if let known = uploads.ledger.entry(token.id) { try requireCreator(known.creator) }
+        if let known = uploads.ledger.entry(token.id) {
+            try requireCreator(known.creator, token.dialect)
+        }
         let session: any UploadSession
         let state: SessionState
         do throws(SessionError) {
@@ -111,7 +122,10 @@ extension OperationHandler {
         guard let stored = StoredUpload(bucket.name, token.id, state),
             stored.context.dialect == token.dialect, let name = try? ObjectName(state.name)
         else { throw Problem(uploadNotFound: "the session was not begun by this program") }
-        try requireCreator(stored.context.caller?.principal.identity)
+        if let wanted = request.name, !BytewiseString.areEqual(wanted, name.value) {
+            throw Problem(uploadNotFound: "it is another object's")
+        }
+        try requireCreator(stored.context.caller?.principal.identity, token.dialect)
         if state.end == nil, uploads.ledger.adopt(token.id, stored.entry) {
             uploads.statistics.takenOver(bucket.name)
         }
@@ -119,14 +133,19 @@ extension OperationHandler {
     }
 
     /// Whether the request's caller is the creator of a session, who is nobody in particular for nil.
-    private func requireCreator(_ creator: [UInt8]?) throws(Problem) {
+    private func requireCreator(_ creator: [UInt8]?, _ dialect: UploadDialect) throws(Problem) {
         guard let creator else { return }
         guard let caller = context.caller.principal else {
+            if dialect.isBearer { return }
             throw Problem(
-                .unauthenticated, "Credentials are missing or not valid.",
+                .unauthenticated, Problem.deniedAnonymous,
                 cause: "the upload's creator had a credential", field: Problem.challenge)
         }
         guard caller.identity == creator else {
+            if dialect.isBearer {
+                throw Problem(
+                    .unauthorized, Problem.denied, cause: "the upload is another caller's")
+            }
             throw Problem(uploadNotFound: "it is another caller's")
         }
     }

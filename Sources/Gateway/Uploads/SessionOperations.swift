@@ -15,7 +15,7 @@ extension OperationHandler {
         report.name = name.value
         context.upload = report
         creation.announce?(report)
-        if context.exchange.head.hasBody {
+        if creation.hasObjectBytes, context.exchange.head.hasBody {
             let append = AppendRequest(
                 offset: 0, length: request.size, digests: creation.bodyDigests,
                 isLast: creation.isLast)
@@ -35,23 +35,54 @@ extension OperationHandler {
             let report = upload.report(.status, in: bucket)
             context.upload = report
             return .session(report)
-        case .cancel:
-            do throws(SessionError) { try await upload.session.cancel() } catch {
-                throw Problem(error)
+        case .cancel: return try await cancel(upload)
+        case .finish(let offset):
+            context.upload = upload.report(.appended, in: bucket)
+            if upload.state.end == nil, let offset, offset != upload.state.offset {
+                throw Problem(
+                    SessionError.offsetMismatch(durable: upload.state.offset), offset: offset)
             }
-            uploads.ended(upload.id, .cancelled)
-            return .session(UploadReport(kind: .cancelled))
-        case .append(let append):
+            return try await finish(upload)
+        case .append(var append):
             context.upload = UploadReport(
-                kind: .appended, expires: upload.id.expires,
+                kind: .appended, isCancelled: upload.isCancelled, expires: upload.id.expires,
                 maximumSize: bucket.maximumObjectSize)
             if upload.state.end != nil { return try await again(append, upload) }
+            if request.dialect.overlaps {
+                context.upload?.offset = upload.state.offset
+                if append.offset < upload.state.offset {
+                    append.skipped = upload.state.offset - append.offset
+                    append.offset = upload.state.offset
+                }
+            }
             upload.state.offset = try await self.append(append, to: upload)
             if append.isLast { return try await finish(upload) }
             let report = upload.report(.appended, in: bucket)
             context.upload = report
             return .session(report)
         }
+    }
+
+    private func cancel(_ upload: OpenUpload) async throws(Problem) -> OperationResult {
+        let remembers = upload.context.dialect.remembersCancelling
+        if remembers {
+            context.upload = upload.report(.cancelled, in: bucket)
+            if upload.isCancelled { return .session(upload.report(.cancelled, in: bucket)) }
+            if upload.state.end != nil { throw Problem(SessionError.finished) }
+        }
+        do throws(SessionError) {
+            if remembers {
+                try await upload.session.close(OpenUpload.cancelled, until: resultUntil)
+            } else {
+                try await upload.session.cancel()
+            }
+        } catch {
+            throw Problem(error)
+        }
+        uploads.ended(upload.id, .cancelled)
+        let report = UploadReport(kind: .cancelled, isCancelled: remembers)
+        context.upload = remembers ? report : context.upload
+        return .session(report)
     }
 
     /// The result of an upload that has ended, for a request that repeats its end.
@@ -61,7 +92,9 @@ extension OperationHandler {
         let hasBytes = context.exchange.head.hasBody && context.exchange.head.contentLength != 0
         context.upload?.offset = upload.state.offset
         context.upload?.isComplete = true
-        guard append.isLast, !hasBytes, append.offset == upload.state.offset else {
+        let repeatsBytes = upload.context.dialect.overlaps
+        guard append.isLast, repeatsBytes || !hasBytes && append.offset == upload.state.offset
+        else {
             throw Problem(SessionError.finished)
         }
         return try await finish(upload)
@@ -146,6 +179,7 @@ extension OperationHandler {
         context.upload?.isComplete = true
         switch state.end {
         case .committed(let result): return .stored(result)
+        case .closed(OpenUpload.cancelled): throw Problem(SessionError.finished)
         case .closed(let record): throw Problem(record: record)
         case nil: throw Problem(SessionError.notFound)
         }

@@ -46,3 +46,24 @@ final class SessionSink: ByteSink {
             digests: others.mapValues { $0.finish() })
     }
 }
+
+/// Drops the first bytes of a body, and passes the others on. Confined to its loop.
+final class SkippingSink: ByteSink {
+    private let sink: any ByteSink
+    /// Bytes that are still to be dropped.
+    private(set) var rest: UInt64
+
+    init(_ sink: any ByteSink, _ count: UInt64) {
+        self.sink = sink
+        rest = count
+    }
+
+    func write(_ bytes: RawSpan) throws -> Int {
+        let dropped = Int(min(rest, UInt64(bytes.byteCount)))
+        rest -= UInt64(dropped)
+        if dropped == bytes.byteCount { return dropped }
+        return dropped + (try sink.write(bytes.extracting(dropped...)))
+    }
+
+    func whenWritable(_ resume: @escaping () -> Void) { sink.whenWritable(resume) }
+}

@@ -11,6 +11,8 @@ struct SessionCreation {
     var bodyDigests = ExpectedDigests()
     /// Makes the session's URL of its token.
     let url: (String) -> String
+    /// Whether the request's body, if it has one, is the beginning of the object.
+    var hasObjectBytes = true
     /// Tells the client at once that there is a session.
     var announce: ((UploadReport) -> Void)?
 
@@ -28,12 +30,16 @@ struct SessionRequest {
         case report
         /// The request's body follows the bytes that are there.
         case append(AppendRequest)
+        /// Its end: the object is complete with the bytes that are there, which are as many as this, if it is known.
+        case finish(UInt64?)
         /// Its end, without an object.
         case cancel
     }
     var dialect: UploadDialect
     /// As it stands in the path.
     var token: ArraySlice<UInt8>
+    /// The object's name, if the request has it.
+    var name: String?
     var action: Action
 }
 
@@ -47,6 +53,8 @@ struct AppendRequest {
     var digests = ExpectedDigests()
     /// Whether the object is complete with it.
     var isLast: Bool
+    /// Bytes at the beginning of the body that are stored already. ``offset`` is that of the next one.
+    var skipped: UInt64 = 0
 }
 
 /// What a response says of an upload session.
@@ -62,6 +70,8 @@ struct UploadReport {
     /// Bytes of the whole object, once they are known.
     var length: UInt64?
     var isComplete = false
+    /// Whether the session was cancelled, and is still known.
+    var isCancelled = false
     /// Seconds since 1970; nil where there is no session.
     var expires: Int64?
     /// The most bytes of an object of the bucket.

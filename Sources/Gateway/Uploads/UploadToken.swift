@@ -6,13 +6,27 @@ import Wire
 enum UploadDialect: UInt8, Sendable, CaseIterable {
     /// draft-ietf-httpbis-resumable-upload.
     case ietf = 1
+    /// Firebase Storage.
+    case firebase = 3
 
     /// For metrics, and in the stored context.
     var name: String {
         switch self {
         case .ietf: "ietf"
+        case .firebase: "firebase"
         }
     }
+
+    /// Whether the URL of a session is enough to use it. A credential that is sent must still be its creator's. Otherwise
+    /// every request shows the creator's credential.
+    var isBearer: Bool { self == .firebase }
+
+    /// Whether an append may begin below the offset: the bytes that are there already are skipped. The length of the
+    /// object is then only compared at the end.
+    var overlaps: Bool { self == .firebase }
+
+    /// Whether a cancelled session is reported as such, and not as unknown.
+    var remembersCancelling: Bool { self == .firebase }
 
     init?(name: String) {
         guard let dialect = UploadDialect.allCases.first(where: { $0.name == name }) else {

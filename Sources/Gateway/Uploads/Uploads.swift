@@ -48,6 +48,15 @@ public final class Uploads: Sendable {
     /// Replaces the keys. Tokens that a removed key has sealed lead nowhere.
     public func replace(_ keys: UploadKeys) { currentKeys.withLock { $0 = keys } }
 
+    /// The origin of the URLs that a client is given, without a slash at the end: the configured one, or the one that was
+    /// asked. Empty if that is not known.
+    func origin(_ context: RequestContext) -> String {
+        if let origin = settings.publicURL, !origin.isEmpty { return origin }
+        let exchange = context.exchange
+        guard let authority = exchange.head.authority else { return "" }
+        return "\(exchange.isSecure ? "https" : "http")://\(authority)"
+    }
+
     // MARK: Sessions of an earlier process
 
     /// Counts the open sessions of these buckets, which an earlier process has left. Called once.

@@ -38,15 +38,15 @@ final class RawDialect: Dialect {
         var value: String
         var principal: String { "token:\(value)" }
         var group: String { Callers.linkGroup }
-        func decide(_ existing: CurrentObject, now: Int64) -> Decision {
+        func decide(_ existing: CurrentObject, now: Int64) -> Decision? {
             value == "open" ? .allow : .deny(cause: "The token is not one of the object's.")
         }
-        func denial(_ cause: String) -> Problem { Problem(.unauthorized, cause) }
+        func denial(_ cause: String) -> Problem? { Problem(.unauthorized, cause) }
     }
 
     func grant(
         _ operation: ObjectOperation, _ route: Route, in bucket: Bucket, _ context: RequestContext
-    ) throws(Problem) -> any Grant { Token(value: route.query.values["token"] ?? "") }
+    ) throws(Problem) -> (any Grant)? { Token(value: route.query.values["token"] ?? "") }
 
     func render(
         _ result: consuming OperationResult, of route: Route, in bucket: Bucket,

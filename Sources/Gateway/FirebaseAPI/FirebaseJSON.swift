@@ -1,0 +1,178 @@
+import Buckets
+import Wire
+
+/// JSON as the clients of the protocol write and read it.
+enum FirebaseJSON {
+    /// What is returned for an unset content encoding. It is not stored.
+    static let usualEncoding = "identity"
+    /// What is returned for an unset content disposition. It is not stored.
+    static let usualDisposition = "inline"
+
+    /// Whether a key of custom metadata is that of the download tokens, in any case.
+    static func isTokens(_ key: String) -> Bool {
+        key.asciiLowercased() == "firebasestoragedownloadtokens"
+    }
+
+    /// The members of a JSON object.
+    /// - Throws: ``Problem`` with `invalid-argument`.
+    static func object(_ text: [UInt8]) throws(Problem) -> [JSONMember] {
+        let value: JSONValue
+        do throws(JSONReader.Malformed) {
+            value = try JSONReader.parse(text)
+        } catch {
+            throw Problem(
+                .invalidArgument, "The JSON is malformed at byte \(error.offset): \(error.reason).")
+        }
+        guard case .object(let members) = value else {
+            throw Problem(.invalidArgument, "The JSON is an object.")
+        }
+        return members
+    }
+
+    /// A custom value of an upload: a string as it is, anything else as JSON.
+    static func text(of value: JSONValue) -> String {
+        if case .string(let text) = value { return text }
+        var json = JSONWriter(reserving: 64)
+        json.write(value)
+        return String(decoding: json.bytes, as: UTF8.self)
+    }
+
+    /// A custom value of a patch: what `String(value)` is in JavaScript (ECMA-262, section 7.1.17).
+    static func converted(_ value: JSONValue) -> String {
+        switch value {
+        case .null: "null"
+        case .boolean(let value): value ? "true" : "false"
+        case .number(let text): number(text)
+        case .string(let text): text
+        case .array(let elements):
+            elements.map { $0 == .null ? "" : converted($0) }.joined(separator: ",")
+        case .object: "[object Object]"
+        }
+    }
+
+    /// A number as JavaScript writes it, apart from very large and very small ones.
+    static func number(_ text: String) -> String {
+        guard let value = Double(text), value.isFinite else { return "null" }
+        if value == 0 { return "0" }
+        if value == value.rounded(), abs(value) < 9e15 { return String(Int64(value)) }
+        return value.description
+    }
+}
+
+extension JSONWriter {
+    /// Writes any value, without spaces.
+    fileprivate mutating func write(_ value: JSONValue) {
+        switch value {
+        case .null: null()
+        case .boolean(let value): raw(value ? "true" : "false")
+        case .number(let text): raw(FirebaseJSON.number(text))
+        case .string(let text): string(text)
+        case .array(let elements):
+            beginArray()
+            for element in elements { write(element) }
+            endArray()
+        case .object(let members):
+            beginObject()
+            for member in members {
+                key(text: member.key)
+                write(member.value)
+            }
+            endObject()
+        }
+    }
+}
+
+extension AttributePatch {
+    /// Parses the body of a `PATCH`. What can't be changed is ignored, and so are the download tokens.
+    /// - Throws: ``Problem`` with `invalid-argument`.
+    init(firebase text: [UInt8]) throws(Problem) {
+        self.init()
+        for member in try FirebaseJSON.object(text) {
+            switch member.key {
+            case "contentType": contentType = try AttributePatch.change(member)
+            case "cacheControl": cacheControl = try AttributePatch.change(member)
+            case "contentLanguage": contentLanguage = try AttributePatch.change(member)
+            case "contentDisposition":
+                contentDisposition = try AttributePatch.change(
+                    member, unset: FirebaseJSON.usualDisposition)
+            case "contentEncoding":
+                contentEncoding = try AttributePatch.change(
+                    member, unset: FirebaseJSON.usualEncoding)
+            case "metadata": try takeCustom(member.value)
+            default: break
+            }
+        }
+    }
+
+    /// - Parameter unset: A value that means that the property is not set.
+    private static func change(_ member: JSONMember, unset: String? = nil) throws(Problem)
+        -> Change
+    {
+        switch member.value {
+        case .null: return .remove
+        case .string(let value):
+            if value == unset { return .remove }
+            try ObjectAttributes.checkField(value, member.key)
+            return .set(value)
+        default: throw Problem(.invalidArgument, "\(member.key) is a string or null.")
+        }
+    }
+
+    private mutating func takeCustom(_ value: JSONValue) throws(Problem) {
+        if value == .null {
+            clearCustomMetadata = true
+            return
+        }
+        guard case .object(let pairs) = value else {
+            throw Problem(.invalidArgument, "metadata is an object or null.")
+        }
+        for pair in pairs where !FirebaseJSON.isTokens(pair.key) {
+            let key = BytewiseString(pair.key)
+            if pair.value == .null {
+                try ObjectAttributes.checkKey(pair.key)
+                customMetadata[key] = .some(nil)
+            } else {
+                let text = FirebaseJSON.converted(pair.value)
+                try ObjectAttributes.checkPair(pair.key, text)
+                customMetadata[key] = text
+            }
+        }
+        try ObjectAttributes.checkSize(customMetadata.compactMapValues { $0 })
+    }
+}
+
+extension ObjectMetadata {
+    /// The object's metadata, as the protocol has it.
+    func firebaseJSON(bucket: String) -> [UInt8] {
+        var json = JSONWriter(reserving: 1024)
+        json.beginObject()
+        json.member("name", name)
+        json.member("bucket", bucket)
+        json.member("generation", String(generation))
+        json.member("metageneration", String(metageneration))
+        if let value = attributes.contentType { json.member("contentType", value) }
+        json.member("timeCreated", HTTPDate.rfc3339(milliseconds: created))
+        json.member("updated", HTTPDate.rfc3339(milliseconds: updated))
+        json.member("storageClass", FirebaseAPI.storageClass)
+        json.member("size", String(size))
+        if let md5 { json.member("md5Hash", Base64.encode(md5)) }
+        if let crc32c { json.member("crc32c", crc32c.base64) }
+        json.member("etag", etag)
+        json.member("contentEncoding", attributes.contentEncoding ?? FirebaseJSON.usualEncoding)
+        json.member(
+            "contentDisposition", attributes.contentDisposition ?? FirebaseJSON.usualDisposition)
+        if let value = attributes.cacheControl { json.member("cacheControl", value) }
+        if let value = attributes.contentLanguage { json.member("contentLanguage", value) }
+        json.member("downloadTokens", attributes.system.downloadTokens.joined(separator: ","))
+        if !attributes.customMetadata.isEmpty {
+            json.key("metadata")
+            json.beginObject()
+            for (key, value) in attributes.customMetadata.sorted(by: { $0.key < $1.key }) {
+                json.member(key: key.text, value)
+            }
+            json.endObject()
+        }
+        json.endObject()
+        return json.bytes
+    }
+}

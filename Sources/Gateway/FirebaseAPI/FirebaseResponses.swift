@@ -1,0 +1,252 @@
+import Buckets
+import HTTPServer
+import Wire
+
+extension FirebaseAPI {
+    static let storageClass = "STANDARD"
+
+    func render(
+        _ result: consuming OperationResult, of route: Route, in bucket: Bucket,
+        _ context: RequestContext
+    ) async -> Response {
+        switch consume result {
+        case .content(let object, let content): return render(object, content, context)
+        case .metadata(let object):
+            if route.query.values["alt"] == "media" {
+                var response = Response(status: 200)
+                appendFields(of: object, to: &response.head.fields, context)
+                response.head.fields.append("content-length", object.size)
+                return response
+            }
+            return metadata(object, in: bucket)
+        case .notModified(let object):
+            var response = Response(status: 304)
+            response.head.fields.append("etag", object.quotedETag)
+            appendCacheControl(of: object, to: &response.head.fields, context)
+            return response
+        case .stored(let result):
+            var response = metadata(result.metadata, in: bucket)
+            decorate(&response.head.fields, context)
+            return response
+        case .patched(let object): return metadata(object, in: bucket)
+        case .session(let report): return render(report, context)
+        case .deleted, .link: return Response(status: 204)
+        case .page(let page, let request):
+            let json = await json(of: page, request, in: bucket, context)
+            return Response(status: 200, json: json)
+        }
+    }
+
+    private func metadata(_ object: ObjectMetadata, in bucket: Bucket) -> Response {
+        Response(status: 200, json: object.firebaseJSON(bucket: bucket.name))
+    }
+
+    // MARK: Downloads
+
+    private func render(
+        _ object: ObjectMetadata, _ content: ObjectContent, _ context: RequestContext
+    ) -> Response {
+        var response = Response(status: 200)
+        appendFields(of: object, to: &response.head.fields, context)
+        if content.isPart {
+            response.head.status = 206
+            let (first, end) = (content.range.lowerBound, content.range.upperBound)
+            response.head.fields.append(
+                "content-range", "bytes \(first)-\(end - 1)/\(object.size)")
+        }
+        response.body = content.body
+        return response
+    }
+
+    /// The fields of a download, without the length.
+    private func appendFields(
+        of object: ObjectMetadata, to fields: inout HeaderFields, _ context: RequestContext
+    ) {
+        let attributes = object.attributes
+        fields.append("content-type", usable(attributes.contentType) ?? MediaTypes.unknown)
+        appendCacheControl(of: object, to: &fields, context)
+        fields.append(
+            "content-disposition",
+            usable(attributes.contentDisposition) ?? FirebaseAPI.disposition(of: object.name))
+        if let value = usable(attributes.contentEncoding), value != FirebaseJSON.usualEncoding {
+            fields.append("content-encoding", value)
+        }
+        if let value = usable(attributes.contentLanguage) {
+            fields.append("content-language", value)
+        }
+        fields.append("etag", object.quotedETag)
+        fields.append("last-modified", HTTPDate.imfFixdate(seconds: object.created / 1000))
+        fields.append("accept-ranges", "bytes")
+        fields.append("x-content-type-options", "nosniff")
+        fields.append("x-goog-generation", object.generation)
+        fields.append("x-goog-metageneration", object.metageneration)
+        fields.append("x-goog-stored-content-length", object.size)
+        fields.append("x-goog-storage-class", FirebaseAPI.storageClass)
+        let hashes = [
+            object.crc32c.map { "crc32c=\($0.base64)" },
+            object.md5.map { "md5=\(Base64.encode($0))" },
+        ].compactMap { $0 }
+        if !hashes.isEmpty { fields.append("x-goog-hash", hashes.joined(separator: ",")) }
+    }
+
+    /// A response that only a token has authorized must not get into shared caches: the token may be deleted.
+    private func appendCacheControl(
+        of object: ObjectMetadata, to fields: inout HeaderFields, _ context: RequestContext
+    ) {
+        if let value = usable(object.attributes.cacheControl) {
+            fields.append("cache-control", value)
+        } else if context.isAllowedByGrant {
+            fields.append("cache-control", "private")
+        }
+    }
+
+    private func usable(_ value: String?) -> String? {
+        guard let value, !value.isEmpty, value.isFieldValue else { return nil }
+        return value
+    }
+
+    /// The disposition of an object that has none of its own (RFC 6266, section 4.3; RFC 8187, section 3.2).
+    static func disposition(of name: String) -> String {
+        let segment = Array(lastSegment(of: name).utf8)
+        return "inline; filename*=utf-8''\(PercentEncoding.encodeSegment(segment))"
+    }
+
+    // MARK: Lists
+
+    /// Writes a page as JSON. It lets the loop do other work meanwhile, and stops early if the client has
+    /// disconnected.
+    private func json(
+        of page: ListPage, _ request: ListRequest, in bucket: Bucket, _ context: RequestContext
+    ) async -> [UInt8] {
+        var json = JSONWriter(reserving: 64 + 64 * page.items.count)
+        json.beginObject()
+        json.key("prefixes")
+        json.beginArray()
+        for prefix in page.prefixes { json.string(prefix) }
+        json.endArray()
+        json.key("items")
+        json.beginArray()
+        for item in page.items {
+            do { try await context.giveWay() } catch { break }
+            json.beginObject()
+            json.member("name", item)
+            json.member("bucket", bucket.name)
+            json.endObject()
+        }
+        json.endArray()
+        if let end = page.end {
+            let query = request.query
+            let token = PageToken.encode(
+                after: end, bucket: bucket.name, prefix: query.prefix, isDelimited: query.delimited)
+            json.member("nextPageToken", token)
+        }
+        json.endObject()
+        return json.bytes
+    }
+
+    // MARK: Sessions
+
+    /// Clients align their chunks to this number of bytes. The gateway does not need it.
+    private static let chunkGranularity = 256 * 1024
+
+    /// A session's URL, absolute.
+    static func sessionURL(
+        _ token: String, _ name: ObjectName, in bucket: Bucket, _ context: RequestContext
+    ) -> String {
+        let list = "\(bucket.uploads.origin(context))/v0/b/\(bucket.name)/o"
+        let encoded = PercentEncoding.encodeSegment(name.value)
+        return "\(list)?name=\(encoded)&upload_id=\(token)&upload_protocol=resumable"
+    }
+
+    private func render(_ report: UploadReport, _ context: RequestContext) -> Response {
+        var response = Response(status: 200)
+        if let url = report.url {
+            let granularity = FirebaseAPI.chunkGranularity
+            response.head.fields.append("x-goog-upload-url", url)
+            response.head.fields.append("x-goog-upload-control-url", url)
+            response.head.fields.append("x-goog-upload-chunk-granularity", granularity)
+            response.head.fields.append("x-guploader-uploadid", TokenChange.newToken())
+        }
+        response.head.fields.append("cache-control", "no-store")
+        decorate(&response.head.fields, context)
+        // Clients assert that it has a length and no bytes.
+        response.body = .bytes([])
+        return response
+    }
+
+    /// Adds the state of the upload session, if the request was about one.
+    private func decorate(_ fields: inout HeaderFields, _ context: RequestContext) {
+        guard let report = context.upload else { return }
+        let status = report.isCancelled ? "cancelled" : report.isComplete ? "final" : "active"
+        fields.append("x-goog-upload-status", status)
+        if let offset = report.offset, report.kind != .created {
+            fields.append("x-goog-upload-size-received", offset)
+        }
+    }
+
+    // MARK: Failures
+
+    func shown(_ problem: Problem, of context: RequestContext) -> Problem {
+        switch problem.code {
+        case .unauthorized where problem.detail == Problem.denied,
+            .unauthenticated where problem.detail == Problem.deniedAnonymous:
+            let permission =
+                switch context.record.operation {
+                case .get: "READ"
+                case .list: "LIST"
+                default: "WRITE"
+                }
+            return Problem(.unauthorized, "Permission denied. No \(permission) permission.")
+        case .objectNotFound, .bucketNotFound, .uploadNotFound, .notFound:
+            return Problem(problem.code, "Not Found.")
+        case .uploadOffsetMismatch: return Problem(.invalidArgument, problem.detail)
+        case .uploadConflict where context.upload?.isComplete == true,
+            .uploadConflict where context.upload?.isCancelled == true:
+            return Problem(.invalidArgument, problem.detail)
+        case .tooManyRequests, .tooManyUploads, .overloaded, .keysUnavailable, .upstreamTimeout,
+            .upstreamUnavailable, .uploadConflict:
+            // Clients end an upload at 429 and 500, and repeat it after 503.
+            let known = problem.field.flatMap { "\($0.name)" == "retry-after" ? $0 : nil }
+            return Problem(.overloaded, problem.detail, field: known ?? ("retry-after", "1"))
+        default: return problem
+        }
+    }
+
+    func render(_ problem: Problem, of context: RequestContext) -> Response {
+        var response = render(problem, context.record.requestId)
+        if problem.code.status < 500 { decorate(&response.head.fields, context) }
+        return response
+    }
+
+    func render(_ problem: Problem, _ requestId: String) -> Response {
+        var json = JSONWriter(reserving: 128)
+        json.beginObject()
+        json.key("error")
+        json.beginObject()
+        json.member("code", Int64(problem.code.status))
+        json.member("message", problem.detail)
+        json.endObject()
+        json.endObject()
+        return Response(status: problem.code.status, json: json.bytes)
+    }
+
+    // MARK: Pages of other origins
+
+    /// All origins, if none are configured: no cookies are involved. The fields are named one by one, because not every
+    /// browser knows `*`.
+    func cors(_ configured: CORSPolicy?) -> CORSPolicy? {
+        var cors = configured ?? CORSPolicy(origins: [])
+        if cors.origins.isEmpty { cors.origins = ["*"] }
+        cors.exposedHeaders = FirebaseAPI.exposedHeaders
+        return cors
+    }
+
+    private static let exposedHeaders = [
+        "Content-Type", "Content-Length", "Content-Range", "ETag", "X-Request-Id",
+        "X-Firebase-Storage-Version", "X-Goog-Upload-Chunk-Granularity", "X-Goog-Upload-Command",
+        "X-Goog-Upload-Control-URL", "X-Goog-Upload-Header-Content-Length",
+        "X-Goog-Upload-Header-Content-Type", "X-Goog-Upload-Protocol",
+        "X-Goog-Upload-Size-Received", "X-Goog-Upload-Status", "X-Goog-Upload-URL",
+        "X-GUploader-UploadID", "X-Goog-Hash", "X-Goog-Generation", "X-Goog-Metageneration",
+    ]
+}

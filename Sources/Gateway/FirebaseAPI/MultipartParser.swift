@@ -1,0 +1,301 @@
+import HTTPServer
+import Wire
+
+/// The boundary of a `multipart/related` body (RFC 2046, section 5.1.1).
+struct MultipartBoundary {
+    let bytes: [UInt8]
+
+    /// The most characters of a boundary.
+    private static let maximumLength = 70
+
+    /// Parses a `Content-Type`; nil if it is another type, or its boundary is missing or invalid. The boundary may be
+    /// quoted, by some clients also with apostrophes.
+    init?(_ contentType: String) {
+        var rest = Array(contentType.utf8)[...]
+        let essence = ASCII.trimmed(rest.prefix { $0 != UInt8(ascii: ";") })
+        guard ASCII.isEqual(essence.span, ignoringCase: "multipart/related") else { return nil }
+        rest = rest[essence.endIndex...].drop { $0 != UInt8(ascii: ";") }
+        var found: [UInt8]?
+        while let next = rest.popFirst() {
+            guard next == UInt8(ascii: ";"),
+                let (name, value) = MultipartBoundary.parameter(&rest)
+            else { return nil }
+            guard ASCII.isEqual(name.span, ignoringCase: "boundary") else { continue }
+            if found != nil { return nil }
+            found = value
+        }
+        guard var found else { return nil }
+        let quote = UInt8(ascii: "'")
+        if found.count > 2, found.first == quote, found.last == quote {
+            found = Array(found[1..<found.count - 1])
+        }
+        guard (1...MultipartBoundary.maximumLength).contains(found.count), found.last != 0x20,
+            found.allSatisfy(MultipartBoundary.isPossible)
+        else { return nil }
+        bytes = found
+    }
+
+    /// Parses `name=value` up to the next semicolon or the end. An empty name is a parameter that is left out.
+    private static func parameter(_ rest: inout ArraySlice<UInt8>) -> (ArraySlice<UInt8>, [UInt8])?
+    {
+        let name = ASCII.trimmed(
+            rest.prefix { $0 != UInt8(ascii: "=") && $0 != UInt8(ascii: ";") })
+        rest = rest[name.endIndex...].drop(while: ASCII.isSpace)
+        guard rest.first == UInt8(ascii: "=") else {
+            return name.isEmpty && (rest.isEmpty || rest.first == UInt8(ascii: ";"))
+                ? (name, []) : nil
+        }
+        rest = rest.dropFirst().drop(while: ASCII.isSpace)
+        guard rest.first == UInt8(ascii: "\"") else {
+            let value = rest.prefix { $0 != UInt8(ascii: ";") }
+            rest = rest[value.endIndex...]
+            return (name, Array(ASCII.trimmed(value)))
+        }
+        rest = rest.dropFirst()
+        var value: [UInt8] = []
+        while let byte = rest.popFirst() {
+            if byte == UInt8(ascii: "\"") {
+                rest = rest.drop(while: ASCII.isSpace)
+                return (name, value)
+            }
+            guard byte == UInt8(ascii: "\\") else {
+                value.append(byte)
+                continue
+            }
+            guard let escaped = rest.popFirst() else { return nil }
+            value.append(escaped)
+        }
+        return nil
+    }
+
+    private static func isPossible(_ byte: UInt8) -> Bool {
+        ASCII.isLetter(byte) || ASCII.isDigit(byte) || "'()+_,-./:=? ".utf8.contains(byte)
+    }
+}
+
+/// Parses a `multipart/related` body of exactly two parts while it arrives: a description, which is kept, and content,
+/// which is passed on. It is strict: each part has one `Content-Type`, lines end with CRLF, nothing is before the first
+/// part, and what follows the last one is ignored.
+struct MultipartParser {
+    /// Why a body is malformed.
+    struct Malformed: Error, Equatable {
+        var reason: String
+    }
+    private enum State {
+        /// In the first boundary.
+        case opening
+        /// Behind a boundary: the end of its line, or of the body.
+        case boundaryEnd
+        case fields
+        case description
+        case content
+        case epilogue
+    }
+
+    /// The maximum size of a part's header fields in bytes.
+    static let maximumFieldBytes = 8 * 1024
+
+    /// CRLF, two hyphens, and the boundary. A CR is only at its beginning.
+    private let delimiter: [UInt8]
+    private let maximumDescription: Int
+    private var state = State.opening
+    /// Bytes of the delimiter that have been found. They may turn out to be content.
+    private var matched: Int
+    /// Bytes of content at the beginning of the delimiter that the content's taker still has to take.
+    private var held = 0..<0
+    /// The line being read, and the bytes of all fields of the part.
+    private var line: [UInt8] = []
+    private var fieldBytes = 0
+    private var parts = 0
+    private var type: String?
+    /// The first part.
+    private(set) var description: [UInt8] = []
+    /// The content type of the second part; nil before its bytes.
+    private(set) var contentType: String?
+
+    /// - Parameter maximumDescription: The most bytes of the description.
+    init(_ boundary: MultipartBoundary, maximumDescription: Int) {
+        delimiter = Array("\r\n--".utf8) + boundary.bytes
+        // The first boundary has no CRLF before it.
+        matched = 2
+        self.maximumDescription = maximumDescription
+    }
+
+    /// Parses the next bytes.
+    /// - Parameter content: Takes a prefix of the content's next bytes and returns its length. Fewer than offered means:
+    ///   not now.
+    /// - Returns: The number of bytes that were parsed: fewer than given only if not all content was taken.
+    /// - Throws: ``Malformed``, or what `content` throws. No more bytes may follow.
+    mutating func write(_ bytes: RawSpan, _ content: (RawSpan) throws -> Int) throws -> Int {
+        var offset = 0
+        while offset < bytes.byteCount {
+            switch state {
+            case .opening:
+                guard bytes[offset] == delimiter[matched] else {
+                    throw Malformed(reason: "the body does not begin with the boundary")
+                }
+                offset += 1
+                advance()
+            case .boundaryEnd:
+                try endBoundary(bytes[offset])
+                offset += 1
+            case .fields:
+                try readField(bytes[offset])
+                offset += 1
+            case .description:
+                var text: [UInt8] = []
+                offset = try readPart(bytes, from: offset) { part in
+                    part.withUnsafeBytes { text.append(contentsOf: $0) }
+                    return part.byteCount
+                }
+                description += text
+                guard description.count <= maximumDescription else {
+                    throw Malformed(
+                        reason: "the first part has more than \(maximumDescription) bytes")
+                }
+            case .content:
+                offset = try readPart(bytes, from: offset, content)
+                if isBusy { return offset }
+            case .epilogue: return bytes.byteCount
+            }
+        }
+        return offset
+    }
+
+    /// Whether the last content was not taken completely.
+    private var isBusy = false
+
+    /// - Throws: ``Malformed`` if the body is not complete.
+    func end() throws(Malformed) {
+        guard state == .epilogue else {
+            throw Malformed(reason: "the body ends before its last boundary")
+        }
+    }
+
+    // MARK: Boundaries
+
+    /// One more byte of the delimiter was found.
+    private mutating func advance() {
+        matched += 1
+        guard matched == delimiter.count else { return }
+        matched = 0
+        line = []
+        state = .boundaryEnd
+    }
+
+    /// `--` at the end of the body, or else spaces and CRLF.
+    private mutating func endBoundary(_ byte: UInt8) throws(Malformed) {
+        line.append(byte)
+        if line == [UInt8(ascii: "-")] { return }
+        if line == Array("--".utf8) {
+            guard parts == 2 else { throw Malformed(reason: "the body has two parts") }
+            state = .epilogue
+            return
+        }
+        switch byte {
+        case 0x20, 0x09: if line.allSatisfy(ASCII.isSpace), line.count <= 128 { return }
+        case 0x0d: if line.dropLast().allSatisfy(ASCII.isSpace) { return }
+        case 0x0a:
+            if line.count > 1, line[line.count - 2] == 0x0d {
+                guard parts < 2 else { throw Malformed(reason: "the body has two parts") }
+                parts += 1
+                (line, fieldBytes, type, state) = ([], 0, nil, .fields)
+                return
+            }
+        default: break
+        }
+        throw Malformed(reason: "a boundary is followed by CRLF, or by two hyphens at the end")
+    }
+
+    // MARK: Fields
+
+    private mutating func readField(_ byte: UInt8) throws(Malformed) {
+        fieldBytes += 1
+        guard fieldBytes <= MultipartParser.maximumFieldBytes else {
+            throw Malformed(reason: "the fields of a part are too long")
+        }
+        if line.last == 0x0d {
+            guard byte == 0x0a else { throw Malformed(reason: "a field has a control character") }
+            line.removeLast()
+            try line.isEmpty ? endFields() : takeField()
+            line = []
+            return
+        }
+        guard byte == 0x0d || byte == 0x09 || !ASCII.isControl(byte) else {
+            throw Malformed(reason: "a field has a control character")
+        }
+        line.append(byte)
+    }
+
+    private mutating func takeField() throws(Malformed) {
+        guard let colon = line.firstIndex(of: UInt8(ascii: ":")), colon > 0,
+            line[..<colon].allSatisfy(ASCII.isToken)
+        else { throw Malformed(reason: "a line is not a field") }
+        let name = line[..<colon]
+        guard ASCII.isEqual(name.span, ignoringCase: "content-type") else { return }
+        let value = String(validating: ASCII.trimmed(line[(colon + 1)...]), as: UTF8.self)
+        guard type == nil, let value, !value.isEmpty else {
+            throw Malformed(reason: "each part has one Content-Type")
+        }
+        type = value
+    }
+
+    private mutating func endFields() throws(Malformed) {
+        guard let type else { throw Malformed(reason: "each part has one Content-Type") }
+        if parts == 1 {
+            state = .description
+        } else {
+            contentType = type
+            state = .content
+        }
+    }
+
+    // MARK: Parts
+
+    /// Passes on the bytes of a part, up to the next delimiter.
+    /// - Returns: The offset after the bytes that were parsed.
+    private mutating func readPart(
+        _ bytes: RawSpan, from start: Int, _ take: (RawSpan) throws -> Int
+    ) throws -> Int {
+        isBusy = false
+        // What looked like a delimiter belongs to the part.
+        if !held.isEmpty {
+            let text = delimiter
+            let span = text.span
+            let taken = try take(span.bytes.extracting(held))
+            held = held.lowerBound + taken..<held.upperBound
+            if !held.isEmpty {
+                isBusy = true
+                return start
+            }
+        }
+        if matched > 0 {
+            if bytes[start] == delimiter[matched] {
+                advance()
+                return start + 1
+            }
+            held = 0..<matched
+            matched = 0
+            return start
+        }
+        let end = bytes.firstIndex(of: 0x0d, from: start)
+        if end == start {
+            matched = 1
+            return start + 1
+        }
+        let taken = try take(bytes.extracting(start..<end))
+        isBusy = taken < end - start
+        return start + taken
+    }
+}
+
+extension RawSpan {
+    fileprivate subscript(offset: Int) -> UInt8 {
+        unsafeLoad(fromByteOffset: offset, as: UInt8.self)
+    }
+
+    /// The offset of the first such byte from `start` on, or the end.
+    fileprivate func firstIndex(of byte: UInt8, from start: Int) -> Int {
+        withUnsafeBytes { $0[start...].firstIndex(of: byte) } ?? byteCount
+    }
+}
