@@ -51,7 +51,7 @@ import Wire
         let text =
             #"{"metadata":{"a":[1,[2,null],{}],"b":null,"c":1.50,"FirebaseStorageDownloadTokens":"x"},"contentDisposition":"inline","size":4}"#
         let patch = try AttributePatch(firebase: Array(text.utf8))
-        #expect(patch.customMetadata == ["a": "1,2,,[object Object]", "b": .some(nil), "c": "1.5"])
+        #expect(patch.customMetadata == ["a": "1,2,,[object Object]", "b": nil, "c": "1.5"])
         #expect(patch.contentDisposition == .remove && patch.downloadTokens == nil)
         #expect(try AttributePatch(firebase: Array(#"{"metadata":null}"#.utf8)).clearCustomMetadata)
     }
