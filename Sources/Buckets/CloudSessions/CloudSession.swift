@@ -93,7 +93,7 @@ final class CloudSession: UploadSession {
 
     func finish() async throws(SessionError) -> ContentFacts {
         try await inTurn { () throws(SessionError) in
-            let state = try await file.trusted()
+            let state = try await file.claim()
             if case .closed = state.end { throw .finished }
             return try await inStore { () throws(BucketError) in try state.facts() }
         }
@@ -152,6 +152,9 @@ final class CloudSession: UploadSession {
             try await release(state)
             // If this fails, the sweep removes it.
             try? await service.deleteHidden(HiddenName.state(id).text)
+            if state.expires < id.expires {
+                try? await service.deleteHidden(HiddenName.until(id, time: state.expires).text)
+            }
         }
     }
 

@@ -24,6 +24,8 @@ final class CloudSessionFile: Sendable {
         var read: Known?
         /// Whether the session does not exist any more.
         var isGone = false
+        /// Whether a request may be executed of which the state does not tell.
+        var hasLostRequest = false
     }
     private let held = Lock(Held())
     /// Attempts to claim a session that other gateways claim, too.
@@ -43,6 +45,9 @@ final class CloudSessionFile: Sendable {
 
     /// Seconds since 1970.
     private var now: Int64 { clock() / 1_000_000 }
+
+    /// Milliseconds since 1970.
+    var milliseconds: Int64 { clock() / 1000 }
 
     /// Whether the session has expired by its id.
     var isExpired: Bool { now >= id.expires }
@@ -115,7 +120,10 @@ final class CloudSessionFile: Sendable {
             }
             let found: Known
             if let read { found = read } else { found = try await fetch() }
-            if found.state.end != nil { return found.state }
+            if found.state.end != nil {
+                held.withLock { $0.own = nil }
+                return found.state
+            }
             if let own, own.version == found.version, !own.state.isOpen { return found.state }
             var next = found.state
             if next.owner != owner { next.isTakenOver = true }
@@ -140,6 +148,10 @@ final class CloudSessionFile: Sendable {
     }
 
     // MARK: Writing
+
+    /// Has the next write tell that a request may be executed of which nobody knows
+    /// (``CloudSessionState/isTakenOver``).
+    func noteLostRequest() { held.withLock { $0.hasLostRequest = true } }
 
     /// Ends the session. It does not exist any more when this returns, except for what it left at the service.
     /// - Returns: The state before.
@@ -180,6 +192,7 @@ final class CloudSessionFile: Sendable {
     {
         var next = state
         next.owner = owner
+        if held.withLock({ $0.hasLostRequest }) { next.isTakenOver = true }
         next.stamp = UInt64.random(in: 0 ... .max)
         let bytes = next.bytes
         var failure = SessionError.superseded

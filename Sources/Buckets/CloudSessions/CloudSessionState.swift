@@ -52,7 +52,8 @@ struct CloudSessionState: Sendable, Equatable {
 
     /// The gateway whose requests may be in flight.
     var owner: Owner
-    /// Whether the session has had another owner. Requests of that one may be in flight, too.
+    /// Whether requests may be in flight of which the owner does not know: those of a former owner, or one without a
+    /// response.
     var isTakenOver = false
     /// Random with each write, so that two states never have the same bytes: S3's entity tag is their md5.
     var stamp: UInt64 = 0

@@ -115,7 +115,9 @@ struct CloudSessionFileTests {
                 await expect(isNotFound) { () throws(SessionError) in try await each.claim() }
                 await expect(isNotFound) { () throws(SessionError) in try await each.cancel() }
             }
-            await expect({ isSuperseded($0) || isNotFound($0) }) { () throws(SessionError) in
+            await expect {
+                isSuperseded($0) || isNotFound($0)
+            } _: { () throws(SessionError) in
                 try await other.update { $0.length = 5 }
             }
             try await store.deleteHidden(HiddenName.state(id).text)
