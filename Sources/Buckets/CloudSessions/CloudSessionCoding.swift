@@ -154,8 +154,8 @@ private struct StateWriter {
         case .gcs(let state):
             put(UInt8(2))
             put(state.session) { $0.put($1) }
-            put(state.hiddenName) { $0.put($1) }
             put(state.sent)
+            put(state.isAhead)
         }
     }
 
@@ -283,7 +283,7 @@ private struct StateReader {
         case 2:
             return .gcs(
                 GCSTransferState(
-                    session: try property(), hiddenName: try property(), sent: try size()))
+                    session: try property(), sent: try size(), isAhead: try flag()))
         default: throw StateReader.malformed("a transfer of kind \(kind)")
         }
     }

@@ -1,4 +1,5 @@
 import System
+import Wire
 
 /// The state of one session as this gateway knows it, and its conditional writes.
 ///
@@ -61,11 +62,12 @@ final class CloudSessionFile: Sendable {
         return isGone || isExpired || own.map { now >= $0.expires } ?? false
     }
 
-    /// Whether the state is known and takes at most 64 KiB besides its tail.
-    var isSmall: Bool {
-        guard let state = known else { return false }
-        if case .s3(let transfer) = state.transfer, transfer.parts.count > 256 { return false }
-        return state.context.count <= 32 << 10
+    /// About how many bytes the known state takes; nil if it is not known.
+    var size: Int? {
+        guard let state = known else { return nil }
+        var size = 4096 + state.context.count + state.tail.count
+        if case .s3(let transfer) = state.transfer { size += 128 * transfer.parts.count }
+        return size
     }
 
     /// Whether a state is at hand, so that the session was there a moment ago.

@@ -1,3 +1,5 @@
+import Wire
+
 /// The state of an upload session in a store of objects: the content of one small object that is only written
 /// conditionally, so that of two gateways with the same version one loses.
 ///
@@ -166,10 +168,10 @@ struct S3TransferState: Sendable, Equatable {
 struct GCSTransferState: Sendable, Equatable {
     /// The session's URI, a secret; nil if none was begun.
     var session: String?
-    /// The hidden object that the bytes become first; nil if they become the object itself.
-    var hiddenName: String?
-    /// The number of bytes that the service has confirmed.
+    /// The number of bytes that the service has confirmed, a multiple of 256 KiB.
     var sent: UInt64 = 0
+    /// Whether the service may keep bytes after those.
+    var isAhead = false
 }
 
 extension CloudSessionState {

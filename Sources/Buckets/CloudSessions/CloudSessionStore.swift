@@ -1,3 +1,5 @@
+import Wire
+
 /// The hidden objects of a service in which upload sessions keep their states and tails.
 protocol CloudSessionStore: Sendable {
     /// The content of an object, with its version; nil if it does not exist. Never an older content than that of a write

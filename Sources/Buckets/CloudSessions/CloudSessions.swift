@@ -12,20 +12,27 @@ final class CloudSessions: Sendable {
     /// again. The last is the newest.
     private let recent = Lock<[CloudSession]>([])
     private static let recentLimit = 64
+    /// The maximum size of their states in bytes: 4 MiB.
+    private static let recentBytes = 4 << 20
 
     init(_ service: any CloudSessionService, clock: @escaping @Sendable () -> Int64) {
         self.service = service
         self.clock = clock
     }
 
-    /// Keeps a session in memory. One with a large state is read again instead.
+    /// Keeps a session in memory, and forgets the ones that were not used for the longest time.
     func remember(_ session: CloudSession) {
         // Release sessions outside of the lock: a deinitializer may come back here.
         let dropped: [CloudSession] = recent.withLock { recent in
             let before = recent
             recent.removeAll { $0 === session }
-            if session.file.isSmall { recent.append(session) }
-            if recent.count > CloudSessions.recentLimit { recent.removeFirst() }
+            if session.file.size != nil { recent.append(session) }
+            var bytes = 0
+            let kept = recent.reversed().prefix(CloudSessions.recentLimit).prefix { session in
+                bytes += session.file.size ?? 0
+                return bytes <= CloudSessions.recentBytes
+            }
+            recent.removeFirst(recent.count - kept.count)
             return before
         }
         withExtendedLifetime(dropped) {}

@@ -48,7 +48,7 @@ func randomState(_ random: inout some RandomNumberGenerator) -> CloudSessionStat
         state.offset = state.pending + sent
     default:
         state.transfer = .gcs(
-            GCSTransferState(session: property(), hiddenName: property(), sent: sent))
+            GCSTransferState(session: property(), sent: sent, isAhead: flag()))
         state.offset = state.pending + sent
     }
     if flag() {
