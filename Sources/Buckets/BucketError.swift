@@ -23,6 +23,8 @@ public struct BucketError: Error, Sendable, CustomStringConvertible {
     public var cause: String
     /// Whether a service may have made the requested change without confirming it.
     var mayHaveChanged = false
+    /// Whether a service has received other bytes than those that it was to store.
+    var isOfOtherBytes = false
     /// Whether the same request may succeed later.
     public var isRetryable: Bool {
         [.unavailable, .timedOut, .insufficientStorage, .overloaded].contains(code)
@@ -31,6 +33,12 @@ public struct BucketError: Error, Sendable, CustomStringConvertible {
     public init(_ code: Code, _ cause: String = "") {
         self.code = code
         self.cause = cause
+    }
+
+    /// The service has received other bytes than those that it was to store.
+    init(otherBytes cause: String) {
+        self.init(.unavailable, cause)
+        isOfOtherBytes = true
     }
 
     public var description: String { cause.isEmpty ? "\(code)" : "\(code): \(cause)" }

@@ -4,7 +4,7 @@ import Wire
 ///
 /// The caller lists the names that begin with the query's prefix, starting at ``start`` and folded at `/` if the query
 /// is delimited. It adds the service's pages until ``isFull``, or until there are no more. Names that the gateway
-/// cannot address are hidden: those with an empty segment or a trailing slash.
+/// cannot address are hidden: those with an empty segment or a trailing slash, and its own.
 struct CloudList {
     /// The position where the service starts listing.
     enum Start: Equatable {
@@ -111,9 +111,10 @@ struct CloudList {
             && CloudList.hiddenGroup(name) == nil && !S3Bucket.isProbe(name)
     }
 
-    /// The name up to and including the slash that ends its first empty segment; nil if there is none. All names with
-    /// this prefix are hidden.
+    /// The prefix of a hidden name that makes all names with it hidden; nil if there is none. It is that of the gateway's
+    /// own objects, or ends with the slash after the first empty segment.
     private static func hiddenGroup(_ name: String) -> String? {
+        if name.utf8.starts(with: HiddenName.reserved.utf8) { return HiddenName.reserved }
         var previous = slash
         for index in name.utf8.indices {
             if name.utf8[index] == slash, previous == slash { return String(name[...index]) }

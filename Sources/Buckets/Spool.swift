@@ -59,8 +59,11 @@ final class Spool: @unchecked Sendable {
     }
 
     /// Discards all bytes so that the file can be reused.
-    func clear() {
-        ftruncate(descriptor, 0)
-        count = 0
+    func clear() { truncate(to: 0) }
+
+    /// Discards the bytes from an offset on.
+    func truncate(to offset: UInt64) {
+        ftruncate(descriptor, off_t(offset))
+        count = offset
     }
 }

@@ -187,6 +187,9 @@ public enum SessionError: Error, Sendable {
     case superseded
     /// The session was committed or closed.
     case finished
+    /// The store has other bytes than those that were acknowledged: two writers have sent different bytes at one offset.
+    /// The session can't be committed any more.
+    case otherBytes
     /// The store failed, or a precondition did not hold.
     case store(BucketError)
 }

@@ -186,7 +186,7 @@ extension SessionConformance {
         let older = try await session.append(AppendPlan(at: 0))
         try await older.fill(Array(bytes[..<150_000]))
         let driver = store.driver
-        try await onLoop {
+        try await store.onOtherLoop {
             let other = try await driver.openSession(session.id)
             try expectEqual(try await other.offset(), 150_000, "the offset")
             try await other.append(Array(bytes[150_000...]), at: 150_000)

@@ -35,10 +35,10 @@ public struct SessionConformance {
                 do {
                     try await body(store)
                 } catch {
-                    await store.driver.close()
+                    await store.close()
                     throw error
                 }
-                await store.driver.close()
+                await store.close()
             }
         }
     }
@@ -53,6 +53,8 @@ public struct SessionConformance {
 final class SessionStore: @unchecked Sendable {
     private let open: SessionConformance.OpenDriver
     private(set) var driver: any SessionDriver
+    /// Other loops that the case uses, and their threads.
+    private let loops = Lock<[(loop: EventLoop, thread: pthread_t)]>([])
 
     init(_ open: @escaping SessionConformance.OpenDriver, _ driver: any SessionDriver) {
         self.open = open
@@ -63,6 +65,25 @@ final class SessionStore: @unchecked Sendable {
     func reopen() async throws {
         await driver.close()
         driver = try await open()
+    }
+
+    /// Runs `body` with another loop as its task's executor. The loop runs until the driver is closed, which may have
+    /// connections on it.
+    func onOtherLoop<Result: Sendable>(
+        _ body: @escaping @Sendable () async throws -> Result
+    ) async throws -> Result {
+        let loop = try EventLoop()
+        let thread = startThread { loop.run() }
+        loops.withLock { $0.append((loop, thread)) }
+        return try await Task(executorPreference: loop, operation: body).value
+    }
+
+    fileprivate func close() async {
+        await driver.close()
+        for (loop, thread) in loops.withLock({ $0 }) {
+            loop.stop()
+            pthread_join(thread, nil)
+        }
     }
 }
 

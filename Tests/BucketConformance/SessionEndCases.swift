@@ -118,7 +118,7 @@ extension SessionConformance {
         let generations = try await withThrowingTaskGroup(of: Int64.self) { group in
             for _ in 0..<8 {
                 group.addTask {
-                    try await onLoop {
+                    try await store.onOtherLoop {
                         let session = try await driver.openSession(session.id)
                         return try await session.commit(facts, Preconditions(), resultUntil: .max)
                             .metadata.generation

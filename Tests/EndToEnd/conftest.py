@@ -25,8 +25,8 @@ def pytest_collection_modifyitems(config, items):
     name = config.getoption("--upstream")
     if name == upstreams.DIRECTORY:
         return
-    # No upstream has upload sessions.
-    kept = [item for item in items if "upstream" in item.fixturenames and item.path.parent.name != "uploads"]
+    kept = [item for item in items if "upstream" in item.fixturenames
+            and (item.path.parent.name != "uploads" or name in known_limits.SESSIONS)]
     config.hook.pytest_deselected(items=[item for item in items if item not in kept])
     items[:] = kept
     for item in items:

@@ -29,7 +29,7 @@ public final class DirectoryBucket: BucketDriver {
     private let thread = BlockingPool(threads: 1)
     let clock: @Sendable () -> Int64
     /// The upload sessions in use.
-    let sessions = DirectorySessions()
+    let sessions = SessionRegistry<DirectoryUploadSession>()
 
     /// Opens the bucket, creates it if it does not exist, and removes the leftovers of an earlier process. Blocks for
     /// some milliseconds, regardless of the number of objects.

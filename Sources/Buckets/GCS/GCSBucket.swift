@@ -53,7 +53,7 @@ public final class GCSBucket: BucketDriver {
     /// The maximum number of service pages for one list page.
     private static let maximumPages = 64
     /// The maximum size of a page of a list: 8 MiB. A thousand of the longest names with all escapes need less.
-    private static let maximumPageBytes = 8 << 20
+    static let maximumPageBytes = 8 << 20
 
     let settings: Settings
     let requests: GCSRequests
@@ -61,6 +61,17 @@ public final class GCSBucket: BucketDriver {
     let cleaning = BackgroundTasks()
     let known = GCSMetadataCache()
     private let isClosed = Atomic<Bool>(false)
+    private let openSessions = Lock<CloudSessions?>(nil)
+
+    /// The upload sessions in use. They refer to the bucket until it is closed.
+    var sessions: CloudSessions {
+        openSessions.withLock { open in
+            if let open { return open }
+            let made = CloudSessions(self, clock: SystemClock.microseconds)
+            open = made
+            return made
+        }
+    }
 
     /// Creates the bucket without opening a connection.
     /// - Parameters:
@@ -91,6 +102,7 @@ public final class GCSBucket: BucketDriver {
             atomicUploads: true, atomicPatches: true, atomicDeletions: true, lateConditions: false,
             durable: true)
         promised.reopensSmallUploads = true
+        promised.uploadSessions = true
         return promised
     }()
 
@@ -280,7 +292,7 @@ public final class GCSBucket: BucketDriver {
     }
 
     /// The error of a request about the bucket, for which 404 means that the bucket does not exist.
-    private func bucketFailure(_ response: CollectedResponse) -> BucketError {
+    func bucketFailure(_ response: CollectedResponse) -> BucketError {
         let failure = requests.failure(response)
         guard failure.code == .objectNotFound else { return failure }
         return requests.missingBucket
@@ -296,6 +308,7 @@ public final class GCSBucket: BucketDriver {
 
     public func close() async {
         guard !isClosed.exchange(true, ordering: .relaxed) else { return }
+        openSessions.withLock { $0.take() }?.close()
         await cleaning.finish()
         await requests.upstream.close()
     }

@@ -78,10 +78,21 @@ enum GCSObject {
 
     // MARK: Writing
 
+    /// The key of the custom metadata with the mark of the upload session that created the object. It is reserved
+    /// (``SystemMetadata/isReserved(_:)``), so that no client can see or set it.
+    static let markKey = "sluice-commit"
+
+    /// Whether an object carries the mark of an upload session.
+    static func isMarked(_ json: JSONValue, _ mark: UInt64) -> Bool {
+        json["metadata"]?[markKey]?.text.map { BytewiseString.areEqual($0, String(mark)) } ?? false
+    }
+
     /// The resource of a new object. The service verifies the digests of `facts`.
-    static func resource(_ name: String, _ attributes: ObjectAttributes, _ facts: ContentFacts?)
-        -> [UInt8]
-    {
+    /// - Parameter mark: The mark of the upload session that creates it.
+    static func resource(
+        _ name: String, _ attributes: ObjectAttributes, _ facts: ContentFacts?,
+        mark: UInt64? = nil
+    ) -> [UInt8] {
         var json = JSONWriter(reserving: 512)
         json.beginObject()
         json.member("name", name)
@@ -90,7 +101,8 @@ enum GCSObject {
         if let value = attributes.contentDisposition { json.member("contentDisposition", value) }
         if let value = attributes.contentEncoding { json.member("contentEncoding", value) }
         if let value = attributes.contentLanguage { json.member("contentLanguage", value) }
-        let pairs = attributes.storedPairs
+        var pairs = attributes.storedPairs
+        if let mark { pairs[BytewiseString(markKey)] = String(mark) }
         if !pairs.isEmpty {
             json.key("metadata")
             json.beginObject()

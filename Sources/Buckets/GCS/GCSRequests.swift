@@ -66,6 +66,12 @@ struct GCSRequests: Sendable {
         target("/storage/v1/b/\(segment(bucket))/o/\(segment(name))", query)
     }
 
+    /// The target that copies an object to another name.
+    func rewrite(_ source: String, to name: String, _ query: [(String, String)]) -> String {
+        let (bucket, source, name) = (segment(bucket), segment(source), segment(name))
+        return target("/storage/v1/b/\(bucket)/o/\(source)/rewriteTo/b/\(bucket)/o/\(name)", query)
+    }
+
     func objects(_ query: [(String, String)]) -> String {
         target("/storage/v1/b/\(segment(bucket))/o", query)
     }
@@ -150,9 +156,12 @@ struct GCSRequests: Sendable {
         -> ObjectMetadata
     {
         guard status == 200 || status == 201 else { throw failure(status, body) }
-        guard let json = try? JSONReader.parse(body),
-            let metadata = GCSObject.metadata(json)
-        else {
+        return try metadata((try? JSONReader.parse(body)) ?? .null, of: name)
+    }
+
+    /// The object in a resource.
+    func metadata(_ json: JSONValue, of name: String) throws(BucketError) -> ObjectMetadata {
+        guard let metadata = GCSObject.metadata(json) else {
             throw BucketError(.unavailable, "\(what): the response is not an object's metadata")
         }
         // Accepting it could report or remove the wrong object.
@@ -203,7 +212,8 @@ struct GCSRequests: Sendable {
         }
         switch status {
         case 400 where isOfDigest(message), 412 where isOfDigest(message):
-            return failed(.unavailable, "the service has received other bytes: \(words)")
+            return BucketError(
+                otherBytes: "\(what): the service has received other bytes: \(words)")
         case 304, 412: return BucketError(.preconditionFailed)
         case 404 where message.hasPrefix("The specified bucket does not exist"):
             return missingBucket

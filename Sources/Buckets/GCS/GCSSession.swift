@@ -31,29 +31,47 @@ final class GCSSession: @unchecked Sendable {
     private let requests: GCSRequests
     private let pool: BlockingPool
     private let name: String
-    private let target: String
+    /// The path and query of its URL.
+    let target: String
     /// The number of bytes that the service has confirmed.
-    private(set) var persisted: UInt64 = 0
+    private(set) var persisted: UInt64
+    /// Whether another process may send bytes too, so that the service may keep more than were sent here.
+    private let isShared: Bool
     /// The request in progress.
     private var current: ClientExchange?
 
-    private init(_ requests: GCSRequests, _ pool: BlockingPool, _ name: String, target: String) {
+    private init(
+        _ requests: GCSRequests, _ pool: BlockingPool, _ name: String, target: String,
+        persisted: UInt64, isShared: Bool
+    ) {
         self.requests = requests
         self.name = name
         self.pool = pool
         self.target = target
+        self.persisted = persisted
+        self.isShared = isShared
+    }
+
+    /// Continues a session that this or another process has begun for the object `name`.
+    /// - Parameter persisted: The number of bytes that the service is known to keep.
+    convenience init(_ bucket: GCSBucket, _ name: String, target: String, persisted: UInt64) {
+        self.init(
+            bucket.requests, bucket.pool, name, target: target, persisted: persisted,
+            isShared: true)
     }
 
     /// Begins a session. Its preconditions are evaluated at the end.
+    /// - Parameter mark: ``GCSObject/markKey``'s value in the object's metadata.
     static func start(
         _ requests: GCSRequests, _ pool: BlockingPool, _ name: String,
-        _ attributes: ObjectAttributes, _ conditions: GCSConditions
+        _ attributes: ObjectAttributes, _ conditions: GCSConditions, mark: UInt64? = nil
     ) async throws(BucketError) -> GCSSession {
         let query = [("uploadType", "resumable"), ("name", name)] + conditions.query
         // A repeated request leaves an unused session, but no object.
         var request = ClientRequest(
             "POST", requests.uploads(query),
-            body: .bytes(GCSObject.resource(name, attributes, nil)), isRepeatable: true)
+            body: .bytes(GCSObject.resource(name, attributes, nil, mark: mark)),
+            isRepeatable: true)
         request.fields.append("content-type", "application/json; charset=UTF-8")
         request.fields.append("x-upload-content-type", attributes.mediaType)
         let response = try await requests.call(request)
@@ -64,7 +82,8 @@ final class GCSSession: @unchecked Sendable {
         guard let target = response.fields["location"].flatMap(GCSSession.target) else {
             throw BucketError(.unavailable, "the service begins an upload without an address")
         }
-        return GCSSession(requests, pool, name, target: target)
+        return GCSSession(
+            requests, pool, name, target: target, persisted: 0, isShared: mark != nil)
     }
 
     /// The path and query of a session's URL. They are requested from the configured origin, whatever host the URL
@@ -183,17 +202,35 @@ final class GCSSession: @unchecked Sendable {
     /// Makes sure that the service keeps all bytes of a stream after its response. Missing bytes are sent again.
     /// - Throws: ``BucketError`` if missing bytes are no longer held.
     func settle(_ outcome: Outcome, _ held: ReplayBuffer) async throws(BucketError) {
-        try await deliver(held, nil, outcome)
+        try await deliver(held, at: persisted, nil, outcome)
     }
 
-    private static let endedEarly = BucketError(
+    static let endedEarly = BucketError(
         .unavailable, "the service has ended an upload that was not complete")
 
     // MARK: Bytes that can be sent again
 
-    /// Sends the bytes that follow the confirmed ones, until the service keeps them all.
-    func send(_ held: ReplayBuffer) async throws(BucketError) {
-        try await deliver(held, nil, nil)
+    /// Sends bytes until the service keeps them all.
+    /// - Parameter offset: Their offset, if they do not follow the confirmed ones.
+    func send(_ held: ReplayBuffer, at offset: UInt64? = nil) async throws(BucketError) {
+        try await deliver(held, at: offset ?? persisted, nil, nil)
+    }
+
+    /// Queries how many bytes the service keeps (``persisted``).
+    /// - Returns: The object, if the session has created it.
+    func update() async throws(BucketError) -> ObjectMetadata? {
+        var failures = 0
+        while true {
+            switch try await query() {
+            case .kept(let count):
+                persisted = count
+                return nil
+            case .complete(let metadata): return metadata
+            case .unknown(let error, let retryAfter):
+                failures += 1
+                guard await mayTryAgain(failures, retryAfter) else { throw error }
+            }
+        }
     }
 
     /// Sends the last bytes, which creates the object.
@@ -202,22 +239,24 @@ final class GCSSession: @unchecked Sendable {
     func finish(_ held: ReplayBuffer, _ facts: ContentFacts) async throws(BucketError)
         -> ObjectMetadata
     {
-        guard let metadata = try await deliver(held, facts, nil) else {
+        let start = facts.size - held.count
+        guard let metadata = try await deliver(held, at: start, facts, nil) else {
             throw BucketError(.internal, "a commit without an object")
         }
         return metadata
     }
 
     /// - Parameters:
-    ///   - held: The bytes after the confirmed ones.
+    ///   - held: Bytes of which the service may keep some already.
+    ///   - start: Their offset.
     ///   - facts: The facts of the whole object, if these are its last bytes.
     ///   - first: The result of the first request with these bytes, if there was one.
     @discardableResult
-    private func deliver(_ held: ReplayBuffer, _ facts: ContentFacts?, _ first: Outcome?)
-        async throws(BucketError) -> ObjectMetadata?
-    {
-        let start = persisted
+    private func deliver(
+        _ held: ReplayBuffer, at start: UInt64, _ facts: ContentFacts?, _ first: Outcome?
+    ) async throws(BucketError) -> ObjectMetadata? {
         let end = start + held.count
+        if facts == nil, first == nil, persisted >= end { return nil }
         var failures = 0
         var outcome = first
         while true {
@@ -240,7 +279,7 @@ final class GCSSession: @unchecked Sendable {
                 guard facts != nil else { throw GCSSession.endedEarly }
                 return metadata
             case .kept(let count):
-                guard (persisted...end).contains(count) else {
+                guard count >= persisted, count <= end || isShared && facts == nil else {
                     throw BucketError(
                         .unavailable,
                         "the service keeps \(count) bytes of the upload, where it kept \(persisted)"
@@ -248,7 +287,7 @@ final class GCSSession: @unchecked Sendable {
                 }
                 let isProgress = count >= persisted + GCSSession.quantum
                 persisted = count
-                if facts == nil, count == end { return nil }
+                if facts == nil, count >= end { return nil }
                 if isProgress {
                     failures = 0
                 } else if isSent {
@@ -259,6 +298,10 @@ final class GCSSession: @unchecked Sendable {
                     }
                 }
             case nil: break
+            }
+            guard (start...end).contains(persisted) else {
+                throw BucketError(
+                    otherBytes: "the service keeps \(persisted) bytes of the upload, not \(start)")
             }
             outcome = try await sendOnce(held, from: persisted - start, facts)
         }
@@ -321,9 +364,22 @@ final class GCSSession: @unchecked Sendable {
     }
 
     /// Asks the service to discard the upload.
-    func cancel() async {
+    func cancel() async { _ = try? await discard() }
+
+    /// Discards the upload.
+    /// - Throws: ``BucketError`` if the service may still keep its bytes.
+    func discard() async throws(BucketError) {
         let request = ClientRequest("DELETE", target, isRepeatable: true)
-        _ = try? await requests.upstream.call(request)
+        let response: CollectedResponse
+        do throws(ClientError) {
+            response = try await requests.upstream.call(request)
+        } catch {
+            throw BucketError(error)
+        }
+        // 499 confirms it. The others say that there is nothing to discard.
+        guard [200, 201, 204, 400, 404, 410, 499].contains(response.status) else {
+            throw requests.failure(response)
+        }
     }
 }
 

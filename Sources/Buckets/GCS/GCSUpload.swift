@@ -301,10 +301,12 @@ struct GCSMultipart {
     let contentType: String
     let bytes: [UInt8]
 
+    /// - Parameter mark: The mark of the upload session that creates the object.
     init(
-        _ name: String, _ attributes: ObjectAttributes, _ facts: ContentFacts, _ content: [UInt8]
+        _ name: String, _ attributes: ObjectAttributes, _ facts: ContentFacts, _ content: [UInt8],
+        mark: UInt64? = nil
     ) {
-        let resource = GCSObject.resource(name, attributes, facts)
+        let resource = GCSObject.resource(name, attributes, facts, mark: mark)
         let boundary = "sluice-\(UInt64.random(in: 0 ... .max))-\(UInt64.random(in: 0 ... .max))"
         var bytes: [UInt8] = []
         bytes.reserveCapacity(content.count + resource.count + 512)

@@ -102,7 +102,8 @@ public final class S3Bucket: BucketDriver {
     private let fetcher: AWSCredentialFetcher
     /// nil if requests are not signed.
     private let credentials: AWSCredentialProvider?
-    private let clock: @Sendable () -> Int64
+    /// Microseconds since 1970.
+    let clock: @Sendable () -> Int64
     private let lastGeneration = Atomic<Int64>(0)
     /// Whether the entity tags of uploads are md5s, so that the stored bytes can be compared with those sent. If they
     /// are not, computing the md5 is skipped, which costs more than everything else that is done with the bytes.
@@ -116,6 +117,8 @@ public final class S3Bucket: BucketDriver {
     /// The ids of the multipart uploads in progress in this process.
     let openUploads = Lock<Set<BytewiseString>>([])
     private let isClosed = Atomic<Bool>(false)
+    /// The upload sessions; nil until the first one is used, and after ``close()``.
+    let sessions = Lock<CloudSessions?>(nil)
     /// Whether the service evaluates the conditions of writes; nil if that is not known yet.
     let conditions: Lock<Bool?>
     /// The same for copies and deletions.
@@ -365,6 +368,7 @@ public final class S3Bucket: BucketDriver {
 
     public func close() async {
         await cleaning.finish()
+        closeSessions()
         isClosed.store(true, ordering: .relaxed)
         await fetcher.close()
         await upstream.close()

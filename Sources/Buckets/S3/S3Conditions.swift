@@ -17,9 +17,12 @@ extension S3Bucket {
     public static func mostCapabilities(decidesConditions decides: Bool) -> Capabilities {
         // A streamed request has its conditions in its header. A copy compares only the bytes, so one of two concurrent
         // patches may undo the other.
-        Capabilities(
+        var capabilities = Capabilities(
             atomicUploads: decides, atomicPatches: false, pinnedPatches: decides,
             atomicDeletions: decides, lateConditions: false, durable: true)
+        // The state of a session is written conditionally.
+        capabilities.uploadSessions = decides
+        return capabilities
     }
 
     /// The changes for which the service compares the object's entity tag with `If-Match`.

@@ -7,13 +7,6 @@ import XML
 final class S3Multipart {
     /// The maximum number of parts that the protocol allows.
     static let maximumParts = 10_000
-    /// The maximum number of attempts to send a buffered part.
-    private static let attempts = 4
-    /// The upper bound of the first delay between attempts: 100 ms. It doubles with each attempt.
-    private static let retryDelay: UInt64 = 100_000_000
-
-    /// The bytes read from a file at a time: 32 KiB.
-    private static let step = 32 * 1024
 
     /// nil until the first part is sent.
     var generation: Int64?
@@ -22,13 +15,14 @@ final class S3Multipart {
     private let size: UInt64?
     /// Whether the service rejected the upload because the credentials do not permit writing.
     private(set) var isForbidden = false
-    private var id: String?
+    /// The upload's id; nil if it has not begun.
+    private(set) var id: String?
     /// The id in ``S3Bucket/openUploads``.
     private var opened: String?
     private var tags: [String] = []
     private var sent: UInt64 = 0
-    /// The request that sends the current part.
-    private var body: S3Body?
+    /// The part that is being sent.
+    private var part: S3Part?
     private var isGivenUp = false
     /// Whether the completion may still be in progress.
     private var isUndecided = false
@@ -70,59 +64,19 @@ final class S3Multipart {
     /// Sends a buffered file as a part, with retries, and then clears the file.
     func send(_ spool: Spool, _ fields: HeaderFields) async throws(BucketError) {
         try await create(fields)
-        var attempt = 1
-        while true {
-            do throws(BucketError) {
-                let body = try await bucket.stream(
-                    "PUT", target(), HeaderFields(), length: spool.count)
-                self.body = body
-                defer { self.body = nil }
-                if isGivenUp { body.cancel() }
-                try await copy(spool, to: body)
-                let response = try await body.response()
-                let failure = S3ErrorResponse(response)
-                if response.status >= 500 || failure.isRefusal || response.status == 429
-                    || body.isSignedAnew, attempt < S3Multipart.attempts
-                {
-                    throw failure.error("upload")
-                }
-                try add(response, spool.count)
-                return await bucket.pool.run { spool.clear() }
-            } catch {
-                guard !isGivenUp, error.isRetryable, error.code != .insufficientStorage,
-                    attempt < S3Multipart.attempts
-                else { throw error }
-            }
-            await sleep(.random(in: 0...(S3Multipart.retryDelay << UInt64(attempt - 1))))
-            attempt += 1
-        }
+        let part = S3Part(bucket, target(), spool)
+        self.part = part
+        defer { self.part = nil }
+        if isGivenUp { part.cancel() }
+        add(try await part.send(), spool.count)
+        try checkCount()
+        await bucket.pool.run { spool.clear() }
     }
 
     /// Cancels the part that is being sent.
     func cancel() {
         isGivenUp = true
-        body?.cancel()
-    }
-
-    private func copy(_ spool: Spool, to body: S3Body) async throws(BucketError) {
-        var offset: UInt64 = 0
-        while offset < spool.count {
-            let start = offset
-            let bytes: [UInt8]
-            do throws(BucketError) {
-                bytes = try await bucket.pool.run { () throws(BucketError) in
-                    try spool.read(at: start, limit: S3Multipart.step)
-                }
-            } catch {
-                body.cancel()
-                throw error
-            }
-            do { try await body.writeAll(bytes) } catch {
-                // The response has the cause.
-                return
-            }
-            offset += UInt64(bytes.count)
-        }
+        part?.cancel()
     }
 
     /// Copies a range of an existing object within the service.
@@ -139,7 +93,8 @@ final class S3Multipart {
             response.fields = HeaderFields()
             response.fields.append("etag", S3Head.unquoted(tag))
         }
-        try add(response, range.upperBound - range.lowerBound)
+        add(try S3Part.tag(of: response), range.upperBound - range.lowerBound)
+        try checkCount()
     }
 
     /// Begins the upload, unless it has begun.
@@ -194,12 +149,12 @@ final class S3Multipart {
         bucket.target(name, "partNumber=\(tags.count + 1)&\(query)")
     }
 
-    private func add(_ response: CollectedResponse, _ length: UInt64) throws(BucketError) {
-        guard (200...299).contains(response.status), S3ErrorResponse.code(in: response.body) == nil,
-            let etag = S3Head(response.fields).etag
-        else { throw S3ErrorResponse(response).error("upload of a part") }
-        tags.append(etag)
+    private func add(_ tag: String, _ length: UInt64) {
+        tags.append(tag)
         sent += length
+    }
+
+    private func checkCount() throws(BucketError) {
         if tags.count == S3Multipart.maximumParts, size == nil || sent < size ?? 0 {
             throw BucketError(.unsupported, "upload: the object is larger than 10,000 parts hold")
         }
@@ -211,24 +166,10 @@ final class S3Multipart {
         _ condition: S3Bucket.WriteCondition,
         _ confirm: @escaping (CollectedResponse?) async -> Bool
     ) async throws(BucketError) -> CollectedResponse {
-        var body = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
-        for (index, tag) in tags.enumerated() {
-            let escaped = tag.utf8.map { byte in
-                switch byte {
-                case UInt8(ascii: "&"): "&amp;"
-                case UInt8(ascii: "<"): "&lt;"
-                default: String(Character(Unicode.Scalar(byte)))
-                }
-            }.joined()
-            body += "<Part><PartNumber>\(index + 1)</PartNumber><ETag>\"\(escaped)\"</ETag></Part>"
-        }
-        body += "</CompleteMultipartUpload>"
-        var request = ClientRequest(
-            "POST", bucket.target(name, query), body: .bytes(Array(body.utf8)))
+        var request = S3Multipart.completion(
+            bucket.target(name, query), tags.enumerated().map { (number: $0 + 1, etag: $1) },
+            condition)
         request.confirmsRepetition = confirm
-        request.waitLimit = S3Bucket.silenceLimit
-        request.fields.append("content-type", "application/xml")
-        condition.append(to: &request.fields)
         let response: CollectedResponse
         do throws(BucketError) {
             response = try await bucket.call(request)
@@ -243,6 +184,30 @@ final class S3Multipart {
             end()
         }
         return response
+    }
+
+    /// The request that completes an upload of these parts.
+    static func completion(
+        _ target: String, _ parts: [(number: Int, etag: String)],
+        _ condition: S3Bucket.WriteCondition
+    ) -> ClientRequest {
+        var body = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
+        for (number, etag) in parts {
+            let escaped = etag.utf8.map { byte in
+                switch byte {
+                case UInt8(ascii: "&"): "&amp;"
+                case UInt8(ascii: "<"): "&lt;"
+                default: String(Character(Unicode.Scalar(byte)))
+                }
+            }.joined()
+            body += "<Part><PartNumber>\(number)</PartNumber><ETag>\"\(escaped)\"</ETag></Part>"
+        }
+        body += "</CompleteMultipartUpload>"
+        var request = ClientRequest("POST", target, body: .bytes(Array(body.utf8)))
+        request.waitLimit = S3Bucket.silenceLimit
+        request.fields.append("content-type", "application/xml")
+        condition.append(to: &request.fields)
+        return request
     }
 
     /// The upload id in a response to ``create(_:)``; nil if the response does not report an upload of `name`.
@@ -295,16 +260,4 @@ final class S3Multipart {
         if isOpen { bucket.cleaning.end() }
         isOpen = false
     }
-}
-
-/// Suspends on the calling loop.
-private func sleep(_ nanoseconds: UInt64) async {
-    guard let loop = EventLoop.current else { return }
-    var timer: LoopTimer?
-    await withCheckedContinuation { waiter in
-        let armed = LoopTimer { waiter.resume() }
-        timer = armed
-        loop.arm(armed, after: nanoseconds)
-    }
-    _ = timer
 }

@@ -239,15 +239,23 @@ extension ByteSource {
             if Task.isCancelled {
                 throw BucketError(.unavailable, "read: nobody wants it any more")
             }
+            guard let count = try await next(into: &buffer) else { return }
+            try take(buffer.span.bytes.extracting(first: count))
+            sinceYield += count
+            if sinceYield >= 1 << 20 {
+                sinceYield = 0
+                await Task.yield()
+            }
+        }
+    }
+
+    /// Waits for the next bytes.
+    /// - Returns: The number of bytes in the buffer; nil at the end.
+    func next(into buffer: inout [UInt8]) async throws(BucketError) -> Int? {
+        while true {
             switch try readOnce(into: &buffer) {
-            case .end: return
-            case .bytes(let count):
-                try take(buffer.span.bytes.extracting(first: count))
-                sinceYield += count
-                if sinceYield >= 1 << 20 {
-                    sinceYield = 0
-                    await Task.yield()
-                }
+            case .end: return nil
+            case .bytes(let count): return count
             case .wait:
                 await withCheckedContinuation { waiter in whenReadable { waiter.resume() } }
             }

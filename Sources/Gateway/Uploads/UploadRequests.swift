@@ -98,6 +98,10 @@ extension Problem {
         case .superseded:
             self.init(.uploadConflict, "A newer request of this upload has stopped this one.")
         case .finished: self.init(.uploadConflict, "The upload has ended.")
+        case .otherBytes:
+            self.init(
+                .checksumMismatch,
+                "Different bytes were sent at one offset of the upload; nothing was stored.")
         case .store(let error): self.init(error)
         }
     }

@@ -133,3 +133,31 @@ struct GCSConformanceTests {
         #expect(Set(server.known.keys).isSubset(of: names))
     }
 }
+
+@Suite(
+    "Upload sessions in Cloud Storage conform, with what fake-gcs-server can do", .serialized,
+    .enabled(if: UpstreamProcess.environment != nil), .timeLimit(.minutes(5)))
+struct GCSSessionConformanceTests {
+    private static let running = RunningGCSServer(.fakeGCSServer)
+    /// The cases that the server fails, and why.
+    private static let known: [String: String] = [:]
+
+    @Test(arguments: SessionConformance.all)
+    func conforms(_ check: SessionConformance.Case) async throws {
+        let first = Lock<GCSBucket.Settings?>(nil)
+        do {
+            try await check.run {
+                if let settings = first.withLock({ $0 }) {
+                    return GCSBucket(settings, pool: sharedPool, environment: [:])
+                }
+                let bucket = try await GCSSessionConformanceTests.running.makeBucket()
+                first.withLock { $0 = bucket.settings }
+                return bucket
+            }
+        } catch {
+            guard Self.known[check.name] == nil else { return }
+            throw error
+        }
+        #expect(Self.known[check.name] == nil, "it can: \(check.name)")
+    }
+}

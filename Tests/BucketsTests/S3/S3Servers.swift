@@ -77,17 +77,24 @@ final class RunningServer: Sendable {
     /// Creates an empty bucket. Waits until the server responds.
     func makeBucket(_ change: (inout S3Bucket.Settings) -> Void = { _ in }) async throws -> S3Bucket
     {
-        let name = "sluice-\(buckets.add(1, ordering: .relaxed).newValue)"
+        let bucket = openBucket(
+            "sluice-\(buckets.add(1, ordering: .relaxed).newValue)", change)
+        try await prepare(bucket)
+        return bucket
+    }
+
+    /// Opens a bucket that exists.
+    func openBucket(_ name: String, _ change: (inout S3Bucket.Settings) -> Void = { _ in })
+        -> S3Bucket
+    {
         var settings = S3Bucket.Settings(
             endpoint: origin, bucket: name,
             credentials: server == .rclone ? .anonymous : .fixed(S3Server.credentials))
         settings.temporaryDirectory = directory.path
         change(&settings)
-        let bucket = S3Bucket(
+        return S3Bucket(
             settings, upstream: Upstream(UpstreamSettings(name: "test", origin: settings.origin)),
             pool: sharedPool)
-        try await prepare(bucket)
-        return bucket
     }
 }
 

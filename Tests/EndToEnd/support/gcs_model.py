@@ -105,7 +105,8 @@ class Model:
         if content_type and "contentType" not in made:
             made["contentType"] = content_type
         self.objects[bucket, name] = (made, content)
-        self.commits.append((name, generation))
+        if not name.startswith(".sluice/"):
+            self.commits.append((name, generation))
         return made
 
 
@@ -169,6 +170,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if path == "/storage/v1/b" and self.command == "POST":
             self.server.model.buckets.add(json.loads(content)["name"])
             return 200, json.loads(content), {}
+        if match := re.fullmatch(r"/storage/v1/b/([^/]+)/o/([^/]+)/rewriteTo/b/([^/]+)/o/([^/]+)", path):
+            return self.rewrite(match[1], urllib.parse.unquote(match[2]), match[3], urllib.parse.unquote(match[4]), query)
         match = re.fullmatch(r"/storage/v1/b/([^/]+)(?:/(o|iam/testPermissions)(?:/([^/]+))?)?", path)
         if not match:
             raise Refused(404, "Not Found")
@@ -207,6 +210,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if query.get("alt") != "media":
             return 200, found, {}
         return self.media(found, stored)
+
+    def rewrite(self, bucket, name, target, new_name, query):
+        """Copies an object with its metadata."""
+        found, content = self.server.model.find(bucket, name, {})
+        if query.get("ifSourceGenerationMatch", found["generation"]) != found["generation"]:
+            raise Refused(412, "source generation")
+        metadata = {key: value for key, value in found.items() if key == "metadata" or key.startswith(("content", "cache"))}
+        made = self.server.model.commit(target, query, {**metadata, "name": new_name}, content)
+        return 200, {"kind": "storage#rewriteResponse", "done": True, "resource": made}, {}
 
     def media(self, found, content):
         fields = {
@@ -306,7 +318,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 raise Refused(400, "length and range differ")
             if first > len(kept):
                 raise Refused(503, f"the session has {len(kept)} bytes")
-            kept = kept[:first] + content if first + len(content) > len(kept) else kept
+            # Bytes at offsets that it has are ignored.
+            kept += content[len(kept) - first:]
             if total is None or len(kept) < total:
                 if len(content) % QUANTUM:
                     raise Refused(400, "a chunk must be a multiple of 256 KiB")

@@ -1,0 +1,175 @@
+import System
+
+/// An append in progress: one buffer is filled while the bytes of another are stored.
+///
+/// Safety: confined to its loop.
+final class CloudAppend: @unchecked Sendable {
+    /// The bytes stored at a time: 32 KiB.
+    static let step = 32 * 1024
+
+    private let session: CloudSession
+    private let loop: EventLoop
+    private let transfer: any CloudTransfer
+    private let limit: UInt64
+    /// The length that this append has declared.
+    private let length: UInt64?
+    private let isAllOrNothing: Bool
+    /// The size of the object including the bytes of this append.
+    private var taken: UInt64
+    private var filling: [UInt8] = []
+    /// The durable offset.
+    private var offset: UInt64
+    private var failure: SessionError?
+    private var resume: (() -> Void)?
+    private var stopped: (() -> Void)?
+    /// Whether bytes are being stored.
+    private var isRunning = false
+    private var idle: CheckedContinuation<Void, Never>?
+    private var isStopped = false
+    private var isEnding = false
+    private var isEnded = false
+    private var enders: [CheckedContinuation<Void, Never>] = []
+
+    init(
+        _ session: CloudSession, _ loop: EventLoop, _ transfer: any CloudTransfer, offset: UInt64,
+        limit: UInt64, length: UInt64?, isAllOrNothing: Bool
+    ) {
+        self.session = session
+        self.loop = loop
+        self.transfer = transfer
+        self.limit = limit
+        self.length = length
+        self.isAllOrNothing = isAllOrNothing
+        self.offset = offset
+        taken = offset
+    }
+
+    // MARK: Bytes
+
+    func write(_ bytes: RawSpan) throws -> Int {
+        if isStopped { throw SessionError.superseded }
+        if let failure { throw failure }
+        precondition(!isEnding, "write after the end")
+        if bytes.byteCount > 0, taken == limit { throw SessionError.lengthExceeded(limit: limit) }
+        let free = min(CloudAppend.step - filling.count, Int(clamping: limit - taken))
+        let count = min(bytes.byteCount, free)
+        bytes.extracting(0..<count).withUnsafeBytes { filling += $0 }
+        taken += UInt64(count)
+        store()
+        return count
+    }
+
+    func whenWritable(_ resume: @escaping () -> Void) {
+        self.resume = resume
+        // Once a write was cut short at the limit, every later write must fail.
+        let isFull = filling.count == CloudAppend.step
+        if !isFull || isStopped || failure != nil { loop.execute { self.wake() } }
+    }
+
+    func whenStopped(_ body: @escaping () -> Void) { stopped = body }
+
+    private func wake() { resume.take()?() }
+
+    /// Stores the buffer if it is full and no other one is being stored.
+    private func store() {
+        guard filling.count == CloudAppend.step, !isRunning, failure == nil else { return }
+        isRunning = true
+        let bytes = filling
+        filling = []
+        Task(executorPreference: loop) { [self] in
+            await take(bytes)
+            isRunning = false
+            if let idle = idle.take() { return idle.resume() }
+            store()
+            wake()
+        }
+    }
+
+    private func take(_ bytes: [UInt8]) async {
+        do throws(SessionError) { try await transfer.take(bytes) } catch {
+            failure = failure ?? error
+        }
+        if failure == nil, session.file.isExpired { failure = .notFound }
+    }
+
+    // MARK: Ending
+
+    /// Ends the append for its owner.
+    func end() async throws(SessionError) -> UInt64 {
+        await settle(keeping: true)
+        if isStopped { throw session.file.isExpired ? .notFound : .superseded }
+        if let failure { throw failure }
+        return offset
+    }
+
+    func discard() async { await settle(keeping: false) }
+
+    /// Ends the append for another call, on any loop. An upload that must be complete is not complete then.
+    func stop(keeping: Bool) async {
+        await withCheckedContinuation { done in
+            Task(executorPreference: loop) { [self] in
+                if isEnding {
+                    await settle(keeping: keeping)
+                } else {
+                    isStopped = true
+                    let stopped = self.stopped.take()
+                    await settle(keeping: keeping)
+                    stopped?()
+                    wake()
+                }
+                done.resume()
+            }
+        }
+    }
+
+    /// The owner has dropped the append, on any loop or thread.
+    func drop() {
+        let keeping = !isAllOrNothing
+        Task(executorPreference: loop) { [self] in await settle(keeping: keeping) }
+    }
+
+    /// Ends the append once. Every further call waits for that.
+    private func settle(keeping: Bool) async {
+        if isEnded { return }
+        if isEnding { return await withCheckedContinuation { enders.append($0) } }
+        isEnding = true
+        // Only its owner knows that the bytes of an append that is all or nothing are complete.
+        var keeps = keeping && !(isAllOrNothing && isStopped)
+        if !keeps { transfer.cancel() }
+        if isRunning { await withCheckedContinuation { idle = $0 } }
+        let last = filling
+        filling = []
+        if keeps, failure == nil, !last.isEmpty { await take(last) }
+        if session.file.isExpired { failure = failure ?? .notFound }
+        if failure != nil, isAllOrNothing || session.file.isExpired { keeps = false }
+        if keeps {
+            do throws(SessionError) { offset = try await transfer.end(length: length) } catch {
+                // Report an earlier failure rather than this one.
+                failure = failure ?? error
+            }
+        } else {
+            await transfer.discard()
+        }
+        session.detach(self)
+        isEnded = true
+        for ender in enders { ender.resume() }
+        enders = []
+        resume = isStopped ? resume : nil
+        stopped = nil
+    }
+}
+
+/// The owner's handle of an append. The append itself is held by its session until it has ended.
+final class CloudAppendHandle: SessionAppend {
+    private let append: CloudAppend
+
+    init(_ append: CloudAppend) { self.append = append }
+
+    deinit { append.drop() }
+
+    func write(_ bytes: RawSpan) throws -> Int { try append.write(bytes) }
+    func whenWritable(_ resume: @escaping () -> Void) { append.whenWritable(resume) }
+    func whenStopped(_ body: @escaping () -> Void) { append.whenStopped(body) }
+    func end() async throws(SessionError) -> UInt64 { try await append.end() }
+    func discard() async { await append.discard() }
+}

@@ -1,0 +1,171 @@
+import System
+
+/// An upload session in a store in the cloud. All calls except those of an append in progress are serialized.
+final class CloudSession: UploadSession {
+    let id: UploadSessionID
+    let file: CloudSessionFile
+    private let sessions: CloudSessions
+    private let service: any CloudSessionService
+    private let turn = AsyncTurn()
+    private let current = Lock<CloudAppend?>(nil)
+    /// Attempts of a commit that other gateways make, too.
+    private static let attempts = 8
+
+    init(_ id: UploadSessionID, _ sessions: CloudSessions) {
+        self.id = id
+        self.sessions = sessions
+        service = sessions.service
+        file = CloudSessionFile(id, sessions.service, sessions.owner, clock: sessions.clock)
+    }
+
+    deinit { sessions.registry.remove(id) }
+
+    /// Waits for its turn, ends an append in progress, and runs `body`.
+    private func inTurn<Result>(
+        keepingAppend: Bool = true, _ body: () async throws(SessionError) -> Result
+    ) async throws(SessionError) -> Result {
+        await turn.take()
+        defer { turn.end() }
+        if let append = current.withLock({ $0 }) { await append.stop(keeping: keepingAppend) }
+        return try await body()
+    }
+
+    /// - Throws: ``SessionError/notFound`` if the session does not exist.
+    func open() async throws(SessionError) {
+        // Opening a session does not end its append.
+        await turn.take()
+        defer { turn.end() }
+        if current.withLock({ $0 }) == nil, !file.isKnown { try await file.read() }
+        if file.isGone { throw .notFound }
+    }
+
+    func state() async throws(SessionError) -> SessionState {
+        try await inTurn { () throws(SessionError) in try await file.claim().visible }
+    }
+
+    // MARK: Appending
+
+    func append(_ plan: AppendPlan) async throws(SessionError) -> any SessionAppend {
+        guard let loop = EventLoop.current else {
+            throw .store(BucketError(.internal, "an append belongs on a loop"))
+        }
+        return try await inTurn { () throws(SessionError) in
+            // Without bytes nothing is written that would fail if the state is out of date.
+            var state = plan.size == 0 ? try await file.claim() : try await file.trusted()
+            do throws(SessionError) { try check(plan, state) } catch {
+                state = try await file.claim()
+                try check(plan, state)
+            }
+            let transfer = try await service.transfer(file, state, plan)
+            let limit = state.length ?? plan.length ?? service.maximumSessionLength
+            let append = CloudAppend(
+                self, loop, transfer, offset: state.offset, limit: limit,
+                length: state.length == nil ? plan.length : nil,
+                isAllOrNothing: plan.isAllOrNothing)
+            current.withLock { $0 = append }
+            return CloudAppendHandle(append)
+        }
+    }
+
+    private func check(_ plan: AppendPlan, _ state: CloudSessionState) throws(SessionError) {
+        if state.end != nil { throw .finished }
+        guard plan.offset == state.offset else { throw .offsetMismatch(durable: state.offset) }
+        if let known = state.length, let length = plan.length, length != known {
+            throw .lengthMismatch(declared: known)
+        }
+        let most = service.maximumSessionLength
+        let limit = state.length ?? plan.length ?? most
+        guard limit <= most else { throw .lengthExceeded(limit: most) }
+        guard limit >= state.offset, plan.size ?? 0 <= limit - state.offset else {
+            throw .lengthExceeded(limit: limit)
+        }
+    }
+
+    /// An append has ended.
+    func detach(_ append: CloudAppend) {
+        current.withLock { current in
+            if current === append { current = nil }
+        }
+        sessions.remember(self)
+    }
+
+    // MARK: Ending
+
+    func finish() async throws(SessionError) -> ContentFacts {
+        try await inTurn { () throws(SessionError) in
+            let state = try await file.claim()
+            if case .closed = state.end { throw .finished }
+            return try await inStore { () throws(BucketError) in try state.facts() }
+        }
+    }
+
+    func commit(
+        _ facts: ContentFacts, _ preconditions: Preconditions, resultUntil: Int64
+    ) async throws(SessionError) -> CommitResult {
+        try await inTurn { () throws(SessionError) in
+            for _ in 0..<CloudSession.attempts {
+                let state = try await file.claim()
+                if let result = state.result { return result }
+                if state.end != nil { throw .finished }
+                guard facts.size == state.offset else {
+                    throw .offsetMismatch(durable: state.offset)
+                }
+                if let length = state.length, length != state.offset {
+                    throw .lengthMismatch(declared: length)
+                }
+                do throws(SessionError) {
+                    let until = min(resultUntil, state.expires)
+                    let result = try await service.commit(
+                        file, state, facts, preconditions, until: until)
+                    await keep(until: until)
+                    return result
+                } catch {
+                    // The commit of another gateway may have succeeded.
+                    guard case .superseded = error else { throw error }
+                }
+            }
+            throw .store(BucketError(.overloaded, "other gateways use the upload session, too"))
+        }
+    }
+
+    func close(_ record: [UInt8], until: Int64) async throws(SessionError) {
+        guard record.count <= SessionPlan.maximumContext else {
+            throw .store(BucketError(.internal, "a record of \(record.count) bytes"))
+        }
+        try await inTurn(keepingAppend: false) { () throws(SessionError) in
+            let state = try await file.claim()
+            if state.end != nil { throw .finished }
+            let until = min(until, state.expires)
+            try await file.update {
+                $0.end = .closed(record)
+                $0.expires = until
+                $0.tail = []
+            }
+            await keep(until: until)
+            try await release(state)
+        }
+    }
+
+    func cancel() async throws(SessionError) {
+        try await inTurn(keepingAppend: false) { () throws(SessionError) in
+            let state = try await file.cancel()
+            try await release(state)
+            // If this fails, the sweep removes it.
+            try? await service.deleteHidden(HiddenName.state(id).text)
+            if state.expires < id.expires {
+                try? await service.deleteHidden(HiddenName.until(id, time: state.expires).text)
+            }
+        }
+    }
+
+    private func release(_ state: CloudSessionState) async throws(SessionError) {
+        try await inStore { () throws(BucketError) in try await sessions.release(id, state) }
+    }
+
+    /// Has the sweep remove an ended session before the time in its id. If that fails, it is removed at that time.
+    private func keep(until: Int64) async {
+        guard until < id.expires else { return }
+        _ = try? await service.writeHidden(
+            HiddenName.until(id, time: max(0, until)).text, [], replacing: nil)
+    }
+}

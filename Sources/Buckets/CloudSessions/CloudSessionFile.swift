@@ -1,0 +1,224 @@
+import System
+import Wire
+
+/// The state of one session as this gateway knows it, and its conditional writes.
+///
+/// The gateway that made the last write owns the session. Only an owner sends bytes of the session to the service, and
+/// only one that has declared that before (``CloudSessionState/isOpen``). Another gateway becomes the owner by a write,
+/// after which every write of the former owner fails. So what an owner acknowledges, no other gateway has changed.
+///
+/// Safety: used by one task at a time, which its session ensures.
+final class CloudSessionFile: Sendable {
+    let id: UploadSessionID
+    private let store: any CloudSessionStore
+    private let owner: CloudSessionState.Owner
+    /// Microseconds since 1970.
+    private let clock: @Sendable () -> Int64
+    private struct Known {
+        var state: CloudSessionState
+        var version: String
+    }
+    private struct Held {
+        /// The state of the last write; nil if it is not certain to be the current one.
+        var own: Known?
+        /// A state that was read and not claimed yet.
+        var read: Known?
+        /// Whether the session does not exist any more.
+        var isGone = false
+        /// Whether a request may be executed of which the state does not tell.
+        var hasLostRequest = false
+    }
+    private let held = Lock(Held())
+    /// Attempts to claim a session that other gateways claim, too.
+    private static let attempts = 8
+
+    init(
+        _ id: UploadSessionID, _ store: any CloudSessionStore, _ owner: CloudSessionState.Owner,
+        clock: @escaping @Sendable () -> Int64
+    ) {
+        self.id = id
+        self.store = store
+        self.owner = owner
+        self.clock = clock
+    }
+
+    private var name: String { HiddenName.state(id).text }
+
+    /// Seconds since 1970.
+    private var now: Int64 { clock() / 1_000_000 }
+
+    /// Milliseconds since 1970.
+    var milliseconds: Int64 { clock() / 1000 }
+
+    /// Whether the session has expired by its id.
+    var isExpired: Bool { now >= id.expires }
+
+    /// The state of the last own write, which another gateway may have changed meanwhile; nil if there is none.
+    var known: CloudSessionState? { held.withLock { $0.own?.state } }
+
+    /// Whether the session is known not to exist any more.
+    var isGone: Bool {
+        let (isGone, own) = held.withLock { ($0.isGone, $0.own?.state) }
+        return isGone || isExpired || own.map { now >= $0.expires } ?? false
+    }
+
+    /// About how many bytes the known state takes; nil if it is not known.
+    var size: Int? {
+        guard let state = known else { return nil }
+        var size = 4096 + state.context.count + state.tail.count
+        if case .s3(let transfer) = state.transfer { size += 128 * transfer.parts.count }
+        return size
+    }
+
+    /// Whether a state is at hand, so that the session was there a moment ago.
+    var isKnown: Bool { held.withLock { $0.own != nil || $0.read != nil } }
+
+    // MARK: Reading
+
+    /// Creates the state.
+    func create(_ state: CloudSessionState) async throws(SessionError) {
+        var state = state
+        state.owner = owner
+        try await write(state, replacing: nil)
+    }
+
+    /// Reads the state, for a call that claims it.
+    /// - Throws: ``SessionError/notFound`` if there is none.
+    func read() async throws(SessionError) {
+        let found = try await fetch()
+        held.withLock { $0.read = found }
+    }
+
+    private func fetch() async throws(SessionError) -> Known {
+        if isExpired || held.withLock({ $0.isGone }) { throw .notFound }
+        let found: HiddenObject?
+        let state: CloudSessionState?
+        do throws(BucketError) {
+            found = try await store.readHidden(name)
+            if let found { state = try CloudSessionState(found.bytes) } else { state = nil }
+        } catch {
+            throw .store(error)
+        }
+        guard let found, let state else { throw .notFound }
+        try check(state)
+        return Known(state: state, version: found.version)
+    }
+
+    private func check(_ state: CloudSessionState) throws(SessionError) {
+        if state.end == .cancelled || now >= min(state.expires, id.expires) { throw .notFound }
+    }
+
+    // MARK: Claiming
+
+    /// The current state. This gateway owns it from now on, and no other one sends bytes. An ended session needs no
+    /// owner.
+    ///
+    /// At the owner this is one read; elsewhere it is also a write.
+    func claim() async throws(SessionError) -> CloudSessionState {
+        for _ in 0..<CloudSessionFile.attempts {
+            let (own, read) = held.withLock { held in
+                defer { held.read = nil }
+                return (held.own, held.read)
+            }
+            let found: Known
+            if let read { found = read } else { found = try await fetch() }
+            if found.state.end != nil {
+                held.withLock { $0.own = nil }
+                return found.state
+            }
+            if let own, own.version == found.version, !own.state.isOpen { return found.state }
+            var next = found.state
+            if next.owner != owner { next.isTakenOver = true }
+            next.isOpen = false
+            do throws(SessionError) {
+                return try await write(next, replacing: found.version)
+            } catch {
+                guard case .superseded = error else { throw error }
+            }
+        }
+        throw .store(BucketError(.overloaded, "other gateways use the upload session, too"))
+    }
+
+    /// The state of the last own write, if there is one, and otherwise the claimed state. Another gateway may have
+    /// changed it: then every write fails.
+    func trusted() async throws(SessionError) -> CloudSessionState {
+        guard let own = held.withLock({ $0.own?.state }), !own.isOpen else {
+            return try await claim()
+        }
+        try check(own)
+        return own
+    }
+
+    // MARK: Writing
+
+    /// Has the next write tell that a request may be executed of which nobody knows
+    /// (``CloudSessionState/isTakenOver``).
+    func noteLostRequest() { held.withLock { $0.hasLostRequest = true } }
+
+    /// Ends the session. It does not exist any more when this returns, except for what it left at the service.
+    /// - Returns: The state before.
+    func cancel() async throws(SessionError) -> CloudSessionState {
+        for _ in 0..<CloudSessionFile.attempts {
+            let found = try await fetch()
+            var next = found.state
+            next.end = .cancelled
+            do throws(SessionError) {
+                try await write(next, replacing: found.version)
+                return found.state
+            } catch {
+                guard case .superseded = error else { throw error }
+            }
+        }
+        throw .store(BucketError(.overloaded, "other gateways use the upload session, too"))
+    }
+
+    /// Changes the state of the last own write.
+    /// - Throws: ``SessionError/superseded`` if another gateway has changed it.
+    @discardableResult
+    func update(_ change: (inout CloudSessionState) -> Void) async throws(SessionError)
+        -> CloudSessionState
+    {
+        guard let own = held.withLock({ $0.own }) else { throw .superseded }
+        var next = own.state
+        change(&next)
+        return try await write(next, replacing: own.version)
+    }
+
+    /// Writes a state.
+    ///
+    /// If the result is unknown, the state is read back. If it is not there either, the write may still be executed
+    /// later. So nothing is known of the session then, and the next call claims it, after which the late write fails.
+    @discardableResult
+    private func write(_ state: CloudSessionState, replacing version: String?)
+        async throws(SessionError) -> CloudSessionState
+    {
+        var next = state
+        next.owner = owner
+        if held.withLock({ $0.hasLostRequest }) { next.isTakenOver = true }
+        next.stamp = UInt64.random(in: 0 ... .max)
+        let bytes = next.bytes
+        var failure = SessionError.superseded
+        held.withLock { $0.own = nil }
+        do throws(BucketError) {
+            if let written = try await store.writeHidden(name, bytes, replacing: version) {
+                adopt(next, written)
+                return next
+            }
+        } catch {
+            failure = .store(error)
+        }
+        if let found = try? await store.readHidden(name), found.bytes == bytes {
+            adopt(next, found.version)
+            return next
+        }
+        throw failure
+    }
+
+    private func adopt(_ state: CloudSessionState, _ version: String) {
+        held.withLock { held in
+            held.read = nil
+            held.own = Known(state: state, version: version)
+            if state.end == .cancelled { held.isGone = true }
+        }
+    }
+}

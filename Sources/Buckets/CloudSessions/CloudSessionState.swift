@@ -1,0 +1,208 @@
+import Wire
+
+/// The state of an upload session in a store of objects: the content of one small object that is only written
+/// conditionally, so that of two gateways with the same version one loses.
+///
+/// It holds everything that another gateway needs to continue the upload.
+struct CloudSessionState: Sendable, Equatable {
+    /// A gateway process. A restarted process is another owner.
+    typealias Owner = UInt64
+
+    /// A hidden object with a part of the tail.
+    struct Piece: Sendable, Equatable {
+        /// Distinguishes the session's pieces. Random, so that a late request never replaces a newer piece.
+        var number: UInt64
+        /// Bytes.
+        var size: UInt64
+    }
+
+    /// What was observed of the target before the request that makes the object visible.
+    struct Intent: Sendable, Equatable {
+        /// The generation of the object that the commit replaces; 0 if there was none.
+        var generation: Int64
+        /// Its entity tag.
+        var etag: String?
+    }
+
+    /// How a session ended.
+    enum End: Sendable, Equatable {
+        case committed(CommittedObject)
+        /// The record of ``UploadSession/close(_:until:)``.
+        case closed([UInt8])
+        /// The session does not exist any more. What it left at the service is being removed.
+        case cancelled
+    }
+
+    /// What the service needs to continue the upload.
+    enum Transfer: Sendable, Equatable {
+        case none
+        case s3(S3TransferState)
+        case gcs(GCSTransferState)
+    }
+
+    // MARK: Fixed at the beginning
+
+    let name: String
+    let attributes: ObjectAttributes
+    /// Milliseconds since 1970.
+    let created: Int64
+    let context: [UInt8]
+    /// Random. Stored with the object, so that a commit without a response can be recognized.
+    let mark: UInt64
+
+    // MARK: Ownership
+
+    /// The gateway whose requests may be in flight.
+    var owner: Owner
+    /// Whether requests may be in flight of which the owner does not know: those of a former owner, or one without a
+    /// response.
+    var isTakenOver = false
+    /// Random with each write, so that two states never have the same bytes: S3's entity tag is their md5.
+    var stamp: UInt64 = 0
+    /// Whether the owner may be sending bytes to the service.
+    var isOpen = false
+
+    // MARK: Content
+
+    /// Seconds since 1970. For an ended session, earlier than the time in its id.
+    var expires: Int64
+    /// The length of the whole object in bytes, if it was declared.
+    var length: UInt64?
+    /// The number of durable bytes.
+    var offset: UInt64 = 0
+    /// ``SessionDigests/saved`` of those bytes.
+    var digests: [UInt8]
+    /// Hidden objects with the bytes after those that ``transfer`` has.
+    var pieces: [Piece] = []
+    /// The last bytes: at most ``maximumTail``.
+    var tail: [UInt8] = []
+    var transfer = Transfer.none
+    /// Set before the request that makes the object visible, which may therefore have been executed.
+    var intent: Intent?
+    var end: End?
+
+    /// The maximum size of ``tail`` in bytes: 512 KiB.
+    static let maximumTail = 512 << 10
+
+    /// The number of bytes in ``pieces`` and ``tail``.
+    var pending: UInt64 { pieces.reduce(UInt64(tail.count)) { $0 + $1.size } }
+
+    init(
+        name: String, attributes: ObjectAttributes, created: Int64, context: [UInt8], mark: UInt64,
+        owner: Owner, expires: Int64, length: UInt64?, digests: [UInt8]
+    ) {
+        self.name = name
+        self.attributes = attributes
+        self.created = created
+        self.context = context
+        self.mark = mark
+        self.owner = owner
+        self.expires = expires
+        self.length = length
+        self.digests = digests
+    }
+}
+
+/// The object that a session has created.
+struct CommittedObject: Sendable, Equatable {
+    var generation: Int64
+    /// Milliseconds since 1970.
+    var created: Int64
+    var updated: Int64
+    var etag: String
+    var md5: [UInt8]?
+    var crc32c: UInt32?
+    /// Whether it replaced another object.
+    var replaced: Bool
+
+    init(_ result: CommitResult) {
+        let object = result.metadata
+        generation = object.generation
+        created = object.created
+        updated = object.updated
+        etag = object.etag
+        md5 = object.md5
+        crc32c = object.crc32c
+        replaced = result.replaced
+    }
+
+    init(
+        generation: Int64, created: Int64, updated: Int64, etag: String, md5: [UInt8]?,
+        crc32c: UInt32?, replaced: Bool
+    ) {
+        self.generation = generation
+        self.created = created
+        self.updated = updated
+        self.etag = etag
+        self.md5 = md5
+        self.crc32c = crc32c
+        self.replaced = replaced
+    }
+}
+
+/// The multipart upload of a session.
+struct S3TransferState: Sendable, Equatable {
+    struct Part: Sendable, Equatable {
+        /// 1 to 10,000.
+        var number: UInt16
+        var etag: String
+    }
+    /// The upload's id; nil if none was begun.
+    var upload: String?
+    /// The time since which an upload may have been begun whose id is not recorded, in milliseconds since 1970. Such an
+    /// upload has no part. nil if there is none.
+    var lostSince: Int64?
+    /// Uploads that are not used any more and may still have to be aborted.
+    var discarded: [String] = []
+    /// The generation that the object gets.
+    var generation: Int64 = 0
+    /// The parts with durable bytes.
+    var parts: [Part] = []
+    /// The number of bytes in those parts.
+    var sent: UInt64 = 0
+    /// The first number that no request has used or may use.
+    var nextNumber: UInt16 = 1
+}
+
+/// The resumable session at Cloud Storage.
+struct GCSTransferState: Sendable, Equatable {
+    /// The session's URI, a secret; nil if none was begun.
+    var session: String?
+    /// The number of bytes that the service has confirmed, a multiple of 256 KiB.
+    var sent: UInt64 = 0
+    /// Whether the service may keep bytes after those.
+    var isAhead = false
+}
+
+extension CloudSessionState {
+    /// The size and digests of the durable bytes.
+    func facts() throws(BucketError) -> ContentFacts {
+        guard let digests = SessionDigests(saved: digests) else {
+            throw BucketError(.internal, "the digests of an upload session can't be read")
+        }
+        return digests.facts(size: offset)
+    }
+
+    /// The result of the commit; nil if there was none.
+    var result: CommitResult? {
+        guard case .committed(let object) = end else { return nil }
+        let metadata = ObjectMetadata(
+            name: name, generation: object.generation, metageneration: 1, size: offset,
+            created: object.created, updated: object.updated, md5: object.md5,
+            crc32c: object.crc32c, etag: object.etag, attributes: attributes)
+        return CommitResult(metadata: metadata, replaced: object.replaced)
+    }
+
+    /// The state as callers see it.
+    var visible: SessionState {
+        let end: SessionState.End? =
+            switch self.end {
+            case .committed: result.map { .committed($0) }
+            case .closed(let record): .closed(record)
+            case .cancelled, nil: nil
+            }
+        return SessionState(
+            name: name, attributes: attributes, created: created, expires: expires, offset: offset,
+            length: length, context: context, end: end)
+    }
+}

@@ -1,0 +1,160 @@
+import System
+
+/// The upload sessions of a bucket in the cloud: the ``SessionDriver`` of its driver.
+final class CloudSessions: Sendable {
+    let service: any CloudSessionService
+    /// This gateway, as long as it runs.
+    let owner: CloudSessionState.Owner = .random(in: 1 ... .max)
+    /// Microseconds since 1970.
+    let clock: @Sendable () -> Int64
+    let registry = SessionRegistry<CloudSession>()
+    /// The sessions used last. They stay in memory between two requests, so that their states need not be claimed
+    /// again. The last is the newest.
+    private let recent = Lock<[CloudSession]>([])
+    private static let recentLimit = 64
+    /// The maximum size of their states in bytes: 4 MiB.
+    private static let recentBytes = 4 << 20
+
+    init(_ service: any CloudSessionService, clock: @escaping @Sendable () -> Int64) {
+        self.service = service
+        self.clock = clock
+    }
+
+    /// Keeps a session in memory, and forgets the ones that were not used for the longest time.
+    func remember(_ session: CloudSession) {
+        // Release sessions outside of the lock: a deinitializer may come back here.
+        let dropped: [CloudSession] = recent.withLock { recent in
+            let before = recent
+            recent.removeAll { $0 === session }
+            if session.file.size != nil { recent.append(session) }
+            var bytes = 0
+            let kept = recent.reversed().prefix(CloudSessions.recentLimit).prefix { session in
+                bytes += session.file.size ?? 0
+                return bytes <= CloudSessions.recentBytes
+            }
+            recent.removeFirst(recent.count - kept.count)
+            return before
+        }
+        withExtendedLifetime(dropped) {}
+    }
+
+    /// Forgets all sessions that are not in use.
+    func close() {
+        let dropped = recent.withLock { recent in
+            defer { recent = [] }
+            return recent
+        }
+        withExtendedLifetime(dropped) {}
+    }
+
+    private func session(_ id: UploadSessionID) -> CloudSession {
+        registry.session(id) { CloudSession(id, self) }
+    }
+
+    /// Seconds since 1970.
+    private var now: Int64 { clock() / 1_000_000 }
+
+    // MARK: SessionDriver
+
+    func begin(_ name: String, _ plan: SessionPlan) async throws(SessionError) -> CloudSession {
+        let length = plan.upload.size
+        guard length ?? 0 <= service.maximumSessionLength else {
+            throw .lengthExceeded(limit: service.maximumSessionLength)
+        }
+        guard plan.context.count <= SessionPlan.maximumContext else {
+            throw .store(BucketError(.internal, "a context of \(plan.context.count) bytes"))
+        }
+        guard plan.expires > now else { throw .notFound }
+        var state = CloudSessionState(
+            name: name, attributes: plan.upload.attributes, created: clock() / 1000,
+            context: plan.context, mark: .random(in: 0 ... .max), owner: owner,
+            expires: plan.expires, length: length,
+            digests: SessionDigests(plan.upload.digests).saved)
+        state.transfer = service.newTransfer(name, now: state.created)
+        let session = session(UploadSessionID(expires: plan.expires))
+        try await session.file.create(state)
+        remember(session)
+        return session
+    }
+
+    func open(_ id: UploadSessionID) async throws(SessionError) -> CloudSession {
+        let session = session(id)
+        try await session.open()
+        return session
+    }
+
+    func list(after id: UploadSessionID?, limit: Int) async throws(BucketError)
+        -> [(id: UploadSessionID, state: SessionState)]
+    {
+        var found: [(id: UploadSessionID, state: SessionState)] = []
+        var after = id.map { HiddenName.state($0).text }
+        while found.count < limit {
+            let names = try await service.listHidden(HiddenName.prefix, after: after)
+            guard let last = names.last else { break }
+            for name in names where found.count < limit {
+                guard case .state(let id)? = HiddenName(name),
+                    let object = try await service.readHidden(name),
+                    // Another version of the program may have written it.
+                    let state = try? CloudSessionState(object.bytes), state.end != .cancelled
+                else { continue }
+                found.append((id, state.visible))
+            }
+            after = last
+        }
+        return found
+    }
+
+    // MARK: The sweep
+
+    func removeExpired(limit: Int) async throws(BucketError) -> Int {
+        var removed = 0
+        var after: String?
+        while removed < limit {
+            let names = try await service.listHidden(HiddenName.prefix, after: after)
+            guard let last = names.last else { return removed }
+            for text in names {
+                guard let name = HiddenName(text) else { continue }
+                // Names sort by hours.
+                if name.expires / 3600 > now / 3600 { return removed }
+                guard name.expires <= now else { continue }
+                if try await remove(name) { removed += 1 }
+                if removed == limit { return removed }
+            }
+            after = last
+        }
+        return removed
+    }
+
+    /// Removes an expired object.
+    /// - Returns: Whether a session was removed with it.
+    private func remove(_ name: HiddenName) async throws(BucketError) -> Bool {
+        switch name {
+        case .state(let id): return try await remove(id)
+        case .tail, .data:
+            try await service.deleteHidden(name.text)
+            return false
+        case .until(let id, _):
+            let isRemoved = try await remove(id)
+            try await service.deleteHidden(name.text)
+            return isRemoved
+        }
+    }
+
+    /// Removes a session with what it left at the service, if it has expired.
+    private func remove(_ id: UploadSessionID) async throws(BucketError) -> Bool {
+        let name = HiddenName.state(id).text
+        guard let object = try await service.readHidden(name),
+            let state = try? CloudSessionState(object.bytes), min(state.expires, id.expires) <= now
+        else { return false }
+        try await release(id, state)
+        // Last, so that the next sweep continues after a failure.
+        try await service.deleteHidden(name)
+        return true
+    }
+
+    /// Removes everything that the service has of a session, except for its state and its object.
+    func release(_ id: UploadSessionID, _ state: CloudSessionState) async throws(BucketError) {
+        try await service.release(
+            id, state, isSoleOwner: state.owner == owner && !state.isTakenOver)
+    }
+}

@@ -1,0 +1,64 @@
+/// Upload sessions in Cloud Storage: a resumable session of the service has the bytes, a hidden object the state. A session
+/// of the service lives for a week.
+extension GCSBucket: CloudSessionService {
+    /// The maximum size of an object: 5 TiB.
+    var maximumSessionLength: UInt64 { 5 << 40 }
+
+    /// The session at the service begins with the first 256 KiB.
+    func newTransfer(_ name: String, now: Int64) -> CloudSessionState.Transfer { .none }
+
+    func transfer(_ file: CloudSessionFile, _ state: CloudSessionState, _ plan: AppendPlan)
+        async throws(SessionError) -> any CloudTransfer
+    {
+        try await inStore { () throws(BucketError) in
+            try await GCSTransfer(file, self, state, plan)
+        }
+    }
+
+    func commit(
+        _ file: CloudSessionFile, _ state: CloudSessionState, _ facts: ContentFacts,
+        _ preconditions: Preconditions, until: Int64
+    ) async throws(SessionError) -> CommitResult {
+        try await GCSSessionCommit(
+            bucket: self, file: file, facts: facts, preconditions: preconditions, until: until
+        ).run(state)
+    }
+
+    func release(_ id: UploadSessionID, _ state: CloudSessionState, isSoleOwner: Bool)
+        async throws(BucketError)
+    {
+        guard let target = state.gcsTransfer.session else { return }
+        let name = HiddenName.data(id).text
+        try await GCSSession(self, name, target: target, persisted: 0).discard()
+        try await deleteHidden(name)
+    }
+}
+
+extension GCSBucket: SessionDriver {
+    public func beginSession(_ name: String, _ plan: SessionPlan) async throws(SessionError)
+        -> any UploadSession
+    {
+        try await inStore { () throws(BucketError) in try checkOpen() }
+        var plan = plan
+        // What the service would report of an object without a type.
+        plan.upload.attributes.contentType = plan.upload.attributes.mediaType
+        return try await sessions.begin(name, plan)
+    }
+
+    public func openSession(_ id: UploadSessionID) async throws(SessionError) -> any UploadSession {
+        try await inStore { () throws(BucketError) in try checkOpen() }
+        return try await sessions.open(id)
+    }
+
+    public func listSessions(after id: UploadSessionID?, limit: Int) async throws(BucketError)
+        -> [(id: UploadSessionID, state: SessionState)]
+    {
+        try checkOpen()
+        return try await sessions.list(after: id, limit: limit)
+    }
+
+    public func removeExpiredSessions(limit: Int) async throws(BucketError) -> Int {
+        try checkOpen()
+        return try await sessions.removeExpired(limit: limit)
+    }
+}

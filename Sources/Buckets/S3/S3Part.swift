@@ -1,0 +1,106 @@
+import HTTPClient
+import System
+import Wire
+
+/// The request that sends a buffered file as a part of a multipart upload, with retries. Confined to its loop.
+final class S3Part {
+    /// The maximum number of attempts.
+    private static let attempts = 4
+    /// The upper bound of the first delay between attempts: 100 ms. It doubles with each attempt.
+    private static let retryDelay: UInt64 = 100_000_000
+    /// The bytes read from a file at a time: 32 KiB.
+    private static let step = 32 * 1024
+
+    private let bucket: S3Bucket
+    private let target: String
+    private let spool: Spool
+    private var body: S3Body?
+    private var isGivenUp = false
+    /// Whether the service does not know the upload.
+    private(set) var isUploadGone = false
+
+    /// - Parameter target: With the part's number and the upload's id.
+    init(_ bucket: S3Bucket, _ target: String, _ spool: Spool) {
+        self.bucket = bucket
+        self.target = target
+        self.spool = spool
+    }
+
+    /// Sends all bytes of the file.
+    /// - Returns: The part's entity tag.
+    func send() async throws(BucketError) -> String {
+        var attempt = 1
+        while true {
+            do throws(BucketError) {
+                let body = try await bucket.stream(
+                    "PUT", target, HeaderFields(), length: spool.count)
+                self.body = body
+                defer { self.body = nil }
+                if isGivenUp { body.cancel() }
+                try await copy(to: body)
+                let response = try await body.response()
+                let failure = S3ErrorResponse(response)
+                if response.status >= 500 || failure.isRefusal || response.status == 429
+                    || body.isSignedAnew, attempt < S3Part.attempts
+                {
+                    throw failure.error("upload")
+                }
+                isUploadGone = response.status == 404 && failure.code == "NoSuchUpload"
+                return try S3Part.tag(of: response)
+            } catch {
+                guard !isGivenUp, error.isRetryable, error.code != .insufficientStorage,
+                    !isUploadGone, attempt < S3Part.attempts
+                else { throw error }
+            }
+            await sleep(.random(in: 0...(S3Part.retryDelay << UInt64(attempt - 1))))
+            attempt += 1
+        }
+    }
+
+    /// Cancels the request.
+    func cancel() {
+        isGivenUp = true
+        body?.cancel()
+    }
+
+    /// The entity tag of a stored part.
+    static func tag(of response: CollectedResponse) throws(BucketError) -> String {
+        guard (200...299).contains(response.status), S3ErrorResponse.code(in: response.body) == nil,
+            let etag = S3Head(response.fields).etag
+        else { throw S3ErrorResponse(response).error("upload of a part") }
+        return etag
+    }
+
+    private func copy(to body: S3Body) async throws(BucketError) {
+        var offset: UInt64 = 0
+        while offset < spool.count {
+            let (start, spool) = (offset, spool)
+            let bytes: [UInt8]
+            do throws(BucketError) {
+                bytes = try await bucket.pool.run { () throws(BucketError) in
+                    try spool.read(at: start, limit: S3Part.step)
+                }
+            } catch {
+                body.cancel()
+                throw error
+            }
+            do { try await body.writeAll(bytes) } catch {
+                // The response has the cause.
+                return
+            }
+            offset += UInt64(bytes.count)
+        }
+    }
+}
+
+/// Suspends on the calling loop.
+private func sleep(_ nanoseconds: UInt64) async {
+    guard let loop = EventLoop.current else { return }
+    var timer: LoopTimer?
+    await withCheckedContinuation { waiter in
+        let armed = LoopTimer { waiter.resume() }
+        timer = armed
+        loop.arm(armed, after: nanoseconds)
+    }
+    _ = timer
+}

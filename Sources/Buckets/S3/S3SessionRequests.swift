@@ -1,0 +1,282 @@
+import HTTPClient
+import Wire
+import XML
+
+/// The requests that an upload session sends to S3, besides those for hidden objects. Tests have a service in memory.
+protocol S3SessionRequests: CloudSessionStore {
+    var sizes: S3PartSizes { get }
+
+    /// A generation for a new object, greater than `previous`.
+    func newGeneration(after previous: Int64) -> Int64
+
+    /// Makes an empty temporary file.
+    func makeSpool() async throws(BucketError) -> SessionSpool
+
+    /// Begins a multipart upload of an object with the session's mark.
+    /// - Parameter facts: The digests that the object is stored with, if they are known.
+    /// - Returns: The upload's id.
+    func beginUpload(_ state: CloudSessionState, generation: Int64, _ facts: ContentFacts?)
+        async throws(BucketError) -> String
+
+    /// Sends the bytes of a file as a part.
+    func sendPart(_ name: String, _ part: S3PartAddress, _ spool: SessionSpool)
+        async throws(S3PartFailure) -> String
+
+    /// Makes the object of these parts visible. It can be repeated.
+    func complete(
+        _ name: String, _ upload: String, _ parts: [S3TransferState.Part],
+        _ condition: S3Bucket.WriteCondition
+    ) async -> S3Completion
+
+    /// Frees the parts of an upload, which need not exist.
+    func abortUpload(_ name: String, _ upload: String) async throws(BucketError)
+
+    /// Frees uploads without parts that were begun since `time`, in milliseconds since 1970, and are not `known`.
+    func abortLost(_ name: String, since time: Int64, known: String?) async
+
+    /// The object, with the mark of the session that has made it; nil if there is no object.
+    func findMarked(_ name: String) async throws(BucketError) -> (
+        object: ObjectMetadata, mark: UInt64?
+    )?
+
+    /// The condition that the service evaluates with the write.
+    /// - Throws: `.preconditionFailed` if the preconditions do not hold now.
+    func writeCondition(_ name: String, _ preconditions: Preconditions)
+        async throws(BucketError) -> S3Bucket.WriteCondition
+
+    /// Writes a new hidden object with the bytes of a file.
+    func writePiece(_ name: String, _ spool: SessionSpool) async throws(BucketError)
+
+    /// Appends the bytes of a hidden object to a file.
+    func readPiece(_ name: String, _ size: UInt64, into spool: SessionSpool)
+        async throws(BucketError)
+}
+
+/// A part of a multipart upload that is to be sent.
+struct S3PartAddress {
+    var upload: String
+    var number: UInt16
+    /// Cancels its request.
+    var cancellation: S3PartCancellation
+}
+
+/// Cancels the request that sends a part. Confined to its loop.
+final class S3PartCancellation {
+    private(set) var isCancelled = false
+    private var action: (() -> Void)?
+
+    func cancel() {
+        isCancelled = true
+        action.take()?()
+    }
+
+    /// Sets what cancels the current request; nil if there is none.
+    func set(_ action: (() -> Void)?) { self.action = action }
+}
+
+/// Why a part was not stored.
+struct S3PartFailure: Error {
+    var cause: BucketError
+    /// Whether the service does not know the upload.
+    var isUploadGone = false
+}
+
+/// The result of the request that makes an object visible.
+enum S3Completion {
+    /// The object's entity tag.
+    case stored(String)
+    /// The service does not know the upload, perhaps because an earlier request has completed it.
+    case gone
+    /// - Parameter isFinal: Whether the request was certainly not executed, and will not be.
+    case failed(BucketError, isFinal: Bool)
+}
+
+/// The sizes of the parts of an upload in several requests.
+struct S3PartSizes: Sendable, Equatable {
+    /// The minimum size of a part in bytes.
+    var minimum: UInt64
+    /// The maximum size of a part in bytes.
+    var maximum: UInt64
+    /// The maximum number of parts.
+    var count: UInt64 = UInt64(S3Multipart.maximumParts)
+    /// The maximum number of bytes after the last part that are in the session's state: 64 KiB. More are hidden objects.
+    var inlineTail: UInt64 = 64 << 10
+    /// The maximum number of those objects. More are merged.
+    var pieces = 64
+
+    /// The size of the part with this number. With a known length all parts but the last have the same size, unless more
+    /// than a twentieth of the numbers was skipped. Otherwise the size doubles with every tenth of the numbers.
+    /// - Parameters:
+    ///   - number: From 1 to ``count``.
+    ///   - sent: The number of bytes in the parts before it.
+    func size(ofPart number: UInt64, length: UInt64?, sent: UInt64) -> UInt64 {
+        guard let length else {
+            let tenth = (number - 1) * 10 / count
+            return min(minimum << min(tenth, 20), maximum)
+        }
+        func share(_ bytes: UInt64, _ parts: UInt64) -> UInt64 {
+            // A twentieth of the numbers is for those that are skipped after interruptions.
+            let usable = max(1, parts - parts / 20)
+            let equal = bytes / usable + (bytes % usable == 0 ? 0 : 1)
+            // Whole MiB.
+            return equal > minimum ? ((equal + (1 << 20) - 1) >> 20) << 20 : minimum
+        }
+        let rest = length > sent ? length - sent : 0
+        return min(max(share(length, count), share(rest, count - number + 1)), maximum)
+    }
+}
+
+extension S3Bucket: S3SessionRequests {
+    var sizes: S3PartSizes {
+        S3PartSizes(minimum: settings.minimumPart, maximum: settings.singleLimit)
+    }
+
+    func makeSpool() async throws(BucketError) -> SessionSpool {
+        try await SessionSpool.make(in: settings.temporaryDirectory, pool)
+    }
+
+    func beginUpload(_ state: CloudSessionState, generation: Int64, _ facts: ContentFacts?)
+        async throws(BucketError) -> String
+    {
+        var fields = HeaderFields(reserving: 512)
+        S3Fields.append(state.attributes, to: &fields)
+        S3Fields.append(
+            generation: generation, md5: facts?.md5, crc32c: facts?.crc32c, to: &fields)
+        fields.append(S3Bucket.markField, String(state.mark, radix: 16))
+        let multipart = S3Multipart(self, state.name, size: nil)
+        try await multipart.create(fields)
+        guard let id = multipart.id else {
+            throw BucketError(.internal, "an upload in parts without an id")
+        }
+        return id
+    }
+
+    /// The field with the mark of the session that has made the object.
+    private static let markField: StaticString = "x-amz-meta-sluice-commit"
+
+    private func uploadTarget(_ name: String, _ upload: String, _ part: String = "") -> String {
+        target(name, "\(part)uploadId=\(PercentEncoding.encodeSegment(upload))")
+    }
+
+    func sendPart(_ name: String, _ address: S3PartAddress, _ spool: SessionSpool)
+        async throws(S3PartFailure) -> String
+    {
+        let part = S3Part(
+            self, uploadTarget(name, address.upload, "partNumber=\(address.number)&"), spool.file)
+        if address.cancellation.isCancelled { part.cancel() }
+        address.cancellation.set { part.cancel() }
+        defer { address.cancellation.set(nil) }
+        do throws(BucketError) { return try await part.send() } catch {
+            throw S3PartFailure(cause: error, isUploadGone: part.isUploadGone)
+        }
+    }
+
+    func complete(
+        _ name: String, _ upload: String, _ parts: [S3TransferState.Part],
+        _ condition: WriteCondition
+    ) async -> S3Completion {
+        var request = S3Multipart.completion(
+            uploadTarget(name, upload), parts.map { (number: Int($0.number), etag: $0.etag) },
+            condition)
+        // The service does not know the upload any more if the first request has succeeded.
+        request.isRepeatable = true
+        let response: CollectedResponse
+        do throws(BucketError) { response = try await call(request) } catch {
+            return .failed(error, isFinal: !error.mayHaveChanged)
+        }
+        if let etag = S3Multipart.tag(of: response, name) { return .stored(etag) }
+        let failure = S3ErrorResponse(response)
+        if failure.code == "NoSuchUpload" { return .gone }
+        let isFinal = failure.isRefusal || (400...499).contains(failure.status)
+        return .failed(failure.error("upload"), isFinal: isFinal && failure.status != 408)
+    }
+
+    func abortUpload(_ name: String, _ upload: String) async throws(BucketError) {
+        let request = ClientRequest("DELETE", uploadTarget(name, upload), isRepeatable: true)
+        let response = try await call(request)
+        if [200, 204, 404].contains(response.status) { return }
+        throw S3ErrorResponse(response).error("the end of an upload in parts")
+    }
+
+    func abortLost(_ name: String, since time: Int64, known: String?) async {
+        let found = await orphans(of: name, besides: known, since: time, atMost: 1)
+        await abort(orphans: found, of: name)
+    }
+
+    func findMarked(_ name: String) async throws(BucketError) -> (
+        object: ObjectMetadata, mark: UInt64?
+    )? {
+        do throws(BucketError) {
+            let (object, fields) = try await head(name)
+            let mark = fields[S3Bucket.markField].flatMap { UInt64($0, radix: 16) }
+            return (object, mark)
+        } catch {
+            if error.code == .objectNotFound { return nil }
+            throw error
+        }
+    }
+
+    // MARK: Hidden objects
+
+    func readHidden(_ name: String) async throws(BucketError) -> HiddenObject? {
+        let response = try await call(
+            ClientRequest("GET", target(name)), limit: CloudSessionState.maximumBytes)
+        if response.status == 404, S3ErrorResponse(response).code != "NoSuchBucket" { return nil }
+        guard response.status == 200, let etag = S3Head(response.fields).etag else {
+            throw S3ErrorResponse(response).error("the state of an upload")
+        }
+        return HiddenObject(bytes: response.body, version: etag)
+    }
+
+    func writeHidden(_ name: String, _ bytes: [UInt8], replacing version: String?)
+        async throws(BucketError) -> String?
+    {
+        // A repetition finds that its condition does not hold if the first request was executed.
+        var request = ClientRequest("PUT", target(name), body: .bytes(bytes), isRepeatable: true)
+        WriteCondition(match: version, isNew: version == nil).append(to: &request.fields)
+        let response = try await call(request)
+        let failure = S3ErrorResponse(response)
+        switch response.status {
+        case 200...299:
+            guard let etag = S3Head(response.fields).etag else { break }
+            return etag
+        case 404 where failure.code != "NoSuchBucket", 409, 412: return nil
+        default: break
+        }
+        throw failure.error("the state of an upload")
+    }
+
+    func deleteHidden(_ name: String) async throws(BucketError) {
+        let response = try await call(ClientRequest("DELETE", target(name), isRepeatable: true))
+        if [200, 204, 404].contains(response.status) { return }
+        throw S3ErrorResponse(response).error("the removal of an upload's state")
+    }
+
+    func listHidden(_ prefix: String, after name: String?) async throws(BucketError) -> [String] {
+        let page = try await page(
+            prefix, delimited: false, limit: 1000, name.map { .after($0) } ?? .beginning)
+        return page.items
+    }
+
+    func writePiece(_ name: String, _ spool: SessionSpool) async throws(BucketError) {
+        // The same request as for a part, to another name.
+        _ = try await S3Part(self, target(name), spool.file).send()
+    }
+
+    func readPiece(_ name: String, _ size: UInt64, into spool: SessionSpool)
+        async throws(BucketError)
+    {
+        let before = spool.count
+        let reader = try await open(name, ReadPlan())
+        defer { reader.close() }
+        let source = try await reader.bytes(0..<min(size, reader.metadata.size))
+        defer { source.close() }
+        var buffer = [UInt8](repeating: 0, count: CloudAppend.step)
+        while let count = try await source.next(into: &buffer) {
+            try await spool.append(Array(buffer[..<count]))
+        }
+        guard spool.count - before == size else {
+            throw BucketError(.unavailable, "a piece of an upload has another size")
+        }
+    }
+}

@@ -1,0 +1,289 @@
+import System
+
+/// Upload sessions on S3: a multipart upload for each, which the commit completes whatever the object's size, so that a
+/// late request of a former owner can't make it twice.
+final class S3SessionService: CloudSessionService {
+    private let requests: any S3SessionRequests
+    /// Attempts to write the result of a commit.
+    private static let attempts = 4
+
+    init(_ requests: any S3SessionRequests) { self.requests = requests }
+
+    let maximumSessionLength = UInt64(Int64.max)
+
+    func newTransfer(_ name: String, now: Int64) -> CloudSessionState.Transfer {
+        .s3(S3TransferState(lostSince: now))
+    }
+
+    func transfer(_ file: CloudSessionFile, _ state: CloudSessionState, _ plan: AppendPlan)
+        async throws(SessionError) -> any CloudTransfer
+    {
+        if state.intent != nil, plan.size != 0 {
+            if let result = try await adopted(file, state, until: state.expires) {
+                _ = result
+                throw .finished
+            }
+            // Bytes that are appended now could be missing in the object.
+            throw .store(BucketError(.unavailable, "a commit of the upload may be in progress"))
+        }
+        return try S3SessionTransfer(file, requests, state, plan)
+    }
+
+    // MARK: Commit
+
+    /// A multipart upload that is being completed.
+    private struct Attempt {
+        var upload: String
+        /// Whether it was begun for this commit, with the digests of the whole object.
+        var isNew: Bool
+        /// The number of the last part; nil if all bytes are in parts.
+        var number: UInt16?
+        /// The intent that the state had before. A request of that commit may still be executed.
+        var before: CloudSessionState.Intent?
+    }
+
+    func commit(
+        _ file: CloudSessionFile, _ state: CloudSessionState, _ facts: ContentFacts,
+        _ preconditions: Preconditions, until: Int64
+    ) async throws(SessionError) -> CommitResult {
+        // A request without a response may have made the object.
+        if state.intent != nil, let result = try await adopted(file, state, until: until) {
+            return result
+        }
+        let condition = try await inStore { () throws(BucketError) in
+            try await requests.writeCondition(state.name, preconditions)
+        }
+        let existing = condition.isNew ? nil : try? await requests.findMarked(state.name)?.object
+        var state = state
+        let attempt = try await begin(file, &state, facts, existing)
+        guard case .s3(var transfer) = state.transfer else { throw .superseded }
+        do throws(BucketError) {
+            if let number = attempt.number {
+                let spool = try await requests.makeSpool()
+                try await spool.append(state.tail)
+                let address = S3PartAddress(
+                    upload: attempt.upload, number: number, cancellation: S3PartCancellation())
+                let whole = try await requests.assemble(state.pieces, of: file.id, spool)
+                do throws(S3PartFailure) {
+                    let etag = try await requests.sendPart(state.name, address, whole)
+                    transfer.parts.append(S3TransferState.Part(number: number, etag: etag))
+                } catch {
+                    // Perhaps the request of an earlier commit was executed meanwhile.
+                    if error.isUploadGone, let result = try await made(state) {
+                        return await record(file, state, result, until: until)
+                    }
+                    throw error.cause
+                }
+            }
+        } catch {
+            await abandon(file, attempt, state.name)
+            throw .store(error)
+        }
+        switch await requests.complete(state.name, attempt.upload, transfer.parts, condition) {
+        case .stored(let etag):
+            let result = stored(
+                state, transfer, etag, attempt.isNew ? facts : nil, replaced: existing != nil)
+            return await record(file, state, result, until: until)
+        case .gone:
+            let result = try await inStore { () throws(BucketError) in try await made(state) }
+            if let result { return await record(file, state, result, until: until) }
+            await abandon(file, attempt, state.name)
+            throw .store(BucketError(.unavailable, "the service has dropped the upload"))
+        case .failed(let error, let isFinal):
+            let result = try? await made(state)
+            if let result { return await record(file, state, result, until: until) }
+            if isFinal { await abandon(file, attempt, state.name) }
+            throw .store(error)
+        }
+    }
+
+    /// Writes the intent, with a multipart upload if there is none, and claims the number of the last part.
+    private func begin(
+        _ file: CloudSessionFile, _ state: inout CloudSessionState, _ facts: ContentFacts,
+        _ existing: ObjectMetadata?
+    ) async throws(SessionError) -> Attempt {
+        guard case .s3(var transfer) = state.transfer else { throw .superseded }
+        let isNew = transfer.upload == nil
+        if isNew {
+            transfer.generation = requests.newGeneration(after: existing?.generation ?? 0)
+            let (begun, generation) = (state, transfer.generation)
+            transfer.upload = try await requests.beginUpload(
+                file, begun, generation: generation, facts)
+        }
+        let upload = transfer.upload ?? ""
+        var attempt = Attempt(upload: upload, isNew: isNew, before: state.intent)
+        if state.pending > 0 || transfer.parts.isEmpty {
+            guard transfer.nextNumber <= requests.sizes.count else {
+                throw .store(BucketError(.unsupported, "the upload has too many parts"))
+            }
+            attempt.number = transfer.nextNumber
+            transfer.nextNumber += 1
+        }
+        // They were aborted, unless that failed.
+        for upload in transfer.discarded {
+            if (try? await requests.abortUpload(state.name, upload)) != nil {
+                transfer.discarded.removeAll { $0 == upload }
+            }
+        }
+        if !state.isTakenOver { transfer.lostSince = nil }
+        let intent = CloudSessionState.Intent(
+            generation: existing?.generation ?? 0, etag: existing?.etag)
+        do throws(SessionError) {
+            state = try await file.update {
+                $0.transfer = .s3(transfer)
+                $0.intent = $0.intent ?? intent
+                $0.isOpen = true
+            }
+        } catch {
+            if isNew { await requests.drop(file, state.name, upload, after: error) }
+            throw error
+        }
+        return attempt
+    }
+
+    /// Takes the intent back, after a commit that was not and will not be executed.
+    private func abandon(_ file: CloudSessionFile, _ attempt: Attempt, _ name: String) async {
+        // The upload has the digests of these bytes, and other bytes may follow.
+        let now = file.milliseconds
+        let isDiscarded = attempt.isNew && attempt.before == nil
+        let isWritten =
+            (try? await file.update {
+                guard case .s3(var transfer) = $0.transfer else { return }
+                if isDiscarded {
+                    transfer.upload = nil
+                    transfer.lostSince = transfer.lostSince ?? now
+                    transfer.discarded.append(attempt.upload)
+                }
+                $0.transfer = .s3(transfer)
+                $0.intent = attempt.before
+                $0.isOpen = false
+            }) != nil
+        if isWritten, isDiscarded { try? await requests.abortUpload(name, attempt.upload) }
+    }
+
+    /// The result of a commit whose response was lost; nil if the object there is not the session's.
+    private func made(_ state: CloudSessionState) async throws(BucketError) -> CommitResult? {
+        guard let found = try await requests.findMarked(state.name), found.mark == state.mark
+        else { return nil }
+        return CommitResult(
+            metadata: found.object, replaced: (state.intent?.generation ?? 0) != 0)
+    }
+
+    /// The same, written to the state.
+    private func adopted(_ file: CloudSessionFile, _ state: CloudSessionState, until: Int64)
+        async throws(SessionError) -> CommitResult?
+    {
+        guard let result = try await inStore({ () throws(BucketError) in try await made(state) })
+        else { return nil }
+        return await record(file, state, result, until: until)
+    }
+
+    private func stored(
+        _ state: CloudSessionState, _ transfer: S3TransferState, _ etag: String,
+        _ facts: ContentFacts?, replaced: Bool
+    ) -> CommitResult {
+        let object = ObjectMetadata(
+            name: state.name, generation: transfer.generation, metageneration: 1,
+            size: state.offset, created: transfer.generation / 1000,
+            updated: transfer.generation / 1000, md5: facts?.md5, crc32c: facts?.crc32c,
+            etag: etag, attributes: state.attributes)
+        return CommitResult(metadata: object, replaced: replaced)
+    }
+
+    /// Writes the result to the state, even if another gateway has claimed it meanwhile. If that fails, the object's mark
+    /// tells the result to the next commit.
+    private func record(
+        _ file: CloudSessionFile, _ state: CloudSessionState, _ result: CommitResult, until: Int64
+    ) async -> CommitResult {
+        var isWritten = false
+        for _ in 0..<S3SessionService.attempts where !isWritten {
+            do throws(SessionError) {
+                try await file.update {
+                    $0.end = .committed(CommittedObject(result))
+                    $0.expires = until
+                    $0.pieces = []
+                    $0.tail = []
+                    $0.isOpen = false
+                }
+                isWritten = true
+            } catch {
+                guard case .superseded = error, let now = try? await file.claim(), now.end == nil
+                else { break }
+            }
+        }
+        if isWritten {
+            for piece in state.pieces {
+                try? await requests.deleteHidden(
+                    HiddenName.tail(file.id, number: piece.number).text)
+            }
+        }
+        return result
+    }
+
+    // MARK: Release
+
+    func release(_ id: UploadSessionID, _ state: CloudSessionState, isSoleOwner: Bool)
+        async throws(BucketError)
+    {
+        if case .s3(let transfer) = state.transfer {
+            for upload in [transfer.upload].compactMap(\.self) + transfer.discarded {
+                try await requests.abortUpload(state.name, upload)
+            }
+            if let time = transfer.lostSince, !isSoleOwner {
+                await requests.abortLost(state.name, since: time, known: transfer.upload)
+            }
+        }
+        for piece in state.pieces {
+            try await requests.deleteHidden(HiddenName.tail(id, number: piece.number).text)
+        }
+    }
+
+    // MARK: Hidden objects
+
+    func readHidden(_ name: String) async throws(BucketError) -> HiddenObject? {
+        try await requests.readHidden(name)
+    }
+
+    func writeHidden(_ name: String, _ bytes: [UInt8], replacing version: String?)
+        async throws(BucketError) -> String?
+    {
+        try await requests.writeHidden(name, bytes, replacing: version)
+    }
+
+    func deleteHidden(_ name: String) async throws(BucketError) {
+        try await requests.deleteHidden(name)
+    }
+
+    func listHidden(_ prefix: String, after name: String?) async throws(BucketError) -> [String] {
+        try await requests.listHidden(prefix, after: name)
+    }
+}
+
+extension S3SessionRequests {
+    /// Begins a multipart upload. If its id is not known, the state says so, and the session's release looks for it.
+    func beginUpload(
+        _ file: CloudSessionFile, _ state: CloudSessionState, generation: Int64,
+        _ facts: ContentFacts?
+    ) async throws(SessionError) -> String {
+        do throws(BucketError) {
+            return try await beginUpload(state, generation: generation, facts)
+        } catch {
+            file.noteLostRequest()
+            throw .store(error)
+        }
+    }
+
+    /// Ends a multipart upload whose id could not be written to the state.
+    func drop(
+        _ file: CloudSessionFile, _ name: String, _ upload: String, after error: SessionError
+    ) async {
+        guard case .superseded = error else {
+            // The id may be in the state after all.
+            return file.noteLostRequest()
+        }
+        // Another gateway owns the session, and does not know the upload.
+        do throws(BucketError) { try await abortUpload(name, upload) } catch {
+            file.noteLostRequest()
+        }
+    }
+}

@@ -1,0 +1,289 @@
+import System
+
+/// Moves the bytes of one append to S3: full parts to the multipart upload, and the rest to the tail.
+///
+/// Safety: confined to its loop.
+final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
+    /// The maximum number of part numbers claimed by one write, if the size of the append is known.
+    private static let claimLimit: UInt64 = 64
+    /// The same if it is not known.
+    private static let blindClaim: UInt64 = 16
+
+    /// What becomes durable with the next write.
+    private struct Progress {
+        var transfer: S3TransferState
+        var digests: SessionDigests
+        var pieces: [CloudSessionState.Piece]
+        var tail: [UInt8]
+
+        var offset: UInt64 { pieces.reduce(transfer.sent + UInt64(tail.count)) { $0 + $1.size } }
+    }
+
+    private let file: CloudSessionFile
+    private let requests: any S3SessionRequests
+    private let state: CloudSessionState
+    private let plan: AppendPlan
+    private let length: UInt64?
+    /// At the end of the last part. ``Progress/tail`` and ``Progress/pieces`` are those of the beginning until a part was
+    /// sent.
+    private var durable: Progress
+    /// The digests of all bytes in the file.
+    private var digests: SessionDigests
+    /// The tail of the beginning, without its hidden objects, and the new bytes; nil if there are none yet.
+    private var spool: SessionSpool?
+    /// The hidden objects whose bytes precede those in the file.
+    private var pieces: [CloudSessionState.Piece]
+    /// Hidden objects that are not used any more after the next write.
+    private var obsolete: [CloudSessionState.Piece] = []
+    /// The next part number.
+    private var number: UInt64
+    /// The first number that is not claimed.
+    private var claimed: UInt64
+    private var hasClaimed = false
+    /// Bytes that were taken.
+    private var taken: UInt64 = 0
+    private let cancellation = S3PartCancellation()
+
+    init(
+        _ file: CloudSessionFile, _ requests: any S3SessionRequests, _ state: CloudSessionState,
+        _ plan: AppendPlan
+    ) throws(SessionError) {
+        guard case .s3(let transfer) = state.transfer,
+            let digests = SessionDigests(saved: state.digests)
+        else { throw .store(BucketError(.internal, "the session is not one of S3")) }
+        self.file = file
+        self.requests = requests
+        self.state = state
+        self.plan = plan
+        length = state.length ?? plan.length
+        durable = Progress(
+            transfer: transfer, digests: digests, pieces: state.pieces, tail: state.tail)
+        self.digests = digests
+        pieces = state.pieces
+        number = UInt64(transfer.nextNumber)
+        claimed = number
+    }
+
+    // MARK: Bytes
+
+    /// The number of bytes that are not in a part yet.
+    private var pending: UInt64 {
+        pieces.reduce(spool?.count ?? UInt64(durable.tail.count)) { $0 + $1.size }
+    }
+
+    private var partSize: UInt64 {
+        requests.sizes.size(
+            ofPart: min(number, requests.sizes.count), length: length, sent: durable.transfer.sent)
+    }
+
+    func take(_ bytes: [UInt8]) async throws(SessionError) {
+        var rest = bytes[...]
+        while !rest.isEmpty {
+            let size = partSize
+            let room = Int(clamping: size > pending ? size - pending : 0)
+            let next = Array(rest.prefix(room))
+            try await inStore { () throws(BucketError) in try await keep(next) }
+            rest = rest.dropFirst(next.count)
+            if pending >= size { try await sendPart() }
+        }
+    }
+
+    private func keep(_ bytes: [UInt8]) async throws(BucketError) {
+        if bytes.isEmpty { return }
+        let spool = try await makeSpool()
+        digests = try await spool.append(bytes, digests)
+        taken += UInt64(bytes.count)
+    }
+
+    private func makeSpool() async throws(BucketError) -> SessionSpool {
+        if let spool { return spool }
+        let spool = try await requests.makeSpool()
+        if !durable.tail.isEmpty { try await spool.append(durable.tail) }
+        self.spool = spool
+        return spool
+    }
+
+    // MARK: Parts
+
+    /// Sends all bytes that are not in a part yet as one.
+    private func sendPart() async throws(SessionError) {
+        let whole = try await inStore { () throws(BucketError) in
+            try await requests.assemble(pieces, of: file.id, try await makeSpool())
+        }
+        var attempt = 1
+        while true {
+            let address = S3PartAddress(
+                upload: try await claim(), number: UInt16(number), cancellation: cancellation)
+            number += 1
+            do throws(S3PartFailure) {
+                let etag = try await requests.sendPart(state.name, address, whole)
+                durable.transfer.parts.append(
+                    S3TransferState.Part(number: address.number, etag: etag))
+                break
+            } catch {
+                guard error.isUploadGone, durable.transfer.parts.isEmpty, attempt < 3 else {
+                    throw .store(error.cause)
+                }
+                // It had no part yet, so nothing is lost.
+                durable.transfer.upload = nil
+                attempt += 1
+            }
+        }
+        durable.transfer.sent += whole.count
+        durable.digests = digests
+        durable.tail = []
+        durable.pieces = []
+        obsolete += pieces
+        pieces = []
+        await spool?.clear()
+    }
+
+    /// Declares the next part numbers as used, before the first request with one of them is sent.
+    /// - Returns: The multipart upload.
+    private func claim() async throws(SessionError) -> String {
+        guard number <= requests.sizes.count else {
+            throw .store(BucketError(.unsupported, "the upload has too many parts"))
+        }
+        if number < claimed, let upload = durable.transfer.upload { return upload }
+        let upload: String
+        let isNew = durable.transfer.upload == nil
+        if let known = durable.transfer.upload {
+            upload = known
+        } else {
+            let generation = requests.newGeneration(after: 0)
+            upload = try await requests.beginUpload(file, state, generation: generation, nil)
+            durable.transfer.generation = generation
+            durable.transfer.upload = upload
+        }
+        let end = min(number + claimCount, requests.sizes.count + 1)
+        do throws(SessionError) { try await declare(upload, until: end) } catch {
+            if isNew { await requests.drop(file, state.name, upload, after: error) }
+            throw error
+        }
+        hasClaimed = true
+        claimed = end
+        return upload
+    }
+
+    /// Writes the claim. Between two parts all bytes become durable with it.
+    private func declare(_ upload: String, until end: UInt64) async throws(SessionError) {
+        if durable.offset > state.offset, !plan.isAllOrNothing {
+            return try await save(durable, nextNumber: end, isOpen: true)
+        }
+        let generation = durable.transfer.generation
+        try await file.update {
+            guard case .s3(var saved) = $0.transfer else { return }
+            saved.upload = upload
+            saved.generation = generation
+            saved.nextNumber = UInt16(end)
+            if !$0.isTakenOver { saved.lostSince = nil }
+            $0.transfer = .s3(saved)
+            $0.isOpen = true
+        }
+    }
+
+    private var claimCount: UInt64 {
+        guard let size = plan.size else { return S3SessionTransfer.blindClaim }
+        let rest = pending + (size > taken ? size - taken : 0)
+        return min(rest / max(1, partSize) + 1, S3SessionTransfer.claimLimit)
+    }
+
+    // MARK: Ending
+
+    private func save(_ progress: Progress, nextNumber: UInt64, isOpen: Bool, length: UInt64? = nil)
+        async throws(SessionError)
+    {
+        let offset = progress.offset
+        try await file.update {
+            var transfer = progress.transfer
+            transfer.nextNumber = UInt16(clamping: nextNumber)
+            if !$0.isTakenOver, transfer.upload != nil { transfer.lostSince = nil }
+            $0.transfer = .s3(transfer)
+            $0.offset = offset
+            $0.digests = progress.digests.saved
+            $0.pieces = progress.pieces
+            $0.tail = progress.tail
+            $0.isOpen = isOpen
+            if let length { $0.length = $0.length ?? length }
+        }
+    }
+
+    func end(length: UInt64?) async throws(SessionError) -> UInt64 {
+        if taken == 0, length == nil { return try await unchanged() }
+        var last = durable
+        var failure: BucketError?
+        do throws(BucketError) { last = try await withTail() } catch {
+            // The bytes after the last part are lost.
+            failure = error
+        }
+        try await save(last, nextNumber: number, isOpen: false, length: length)
+        for piece in obsolete {
+            // If this fails, the sweep removes it.
+            try? await requests.deleteHidden(HiddenName.tail(file.id, number: piece.number).text)
+        }
+        if let failure { throw .store(failure) }
+        return last.offset
+    }
+
+    /// The offset of an append without bytes. Another gateway may have changed the state meanwhile.
+    private func unchanged() async throws(SessionError) -> UInt64 {
+        if plan.size == 0 { return state.offset }
+        let now = try await file.claim()
+        guard now.end == nil, now.offset == state.offset else { throw .superseded }
+        return state.offset
+    }
+
+    /// All bytes, those after the last part as a tail.
+    private func withTail() async throws(BucketError) -> Progress {
+        guard let spool else { return durable }
+        var last = durable
+        last.digests = digests
+        last.pieces = pieces
+        last.tail = []
+        if spool.count <= requests.sizes.inlineTail {
+            last.tail = try await spool.read(at: 0, limit: Int(spool.count))
+            return last
+        }
+        var whole = spool
+        let merges = pieces.count >= requests.sizes.pieces
+        if merges {
+            whole = try await requests.assemble(pieces, of: file.id, spool)
+            last.pieces = []
+        }
+        let piece = CloudSessionState.Piece(number: .random(in: 0 ... .max), size: whole.count)
+        try await requests.writePiece(HiddenName.tail(file.id, number: piece.number).text, whole)
+        last.pieces.append(piece)
+        if merges { obsolete += pieces }
+        return last
+    }
+
+    func discard() async {
+        guard hasClaimed else { return }
+        let number = UInt16(clamping: number)
+        // If this fails, the next claim skips the numbers.
+        _ = try? await file.update {
+            guard case .s3(var saved) = $0.transfer else { return }
+            saved.nextNumber = number
+            $0.transfer = .s3(saved)
+            $0.isOpen = false
+        }
+    }
+
+    func cancel() { cancellation.cancel() }
+}
+
+extension S3SessionRequests {
+    /// The bytes of hidden objects and of a file that follows them, in one file.
+    func assemble(
+        _ pieces: [CloudSessionState.Piece], of id: UploadSessionID, _ spool: SessionSpool
+    ) async throws(BucketError) -> SessionSpool {
+        if pieces.isEmpty { return spool }
+        let whole = try await makeSpool()
+        for piece in pieces {
+            try await readPiece(
+                HiddenName.tail(id, number: piece.number).text, piece.size, into: whole)
+        }
+        try await whole.append(spool)
+        return whole
+    }
+}

@@ -1,0 +1,69 @@
+import System
+
+/// The upload sessions of a bucket that are in use. Each has one object that all its users share. Sessions that are
+/// not in use take no memory here: their store has all their state.
+final class SessionRegistry<Session: UploadSession>: Sendable {
+    /// A session that exists as long as it has users.
+    private struct Entry {
+        weak var session: Session?
+    }
+    private let entries = Lock<[UploadSessionID: Entry]>([:])
+
+    /// The object of a session. The session itself may not exist.
+    /// - Parameter make: Makes the object if there is none.
+    func session(_ id: UploadSessionID, _ make: () -> Session) -> Session {
+        entries.withLock { entries in
+            if let session = entries[id]?.session { return session }
+            let session = make()
+            entries[id] = Entry(session: session)
+            return session
+        }
+    }
+
+    /// Removes the entry of a released object, unless there is a new object for the session.
+    func remove(_ id: UploadSessionID) {
+        // Release it outside of the lock: if this is the last reference, its deinitializer comes back here.
+        let other = entries.withLock { entries in
+            let other = entries[id]?.session
+            if other == nil { entries[id] = nil }
+            return other
+        }
+        withExtendedLifetime(other) {}
+    }
+}
+
+/// Lets tasks of any loop proceed one at a time, in the order of arrival.
+final class AsyncTurn: Sendable {
+    private struct State {
+        var isTaken = false
+        var waiters: [CheckedContinuation<Void, Never>] = []
+    }
+    private let state = Lock(State())
+
+    /// Waits for the turn. ``end()`` must follow.
+    func take() async {
+        await withCheckedContinuation { waiter in
+            let isFree = state.withLock { state in
+                if state.isTaken {
+                    state.waiters.append(waiter)
+                    return false
+                }
+                state.isTaken = true
+                return true
+            }
+            if isFree { waiter.resume() }
+        }
+    }
+
+    /// Passes the turn to the next task.
+    func end() {
+        let next: CheckedContinuation<Void, Never>? = state.withLock { state in
+            if state.waiters.isEmpty {
+                state.isTaken = false
+                return nil
+            }
+            return state.waiters.removeFirst()
+        }
+        next?.resume()
+    }
+}

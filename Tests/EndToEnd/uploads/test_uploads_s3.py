@@ -1,0 +1,129 @@
+"""Upload sessions on an S3 bucket that several gateways share."""
+
+import hashlib
+import random
+import signal
+import subprocess
+
+import pytest
+
+import upstreams
+from program import BINARY, wait_until
+from secret_words import secret
+from sessions import Session, append, begin
+from wire import Wire
+
+DATA = hashlib.shake_256(b"s3 sessions").digest(30 << 20)
+
+
+@pytest.fixture
+def moto(tmp_path):
+    running = upstreams.Moto(tmp_path / "upstream")
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def gateways(moto, launch, tmp_path):
+    """Starts gateways of one bucket, with the same keys."""
+    done = subprocess.run([str(BINARY), "uploads", "new-key", "k1"], capture_output=True, text=True, check=True)
+    file = tmp_path / "upload.keys"
+    file.write_text(done.stdout)
+    secret(done.stdout.split()[1])
+
+    def start(count, settings=""):
+        return [launch(buckets=f"  photos: {{ {moto.store()} }}\n", extra=f"uploads:\n  keys: {file}\n{settings}")
+                for _ in range(count)]
+
+    return start
+
+
+def hidden(moto):
+    return [name for name in moto.names() if name.startswith(".sluice/")]
+
+
+def md5(data):
+    return hashlib.md5(data).hexdigest()
+
+
+def test_two_gateways_and_a_kill(moto, gateways):
+    first, second = gateways(2)
+    one, two = Wire(first), Wire(second)
+    session = begin(one, "big", DATA[:12_000_000], ("Upload-Length", str(len(DATA))))
+    assert session.created["upload-offset"] == "12000000"
+    first.stop(signal.SIGKILL)
+    # The same token at another gateway.
+    elsewhere = Session(two, session.created)
+    assert elsewhere.offset() == 12_000_000
+    two.missing("big")
+    assert two.call("GET", "/b/photos/o").json["items"] == []
+    assert elsewhere.patch(12_000_000, DATA[12_000_000:12_500_000])["upload-offset"] == "12500000"
+    first.start()
+    assert session.offset() == 12_500_000
+    assert session.patch(12_500_000, DATA[12_500_000:29_000_000]).status == 204
+    done = elsewhere.patch(29_000_000, DATA[29_000_000:], last=True)
+    assert done.status == 201, done
+    again = session.patch(len(DATA), None, last=True)
+    assert (again.status, again.json) == (201, done.json)
+    assert md5(one.get("big").body) == md5(DATA) and one.get("big")["etag"] == done["etag"]
+    assert moto.uploads() == 0
+    assert session.cancel().status == 204
+    assert elsewhere.head().status == 404 and two.get("big").status == 200
+
+
+def test_a_cancelled_session_leaves_nothing(moto, gateways):
+    first, second = gateways(2)
+    for size in (0, 10, 100_000, 9_000_000):
+        session = begin(Wire(first), "o", DATA[:size])
+        assert Session(Wire(second), session.created).cancel().status == 204
+        assert session.head().status == 404
+        assert hidden(moto) == [] and moto.uploads() == 0
+    Wire(first).missing("o")
+
+
+def test_expired_sessions_are_swept(moto, gateways):
+    first, second = gateways(2, "  lifetime: 4s\n  resultLifetime: 1s\n  sweepInterval: 1s\n")
+    session = begin(Wire(first), "o", DATA[:9_000_000])
+    finished = begin(Wire(second), "finished", b"x")
+    assert finished.patch(1, b"y", last=True).status == 201
+    assert moto.uploads() == 1 and hidden(moto)
+    wait_until(lambda: hidden(moto) == [] and moto.uploads() == 0, what=lambda: f"the end of {hidden(moto)}")
+    assert session.head().status == finished.head().status == 404
+    assert Wire(first).get("finished").body == b"xy"
+
+
+def test_kills_lose_nothing(moto, gateways):
+    """Random cuts and `kill -9` at either gateway: what was reported stays."""
+    chance = random.Random(5)
+    servers = gateways(2)
+    wires = [Wire(server) for server in servers]
+    for round in range(3):
+        data = DATA[:chance.randrange(200_000, 20_000_000)]
+        session = begin(wires[0], f"k{round}", None)
+        reported = 0
+        while reported < len(data):
+            index = chance.randrange(2)
+            here = Session(wires[index], session.created)
+            offset = here.offset()
+            assert offset >= reported
+            reported = offset
+            end = min(len(data), offset + chance.choice([1, 3000, 70_000, 2_000_000, 9_000_000]))
+            if chance.random() < 0.3:
+                # Sends a part of it, and kills the gateway.
+                cut = append(servers[index], session.path, offset, end - offset)
+                cut.send(data[offset:(offset + end) // 2])
+                servers[index].stop(signal.SIGKILL)
+                cut.close()
+                servers[index].start()
+            else:
+                answer = here.patch(offset, data[offset:end])
+                assert answer.status == 204 and answer["upload-offset"] == str(end), answer
+                reported = end
+        if chance.random() < 0.5:
+            servers[0].stop(signal.SIGKILL)
+            servers[0].start()
+        done = Session(wires[1], session.created).patch(len(data), None, last=True)
+        assert done.status == 201, done
+        assert md5(wires[0].get(f"k{round}").body) == md5(data)
+        assert session.cancel().status == 204
+    assert hidden(moto) == [] and moto.uploads() == 0
