@@ -315,9 +315,9 @@ def test_limits_are_503(launch):
     over = next(answer for answer in answers if answer.status == 503)
     refused(over, 503)
     assert over["retry-after"] and over["access-control-expose-headers"] is None
-    # Preflights count too.
+    # Preflights count too, against the same limit.
     preflights = [limited.call("OPTIONS", "/a", [("Origin", "https://a.example"), ("Access-Control-Request-Method", "GET")]) for _ in range(10)]
-    assert {answer.status for answer in preflights} == {204, 503}
+    assert 503 in {answer.status for answer in preflights} <= {204, 503}
 
 
 def test_the_public_url(launch):
