@@ -1,4 +1,5 @@
 import System
+import Wire
 
 /// Upload sessions on S3: a multipart upload for each, which the commit completes whatever the object's size, so that a
 /// late request of a former owner can't make it twice.
@@ -19,10 +20,7 @@ final class S3SessionService: CloudSessionService {
         async throws(SessionError) -> any CloudTransfer
     {
         if state.intent != nil, plan.size != 0 {
-            if let result = try await adopted(file, state, until: state.expires) {
-                _ = result
-                throw .finished
-            }
+            if try await adopted(file, state, until: state.expires) != nil { throw .finished }
             // Bytes that are appended now could be missing in the object.
             throw .store(BucketError(.unavailable, "a commit of the upload may be in progress"))
         }

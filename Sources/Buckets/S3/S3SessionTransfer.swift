@@ -1,4 +1,5 @@
 import System
+import Wire
 
 /// Moves the bytes of one append to S3: full parts to the multipart upload, and the rest to the tail.
 ///

@@ -205,10 +205,14 @@ private final class Interleaving: @unchecked Sendable {
             state = try await session.state()
         }
         guard case .committed(let result) = state.end else { return fail("it is not committed") }
-        if result.metadata.generation != generation { fail("another generation is recorded") }
+        // No client may have got the result yet.
+        if result.metadata.generation != generation ?? result.metadata.generation {
+            fail("another generation is recorded")
+        }
         for request in late { request() }
         let object = model.state.withLock { $0.objects[Self.name] }
         guard let object else { return fail("there is no object") }
+        if object.generation != result.metadata.generation { fail("the object is another") }
         if object.bytes.count != Int(state.offset) { fail("the object has \(object.bytes.count)") }
         if model.state.withLock({ $0.made.values.max() }) != 1 { fail("it was made twice") }
         for each in acknowledged {
