@@ -188,7 +188,7 @@ private final class Interleaving: @unchecked Sendable {
         case .store(let error):
             if error.code == .internal { fail("\(error)") }
         case .finished: break
-        case .notFound, .lengthMismatch, .lengthExceeded: fail("\(error)")
+        case .notFound, .lengthMismatch, .lengthExceeded, .otherBytes: fail("\(error)")
         }
     }
 
