@@ -63,6 +63,17 @@ public final class Bucket: Sendable {
         }
     }
 
+    /// Checks an object's name.
+    func objectName(text: String) throws(Problem) -> ObjectName {
+        do throws(NameError) {
+            let name = try ObjectName(text)
+            try pathRules.check(name)
+            return name
+        } catch {
+            throw Problem(error)
+        }
+    }
+
     /// Whether an object of this stored name can be requested here.
     func serves(_ name: String) -> Bool {
         guard let name = try? ObjectName(name) else { return false }

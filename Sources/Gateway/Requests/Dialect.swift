@@ -8,12 +8,27 @@ protocol Dialect: AnyObject, Sendable {
     /// The first segment of the dialect's paths.
     var root: StaticString { get }
 
+    /// Whether the target is one of the dialect's: by default, all below its root.
+    func serves(_ target: RequestTarget) -> Bool
+
+    /// Prepares a request, before anything else is done with it. Nothing is known about the caller yet.
+    /// - Throws: ``Problem`` if the request is not one of this protocol.
+    func prepare(_ context: RequestContext) throws(Problem)
+
     /// Parses the target. Nothing is known about the caller yet.
     /// - Throws: ``Problem`` if the path is not one of the dialect's.
     func route(_ target: RequestTarget) throws(Problem) -> Route
 
     /// The methods that the route supports, as in `Allow`; nil for the server as a whole.
     func methods(at route: Route?) -> String
+
+    /// The methods that a page of another origin may use on the route: by default, those of `Allow`.
+    func preflightMethods(at route: Route?) -> String
+
+    /// The bucket that the request is about: by default, that of the route.
+    /// - Throws: ``Problem`` if no such bucket is served.
+    func bucket(of route: Route, _ context: RequestContext, among buckets: ServedBuckets)
+        throws(Problem) -> Bucket
 
     /// Parses the request's head into an operation. The body has not been read yet.
     /// - Throws: ``Problem`` if the route does not support the method, or the name or an argument is invalid.
@@ -39,15 +54,40 @@ protocol Dialect: AnyObject, Sendable {
     func render(_ problem: Problem, of context: RequestContext) -> Response
 
     /// Adds to a response to `OPTIONS` what it says beyond the methods.
-    func describe(_ route: Route, in bucket: Bucket, to fields: inout HeaderFields)
+    /// - Throws: ``Problem`` if there is nothing at the route.
+    func describe(
+        _ route: Route, _ context: RequestContext, among buckets: ServedBuckets,
+        to fields: inout HeaderFields) throws(Problem)
 }
 
+/// The buckets of a gateway by their names.
+typealias ServedBuckets = [BytewiseString: Bucket]
+
 extension Dialect {
+    func serves(_ target: RequestTarget) -> Bool { target.isBelow(root) }
+
+    func prepare(_ context: RequestContext) throws(Problem) {}
+
+    func preflightMethods(at route: Route?) -> String { methods(at: route) }
+
+    func bucket(of route: Route, _ context: RequestContext, among buckets: ServedBuckets)
+        throws(Problem) -> Bucket
+    {
+        guard let bucket = buckets[BytewiseString(route.bucket)] else { throw Problem.noBucket }
+        context.record.bucket = bucket.name
+        return bucket
+    }
+
     func render(_ problem: Problem, of context: RequestContext) -> Response {
         render(problem, context.record.requestId)
     }
 
-    func describe(_ route: Route, in bucket: Bucket, to fields: inout HeaderFields) {}
+    func describe(
+        _ route: Route, _ context: RequestContext, among buckets: ServedBuckets,
+        to fields: inout HeaderFields
+    ) throws(Problem) {
+        _ = try bucket(of: route, context, among: buckets)
+    }
 
     /// The default for dialects without grants: no route claims one.
     func grant(
@@ -55,4 +95,8 @@ extension Dialect {
     ) throws(Problem) -> any Grant {
         throw Problem(.unauthorized, "The caller may not do this.", cause: "no grants here")
     }
+}
+
+extension Problem {
+    static let noBucket = Problem(.bucketNotFound, "No bucket of this name is served here.")
 }

@@ -18,8 +18,10 @@ enum HTTPMethod: String {
 final class RequestContext {
     let exchange: Exchange
     let target: RequestTarget
-    /// nil for a method that no dialect serves.
-    let method: HTTPMethod?
+    /// The method that counts, which some dialects also take from a header field; nil for one that no dialect serves.
+    var method: HTTPMethod?
+    /// Whether the client awaits no body, whichever method counts.
+    let isHead: Bool
     var caller: Caller
     // Exclusive access holds for these: no code that runs during an access reads them.
     /// What the response says of an upload session, where it does.
@@ -35,6 +37,7 @@ final class RequestContext {
         caller = Caller(peer: exchange.peer, isSecure: exchange.isSecure)
         target = RequestTarget(exchange.head.target)
         method = HTTPMethod(rawValue: exchange.head.method)
+        isHead = method == .head
         record = RequestRecord(
             requestId: requestId, method: exchange.head.method,
             path: target.query == nil
@@ -44,8 +47,6 @@ final class RequestContext {
     }
 
     var fields: HeaderFields { exchange.head.fields }
-
-    var isHead: Bool { method == .head }
 
     var isOptions: Bool { method == .options }
 

@@ -12,12 +12,18 @@ struct OpenUpload {
 
     var id: UploadSessionID { session.id }
 
+    /// Whether it has all its bytes, where that is its end.
+    var isWhole: Bool {
+        context.dialect.endsAtLength && state.end == nil && state.offset == state.length
+    }
+
     /// What a response says of it.
     func report(_ kind: UploadReport.Kind, in bucket: Bucket) -> UploadReport {
         UploadReport(
             kind: kind, offset: state.offset,
             length: state.end == nil ? state.length : state.offset, isComplete: state.end != nil,
-            expires: id.expires, maximumSize: bucket.maximumObjectSize)
+            expires: state.expires, metadata: context.metadata,
+            maximumSize: bucket.maximumObjectSize)
     }
 }
 
@@ -55,6 +61,7 @@ extension OperationHandler {
         saved.parameters = saved.link == nil ? authorizer.parameters : [:]
         saved.conditions = conditions
         saved.digests = request.digests
+        saved.metadata = creation.metadata
         let json = saved.json
         guard json.count <= SessionPlan.maximumContext else {
             throw Problem(

@@ -15,16 +15,31 @@ extension OperationHandler {
         report.name = name.value
         context.upload = report
         creation.announce?(report)
-        if context.exchange.head.hasBody {
-            let append = AppendRequest(
-                offset: 0, length: request.size, digests: creation.bodyDigests,
-                isLast: creation.isLast)
-            upload.state.offset = try await self.append(append, to: upload)
+        do throws(Problem) {
+            if context.exchange.head.hasBody {
+                let append = AppendRequest(
+                    offset: 0, length: request.size, digests: creation.bodyDigests,
+                    sha1: creation.bodySHA1, isLast: creation.isLast)
+                upload.state.offset = try await self.append(append, to: upload)
+            }
+            if creation.isLast || upload.isWhole { return try await finish(upload) }
+        } catch {
+            await forgetUnknown(upload, creation)
+            throw error
         }
-        if creation.isLast { return try await finish(upload) }
         report.offset = upload.state.offset
         context.upload = report
         return .session(report)
+    }
+
+    /// Removes a session whose creation has failed, if no client knows its URL.
+    private func forgetUnknown(_ upload: OpenUpload, _ creation: SessionCreation) async {
+        guard creation.announce == nil,
+            !creation.dialect.outlivesFailures || context.exchange.isClientGone
+        else { return }
+        context.upload = nil
+        try? await upload.session.cancel()
+        uploads.ended(upload.id, .cancelled)
     }
 
     /// Continues an upload, ends it, or says how far it has come.
@@ -32,6 +47,13 @@ extension OperationHandler {
         var upload = try await open(request)
         switch request.action {
         case .report:
+            if upload.isWhole {
+                // The gateway was stopped, or the store failed, between the last byte and the end.
+                _ = try await finish(upload)
+                do throws(SessionError) { upload.state = try await upload.session.state() } catch {
+                    throw Problem(error)
+                }
+            }
             let report = upload.report(.status, in: bucket)
             context.upload = report
             return .session(report)
@@ -47,7 +69,8 @@ extension OperationHandler {
                 maximumSize: bucket.maximumObjectSize)
             if upload.state.end != nil { return try await again(append, upload) }
             upload.state.offset = try await self.append(append, to: upload)
-            if append.isLast { return try await finish(upload) }
+            upload.state.length = upload.state.length ?? append.length
+            if append.isLast || upload.isWhole { return try await finish(upload) }
             let report = upload.report(.appended, in: bucket)
             context.upload = report
             return .session(report)
@@ -59,10 +82,16 @@ extension OperationHandler {
         -> OperationResult
     {
         let hasBytes = context.exchange.head.hasBody && context.exchange.head.contentLength != 0
-        context.upload?.offset = upload.state.offset
+        let end = upload.state.offset
+        context.upload?.offset = end
         context.upload?.isComplete = true
-        guard append.isLast, !hasBytes, append.offset == upload.state.offset else {
-            throw Problem(SessionError.finished)
+        guard append.isLast || upload.context.dialect.endsAtLength, append.offset == end,
+            append.length ?? end == end
+        else { throw Problem(SessionError.finished) }
+        guard !hasBytes else {
+            throw upload.context.dialect.endsAtLength
+                ? problem(.lengthExceeded(limit: end), append, upload)
+                : Problem(SessionError.finished)
         }
         return try await finish(upload)
     }
@@ -97,7 +126,11 @@ extension OperationHandler {
         } catch {
             guard error.isFinal else { throw error }
             context.upload?.isComplete = true
-            try? await upload.session.close(error.record, until: resultUntil)
+            if upload.context.dialect.outlivesFailures {
+                try? await upload.session.close(error.record, until: resultUntil)
+            } else {
+                try? await upload.session.cancel()
+            }
             uploads.ended(upload.id, .refused)
             throw error
         }

@@ -1,4 +1,5 @@
 import Buckets
+import HTTPServer
 import System
 import Wire
 
@@ -14,6 +15,8 @@ public struct UploadSettings: Sendable {
     public var stagedBytes: UInt64 = 256 << 30
     /// The origin in URLs that clients are given, without a slash at the end; nil for the one that was asked.
     public var publicURL: String?
+    /// Whether the tus protocol is served.
+    public var servesTus = true
     /// Whether a 104 with the session's URL is sent to every client that sends `Upload-Complete`.
     public var announcesAlways = false
 
@@ -47,6 +50,15 @@ public final class Uploads: Sendable {
 
     /// Replaces the keys. Tokens that a removed key has sealed lead nowhere.
     public func replace(_ keys: UploadKeys) { currentKeys.withLock { $0 = keys } }
+
+    /// The URL of a session's path: absolute, so that a client may use it as it stands.
+    func url(_ path: String, _ exchange: Exchange) -> String {
+        var origin = settings.publicURL ?? ""
+        if origin.isEmpty, let authority = exchange.head.authority {
+            origin = "\(exchange.isSecure ? "https" : "http")://\(authority)"
+        }
+        return origin + path
+    }
 
     // MARK: Sessions of an earlier process
 
