@@ -67,7 +67,7 @@ extension OperationHandler {
             throw Problem(
                 .invalidArgument, "The request's conditions, query and claims are too long.")
         }
-        await uploads.loaded()
+        try await uploads.loaded()
         let expires = context.now + uploads.settings.lifetime
         let entry = UploadLedger.Entry(
             bucket: bucket.name, dialect: creation.dialect, owner: saved.owner,

@@ -135,7 +135,7 @@ extension OperationHandler {
             throw error
         }
         context.upload?.isComplete = true
-        uploads.ended(upload.id, .finished)
+        uploads.ended(upload.id, result.isRepeated ? nil : .finished)
         try await bucket.confirm(result, facts)
         return .stored(result)
     }
@@ -169,7 +169,7 @@ extension OperationHandler {
                 throw Problem(error)
             }
         }
-        bucket.changed(.stored(result.metadata))
+        if !result.isRepeated { bucket.changed(.stored(result.metadata)) }
         return result
     }
 
@@ -210,10 +210,16 @@ extension Problem {
 
     /// Takes what ``record`` was.
     fileprivate convenience init(record: [UInt8]) {
-        let json = try? JSONReader.parse(record)
-        let code = json?["code"]?.text.flatMap(Code.init) ?? .unauthorized
+        guard let json = try? JSONReader.parse(record),
+            let code = json["code"]?.text.flatMap(Code.init), let detail = json["detail"]?.text
+        else {
+            self.init(
+                .internal, "The request id leads to the cause.",
+                cause: "the record of a refused upload can't be read: it has \(record.count) bytes")
+            return
+        }
         self.init(
-            code, json?["detail"]?.text ?? code.title, cause: "the upload was refused before",
+            code, detail, cause: "the upload was refused before",
             field: code.status == 401 ? Problem.challenge : nil)
     }
 }
