@@ -4,7 +4,7 @@ import Wire
 
 /// The tus protocol 1.0.0 (https://tus.io/protocols/resumable-upload): uploads are created at `/tus` and continued at
 /// `/tus/TOKEN`. The bucket and the object's name are in `Upload-Metadata`.
-struct TusAPI: Dialect {
+final class TusAPI: Dialect {
     static let version = "1.0.0"
     static let extensions =
         "creation,creation-with-upload,creation-defer-length,expiration,checksum,termination"

@@ -37,12 +37,11 @@ extension TusAPI {
             throw Problem(BodyError.tooLarge, limit: bucket.maximumObjectSize)
         }
         var conditions = context.conditions
-        if context.fields.list("x-upsert")?.asciiLowercased() == "false" {
-            conditions = conditions.map { conditions in
-                var conditions = conditions
-                conditions.ifNoneMatch = .any
-                return conditions
-            }
+        if context.fields.list("x-upsert")?.asciiLowercased() == "false",
+            var parsed = try? conditions.get()
+        {
+            parsed.ifNoneMatch = .any
+            conditions = Conditions(.success(parsed))
         }
         let request = UploadRequest(
             try metadata.attributes(name), ExpectedDigests(), size: length, conditions)

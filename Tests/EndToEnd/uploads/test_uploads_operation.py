@@ -87,7 +87,7 @@ def test_cancelling(launch):
 
 
 def test_sweeping_now(launch):
-    server = launch(extra="uploads: { lifetime: 1s, sweepInterval: 24h }\n")
+    server = launch(extra="uploads: { lifetime: 2s, sweepInterval: 24h }\n")
     sessions = [begin(Wire(server), f"o{number}", b"x") for number in range(3)]
     wait_until(lambda: all(session.head().status == 404 for session in sessions), what="the end of the sessions")
     assert uploads(server) == [] and server.metrics()['sluice_uploads_open{bucket="photos"}'] == 3
