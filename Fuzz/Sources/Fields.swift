@@ -88,3 +88,17 @@ func fuzzUploadToken(_ bytes: [UInt8]) {
 }
 
 private let uploadKeys = UploadKeys.random()
+
+/// `Upload-Metadata` and `Upload-Checksum` of tus, one per line. What is accepted can be a response's field again.
+func fuzzUploadMetadata(_ bytes: [UInt8]) {
+    let fields = fields(bytes, ["upload-metadata", "upload-checksum"])
+    _ = try? UploadChecksum(fields)
+    guard let metadata = try? UploadMetadata(fields) else { return }
+    precondition(metadata.text.utf8.allSatisfy { ASCII.isVisible($0) || ASCII.isSpace($0) })
+    guard let name = try? ObjectName(metadata.required("objectName")),
+        let attributes = try? metadata.attributes(name)
+    else { return }
+    for value in [attributes.contentType, attributes.cacheControl] {
+        precondition(value?.utf8.contains { ASCII.isControl($0) && $0 != 0x09 } != true)
+    }
+}

@@ -190,11 +190,18 @@ public struct CommitResult: Sendable {
     /// Whether the store has confirmed that the object was created by this upload. If false, that is only likely: the
     /// object may belong to another upload and must not be deleted.
     public var isKnownAsOwn: Bool
+    /// Whether an earlier commit of the same upload session has recorded this result already. Of several commits of a
+    /// session one records it.
+    public var isRepeated: Bool
 
-    public init(metadata: ObjectMetadata, replaced: Bool = false, isKnownAsOwn: Bool = true) {
+    public init(
+        metadata: ObjectMetadata, replaced: Bool = false, isKnownAsOwn: Bool = true,
+        isRepeated: Bool = false
+    ) {
         self.metadata = metadata
         self.replaced = replaced
         self.isKnownAsOwn = isKnownAsOwn
+        self.isRepeated = isRepeated
     }
 }
 

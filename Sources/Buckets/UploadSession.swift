@@ -47,7 +47,7 @@ public protocol UploadSession: AnyObject, Sendable {
     func finish() async throws(SessionError) -> ContentFacts
 
     /// Makes the object visible as ``Upload/commit(_:)`` does. It succeeds once: every later call returns the same
-    /// result, also in another process.
+    /// result, also in another process, with ``CommitResult/isRepeated``.
     ///
     /// If it fails, the session is unchanged, and can be appended to and committed again.
     /// - Parameters:

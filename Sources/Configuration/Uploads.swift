@@ -15,6 +15,8 @@ public struct UploadConfiguration: Sendable, Equatable {
     /// Bytes of each caller's open sessions; 0 for no limit.
     public var stagedBytes = UInt64(256) << 30
     public var announcesAlways = false
+    /// Whether the tus protocol is served.
+    public var tus = true
 
     private static let second: UInt64 = 1_000_000_000
     private static let hour = 3600 * second
@@ -28,6 +30,7 @@ public struct UploadConfiguration: Sendable, Equatable {
         settings.stagedBytes = stagedBytes
         settings.publicURL = publicURL.map { $0.hasSuffix("/") ? String($0.dropLast()) : $0 }
         settings.announcesAlways = announcesAlways
+        settings.servesTus = tus
         return settings
     }
 
@@ -56,6 +59,7 @@ public struct UploadConfiguration: Sendable, Equatable {
         .bytes(
             "uploads.stagedBytes", 0...UInt64(1) << 50, \.uploads.stagedBytes,
             "Bytes of each caller's open upload sessions; over it status 429. 0 is no limit."),
+        .flag("uploads.tus", \.uploads.tus, "Whether the tus protocol is served, at /tus."),
         .flag(
             "uploads.announceAlways", \.uploads.announcesAlways,
             "Whether a 104 response is sent to every client that sends Upload-Complete, not only to "

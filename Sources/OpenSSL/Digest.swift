@@ -12,15 +12,10 @@ public final class Digest {
         case sha256
         /// FIPS 180-4, 64 bytes.
         case sha512
-
-        var name: String {
-            switch self {
-            case .md5: "MD5"
-            case .sha256: "SHA2-256"
-            case .sha512: "SHA2-512"
-            }
-        }
     }
+
+    /// OpenSSL's names: those of the algorithms, in the order of their raw values, and SHA-1.
+    private static let names = ["MD5", "SHA2-256", "SHA2-512", "SHA1"]
 
     /// A pointer to an OpenSSL object.
     ///
@@ -33,38 +28,43 @@ public final class Digest {
     private final class Shelf: Sendable {
         static let limit = 64
         let types: [Handle]
-        let idle = CryptoLock<[[Handle]]>(Array(repeating: [], count: Algorithm.allCases.count))
+        let idle = CryptoLock<[[Handle]]>(Array(repeating: [], count: Digest.names.count))
 
         init() {
-            types = Algorithm.allCases.map { algorithm in
+            types = Digest.names.map { name in
                 // "-fips" permits MD5 as a checksum even if the system's policy allows only approved algorithms.
-                let type =
-                    EVP_MD_fetch(nil, algorithm.name, nil)
-                    ?? EVP_MD_fetch(nil, algorithm.name, "-fips")
-                guard let type else { preconditionFailure("OpenSSL has no \(algorithm.name)") }
+                let type = EVP_MD_fetch(nil, name, nil) ?? EVP_MD_fetch(nil, name, "-fips")
+                guard let type else { preconditionFailure("OpenSSL has no \(name)") }
                 return Handle(pointer: type)
             }
         }
     }
     private static let shelf = Shelf()
 
-    private let algorithm: Algorithm
+    /// An index of ``names``.
+    private let kind: Int
     private let context: OpaquePointer
 
     /// Starts a new digest.
-    public init(_ algorithm: Algorithm) {
-        self.algorithm = algorithm
+    public convenience init(_ algorithm: Algorithm) { self.init(kind: algorithm.rawValue) }
+
+    /// Starts a SHA-1 digest (FIPS 180-4, 20 bytes), for the checksums of chunks in tus. It is not an
+    /// ``Algorithm``, because no object has one.
+    public static func sha1() -> Digest { Digest(kind: names.count - 1) }
+
+    private init(kind: Int) {
+        self.kind = kind
         let shelf = Digest.shelf
-        let kept = shelf.idle.withLock { $0[algorithm.rawValue].popLast() }
+        let kept = shelf.idle.withLock { $0[kind].popLast() }
         guard let context = kept?.pointer ?? EVP_MD_CTX_new(),
-            EVP_DigestInit_ex(context, shelf.types[algorithm.rawValue].pointer, nil) == 1
-        else { preconditionFailure("OpenSSL can't begin \(algorithm.name)") }
+            EVP_DigestInit_ex(context, shelf.types[kind].pointer, nil) == 1
+        else { preconditionFailure("OpenSSL can't begin \(Digest.names[kind])") }
         self.context = context
     }
 
     deinit {
         let resting = Handle(pointer: context)
-        let index = algorithm.rawValue
+        let index = kind
         let kept = Digest.shelf.idle.withLock { idle in
             guard idle[index].count < Shelf.limit else { return false }
             idle[index].append(resting)
@@ -82,7 +82,7 @@ public final class Digest {
 
     /// The digest of all bytes, in the order of its hexadecimal text. No bytes may be added afterwards.
     public func finish() -> [UInt8] {
-        let length = Int(EVP_MD_get_size(Digest.shelf.types[algorithm.rawValue].pointer))
+        let length = Int(EVP_MD_get_size(Digest.shelf.types[kind].pointer))
         return [UInt8](unsafeUninitializedCapacity: length) { buffer, count in
             var written: UInt32 = 0
             precondition(EVP_DigestFinal_ex(context, buffer.baseAddress, &written) == 1)

@@ -232,6 +232,11 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         await withUnsafeContinuation { yielded.append($0) }
     }
 
+    /// Lets the loop do other work if its turn is spent. Does nothing if the task is on no loop.
+    public static func giveWay() async {
+        if let loop = EventLoop.current, loop.isTurnSpent { await loop.yield() }
+    }
+
     /// Resumes the tasks that yielded, in order, while there is time, and always at least one. Each gets a quarter of
     /// the budget, so that short tasks do not wait long. Tasks that yield again wait behind the others for the next
     /// turn.

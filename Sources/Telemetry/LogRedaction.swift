@@ -202,11 +202,26 @@ enum LogRedaction {
         return precedes("/u") || precedes("/tus")
     }
 
-    /// The token of an upload session, behind the slash at `slash`.
+    /// The token of an upload session, behind the slash at `slash`: the whole segment, because a damaged token still
+    /// has most of the real one.
     private static func uploadToken(_ text: Span<UInt8>, slash: Int) -> Range<Int>? {
         guard isUploadRoot(text, before: slash) else { return nil }
-        let end = base64URLEnd(text, from: slash + 1)
-        return end - slash > shortestUploadToken ? slash + 1..<end : nil
+        var (end, run, longest) = (slash + 1, 0, 0)
+        while end < text.count, !isSegmentEnd(text[end]) {
+            run = isBase64URLByte(text[end]) ? run + 1 : 0
+            longest = max(longest, run)
+            end += 1
+        }
+        return longest >= shortestUploadToken ? slash + 1..<end : nil
+    }
+
+    private static func isSegmentEnd(_ byte: UInt8) -> Bool {
+        switch byte {
+        case UInt8(ascii: "/"), UInt8(ascii: "?"), UInt8(ascii: "#"), UInt8(ascii: "\""),
+            UInt8(ascii: "'"), ...0x20:
+            true
+        default: false
+        }
     }
 
     /// The end of the token68 (RFC 9110, section 11.2) that begins at `start`.

@@ -44,6 +44,27 @@ package struct JSONWriter {
         needsComma = true
     }
 
+    /// Writes a value as it was read, without white space.
+    package mutating func value(_ value: JSONValue) {
+        switch value {
+        case .null: null()
+        case .boolean(let value): raw(value ? "true" : "false")
+        case .number(let text): raw(text)
+        case .string(let text): string(text)
+        case .array(let elements):
+            beginArray()
+            for element in elements { self.value(element) }
+            endArray()
+        case .object(let members):
+            beginObject()
+            for member in members {
+                key(text: member.key)
+                self.value(member.value)
+            }
+            endObject()
+        }
+    }
+
     /// Writes a `null`.
     package mutating func null() {
         comma()

@@ -19,7 +19,7 @@ struct Client {
     ) {
         gateway = Gateway(
             buckets: buckets, cors: cors, callers: callers,
-            dialects: (dialects ?? Gateway.dialects)(callers),
+            dialects: dialects?(callers) ?? Gateway.dialects(callers, buckets),
             observers: [records], wallClock: { 1_767_225_600 })
     }
 

@@ -36,6 +36,11 @@ import struct Gateway.Caller
                 #expect(keys.open(changed[...]) == nil)
             }
             #expect(keys.open(sealed[..<index]) == nil)
+            for bit in 0..<8 {
+                var changed = sealed
+                changed[index] ^= 1 << UInt8(bit)
+                #expect(keys.open(changed[...]) == nil)
+            }
         }
         #expect(keys.open((sealed + sealed)[...]) == nil)
     }
@@ -59,6 +64,11 @@ import struct Gateway.Caller
         let redacted = LogRedaction.redacted("\(before)\(sealed)".utf8.span)
         let text = String(decoding: try #require(redacted), as: UTF8.self)
         #expect(!text.contains(sealed.prefix(40)) && text.contains("<redacted>"))
+        // A damaged one neither.
+        let damaged =
+            "\(before)\(sealed.prefix(3))%5E\(sealed.dropFirst(4).dropLast(20))^\(sealed.suffix(9))"
+        let hidden = LogRedaction.redacted(damaged.utf8.span) ?? Array(damaged.utf8)
+        #expect(!String(decoding: hidden, as: UTF8.self).contains(sealed.suffix(9)))
         var line = LogLine()
         line.quoted("\(before)\(sealed)")
         line.word("\(before)\(sealed)")
@@ -85,8 +95,9 @@ import struct Gateway.Caller
         context.digests.md5 = [UInt8](repeating: 1, count: 16)
         context.digests.crc32c = .max
         context.digests.others[.sha512] = [UInt8](repeating: 2, count: 64)
+        context.metadata = "a YQ==,b"
         let read = try #require(UploadContext(json: context.json, bucket: "b", name: "n"))
-        #expect(read.json == context.json)
+        #expect(read.json == context.json && read.metadata == context.metadata)
         #expect(read.conditions == context.conditions && read.digests == context.digests)
         #expect(read.owner == context.owner && read.parameters == context.parameters)
         #expect(read.caller?.principal.identity == caller.principal?.identity)

@@ -105,7 +105,10 @@ final class CloudSession: UploadSession {
         try await inTurn { () throws(SessionError) in
             for _ in 0..<CloudSession.attempts {
                 let state = try await file.claim()
-                if let result = state.result { return result }
+                if var result = state.result {
+                    result.isRepeated = true
+                    return result
+                }
                 if state.end != nil { throw .finished }
                 guard facts.size == state.offset else {
                     throw .offsetMismatch(durable: state.offset)

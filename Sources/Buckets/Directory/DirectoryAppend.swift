@@ -141,13 +141,23 @@ final class DirectoryAppend: @unchecked Sendable {
     func discard() async { await settle(keeping: false) }
 
     /// Ends the append for another call, on any loop. An upload that must be complete is not complete then.
-    func stop(keeping: Bool) async {
-        await withCheckedContinuation { done in
+    /// - Parameter limit: How long to wait, in nanoseconds: a disk may hang, and a loop may have ended.
+    /// - Returns: Whether it has ended.
+    func stop(keeping: Bool, within limit: UInt64) async -> Bool {
+        var alarm: Task<Void, any Error>?
+        let hasEnded = await withCheckedContinuation { done in
+            let waiting = Lock<CheckedContinuation<Bool, Never>?>(done)
             Task(executorPreference: loop) { [self] in
                 await stopHere(keeping: keeping)
-                done.resume()
+                waiting.withLock { $0.take() }?.resume(returning: true)
+            }
+            alarm = Task {
+                try await Task.sleep(nanoseconds: limit)
+                waiting.withLock { $0.take() }?.resume(returning: false)
             }
         }
+        alarm?.cancel()
+        return hasEnded
     }
 
     private func stopHere(keeping: Bool) async {

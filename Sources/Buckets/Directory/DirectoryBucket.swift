@@ -28,6 +28,8 @@ public final class DirectoryBucket: BucketDriver {
     /// its own thread.
     private let thread = BlockingPool(threads: 1)
     let clock: @Sendable () -> Int64
+    /// How long a call of an upload session waits for the append that it stops, in nanoseconds.
+    let stopLimit: UInt64
     /// The upload sessions in use.
     let sessions = SessionRegistry<DirectoryUploadSession>()
 
@@ -38,11 +40,14 @@ public final class DirectoryBucket: BucketDriver {
     ///   - pool: The pool for hashing and file access that could block a loop. It must outlive the bucket.
     ///   - readers: The number of concurrent lookups; one per loop is recommended.
     ///   - clock: Microseconds since 1970.
+    ///   - stopLimit: How long a call of an upload session waits for the append that it stops, in nanoseconds.
     /// - Throws: ``BucketError`` if the directory cannot be used, is in use, or is not a bucket.
     public init(
         path: String, pool: BlockingPool, readers: Int = Processors.available(),
-        clock: @escaping @Sendable () -> Int64 = SystemClock.microseconds
+        clock: @escaping @Sendable () -> Int64 = SystemClock.microseconds,
+        stopLimit: UInt64 = 30_000_000_000
     ) throws(BucketError) {
+        self.stopLimit = stopLimit
         self.pool = pool
         self.clock = clock
         state = try DirectoryState(path, readers: readers)

@@ -74,7 +74,11 @@ final class DirectoryUploadSession: UploadSession {
     ) async throws(SessionError) -> Result {
         await turn.take()
         defer { turn.end() }
-        if let append = held.withLock({ $0.append }) { await append.stop(keeping: keepingAppend) }
+        if let append = held.withLock({ $0.append }),
+            await !append.stop(keeping: keepingAppend, within: bucket.stopLimit)
+        {
+            throw .store(BucketError(.timedOut, "the append in progress does not end"))
+        }
         let directory: OpenDirectory
         do throws(BucketError) {
             directory = try await bucket.openDirectory()
@@ -173,9 +177,10 @@ final class DirectoryUploadSession: UploadSession {
             let change = SessionChange.commit(self.id, facts, until: resultUntil)
             let ended = try await self.change(change, directory, row.name, preconditions)
             do throws(BucketError) {
-                guard let result = try ended.result() else {
+                guard var result = try ended.result() else {
                     throw BucketError(.internal, "a commit without an object")
                 }
+                result.isRepeated = row.end != nil
                 return result
             } catch { throw .store(error) }
         }

@@ -189,15 +189,17 @@ final class S3SessionService: CloudSessionService {
     }
 
     /// Writes the result to the state, even if another gateway has claimed it meanwhile. If that fails, the object's mark
-    /// tells the result to the next commit.
+    /// tells the result to the next commit. The result is repeated if another gateway has written it.
     private func record(
         _ file: CloudSessionFile, _ state: CloudSessionState, _ result: CommitResult, until: Int64
     ) async -> CommitResult {
+        let object = CommittedObject(result)
+        var result = result
         var isWritten = false
         for _ in 0..<S3SessionService.attempts where !isWritten {
             do throws(SessionError) {
                 try await file.update {
-                    $0.end = .committed(CommittedObject(result))
+                    $0.end = .committed(object)
                     $0.expires = until
                     $0.pieces = []
                     $0.tail = []
@@ -205,8 +207,9 @@ final class S3SessionService: CloudSessionService {
                 }
                 isWritten = true
             } catch {
-                guard case .superseded = error, let now = try? await file.claim(), now.end == nil
-                else { break }
+                guard case .superseded = error, let now = try? await file.claim() else { break }
+                result.isRepeated = now.result != nil
+                if now.end != nil { break }
             }
         }
         if isWritten {

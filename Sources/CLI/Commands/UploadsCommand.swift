@@ -5,7 +5,11 @@ import Wire
 /// `sluice uploads`: upload sessions.
 struct UploadsCommand: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "uploads", abstract: "Upload sessions.", subcommands: [NewUploadKey.self])
+        commandName: "uploads",
+        abstract: "Upload sessions: list, cancel and remove them, make keys.",
+        subcommands: [
+            ListUploads.self, CancelUpload.self, SweepUploads.self, NewUploadKey.self,
+        ])
 }
 
 /// `sluice uploads new-key`: makes a line for the file of keys.

@@ -156,6 +156,8 @@ final class Service: Sendable {
     }
 
     private func listen(_ configuration: Configuration, _ endpoints: OperatorEndpoints) throws {
+        var endpoints = endpoints
+        endpoints.addUploads(uploads, sessionDrivers)
         let handler: RequestHandler = { [self] exchange in
             await gateway.withLock { $0 }.respond(exchange)
         }

@@ -28,7 +28,9 @@ public struct CORSPolicy: Sendable, Equatable {
         var exposed = exposedHeaders
         if !exposed.contains("*") {
             // Without them a page could not continue an upload.
-            let upload = fields.all(withPrefix: "upload-").map { "upload-\($0.suffix)" }
+            let upload = ["upload-", "tus-"].flatMap { prefix in
+                fields.all(withPrefix: prefix).map { prefix + $0.suffix }
+            }
             if !upload.isEmpty { exposed += ["location"] + upload }
         }
         if !exposed.isEmpty {

@@ -18,6 +18,15 @@ final class NativeAPI: Dialect {
         return route
     }
 
+    func prepare(_ context: RequestContext) {
+        // Every response to an upload that says whether it is complete says so too, unless a session begins.
+        if context.method == .put || context.method == .post,
+            UploadDraft.isUpload(context.fields)
+        {
+            context.upload = UploadReport(isComplete: true)
+        }
+    }
+
     func methods(at route: Route?) -> String {
         let canSign = callers.links != nil
         return route?.methods(canSign: canSign) ?? Route.objectMethods(canSign)
@@ -37,10 +46,6 @@ final class NativeAPI: Dialect {
             throw notAllowed(route)
         }
         let isMetadata = route.asksForMetadata
-        // Every response to an upload that says whether it is complete says so too, unless a session begins.
-        if method == .put || method == .post, UploadDraft.isUpload(context.fields) {
-            context.upload = UploadReport(isComplete: true)
-        }
         switch method {
         case .get where isMetadata, .head where isMetadata:
             return .stat(try bucket.objectName(path), context.conditions.map { $0.forMetadata })

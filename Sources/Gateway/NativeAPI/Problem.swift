@@ -224,11 +224,12 @@ public final class Problem: Error, Sendable {
     }
 
     /// `application/problem+json`.
-    func json(requestId: String) -> [UInt8] {
+    /// - Parameter status: If nil, that of the code.
+    func json(requestId: String, status: Int? = nil) -> [UInt8] {
         var json = JSONWriter(reserving: 256)
         json.beginObject()
         if let type = code.type { json.member("type", "\(type)") }
-        json.member("status", Int64(code.status))
+        json.member("status", Int64(status ?? code.status))
         json.member("code", code.rawValue)
         json.member("title", code.title)
         json.member("detail", detail)

@@ -3,7 +3,7 @@ import Telemetry
 import Wire
 
 /// The operator's endpoints, which have their own listener: `/livez` and its alias `/healthz`, `/readyz`, `/metrics`,
-/// `/openapi.yaml`, `/version`, and additional ones.
+/// `/openapi.yaml`, `/version`, `/uploads`, and additional ones.
 ///
 /// `/livez` only reports that the process responds. It does not check storage: restarting would not fix a broken disk.
 /// `/readyz` is 503 while a check of ``Health`` fails or the process drains. `?verbose` lists every check. Responses
@@ -28,10 +28,12 @@ public struct OperatorEndpoints: Sendable {
         }
     }
 
-    /// Responds to a `GET` of one path. The argument has the query's parts between its `&`.
-    public typealias Handler = @Sendable ([Substring]) async -> Response
+    /// Responds to a request of one path. The argument has the query's parts between its `&`.
+    public typealias Handler = @Sendable ([Substring]) async throws(Problem) -> Response
 
     private struct Endpoint: Sendable {
+        /// `GET` stands for `HEAD` too.
+        var method: String
         var path: String
         /// For operators; nil for an alias, which is not listed.
         var description: String?
@@ -65,12 +67,15 @@ public struct OperatorEndpoints: Sendable {
         }
     }
 
-    /// Adds an endpoint, for example `endpoints.add("/version", "The version.") { _ in … }`.
+    /// Adds an endpoint, for example `endpoints.add("/version", "The version.") { _ in … }`. A path may have several, one
+    /// for each method.
     /// - Parameter description: If nil, the path is not listed.
     public mutating func add(
-        _ path: String, _ description: String?, _ respond: @escaping Handler
+        _ path: String, _ description: String?, method: String = "GET",
+        _ respond: @escaping Handler
     ) {
-        endpoints.append(Endpoint(path: path, description: description, respond: respond))
+        endpoints.append(
+            Endpoint(method: method, path: path, description: description, respond: respond))
     }
 
     /// The listed paths with their descriptions.
@@ -85,6 +90,7 @@ public struct OperatorEndpoints: Sendable {
             let response: Response
             do throws(Problem) {
                 try callers.checkHost(exchange.head)
+                try OperatorEndpoints.refusePages(exchange.head)
                 response = await respond(exchange.head.method, exchange.head.target, requestId)
             } catch {
                 response = Response(error, requestId)
@@ -104,19 +110,37 @@ public struct OperatorEndpoints: Sendable {
         }
     }
 
+    /// Refuses changes that a web page asks for: the operator's browser may reach this listener, and pages may make it
+    /// send requests. A browser names the page in `Origin`.
+    /// - Throws: ``Problem`` with `unauthorized`.
+    private static func refusePages(_ head: RequestHead) throws(Problem) {
+        guard head.method != "GET", head.method != "HEAD", head.fields.contains("origin") else {
+            return
+        }
+        throw Problem(.unauthorized, "Web pages may change nothing here.")
+    }
+
     /// Responds to a request by its method and target.
     func respond(_ method: String, _ target: String, _ requestId: String) async -> Response {
         let parts = target.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
         let path = String(parts[0])
-        guard let endpoint = endpoints.first(where: { $0.path == path }) else {
+        let found = endpoints.filter { $0.path == path }
+        guard !found.isEmpty else {
             return Response(Problem(.notFound, "The endpoints are \(list)."), requestId)
         }
-        guard method == "GET" || method == "HEAD" else {
-            var response = Response(Problem.methodNotAllowed("GET, HEAD"), requestId)
-            response.allow = "GET, HEAD"
+        let wanted = method == "HEAD" ? "GET" : method
+        guard let endpoint = found.first(where: { $0.method == wanted }) else {
+            let allow = found.map { $0.method == "GET" ? "GET, HEAD" : $0.method }
+                .joined(separator: ", ")
+            var response = Response(Problem.methodNotAllowed(allow), requestId)
+            response.allow = allow
             return response
         }
-        return await endpoint.respond(parts.count > 1 ? parts[1].split(separator: "&") : [])
+        do throws(Problem) {
+            return try await endpoint.respond(parts.count > 1 ? parts[1].split(separator: "&") : [])
+        } catch {
+            return Response(error, requestId)
+        }
     }
 
     private var list: String {

@@ -18,6 +18,10 @@ protocol Dialect: AnyObject, Sendable {
     /// - Parameter configured: Those of the configuration.
     func cors(_ configured: CORSPolicy?) -> CORSPolicy?
 
+    /// Prepares a request, before anything else is done with it. Nothing is known about the caller yet.
+    /// - Throws: ``Problem`` if the request is not one of this protocol.
+    func prepare(_ context: RequestContext) throws(Problem)
+
     /// The response to a request that needs no bucket; nil for all others.
     func respond(to context: RequestContext) -> Response?
 
@@ -30,6 +34,14 @@ protocol Dialect: AnyObject, Sendable {
 
     /// The methods that the route supports, as in `Allow`; nil for the server as a whole.
     func methods(at route: Route?) -> String
+
+    /// The methods that a page of another origin may use on the route: by default, those of `Allow`.
+    func preflightMethods(at route: Route?) -> String
+
+    /// The bucket that the request is about: by default, that of the route.
+    /// - Throws: ``Problem`` if no such bucket is served.
+    func bucket(of route: Route, _ context: RequestContext, among buckets: ServedBuckets)
+        throws(Problem) -> Bucket
 
     /// Parses the request's head into an operation. The body has not been read yet.
     /// - Throws: ``Problem`` if the route does not support the method, or the name or an argument is invalid.
@@ -58,8 +70,14 @@ protocol Dialect: AnyObject, Sendable {
     func render(_ problem: Problem, of context: RequestContext) -> Response
 
     /// Adds to a response to `OPTIONS` what it says beyond the methods.
-    func describe(_ route: Route, in bucket: Bucket, to fields: inout HeaderFields)
+    /// - Throws: ``Problem`` if there is nothing at the route.
+    func describe(
+        _ route: Route, _ context: RequestContext, among buckets: ServedBuckets,
+        to fields: inout HeaderFields) throws(Problem)
 }
+
+/// The buckets of a gateway by their names.
+typealias ServedBuckets = [BytewiseString: Bucket]
 
 extension Dialect {
     func serves(_ target: RequestTarget) -> Bool { target.isBelow(root) }
@@ -68,9 +86,23 @@ extension Dialect {
 
     func cors(_ configured: CORSPolicy?) -> CORSPolicy? { configured }
 
+    func prepare(_ context: RequestContext) throws(Problem) {}
+
     func respond(to context: RequestContext) -> Response? { nil }
 
     var limitsOptions: Bool { false }
+
+    func preflightMethods(at route: Route?) -> String { methods(at: route) }
+
+    func bucket(of route: Route, _ context: RequestContext, among buckets: ServedBuckets)
+        throws(Problem) -> Bucket
+    {
+        guard let bucket = buckets[BytewiseString(route.bucket)], serves(bucket) else {
+            throw Problem.noBucket
+        }
+        context.record.bucket = bucket.name
+        return bucket
+    }
 
     func shown(_ problem: Problem, of context: RequestContext) -> Problem { problem }
 
@@ -78,7 +110,12 @@ extension Dialect {
         render(problem, context.record.requestId)
     }
 
-    func describe(_ route: Route, in bucket: Bucket, to fields: inout HeaderFields) {}
+    func describe(
+        _ route: Route, _ context: RequestContext, among buckets: ServedBuckets,
+        to fields: inout HeaderFields
+    ) throws(Problem) {
+        _ = try bucket(of: route, context, among: buckets)
+    }
 
     /// The default for dialects without grants: no route claims one.
     func grant(
@@ -86,4 +123,8 @@ extension Dialect {
     ) throws(Problem) -> (any Grant)? {
         throw Problem(.unauthorized, Problem.denied, cause: "no grants here")
     }
+}
+
+extension Problem {
+    static let noBucket = Problem(.bucketNotFound, "No bucket of this name is served here.")
 }

@@ -6,7 +6,7 @@ import Wire
 /// Handles requests. A gateway is an immutable snapshot of buckets, their policies and settings; a reload replaces it
 /// as a whole.
 public final class Gateway: Sendable {
-    private let buckets: [BytewiseString: Bucket]
+    private let buckets: ServedBuckets
     private let cors: CORSPolicy?
     private let callers: Callers
     private let dialects: [any Dialect]
@@ -15,8 +15,8 @@ public final class Gateway: Sendable {
     private let requestIds = RequestIDs.shared
 
     /// The dialects. The first one also handles paths that belong to no dialect.
-    static func dialects(_ callers: Callers) -> [any Dialect] {
-        [NativeAPI(callers), FirebaseAPI()]
+    static func dialects(_ callers: Callers, _ buckets: [Bucket]) -> [any Dialect] {
+        [NativeAPI(callers), FirebaseAPI()] + (TusAPI(buckets).map { [$0] } ?? [])
     }
 
     /// - Parameters:
@@ -31,8 +31,9 @@ public final class Gateway: Sendable {
         wallClock: @escaping @Sendable () -> Int64 = SystemClock.seconds
     ) {
         self.init(
-            buckets: buckets, cors: cors, callers: callers, dialects: Gateway.dialects(callers),
-            observers: observers, wallClock: wallClock)
+            buckets: buckets, cors: cors, callers: callers,
+            dialects: Gateway.dialects(callers, buckets), observers: observers, wallClock: wallClock
+        )
     }
 
     /// - Parameter dialects: At least one. The first one serves every path that no other does; each other one only counts
@@ -64,6 +65,7 @@ public final class Gateway: Sendable {
         let response: Response
         do throws(Problem) {
             try callers.checkHost(exchange.head)
+            try dialect.prepare(context)
             if context.isOptions {
                 response = try options(context, dialect)
             } else {
@@ -92,7 +94,7 @@ public final class Gateway: Sendable {
         return await dialect.render(result, of: route, in: handler.bucket, context)
     }
 
-    /// The dialect of a path. With a single dialect nothing is compared.
+    /// The dialect of a path.
     private func dialect(for target: RequestTarget) -> any Dialect {
         for dialect in dialects.dropFirst() where dialect.serves(target) { return dialect }
         return dialects[0]
@@ -103,7 +105,7 @@ public final class Gateway: Sendable {
         throws(Problem) -> (ObjectOperation, OperationHandler)
     {
         if !route.claimsGrant { try context.admit(callers) }
-        let bucket = try bucket(of: route, context, dialect)
+        let bucket = try dialect.bucket(of: route, context, among: buckets)
         let operation = try dialect.parse(route, in: bucket, context)
         let access = operation.access(in: bucket)
         context.record.operation = access.kind
@@ -151,16 +153,6 @@ public final class Gateway: Sendable {
         }
     }
 
-    private func bucket(
-        of route: Route, _ context: RequestContext, _ dialect: any Dialect
-    ) throws(Problem) -> Bucket {
-        guard let bucket = buckets[BytewiseString(route.bucket)], dialect.serves(bucket) else {
-            throw Problem(.bucketNotFound, "No bucket of this name is served here.")
-        }
-        context.record.bucket = bucket.name
-        return bucket
-    }
-
     /// Responds with the methods of a path, and to a CORS preflight if CORS is configured. It evaluates no rules and
     /// reveals nothing about objects.
     @inline(never)
@@ -173,13 +165,13 @@ public final class Gateway: Sendable {
         var route: Route?
         if head.target != "*" {
             let found = try dialect.route(context.target)
-            let bucket = try bucket(of: found, context, dialect)
-            dialect.describe(found, in: bucket, to: &response.head.fields)
+            try dialect.describe(
+                found, context, among: buckets, to: &response.head.fields)
             route = found
         }
-        let methods = dialect.methods(at: route)
-        response.head.fields.append("allow", methods)
-        dialect.cors(cors)?.preflight(&response.head.fields, for: head.fields, methods: methods)
+        response.head.fields.append("allow", dialect.methods(at: route))
+        dialect.cors(cors)?.preflight(
+            &response.head.fields, for: head.fields, methods: dialect.preflightMethods(at: route))
         return response
     }
 }

@@ -18,8 +18,10 @@ enum HTTPMethod: String {
 final class RequestContext {
     let exchange: Exchange
     let target: RequestTarget
-    /// nil for a method that no dialect serves.
-    let method: HTTPMethod?
+    /// The method that counts, which some dialects also take from a header field; nil for one that no dialect serves.
+    var method: HTTPMethod?
+    /// Whether the client awaits no body, whichever method counts.
+    let isHead: Bool
     var caller: Caller
     /// Whether a grant has allowed the request.
     var isAllowedByGrant = false
@@ -37,6 +39,7 @@ final class RequestContext {
         caller = Caller(peer: exchange.peer, isSecure: exchange.isSecure)
         target = RequestTarget(exchange.head.target)
         method = HTTPMethod(rawValue: exchange.head.method)
+        isHead = method == .head
         record = RequestRecord(
             requestId: requestId, method: exchange.head.method,
             path: target.query == nil
@@ -46,8 +49,6 @@ final class RequestContext {
     }
 
     var fields: HeaderFields { exchange.head.fields }
-
-    var isHead: Bool { method == .head }
 
     var isOptions: Bool { method == .options }
 

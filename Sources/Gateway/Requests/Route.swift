@@ -38,7 +38,7 @@ struct Route: Equatable {
         /// An upload session, by its token.
         case session(ArraySlice<UInt8>)
     }
-    /// The bucket's name, decoded. The bucket may not exist.
+    /// The bucket's name, decoded; empty if the target does not have it. The bucket may not exist.
     var bucket: String
     var path: Path
     var query: QueryParameters

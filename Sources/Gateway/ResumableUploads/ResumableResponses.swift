@@ -3,7 +3,7 @@ import HTTPServer
 import Wire
 
 extension NativeAPI {
-    /// A session's URL: absolute, so that a client may use it as it stands.
+    /// A session's URL.
     static func sessionURL(
         _ token: String, in bucket: Bucket, _ context: RequestContext
     ) -> String {
@@ -35,7 +35,11 @@ extension NativeAPI {
         draft.appendVersion(to: &fields)
     }
 
-    func describe(_ route: Route, in bucket: Bucket, to fields: inout HeaderFields) {
+    func describe(
+        _ route: Route, _ context: RequestContext, among buckets: ServedBuckets,
+        to fields: inout HeaderFields
+    ) throws(Problem) {
+        let bucket = try bucket(of: route, context, among: buckets)
         guard route.path != .bucket, !route.isFolder, bucket.driver is any SessionDriver else {
             return
         }

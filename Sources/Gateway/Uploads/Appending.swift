@@ -46,15 +46,24 @@ extension OperationHandler {
         let size = body.map { $0 - min($0, request.skipped) }
         var plan = AppendPlan(
             at: request.offset, size: size, length: request.length,
-            isAllOrNothing: !request.digests.isEmpty)
+            isAllOrNothing: request.isVerified)
+        // Of another offset the store says so.
+        if let length = request.length, request.offset == upload.state.offset,
+            !upload.context.dialect.overlaps,
+            length != upload.state.length ?? length || length < request.offset
+        {
+            throw Problem(SessionError.lengthMismatch(declared: upload.state.length ?? length))
+        }
         if let size {
             let (end, isOverflow) = request.offset.addingReportingOverflow(size)
             let length = request.length ?? (request.isLast ? end : .max)
-            guard !isOverflow, request.isLast ? end == length : end <= length else {
+            guard !isOverflow, end <= length else {
+                throw problem(.lengthExceeded(limit: length), request, upload)
+            }
+            if request.isLast, end < length {
                 throw Problem(SessionError.lengthMismatch(declared: length))
             }
             if request.isLast, !upload.context.dialect.overlaps { plan.length = end }
-            // Of another offset the store says so.
             if end > bucket.maximumObjectSize, request.offset == upload.state.offset {
                 throw Problem(BodyError.tooLarge, limit: bucket.maximumObjectSize)
             }
@@ -80,11 +89,11 @@ extension OperationHandler {
         } catch {
             // The length was not taken over: what is there counts.
             if upload.state.length == nil { try? stage(upload.state.offset, upload) }
-            throw Problem(error, offset: request.offset)
+            throw problem(error, request, upload)
         }
         let exchange = context.exchange
         append.whenStopped { exchange.stopReceiving(SessionError.superseded) }
-        let sink = SessionSink(append, request.digests) { [self] count in
+        let sink = SessionSink(append, request) { [self] count in
             if length == nil { try stage(request.offset + count, upload) }
         }
         let whole = SkippingSink(sink, request.skipped)
@@ -100,7 +109,7 @@ extension OperationHandler {
         } catch {
             throw await ended(append, by: error, request, upload)
         }
-        if request.digests.isEmpty == false, let name = request.digests.mismatch(sink.facts()) {
+        if let name = sink.mismatch(request) {
             await append.discard()
             context.upload?.offset = request.offset
             throw Problem(
@@ -144,7 +153,7 @@ extension OperationHandler {
         case .tooLarge: isOver = true
         case .sink(let failure as SessionError):
             if case .lengthExceeded = failure { isOver = true }
-            problem = Problem(failure)
+            problem = self.problem(failure, request, upload)
         case .sink(let refusal as Problem): problem = refusal
         case .clientGone, .timedOut, .sink: break
         }
@@ -153,7 +162,7 @@ extension OperationHandler {
             return problem
         }
         do throws(SessionError) {
-            if request.digests.isEmpty {
+            if !request.isVerified {
                 context.upload?.offset = try await append.end()
             } else {
                 await append.discard()
@@ -165,9 +174,23 @@ extension OperationHandler {
         return problem
     }
 
-    /// More bytes came than the upload may have: it is over.
+    /// The problem of a session's error, as the upload's dialect has it.
+    func problem(_ error: SessionError, _ request: AppendRequest, _ upload: OpenUpload)
+        -> Problem
+    {
+        if case .lengthExceeded(let limit) = error, upload.context.dialect.endsAtLength {
+            return Problem(.payloadTooLarge, "The upload has at most \(limit) bytes.")
+        }
+        return Problem(error, offset: request.offset)
+    }
+
+    /// More bytes came than the upload may have: it is over, or this append is.
     private func abandon(_ append: any SessionAppend, _ upload: OpenUpload) async {
         await append.discard()
+        if upload.context.dialect.endsAtLength {
+            context.upload?.offset = (try? await upload.session.state())?.offset
+            return
+        }
         try? await upload.session.cancel()
         bucket.uploads.ended(upload.id, .refused)
         context.upload = UploadReport(isComplete: true)

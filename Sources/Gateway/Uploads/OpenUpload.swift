@@ -21,12 +21,18 @@ struct OpenUpload {
     /// The record of a session that is closed because it was cancelled.
     static let cancelled = Array(#"{"cancelled":true}"#.utf8)
 
+    /// Whether it has all its bytes, where that is its end.
+    var isWhole: Bool {
+        context.dialect.endsAtLength && state.end == nil && state.offset == state.length
+    }
+
     /// What a response says of it.
     func report(_ kind: UploadReport.Kind, in bucket: Bucket) -> UploadReport {
         UploadReport(
             kind: kind, offset: state.offset,
             length: state.end == nil ? state.length : state.offset, isComplete: state.end != nil,
-            isCancelled: isCancelled, expires: id.expires, maximumSize: bucket.maximumObjectSize)
+            isCancelled: isCancelled, expires: state.expires, metadata: context.metadata,
+            maximumSize: bucket.maximumObjectSize)
     }
 }
 
@@ -64,12 +70,13 @@ extension OperationHandler {
         saved.parameters = saved.link == nil ? authorizer.parameters : [:]
         saved.conditions = conditions
         saved.digests = request.digests
+        saved.metadata = creation.metadata
         let json = saved.json
         guard json.count <= SessionPlan.maximumContext else {
             throw Problem(
                 .invalidArgument, "The request's conditions, query and claims are too long.")
         }
-        await uploads.loaded()
+        try await uploads.loaded()
         let expires = context.now + uploads.settings.lifetime
         let entry = UploadLedger.Entry(
             bucket: bucket.name, dialect: creation.dialect, owner: saved.owner,

@@ -15,16 +15,31 @@ extension OperationHandler {
         report.name = name.value
         context.upload = report
         creation.announce?(report)
-        if creation.hasObjectBytes, context.exchange.head.hasBody {
-            let append = AppendRequest(
-                offset: 0, length: request.size, digests: creation.bodyDigests,
-                isLast: creation.isLast)
-            upload.state.offset = try await self.append(append, to: upload)
+        do throws(Problem) {
+            if creation.hasObjectBytes, context.exchange.head.hasBody {
+                let append = AppendRequest(
+                    offset: 0, length: request.size, digests: creation.bodyDigests,
+                    sha1: creation.bodySHA1, isLast: creation.isLast)
+                upload.state.offset = try await self.append(append, to: upload)
+            }
+            if creation.isLast || upload.isWhole { return try await finish(upload) }
+        } catch {
+            await forgetUnknown(upload, creation)
+            throw error
         }
-        if creation.isLast { return try await finish(upload) }
         report.offset = upload.state.offset
         context.upload = report
         return .session(report)
+    }
+
+    /// Removes a session whose creation has failed, if no client knows its URL.
+    private func forgetUnknown(_ upload: OpenUpload, _ creation: SessionCreation) async {
+        guard creation.announce == nil,
+            !creation.dialect.outlivesFailures || context.exchange.isClientGone
+        else { return }
+        context.upload = nil
+        try? await upload.session.cancel()
+        uploads.ended(upload.id, .cancelled)
     }
 
     /// Continues an upload, ends it, or says how far it has come.
@@ -32,6 +47,13 @@ extension OperationHandler {
         var upload = try await open(request)
         switch request.action {
         case .report:
+            if upload.isWhole {
+                // The gateway was stopped, or the store failed, between the last byte and the end.
+                _ = try await finish(upload)
+                do throws(SessionError) { upload.state = try await upload.session.state() } catch {
+                    throw Problem(error)
+                }
+            }
             let report = upload.report(.status, in: bucket)
             context.upload = report
             return .session(report)
@@ -56,7 +78,8 @@ extension OperationHandler {
                 }
             }
             upload.state.offset = try await self.append(append, to: upload)
-            if append.isLast { return try await finish(upload) }
+            upload.state.length = upload.state.length ?? append.length
+            if append.isLast || upload.isWhole { return try await finish(upload) }
             let report = upload.report(.appended, in: bucket)
             context.upload = report
             return .session(report)
@@ -90,12 +113,17 @@ extension OperationHandler {
         -> OperationResult
     {
         let hasBytes = context.exchange.head.hasBody && context.exchange.head.contentLength != 0
-        context.upload?.offset = upload.state.offset
+        let end = upload.state.offset
+        context.upload?.offset = end
         context.upload?.isComplete = true
-        let repeatsBytes = upload.context.dialect.overlaps
-        guard append.isLast, repeatsBytes || !hasBytes && append.offset == upload.state.offset
-        else {
-            throw Problem(SessionError.finished)
+        let dialect = upload.context.dialect
+        guard append.isLast || dialect.endsAtLength,
+            dialect.overlaps || append.offset == end && append.length ?? end == end
+        else { throw Problem(SessionError.finished) }
+        guard dialect.overlaps || !hasBytes else {
+            throw dialect.endsAtLength
+                ? problem(.lengthExceeded(limit: end), append, upload)
+                : Problem(SessionError.finished)
         }
         return try await finish(upload)
     }
@@ -130,12 +158,16 @@ extension OperationHandler {
         } catch {
             guard error.isFinal else { throw error }
             context.upload?.isComplete = true
-            try? await upload.session.close(error.record, until: resultUntil)
+            if upload.context.dialect.outlivesFailures {
+                try? await upload.session.close(error.record, until: resultUntil)
+            } else {
+                try? await upload.session.cancel()
+            }
             uploads.ended(upload.id, .refused)
             throw error
         }
         context.upload?.isComplete = true
-        uploads.ended(upload.id, .finished)
+        uploads.ended(upload.id, result.isRepeated ? nil : .finished)
         try await bucket.confirm(result, facts)
         return .stored(result)
     }
@@ -169,7 +201,7 @@ extension OperationHandler {
                 throw Problem(error)
             }
         }
-        bucket.changed(.stored(result.metadata))
+        if !result.isRepeated { bucket.changed(.stored(result.metadata)) }
         return result
     }
 
@@ -211,10 +243,16 @@ extension Problem {
 
     /// Takes what ``record`` was.
     fileprivate convenience init(record: [UInt8]) {
-        let json = try? JSONReader.parse(record)
-        let code = json?["code"]?.text.flatMap(Code.init) ?? .unauthorized
+        guard let json = try? JSONReader.parse(record),
+            let code = json["code"]?.text.flatMap(Code.init), let detail = json["detail"]?.text
+        else {
+            self.init(
+                .internal, "The request id leads to the cause.",
+                cause: "the record of a refused upload can't be read: it has \(record.count) bytes")
+            return
+        }
         self.init(
-            code, json?["detail"]?.text ?? code.title, cause: "the upload was refused before",
+            code, detail, cause: "the upload was refused before",
             field: code.status == 401 ? Problem.challenge : nil)
     }
 }

@@ -9,16 +9,19 @@ final class SessionSink: ByteSink {
     private let admit: (UInt64) throws -> Void
     private var crc32c: CRC32C?
     private var md5: Digest?
+    private var sha1: Digest?
     private var others: [DigestAlgorithm: Digest] = [:]
     /// Bytes that were taken.
     private(set) var count: UInt64 = 0
 
     init(
-        _ append: any SessionAppend, _ digests: ExpectedDigests,
+        _ append: any SessionAppend, _ request: AppendRequest,
         admit: @escaping (UInt64) throws -> Void
     ) {
         self.append = append
         self.admit = admit
+        let digests = request.digests
+        if request.sha1 != nil { sha1 = Digest.sha1() }
         if digests.crc32c != nil { crc32c = CRC32C() }
         if digests.md5 != nil { md5 = Digest(.md5) }
         for algorithm in digests.others.keys {
@@ -32,6 +35,7 @@ final class SessionSink: ByteSink {
         let part = bytes.extracting(0..<taken)
         crc32c?.update(part)
         md5?.update(part)
+        sha1?.update(part)
         for digest in others.values { digest.update(part) }
         count += UInt64(taken)
         return taken
@@ -39,11 +43,13 @@ final class SessionSink: ByteSink {
 
     func whenWritable(_ resume: @escaping () -> Void) { append.whenWritable(resume) }
 
-    /// The digests of all bytes. No byte may follow.
-    func facts() -> ContentFacts {
-        ContentFacts(
+    /// The name of the first digest that all bytes do not have. No byte may follow.
+    func mismatch(_ request: AppendRequest) -> String? {
+        if let sha1, sha1.finish() != request.sha1 { return "sha1" }
+        let facts = ContentFacts(
             size: count, md5: md5?.finish(), crc32c: crc32c?.value ?? 0,
             digests: others.mapValues { $0.finish() })
+        return request.digests.mismatch(facts)
     }
 }
 

@@ -17,6 +17,8 @@ struct UploadContext {
     var conditions = Preconditions()
     /// Of the whole body; checked before the commit.
     var digests = ExpectedDigests()
+    /// ``SessionCreation/metadata``.
+    var metadata: String?
 
     init(_ dialect: UploadDialect, owner: CallerLimits.Key, caller: SavedCaller?) {
         self.dialect = dialect
@@ -57,6 +59,7 @@ extension UploadContext {
             json.key("digests")
             json.write(digests)
         }
+        if let metadata { json.member("metadata", metadata) }
         json.endObject()
         return json.bytes
     }
@@ -142,6 +145,7 @@ extension UploadContext {
             guard let digests = ExpectedDigests(saved) else { return nil }
             self.digests = digests
         }
+        metadata = json["metadata"]?.text
     }
 }
 

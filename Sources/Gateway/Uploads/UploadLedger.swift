@@ -36,7 +36,9 @@ final class UploadLedger: Sendable {
         var bytes: UInt64 = 0
     }
     private struct State {
-        var entries: [UploadSessionID: Entry] = [:]
+        private(set) var entries: [UploadSessionID: Entry] = [:]
+        /// The sessions by the hour of their expiry, so that the sweep looks at few.
+        private(set) var hours: [Int64: Set<UploadSessionID>] = [:]
         var owners: [CallerLimits.Key: Usage] = [:]
         var buckets: [BytewiseString: Usage] = [:]
 
@@ -51,6 +53,19 @@ final class UploadLedger: Sendable {
             if exceeds(buckets[BytewiseString(bucket)]?.bytes ?? 0, limits.bucketBytes) {
                 throw .bucketBytes
             }
+        }
+
+        mutating func put(_ id: UploadSessionID, _ entry: Entry) {
+            entries[id] = entry
+            hours[entry.expires / 3600, default: []].insert(id)
+        }
+
+        mutating func take(_ id: UploadSessionID) -> Entry? {
+            guard let entry = entries.removeValue(forKey: id) else { return nil }
+            let hour = entry.expires / 3600
+            hours[hour]?.remove(id)
+            if hours[hour]?.isEmpty == true { hours[hour] = nil }
+            return entry
         }
 
         /// - Parameter sessions: 1 if the entry is added, -1 if it is removed.
@@ -89,14 +104,14 @@ final class UploadLedger: Sendable {
     func giveBack(_ entry: Entry) { state.withLock { $0.count(entry, sessions: -1) } }
 
     /// A reserved session has begun.
-    func add(_ id: UploadSessionID, _ entry: Entry) { state.withLock { $0.entries[id] = entry } }
+    func add(_ id: UploadSessionID, _ entry: Entry) { state.withLock { $0.put(id, entry) } }
 
     /// Counts a session begun by another process, which has checked the limits.
     /// - Returns: Whether it was unknown here.
     func adopt(_ id: UploadSessionID, _ entry: Entry) -> Bool {
         state.withLock { state in
             guard state.entries[id] == nil else { return false }
-            state.entries[id] = entry
+            state.put(id, entry)
             state.count(entry, sessions: 1)
             return true
         }
@@ -115,7 +130,7 @@ final class UploadLedger: Sendable {
             }
             state.count(entry, sessions: -1)
             entry.bytes = bytes
-            state.entries[id] = entry
+            state.put(id, entry)
             state.count(entry, sessions: 1)
         }
     }
@@ -125,21 +140,30 @@ final class UploadLedger: Sendable {
     @discardableResult
     func remove(_ id: UploadSessionID) -> Entry? {
         state.withLock { state in
-            guard let entry = state.entries.removeValue(forKey: id) else { return nil }
+            guard let entry = state.take(id) else { return nil }
             state.count(entry, sessions: -1)
             return entry
         }
     }
 
-    /// Removes the expired sessions of a bucket.
-    /// - Parameter now: Seconds since 1970.
-    func removeExpired(of bucket: String, _ now: Int64) -> [Entry] {
+    /// Removes expired sessions of a bucket.
+    /// - Parameters:
+    ///   - now: Seconds since 1970.
+    ///   - limit: The most that are removed. Call again if it is reached.
+    func removeExpired(of bucket: String, _ now: Int64, limit: Int) -> [Entry] {
         let expired = state.withLock { state in
-            state.entries.filter { id, entry in
-                entry.expires <= now && BytewiseString.areEqual(entry.bucket, bucket)
+            var found: [UploadSessionID] = []
+            for (hour, ids) in state.hours where hour <= now / 3600 {
+                for id in ids where found.count < limit {
+                    guard let entry = state.entries[id], entry.expires <= now,
+                        BytewiseString.areEqual(entry.bucket, bucket)
+                    else { continue }
+                    found.append(id)
+                }
             }
+            return found
         }
-        return expired.keys.compactMap { remove($0) }
+        return expired.compactMap { remove($0) }
     }
 
     /// Open sessions and staged bytes of a bucket.

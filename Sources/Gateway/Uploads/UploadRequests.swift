@@ -9,6 +9,10 @@ struct SessionCreation {
     var isLast: Bool
     /// Of the creation's body, where that is only a part.
     var bodyDigests = ExpectedDigests()
+    /// The SHA-1 of the creation's body.
+    var bodySHA1: [UInt8]?
+    /// What the client said of the upload, to be repeated to it.
+    var metadata: String?
     /// Makes the session's URL of its token.
     let url: (String) -> String
     /// Whether the request's body, if it has one, is the beginning of the object.
@@ -51,10 +55,15 @@ struct AppendRequest {
     var length: UInt64?
     /// Of this append's body.
     var digests = ExpectedDigests()
+    /// Of this append's body.
+    var sha1: [UInt8]?
     /// Whether the object is complete with it.
     var isLast: Bool
     /// Bytes at the beginning of the body that are stored already. ``offset`` is that of the next one.
     var skipped: UInt64 = 0
+
+    /// Whether its bytes count only all together, because they have a digest.
+    var isVerified: Bool { !digests.isEmpty || sha1 != nil }
 }
 
 /// What a response says of an upload session.
@@ -74,6 +83,8 @@ struct UploadReport {
     var isCancelled = false
     /// Seconds since 1970; nil where there is no session.
     var expires: Int64?
+    /// What the client said of the upload at its creation.
+    var metadata: String?
     /// The most bytes of an object of the bucket.
     var maximumSize = UInt64.max
 }

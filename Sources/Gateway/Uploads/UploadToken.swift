@@ -6,6 +6,8 @@ import Wire
 enum UploadDialect: UInt8, Sendable, CaseIterable {
     /// draft-ietf-httpbis-resumable-upload.
     case ietf = 1
+    /// tus 1.0.0.
+    case tus = 2
     /// Firebase Storage.
     case firebase = 3
 
@@ -13,6 +15,7 @@ enum UploadDialect: UInt8, Sendable, CaseIterable {
     var name: String {
         switch self {
         case .ietf: "ietf"
+        case .tus: "tus"
         case .firebase: "firebase"
         }
     }
@@ -27,6 +30,13 @@ enum UploadDialect: UInt8, Sendable, CaseIterable {
 
     /// Whether a cancelled session is reported as such, and not as unknown.
     var remembersCancelling: Bool { self == .firebase }
+
+    /// Whether an upload is complete as soon as its offset has reached its length. Excess bytes then are of their
+    /// request alone, and do not end the session.
+    var endsAtLength: Bool { self == .tus }
+
+    /// Whether a session stays when its creation has failed or its end was refused, so that a client can ask again.
+    var outlivesFailures: Bool { self != .tus }
 
     init?(name: String) {
         guard let dialect = UploadDialect.allCases.first(where: { $0.name == name }) else {

@@ -1,4 +1,6 @@
 import Buckets
+import HTTPServer
+import OpenSSL
 import System
 import Wire
 
@@ -14,6 +16,8 @@ public struct UploadSettings: Sendable {
     public var stagedBytes: UInt64 = 256 << 30
     /// The origin in URLs that clients are given, without a slash at the end; nil for the one that was asked.
     public var publicURL: String?
+    /// Whether the tus protocol is served.
+    public var servesTus = true
     /// Whether a 104 with the session's URL is sent to every client that sends `Upload-Complete`.
     public var announcesAlways = false
 
@@ -28,19 +32,19 @@ public final class Uploads: Sendable {
     /// Turns to finish a session, by its id: the second finds what the first came to.
     let finishing = Turns()
     private let currentKeys: Lock<UploadKeys>
-    /// Who waits until the sessions of an earlier process are counted; nil once they are.
-    private let waiting: Lock<[CheckedContinuation<Void, Never>]?>
+    private let start: UploadStart
 
     /// - Parameters:
     ///   - keys: Seal the sessions' tokens.
     ///   - awaitsSessions: Whether ``load(_:)`` will be called; no session is created before it returns.
+    ///   - waitLimit: How long a creation waits for that, in nanoseconds.
     public init(
         _ settings: UploadSettings = UploadSettings(), keys: UploadKeys = .random(),
-        awaitsSessions: Bool = false
+        awaitsSessions: Bool = false, waitLimit: UInt64 = 10_000_000_000
     ) {
         self.settings = settings
         currentKeys = Lock(keys)
-        waiting = Lock(awaitsSessions ? [] : nil)
+        start = UploadStart(isOver: !awaitsSessions, limit: waitLimit)
     }
 
     var keys: UploadKeys { currentKeys.withLock { $0 } }
@@ -65,27 +69,25 @@ public final class Uploads: Sendable {
         var failures: [String] = []
         for (name, driver) in buckets {
             do throws(BucketError) {
-                try await forEach(name, driver) { self.adopt($0) }
+                try await forEach(name, driver) { found in
+                    adopt(found)
+                    return true
+                }
             } catch {
                 failures.append("bucket \(name): \(error)")
             }
         }
-        let ready = waiting.withLock { waiting in
-            defer { waiting = nil }
-            return waiting ?? []
-        }
-        for waiter in ready { waiter.resume() }
+        start.end()
         return failures
     }
 
     /// Waits until the sessions of an earlier process are counted.
-    func loaded() async {
-        await withCheckedContinuation { waiter in
-            let isLoaded = waiting.withLock { waiting in
-                waiting?.append(waiter)
-                return waiting == nil
-            }
-            if isLoaded { waiter.resume() }
+    /// - Throws: ``Problem`` with `overloaded` if that takes too long.
+    func loaded() async throws(Problem) {
+        guard await start.wait() else {
+            throw Problem(
+                .overloaded, "The uploads of an earlier process are still being counted.",
+                field: ("retry-after", "5"))
         }
     }
 
@@ -96,15 +98,18 @@ public final class Uploads: Sendable {
     /// Sessions of one list: a page of it is in memory.
     private static let page = 100
 
-    /// Calls `body` with each session of a bucket that is not expired and that this program has begun.
+    /// Calls `body` with each session of a bucket that is not expired and that this program has begun, until it returns
+    /// false. Lets the loop do other work meanwhile.
     func forEach(
-        _ bucket: String, _ driver: any SessionDriver, _ body: (StoredUpload) -> Void
+        _ bucket: String, _ driver: any SessionDriver, _ body: (StoredUpload) -> Bool
     ) async throws(BucketError) {
         var last: UploadSessionID?
         while true {
             let page = try await driver.listSessions(after: last, limit: Uploads.page)
             for (id, state) in page where id.expires > SystemClock.seconds() {
-                if let found = StoredUpload(bucket, id, state) { body(found) }
+                await EventLoop.giveWay()
+                guard let found = StoredUpload(bucket, id, state) else { continue }
+                guard body(found) else { return }
             }
             guard page.count == Uploads.page, let end = page.last?.id else { return }
             last = end
@@ -126,16 +131,21 @@ public final class Uploads: Sendable {
             let count = try await driver.removeExpiredSessions(limit: Uploads.sweepBatch)
             removed += count
             if count < Uploads.sweepBatch { break }
+            await EventLoop.giveWay()
         }
-        for entry in ledger.removeExpired(of: bucket, SystemClock.seconds()) {
-            statistics.ended(entry, .expired)
+        while true {
+            let entries = ledger.removeExpired(
+                of: bucket, SystemClock.seconds(), limit: Uploads.sweepBatch)
+            for entry in entries { statistics.ended(entry, .expired) }
+            guard entries.count == Uploads.sweepBatch else { return removed }
+            await EventLoop.giveWay()
         }
-        return removed
     }
 
     /// A session has ended.
-    func ended(_ id: UploadSessionID, _ end: UploadStatistics.End) {
-        if let entry = ledger.remove(id) { statistics.ended(entry, end) }
+    /// - Parameter end: nil if another gateway counts it.
+    func ended(_ id: UploadSessionID, _ end: UploadStatistics.End?) {
+        if let entry = ledger.remove(id), let end { statistics.ended(entry, end) }
     }
 }
 
@@ -154,6 +164,12 @@ struct StoredUpload {
         self.id = id
         self.state = state
         self.context = context
+    }
+
+    /// Names the session to operators. Its id and token can't be derived from it.
+    var publicID: String {
+        let hash = HMAC.sha256(key: Array("sluice upload id 1".utf8), id.bytes.span.bytes)
+        return Hexadecimal.encode(Array(hash.prefix(10)))
     }
 
     var entry: UploadLedger.Entry {

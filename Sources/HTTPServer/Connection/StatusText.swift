@@ -23,6 +23,7 @@ func reasonPhrase(_ status: Int) -> StaticString {
     case 421: "Misdirected Request"
     case 429: "Too Many Requests"
     case 431: "Request Header Fields Too Large"
+    case 460: "Checksum Mismatch"
     case 500: "Internal Server Error"
     case 501: "Not Implemented"
     case 502: "Bad Gateway"

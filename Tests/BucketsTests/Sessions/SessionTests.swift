@@ -39,6 +39,53 @@ struct SessionTests {
         try await withBucket { bucket in #expect(bucket.capabilities().uploadSessions) }
     }
 
+    @Test("A call does not wait forever for an append whose loop has ended")
+    func endedLoop() async throws {
+        let bucket = try DirectoryBucket(
+            path: path, pool: sharedPool, readers: 1, stopLimit: 50_000_000)
+        let id = try await onLoop {
+            try await bucket.beginSession(
+                "o", SessionPlan(UploadPlan(ObjectAttributes()), expires: 4_000_000_000)
+            ).id
+        }
+        let loop = try EventLoop()
+        let thread = startThread { loop.run() }
+        let append = try await Task(executorPreference: loop) {
+            Held(try await bucket.openSession(id).append(AppendPlan(at: 0)))
+        }.value
+        loop.stop()
+        pthread_join(thread, nil)
+        try await onLoop {
+            do throws(SessionError) {
+                _ = try await bucket.openSession(id).state()
+                Issue.record("the append has ended")
+            } catch {
+                guard case .store(let cause) = error, cause.code == .timedOut else { throw error }
+            }
+        }
+        withExtendedLifetime(append) {}
+        await bucket.close()
+    }
+
+    @Test("Only the commit that creates the object says that it did")
+    func repeatedCommit() async throws {
+        try await withBucket { bucket in
+            let session = try await bucket.beginSession(
+                "o", SessionPlan(UploadPlan(ObjectAttributes()), expires: 4_000_000_000))
+            let facts = try await session.finish()
+            let first = try await session.commit(facts, Preconditions(), resultUntil: .max)
+            let second = try await session.commit(facts, Preconditions(), resultUntil: .max)
+            #expect(!first.isRepeated && second.isRepeated)
+            #expect(first.metadata == second.metadata)
+        }
+    }
+
+    /// Safety: only kept.
+    private struct Held: @unchecked Sendable {
+        let append: any SessionAppend
+        init(_ append: any SessionAppend) { self.append = append }
+    }
+
     @Test("A saved digest continues at any offset")
     func digests() {
         let bytes = pattern(300, seed: 1)

@@ -3,6 +3,7 @@
 import socket
 import urllib.parse
 
+from program import wait_until
 from secret_words import secret
 
 PARTIAL = "application/partial-upload"
@@ -82,3 +83,10 @@ def append(server, path, offset, size, last=False, more=()):
     """Begins a raw append of `size` bytes."""
     return Raw(server, "PATCH", path, [
         ("Content-Type", PARTIAL), ("Upload-Offset", offset), complete(last), ("Content-Length", size), *more])
+
+
+def received(server, count):
+    """Waits until open sessions have received this number of additional bytes."""
+    name = 'sluice_uploads_staged_bytes{bucket="photos"}'
+    before = server.metrics()[name]
+    return lambda: wait_until(lambda: server.metrics()[name] == before + count, what="the bytes")

@@ -11,7 +11,7 @@ import pytest
 from program import BINARY, new_token, wait_until
 from rulesets import rules
 from secret_words import secret
-from sessions import PARTIAL, Raw, Session, append, begin, complete, problem
+from sessions import PARTIAL, Raw, Session, append, begin, complete, problem, received
 from wire import Wire
 
 DATA = hashlib.shake_256(b"sessions").digest(3_000_000)
@@ -119,13 +119,6 @@ def test_random_cuts_lose_nothing(server, folder):
             offset = now
         assert session.patch(offset, None, last=True).status == 201
         assert wire.get(f"{folder}/{turn}").body == data
-
-
-def received(server, count):
-    """Waits until open sessions have received this number of additional bytes."""
-    name = 'sluice_uploads_staged_bytes{bucket="photos"}'
-    before = server.metrics()[name]
-    return lambda: wait_until(lambda: server.metrics()[name] == before + count, what="the bytes")
 
 
 def test_the_newer_request_wins(server, folder):
@@ -282,6 +275,9 @@ def test_whose_a_session_is(ruled):
                    extra="tokens:\n" + "".join(f"{entry}\n" for entry in entries))
     wire = Wire(server)
     alice, bob = (("Authorization", f"Bearer {token}") for token in tokens)
+    # What is refused before anything is read says that there is no session too.
+    early = wire.put("o", b"x", complete(False), ("Authorization", "Bearer x.y.z"))
+    assert early.status == 401 and early["upload-complete"] == "?1" and early["location"] is None
     session = begin(wire, "o", b"12345", alice)
     for method, fields, body in (("HEAD", [], None), ("GET", [], None), ("DELETE", [], None),
                                  ("PATCH", [("Content-Type", PARTIAL), ("Upload-Offset", "5"), complete(True)], b"x")):

@@ -1,0 +1,138 @@
+import Buckets
+import System
+import Wire
+
+extension OperatorEndpoints {
+    /// Adds the endpoints of upload sessions: `GET /uploads` lists open ones, `DELETE /uploads?id=ID` cancels one, and
+    /// `POST /uploads/sweep` removes expired ones.
+    ///
+    /// An operator's ID of a session is a hash: neither the session's id nor its token can be derived from it.
+    public mutating func addUploads(
+        _ uploads: Uploads, _ buckets: [(name: String, driver: any SessionDriver)]
+    ) {
+        add("/uploads", "Open upload sessions; `DELETE` with `?id=ID` cancels one.") {
+            (query) throws(Problem) in
+            Response(200, "application/json", try await uploads.list(buckets, query))
+        }
+        add("/uploads", nil, method: "DELETE") { (query) throws(Problem) in
+            guard let id = value("id", in: query) else {
+                throw Problem(.invalidArgument, "The query names the session: ?id=ID.")
+            }
+            try await uploads.cancel(id, buckets)
+            return Response(200, "application/json", Array("{\"cancelled\":\"\(id)\"}\n".utf8))
+        }
+        add("/uploads/sweep", "`POST` removes expired upload sessions now.", method: "POST") {
+            (_) throws(Problem) in
+            Response(200, "application/json", try await uploads.sweep(buckets))
+        }
+    }
+}
+
+/// The value of a parameter, which is an ID or a bucket's name: nothing in it is percent-encoded.
+private func value(_ name: String, in query: [Substring]) -> String? {
+    query.first { $0.hasPrefix("\(name)=") }.map { String($0.dropFirst(name.utf8.count + 1)) }
+}
+
+extension Uploads {
+    /// Sessions in one response.
+    private static let listLimit = 1000
+
+    /// The open sessions, the first to expire first in each bucket, as JSON.
+    fileprivate func list(
+        _ buckets: [(name: String, driver: any SessionDriver)], _ query: [Substring]
+    ) async throws(Problem) -> [UInt8] {
+        let bucket = value("bucket", in: query)
+        var json = JSONWriter(reserving: 4096)
+        json.beginObject()
+        json.key("uploads")
+        json.beginArray()
+        var count = 0
+        for (name, driver) in buckets where bucket == nil || BytewiseString.areEqual(name, bucket!)
+        {
+            do throws(BucketError) {
+                try await forEach(name, driver) { found in
+                    guard found.state.end == nil else { return true }
+                    count += 1
+                    if count <= Uploads.listLimit { json.write(found) }
+                    return count <= Uploads.listLimit
+                }
+            } catch {
+                throw Problem(error)
+            }
+        }
+        json.endArray()
+        json.key("isComplete")
+        json.raw(count <= Uploads.listLimit ? "true" : "false")
+        json.endObject()
+        return json.bytes + [0x0a]
+    }
+
+    /// Cancels a session by its operator's ID.
+    /// - Throws: ``Problem`` with `upload-not-found`.
+    fileprivate func cancel(
+        _ id: String, _ buckets: [(name: String, driver: any SessionDriver)]
+    ) async throws(Problem) {
+        for (name, driver) in buckets {
+            var wanted: UploadSessionID?
+            do throws(BucketError) {
+                try await forEach(name, driver) { found in
+                    if BytewiseString.areEqual(found.publicID, id) { wanted = found.id }
+                    return wanted == nil
+                }
+            } catch {
+                throw Problem(error)
+            }
+            guard let wanted else { continue }
+            do throws(SessionError) {
+                try await driver.openSession(wanted).cancel()
+            } catch {
+                throw Problem(error)
+            }
+            return ended(wanted, .cancelled)
+        }
+        throw Problem(uploadNotFound: "no session has this ID")
+    }
+
+    /// Removes expired sessions of all buckets.
+    /// - Returns: How many, by bucket, as JSON.
+    fileprivate func sweep(
+        _ buckets: [(name: String, driver: any SessionDriver)]
+    ) async throws(Problem) -> [UInt8] {
+        var json = JSONWriter(reserving: 256)
+        json.beginObject()
+        json.key("removed")
+        json.beginObject()
+        for (name, driver) in buckets {
+            do throws(BucketError) {
+                let count = try await sweep(name, driver)
+                json.key(text: name)
+                json.raw(String(count))
+            } catch {
+                throw Problem(error)
+            }
+        }
+        json.endObject()
+        json.endObject()
+        return json.bytes + [0x0a]
+    }
+}
+
+extension JSONWriter {
+    /// Writes what operators see of a session: no object's name, and nothing that leads to the session.
+    fileprivate mutating func write(_ upload: StoredUpload) {
+        let (state, owner) = (upload.state, upload.context.owner)
+        beginObject()
+        member("id", upload.publicID)
+        member("bucket", upload.bucket)
+        member("protocol", upload.context.dialect.name)
+        member("group", owner.group)
+        member("source", owner.source)
+        member("caller", owner.caller)
+        member("offset", Int64(clamping: state.offset))
+        if let length = state.length { member("length", Int64(clamping: length)) }
+        member("created", HTTPDate.rfc3339(milliseconds: state.created))
+        member("ageSeconds", max(0, SystemClock.seconds() - state.created / 1000))
+        member("expires", HTTPDate.rfc3339(milliseconds: state.expires * 1000))
+        endObject()
+    }
+}

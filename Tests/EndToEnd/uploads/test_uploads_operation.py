@@ -1,0 +1,111 @@
+"""What operators see of upload sessions and do to them: the endpoints of their listener, and `sluice uploads`."""
+
+import json
+import re
+import urllib.error
+import urllib.request
+
+from program import new_token, sluice, wait_until
+from sessions import begin, problem
+from tus import create
+from upstreams import free_port
+from wire import Wire
+
+
+def call(server, method, path, **fields):
+    """A request to the operator's listener; returns its status and JSON."""
+    request = urllib.request.Request(f"http://127.0.0.1:{server.operator}{path}", method=method, headers=fields)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def uploads(server, query=""):
+    status, answer = call(server, "GET", f"/uploads{query}")
+    assert status == 200 and answer["isComplete"], answer
+    return answer["uploads"]
+
+
+def run(server, *arguments):
+    return sluice("uploads", *arguments, "--operator", f"http://127.0.0.1:{server.operator}")
+
+
+def test_what_is_open_and_whose(launch):
+    token, entry = new_token("alice")
+    server = launch(
+        extra=f"tokens:\n{entry}\n",
+        buckets="  photos: { directory: { path: ./photos } }\n  other: { directory: { path: ./other } }\n")
+    wire = Wire(server)
+    assert uploads(server) == []
+    mine = begin(wire, "private-name", b"12345", ("Upload-Length", "9"), ("Authorization", f"Bearer {token}"))
+    theirs = create(wire, "o", None, body=b"123", bucket="other")
+    finished = begin(wire, "done", b"x")
+    assert finished.patch(1, None, last=True).status == 201
+    found = {entry["bucket"]: entry for entry in uploads(server)}
+    assert set(found) == {"photos", "other"} and len(uploads(server)) == 2
+    first, second = found["photos"], found["other"]
+    assert (first["protocol"], first["caller"], first["offset"], first["length"]) == ("ietf", "alice", 5, 9)
+    assert (second["protocol"], second["group"], second["caller"], second["offset"]) == ("tus", "anonymous", "127.0.0.1", 3)
+    assert "length" not in second and 0 <= second["ageSeconds"] < 60 and second["created"] < second["expires"]
+    # No object's name, and nothing that leads to a session.
+    text = json.dumps([first, second])
+    assert "private-name" not in text and all(path.rpartition("/")[2] not in text for path in (mine.path, theirs.path))
+    assert re.fullmatch(r"[0-9a-f]{20}", first["id"]) and first["id"] != second["id"]
+    problem(wire.call("GET", f"/b/photos/u/{first['id']}"), 404, "upload-not-found")
+    assert uploads(server, "?bucket=other") == [second | {"ageSeconds": uploads(server, "?bucket=other")[0]["ageSeconds"]}]
+    assert uploads(server, "?bucket=none") == []
+    status, output, errors = run(server, "ls")
+    head, *lines = output.splitlines()
+    assert (status, errors) == (0, "") and head.split() == ["ID", "BUCKET", "PROTOCOL", "CALLER", "RECEIVED", "LENGTH", "AGE", "EXPIRES"]
+    cells = {line.split()[1]: line.split() for line in lines}
+    assert cells["photos"][0] == first["id"] and cells["photos"][2:6] == ["ietf", "alice:alice", "5", "9"], lines
+    assert cells["other"][3:6] == ["anonymous:127.0.0.1", "3", "-"]
+    status, output, _ = run(server, "ls", "--bucket", "photos", "--json")
+    assert status == 0 and [entry["id"] for entry in json.loads(output)["uploads"]] == [first["id"]]
+
+
+def test_cancelling(launch):
+    server = launch()
+    wire = Wire(server)
+    session, other = begin(wire, "o", b"12345"), begin(wire, "p", b"12345")
+    identity = next(entry["id"] for entry in uploads(server) if entry["offset"] == 5)
+    assert call(server, "DELETE", "/uploads?id=00")[0] == 404 and call(server, "DELETE", "/uploads")[0] == 400
+    # A page in the operator's browser can't do it.
+    assert call(server, "DELETE", f"/uploads?id={identity}", Origin="https://evil.example")[0] == 403
+    assert call(server, "POST", "/uploads/sweep", Origin="null")[0] == 403
+    assert len(uploads(server)) == 2
+    status, output, errors = run(server, "cancel", identity)
+    assert (status, output, errors) == (0, f"cancelled {identity}\n", "")
+    assert sorted(answer.status for answer in (session.head(), other.head())) == [204, 404]
+    assert len(uploads(server)) == 1 == server.metrics()['sluice_uploads_open{bucket="photos"}']
+    assert server.metrics()['sluice_uploads_total{bucket="photos",dialect="ietf",end="cancelled"}'] == 1
+    status, _, errors = run(server, "cancel", identity)
+    assert status == 1 and "status 404" in errors
+    assert run(server, "cancel", "not-an-id")[0] == 64
+
+
+def test_sweeping_now(launch):
+    server = launch(extra="uploads: { lifetime: 2s, sweepInterval: 24h }\n")
+    sessions = [begin(Wire(server), f"o{number}", b"x") for number in range(3)]
+    wait_until(lambda: all(session.head().status == 404 for session in sessions), what="the end of the sessions")
+    assert uploads(server) == [] and server.metrics()['sluice_uploads_open{bucket="photos"}'] == 3
+    status, output, _ = run(server, "sweep")
+    assert status == 0 and output.splitlines()[1].split() == ["photos", "3"], output
+    assert server.metrics()['sluice_uploads_open{bucket="photos"}'] == 0
+    status, output, _ = run(server, "sweep", "--json")
+    assert status == 0 and json.loads(output) == {"removed": {"photos": 0}}
+
+
+def test_methods_and_failures(launch):
+    server = launch()
+    for method, path in (("POST", "/uploads"), ("GET", "/uploads/sweep"), ("DELETE", "/metrics")):
+        assert call(server, method, path)[0] == 405
+    status, output, errors = sluice("uploads", "ls", "--operator", f"http://127.0.0.1:{free_port()}")
+    assert (status, output) == (1, "") and "127.0.0.1" in errors
+    assert sluice("uploads", "ls", "--operator", "127.0.0.1:9090")[0] == 64
+    status, _, errors = sluice("uploads", "ls", "--operator", f"http://127.0.0.1:{server.http}")
+    assert status == 1 and "status 404" in errors
+    for verb in ("ls", "cancel", "sweep"):
+        assert "Example" in sluice("uploads", verb, "--help")[1]
