@@ -16,7 +16,10 @@ func fuzzToken(_ bytes: [UInt8]) {
         // Encodes header and claims as base64, so that the parser behind the decoder is reached.
         let parts = rest.split(
             separator: 0x0a, maxSplits: 1, omittingEmptySubsequences: false)
-        judge(parts.map { Array(Base64.encodeForURL($0).utf8) }.joined(separator: [0x2e]) + [0x2e])
+        judge(
+            parts.map { Array(Base64.encodeForURL(Array($0)).utf8) }.joined(separator: [0x2e]) + [
+                0x2e
+            ])
     default: ask(rest)
     }
 }

@@ -46,15 +46,16 @@ struct UpstreamTests {
         }
         let upstream = server.upstream {
             $0.maximumTransfers = 1
+            $0.firstByteTimeout = 110_000_000_000
             change(&$0)
         }
         return (server, upstream)
     }
 
-    @Test("A request that waits too long in the queue, or finds it full, fails")
-    func queue() async throws {
+    @Test("A request that finds the queue full fails at once")
+    func fullQueue() async throws {
         let (server, upstream) = blocked(.clear) {
-            $0.queueTimeout = 3_000_000_000
+            $0.queueTimeout = 110_000_000_000
             $0.maximumQueue = 2
         }
         let first = Task { await upstream.ask() }
@@ -63,8 +64,18 @@ struct UpstreamTests {
         let third = Task { await upstream.ask() }
         await eventually { upstream.statistics.queued == 2 }
         #expect(await upstream.ask().code == .queueFull)
-        #expect(await second.value.code == .queueFull)
-        #expect(await third.value.code == .queueFull)
+        #expect(upstream.statistics.queued == 2)
+        await upstream.close()
+        for task in [first, second, third] { task.cancel() }
+        withExtendedLifetime(server) {}
+    }
+
+    @Test("A request that waits too long in the queue fails")
+    func queueTimeout() async throws {
+        let (server, upstream) = blocked(.clear) { $0.queueTimeout = 50_000_000 }
+        let first = Task { await upstream.ask() }
+        await eventually { upstream.statistics.inFlight == 1 }
+        #expect(await upstream.ask().code == .queueFull)
         #expect(upstream.statistics.inFlight == 1 && upstream.statistics.queued == 0)
         await upstream.close()
         first.cancel()

@@ -12,6 +12,16 @@ struct OperationHandler {
         case .download(let name, let request): try await download(name, request)
         case .stat(let name, let conditions): try await stat(name, conditions)
         case .upload(let name, let request): try await upload(name, request)
+        default: try await performRarer(operation)
+        }
+    }
+
+    // Not inlined, so that the task of every request does not reserve memory for these.
+    @inline(never)
+    private func performRarer(_ operation: ObjectOperation) async throws(Problem) -> OperationResult
+    {
+        switch operation {
+        case .download, .stat, .upload: preconditionFailure("these are performed directly")
         case .describedUpload(_, let read): try await perform(try await read(context))
         case .createSession(let name, let request, let creation):
             try await createSession(name, request, creation)
