@@ -55,7 +55,9 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     }
 
     /// Monotonic nanoseconds, read once a turn.
-    public private(set) var now: UInt64 = EventLoop.monotonicNow()
+    public var now: UInt64 { turnTime }
+    // Not public itself, because other modules would check each access.
+    @exclusivity(unchecked) private var turnTime: UInt64 = EventLoop.monotonicNow()
     /// Nanoseconds that a turn may spend on events, and again on the tasks that yielded. The rest waits for the next
     /// turn.
     @exclusivity(unchecked) public var turnBudget: UInt64 = 5_000_000
@@ -139,8 +141,8 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         defer { events.deallocate() }
         while !stopping.load(ordering: .acquiring) {
             let count = epoll_wait(epoll, events, Int32(capacity), waitMilliseconds())
-            now = EventLoop.monotonicNow()
-            sliceStart = now
+            turnTime = EventLoop.monotonicNow()
+            sliceStart = turnTime
             for index in 0..<max(0, Int(count)) { dispatch(events[index]) }
             takeInbox()
             // Before the timers: bytes that arrived during a long pause of the thread must be processed before a

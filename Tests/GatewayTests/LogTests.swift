@@ -75,7 +75,7 @@ func record(
     }
 
     @Test func anAbortedResponseIsAnErrorWhateverItsStatus() throws {
-        var broken = record(status: 206, cause: "the disk")
+        let broken = record(status: 206, cause: "the disk")
         broken.isBroken = true
         let line = try object(logged(.json) { AccessLog($0).finished(broken) }[0])
         #expect(line["level"] as? String == "error")

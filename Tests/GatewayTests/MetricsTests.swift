@@ -156,11 +156,11 @@ struct Exposition {
         let observer = GatewayObserver(accessLog: nil, metrics: RequestMetrics(registry))
         observer.finished(record())
         observer.finished(record(status: 499))
-        var other = record(status: 404)
+        let other = record(status: 404)
         other.operation = nil
         observer.finished(other)
         for kind in RequestedAccess.Kind.allCases {
-            var own = record(status: 503)
+            let own = record(status: 503)
             own.operation = kind
             observer.finished(own)
         }

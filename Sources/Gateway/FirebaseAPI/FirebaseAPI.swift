@@ -11,7 +11,7 @@ final class FirebaseAPI: Dialect {
     var limitsOptions: Bool { true }
 
     func serves(_ target: RequestTarget) -> Bool {
-        target.isBelow(root) || target.path.elementsEqual("/v0".utf8)
+        target.isAtOrBelow(root)
     }
 
     func serves(_ bucket: Bucket) -> Bool { bucket.firebase != nil }

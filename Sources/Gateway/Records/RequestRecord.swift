@@ -5,52 +5,56 @@ import HTTPServer
 ///
 /// It contains no secrets: neither the query, which may contain a token, nor any header field. ``path`` and ``cause``
 /// contain bytes from the client, so logs must escape them.
-public struct RequestRecord: Sendable {
+///
+/// A class, because a copy of its many texts would cost a request a hundredth of its time.
+///
+/// Safety: changed by the request's loop until the observers receive it, and never after.
+public final class RequestRecord: @unchecked Sendable {
     /// The value of `X-Request-Id` in the response: visible ASCII, made by the gateway.
-    public var requestId: String
+    public let requestId: String
     /// The operation on the bucket; nil if no route matched.
-    public var operation: RequestedAccess.Kind?
+    @exclusivity(unchecked) public internal(set) var operation: RequestedAccess.Kind?
     /// The bucket's name, if it is configured.
-    public var bucket: String?
+    @exclusivity(unchecked) public internal(set) var bucket: String?
     /// The method as received: any token.
-    public var method: String
+    public let method: String
     /// The target's path as received, percent-encoded, without the query.
-    public var path: String
+    public let path: String
     /// The status of the response, or 499 if the client disconnected before the response was complete.
-    public var status: Int
+    @exclusivity(unchecked) public internal(set) var status: Int
     /// Nanoseconds from the complete header block to the end of the response.
-    public var durationNanoseconds: UInt64
+    @exclusivity(unchecked) public internal(set) var durationNanoseconds: UInt64
     /// Bytes of the request body that were received.
-    public var bytesIn: UInt64
+    @exclusivity(unchecked) public internal(set) var bytesIn: UInt64
     /// Bytes of the response body that were sent.
-    public var bytesOut: UInt64
+    @exclusivity(unchecked) public internal(set) var bytesOut: UInt64
     /// The client's address, `host:port`.
-    public var peer: String
-    public var version: HTTPVersion
+    public let peer: String
+    public let version: HTTPVersion
     /// Whether the connection used TLS.
-    public var isSecure: Bool
+    public let isSecure: Bool
     /// The caller's uid; nil for an anonymous caller. For a signed link, the ID of its key.
-    public var principal: String?
+    @exclusivity(unchecked) public internal(set) var principal: String?
     /// The configured group that the caller belongs to.
-    public var group = Callers.anonymousGroup
+    @exclusivity(unchecked) public internal(set) var group = Callers.anonymousGroup
     /// The caller limit that the request exceeded.
-    var limit: CallerLimits.Limit?
+    @exclusivity(unchecked) var limit: CallerLimits.Limit?
     /// The policy's last decision; nil if it was not evaluated.
-    public var decision: Verdict?
+    @exclusivity(unchecked) public internal(set) var decision: Verdict?
     /// The last decision of the shadow rules, if it differs.
-    public var shadow: Verdict?
+    @exclusivity(unchecked) public internal(set) var shadow: Verdict?
     /// Whether a decision exceeded the time limit of rules.
-    var isDecisionTimedOut = false
+    @exclusivity(unchecked) var isDecisionTimedOut = false
     /// Nanoseconds for all decisions of the request together.
-    public var decisionNanoseconds: UInt64 = 0
+    @exclusivity(unchecked) public internal(set) var decisionNanoseconds: UInt64 = 0
     /// The problem code in the response; nil for a success and for status 499.
-    public var errorCode: String?
+    @exclusivity(unchecked) public internal(set) var errorCode: String?
     /// Why the request failed, for the operator only; nil for a success.
-    public var cause: String?
+    @exclusivity(unchecked) public internal(set) var cause: String?
     /// Whether the gateway aborted the response after its ``status`` had been sent.
-    public var isBroken = false
+    @exclusivity(unchecked) public internal(set) var isBroken = false
     /// Whether the server rejected the request before any handler: it was malformed, too large or too slow.
-    public var isRejected = false
+    @exclusivity(unchecked) public internal(set) var isRejected = false
 
     /// The status class for logs and metrics, 1 to 5. An aborted response counts as 5xx whatever its status was. A
     /// rejected request counts as 4xx, even if its status is 501 or 505.
@@ -91,7 +95,7 @@ public enum Verdict: String, Sendable, CaseIterable {
 
 extension RequestRecord {
     /// Records a decision, and the shadow rules' decision if it differs.
-    mutating func note(_ verdict: Verdict, shadow decision: Decision?) {
+    func note(_ verdict: Verdict, shadow decision: Decision?) {
         self.decision = verdict
         let found: Verdict? =
             switch decision {
@@ -115,7 +119,7 @@ public protocol RequestObserver: Sendable {
 extension RequestRecord {
     /// The record of a request that the server rejected before any handler: it was too large, malformed or too slow.
     /// Parts that were not read are `-`.
-    public init(_ refused: RefusedRequest) {
+    public convenience init(_ refused: RefusedRequest) {
         let path = refused.target.prefix { $0 != "?" }
         self.init(
             requestId: refused.requestId, method: refused.method.isEmpty ? "-" : refused.method,

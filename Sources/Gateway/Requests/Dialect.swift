@@ -77,7 +77,25 @@ protocol Dialect: AnyObject, Sendable {
 }
 
 /// The buckets of a gateway by their names.
-typealias ServedBuckets = [BytewiseString: Bucket]
+/// The buckets of a gateway by name: a hash table of the operator's names, so nobody else can make names collide.
+struct ServedBuckets: Sendable {
+    private let lists: [[Bucket]]
+
+    /// - Parameter buckets: If two have the same name, the last one is served.
+    init(_ buckets: [Bucket]) {
+        var lists = [[Bucket]](repeating: [], count: 2 * buckets.count + 1)
+        for bucket in buckets.reversed() {
+            lists[BytewiseString.hash(of: bucket.name, below: lists.count)].append(bucket)
+        }
+        self.lists = lists
+    }
+
+    subscript(name: String) -> Bucket? {
+        let list = lists[BytewiseString.hash(of: name, below: lists.count)]
+        for bucket in list where BytewiseString.areEqual(bucket.name, name) { return bucket }
+        return nil
+    }
+}
 
 extension Dialect {
     func serves(_ target: RequestTarget) -> Bool { target.isBelow(root) }
@@ -97,7 +115,7 @@ extension Dialect {
     func bucket(of route: Route, _ context: RequestContext, among buckets: ServedBuckets)
         throws(Problem) -> Bucket
     {
-        guard let bucket = buckets[BytewiseString(route.bucket)], serves(bucket) else {
+        guard let bucket = buckets[route.bucket], serves(bucket) else {
             throw Problem.noBucket
         }
         context.record.bucket = bucket.name

@@ -42,7 +42,7 @@ public final class Gateway: Sendable {
         buckets: [Bucket], cors: CORSPolicy?, callers: Callers, dialects: [any Dialect],
         observers: [any RequestObserver], wallClock: @escaping @Sendable () -> Int64
     ) {
-        self.buckets = Dictionary(buckets.map { (BytewiseString($0.name), $0) }) { _, last in last }
+        self.buckets = ServedBuckets(buckets)
         self.cors = cors
         self.callers = callers
         self.dialects =

@@ -30,7 +30,7 @@ final class RequestContext {
     @exclusivity(unchecked) var upload: UploadReport?
     /// The caller's use of its limits, if its group has any.
     @exclusivity(unchecked) var lease: CallerLease?
-    @exclusivity(unchecked) var record: RequestRecord
+    let record: RequestRecord
     private let wallClock: @Sendable () -> Int64
 
     init(_ exchange: Exchange, requestId: String, now: @escaping @Sendable () -> Int64) {

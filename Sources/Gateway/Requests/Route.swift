@@ -21,8 +21,19 @@ struct RequestTarget {
     /// Whether the path has this first segment and continues after it.
     func isBelow(_ segment: StaticString) -> Bool {
         let count = segment.utf8CodeUnitCount
-        guard pathEnd > count + 1, bytes[count + 1] == UInt8(ascii: "/") else { return false }
-        for index in 0..<count where bytes[index + 1] != segment.utf8Start[index] { return false }
+        return pathEnd > count + 1 && bytes[count + 1] == UInt8(ascii: "/") && begins(with: segment)
+    }
+
+    /// Whether the path has this first segment.
+    func isAtOrBelow(_ segment: StaticString) -> Bool {
+        isBelow(segment)
+            || (pathEnd == segment.utf8CodeUnitCount + 1 && begins(with: segment))
+    }
+
+    /// - Precondition: The target is longer than the segment.
+    private func begins(with segment: StaticString) -> Bool {
+        for index in 0..<segment.utf8CodeUnitCount
+        where bytes[index + 1] != segment.utf8Start[index] { return false }
         return bytes[0] == UInt8(ascii: "/")
     }
 }

@@ -24,7 +24,7 @@ final class TusAPI: Dialect {
     var root: StaticString { "tus" }
 
     func serves(_ target: RequestTarget) -> Bool {
-        target.isBelow(root) || target.path.elementsEqual("/tus".utf8)
+        target.isAtOrBelow(root)
     }
 
     /// Takes the method that counts, and checks the protocol's version.
@@ -61,7 +61,7 @@ final class TusAPI: Dialect {
         let bucket: Bucket?
         if case .session(let text) = route.path {
             let token = uploads.keys.open(text)
-            bucket = token.flatMap { buckets[BytewiseString($0.bucket)] }
+            bucket = token.flatMap { buckets[$0.bucket] }
             if bucket == nil {
                 throw Problem(uploadNotFound: "the token is not one of these keys and buckets")
             }
@@ -70,7 +70,7 @@ final class TusAPI: Dialect {
                 throw Problem.methodNotAllowed(methods(at: route))
             }
             let name = try UploadMetadata(context.fields).required("bucketName")
-            bucket = buckets[BytewiseString(name)]
+            bucket = buckets[name]
         }
         guard let bucket else { throw Problem.noBucket }
         context.record.bucket = bucket.name

@@ -14,19 +14,19 @@ final class InboundBody {
     /// The maximum size of a joined piece.
     private static let joinedBytes = 4096
     /// Consumed pieces of ``waiting``, and consumed bytes of the next piece.
-    private var used = (pieces: 0, bytes: 0)
+    @exclusivity(unchecked) private var used = (pieces: 0, bytes: 0)
     @exclusivity(unchecked) private var receiver = Receiver.none
     private var failure: BodyError?
     private(set) var isSinkBusy = false
     /// Whether the last byte has arrived.
-    private(set) var isComplete = false
+    @exclusivity(unchecked) private(set) var isComplete = false
     /// Bytes that arrived.
-    private(set) var received: UInt64 = 0
+    @exclusivity(unchecked) private(set) var received: UInt64 = 0
     /// The stream that owns this body. It is notified of consumed bytes and of the queue's length.
-    unowned var stream: ServerStream?
+    @exclusivity(unchecked) unowned var stream: ServerStream?
 
     /// The number of queued bytes.
-    private(set) var waitingCount = 0
+    @exclusivity(unchecked) private(set) var waitingCount = 0
 
     /// Whether the sink waits for the peer.
     var isStarved: Bool {

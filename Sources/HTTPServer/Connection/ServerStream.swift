@@ -35,11 +35,11 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     /// Bytes of the response's body that are still to be sent.
     @exclusivity(unchecked) private(set) var remaining: UInt64 = 0
     /// Whether the response waits for its source and not for the peer.
-    private(set) var isWaitingForSource = false
+    @exclusivity(unchecked) private(set) var isWaitingForSource = false
     /// Whether the handler's task has begun and not ended.
     @exclusivity(unchecked) private(set) var isHandlerRunning = false
     /// Whether the request's method is HEAD.
-    var isHead = false
+    @exclusivity(unchecked) var isHead = false
     /// Bytes moved in both directions when the progress interval began, and when that was.
     @exclusivity(unchecked) var progressMark: (bytes: UInt64, time: UInt64) = (0, 0)
     /// A strong reference: a weak one would make every retain of the connection slow. The connection releases its
@@ -48,7 +48,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     private unowned let context: LoopContext
     private let live: LiveCounts
     @exclusivity(unchecked) private var source: (any ByteSource)?
-    private var sent: UInt64 = 0
+    @exclusivity(unchecked) private var sent: UInt64 = 0
     /// Why the source failed.
     private var sourceFailure: (any Error)?
     @exclusivity(unchecked) private var completion: ((ResponseOutcome) -> Void)?

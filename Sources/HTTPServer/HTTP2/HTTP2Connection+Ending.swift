@@ -30,7 +30,7 @@ extension HTTP2Connection {
         guard !isTerminated else { return }
         if code != NGHTTP2_NO_ERROR { context.statistics.protocolError() }
         nghttp2_session_terminate_session(session, code.rawValue)
-        for entry in streams.values { entry.stream.abandon() }
+        for stream in streams.streams { stream.abandon() }
         isTerminated = true
         connection?.markDirty()
     }
@@ -39,7 +39,7 @@ extension HTTP2Connection {
     private func endedByLibrary() {
         guard !isTerminated else { return }
         context.statistics.protocolError()
-        for entry in streams.values { entry.stream.abandon() }
+        for stream in streams.streams { stream.abandon() }
         isTerminated = true
     }
 
@@ -82,18 +82,16 @@ extension HTTP2Connection {
             return terminate(NGHTTP2_NO_ERROR)
         }
         streamDeadline = .max
-        // Nothing below opens or closes a stream, so the indices stay valid. (`indices` would copy the dictionary.)
-        var index = streams.startIndex
-        while index != streams.endIndex {
-            let stream = streams.values[index].stream
-            if streams.values[index].unwantedBody.handle(.time(now), limits) == .reset {
+        // Nothing below opens or closes a stream, so the indices stay valid.
+        for index in streams.indices {
+            let stream = streams[index].stream
+            if streams[index].unwantedBody.handle(.time(now), limits) == .reset {
                 reset(stream.id, NGHTTP2_NO_ERROR)
             }
             if stream.progressMark.time + limits.progressInterval <= now {
                 checkProgress(stream, now)
             }
-            streamDeadline = min(streamDeadline, streams.values[index].deadline(limits))
-            streams.formIndex(after: &index)
+            streamDeadline = min(streamDeadline, streams[index].deadline(limits))
         }
     }
 

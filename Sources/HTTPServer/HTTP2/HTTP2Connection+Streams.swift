@@ -36,7 +36,7 @@ extension HTTP2Connection {
 
     /// May be called inside a callback: it only changes windows, and what is to be sent later.
     func bodyConsumed(_ stream: ServerStream, _ count: Int) {
-        guard let index = streams.index(forKey: stream.id) else {
+        guard let index = streams.index(of: stream.id) else {
             // The stream is gone, but the connection's window must be replenished.
             guard connection != nil else { return }
             nghttp2_session_consume_connection(session, count)
@@ -44,7 +44,7 @@ extension HTTP2Connection {
             return
         }
         nghttp2_session_consume(session, stream.id, count)
-        switch streams.values[index].unwantedBody.handle(.consumed(count), context.limits) {
+        switch streams[index].unwantedBody.handle(.consumed(count), context.limits) {
         case .growWindow:
             if !stream.body.isComplete { grow(index, count) }
         case .reset: reset(stream.id, NGHTTP2_NO_ERROR)
@@ -62,13 +62,13 @@ extension HTTP2Connection {
     // MARK: Flow control
 
     /// Grows the stream's window if its handler keeps up and the loop's budget allows it.
-    private func grow(_ index: Dictionary<Int32, HTTP2Stream>.Index, _ count: Int) {
-        let stream = streams.values[index].stream
-        let more = streams.values[index].window.consumed(
+    private func grow(_ index: StreamTable.Index, _ count: Int) {
+        let stream = streams[index].stream
+        let more = streams[index].window.consumed(
             count, isQueueEmpty: stream.body.waitingCount == 0, context.limits)
         guard more > 0, context.grow(more) else { return }
-        streams.values[index].window.granted(more)
-        setWindow(of: stream.id, to: streams.values[index].window.size(context.limits))
+        streams[index].window.granted(more)
+        setWindow(of: stream.id, to: streams[index].window.size(context.limits))
         if let size = window.streamGrew(by: more) { setWindow(of: 0, to: size) }
     }
 
@@ -94,14 +94,14 @@ extension HTTP2Connection {
 
     /// The response to a request whose body is not complete was sent: no more of the body is wanted.
     func responseSent(_ stream: ServerStream) {
-        guard let index = streams.index(forKey: stream.id) else { return }
+        guard let index = streams.index(of: stream.id) else { return }
         let (now, limits) = (context.loop.now, context.limits)
         let isCrowded = streams.count > limits.concurrentStreams / 2
         let event = UnwantedBody.Event.responseSent(now: now, isCrowded: isCrowded)
-        if streams.values[index].unwantedBody.handle(event, limits) == .reset {
+        if streams[index].unwantedBody.handle(event, limits) == .reset {
             reset(stream.id, NGHTTP2_NO_ERROR)
         }
-        streamDeadline = min(streamDeadline, streams.values[index].unwantedBody.deadline(limits))
+        streamDeadline = min(streamDeadline, streams[index].unwantedBody.deadline(limits))
     }
 
     func reset(_ id: Int32, _ code: nghttp2_error_code) {

@@ -16,7 +16,7 @@ final class HTTP2Connection: Engine {
     @exclusivity(unchecked) private(set) var session: OpaquePointer?
     // The callbacks use these about thirty times per request, and no access to them is held while other code runs.
     // Checking for exclusive access would cost a twentieth of a request.
-    @exclusivity(unchecked) var streams: [Int32: HTTP2Stream] = [:]
+    @exclusivity(unchecked) var streams = StreamTable()
     @exclusivity(unchecked) var guards: HTTP2Guards
     /// The incomplete header block, and when it began. There is at most one (RFC 9113, section 4.3).
     @exclusivity(unchecked) var arriving = Arriving.none
@@ -30,27 +30,27 @@ final class HTTP2Connection: Engine {
     /// Streams whose bytes did not fit into the output buffer.
     @exclusivity(unchecked) var starved: [Int32] = []
     /// Streams whose response nghttp2 did not send, and its error code.
-    var unsendable: [(id: Int32, code: Int32)] = []
+    @exclusivity(unchecked) var unsendable: [(id: Int32, code: Int32)] = []
     /// What concerns the connection as a whole, and happened while nghttp2 ran.
     @exclusivity(unchecked) var signals: [Signal] = []
     /// The output buffer while nghttp2 produces.
-    var output: OutputBuffer?
+    @exclusivity(unchecked) var output: OutputBuffer?
     /// Whether nghttp2 runs, and with it perhaps a callback.
     @exclusivity(unchecked) private(set) var isInCallback = false
     /// Handlers that run, including those of closed streams.
     @exclusivity(unchecked) var runningHandlers = 0
-    var window: ConnectionWindow
-    var drain = DrainState()
+    @exclusivity(unchecked) var window: ConnectionWindow
+    @exclusivity(unchecked) var drain = DrainState()
     /// Whether input is ignored: what is queued is sent, then the connection ends.
     @exclusivity(unchecked) var isTerminated = false
     /// Whether the peer's connection preface is complete (RFC 9113, section 3.4).
-    var hasPreface = false
+    @exclusivity(unchecked) var hasPreface = false
     /// When the last stream closed.
     @exclusivity(unchecked) var idleSince: UInt64
     /// A lower bound of the streams' deadlines. Only ``expire(_:)`` recomputes it, because that visits every stream.
-    var streamDeadline = UInt64.max
+    @exclusivity(unchecked) var streamDeadline = UInt64.max
     /// The peer sends no more, but may still take responses.
-    private var peerEnded = false
+    @exclusivity(unchecked) private var peerEnded = false
     /// Requests that were begun in the loop's turn of that time.
     @exclusivity(unchecked) private var begun = (turn: UInt64(0), count: 0)
 
@@ -84,7 +84,7 @@ final class HTTP2Connection: Engine {
     // MARK: Engine: reading
 
     var wantsRead: Bool { true }
-    var waitingBytes: Int { streams.values.reduce(0) { $0 + $1.stream.body.waitingCount } }
+    var waitingBytes: Int { streams.streams.reduce(0) { $0 + $1.body.waitingCount } }
 
     func receive(_ bytes: UnsafeRawBufferPointer) {
         guard !isTerminated else { return }
@@ -107,9 +107,9 @@ final class HTTP2Connection: Engine {
     }
 
     func receiveEnd() {
-        for (id, entry) in streams where !entry.stream.body.isComplete {
-            entry.stream.abandon()
-            reset(id, NGHTTP2_CANCEL)
+        for stream in streams.streams where !stream.body.isComplete {
+            stream.abandon()
+            reset(stream.id, NGHTTP2_CANCEL)
         }
         peerEnded = true
         connection?.markDirty()
@@ -129,7 +129,7 @@ final class HTTP2Connection: Engine {
     private func resetUnsendable() {
         for (id, code) in unsendable {
             // The peer may have reset the stream meanwhile.
-            guard let stream = streams[id]?.stream else { continue }
+            guard let stream = streams[id] else { continue }
             if HeadNotSent.isByPeer(code) {
                 stream.abandon()
             } else {
@@ -169,7 +169,7 @@ final class HTTP2Connection: Engine {
 
     private func begin(_ request: Accepted) {
         let stream = request.stream
-        guard streams[stream.id]?.stream === stream, let connection, !isTerminated else { return }
+        guard streams[stream.id] === stream, let connection, !isTerminated else { return }
         // Twice as many as streams: a handler ends a little later than its stream, and a peer that has its response may
         // send the next request at once. The limit stops a peer that resets streams to have more work done at a time.
         if runningHandlers >= 2 * context.limits.concurrentStreams {
@@ -197,7 +197,7 @@ final class HTTP2Connection: Engine {
             arriving = Arriving.none
             arrivingSince = nil
         }
-        guard let entry = streams.removeValue(forKey: id) else { return }
+        guard let entry = streams.remove(id) else { return }
         context.statistics.streamClosed()
         context.shrink(entry.window.grown)
         window.streamClosed(grown: entry.window.grown)
@@ -263,17 +263,17 @@ final class HTTP2Connection: Engine {
 
     var isFinished: Bool {
         (isTerminated || nghttp2_session_want_read(session) == 0
-            || (peerEnded && !streams.values.contains(where: \.stream.isOurTurn)))
+            || (peerEnded && !streams.streams.contains(where: \.isOurTurn)))
             && nghttp2_session_want_write(session) == 0
     }
 
     func connectionLost() {
         connection = nil
         isTerminated = true
-        let open = streams.values
+        let open = streams.indices.map { streams[$0] }
         let others = sentStreams + accepted.map(\.stream)
         // A stream holds its connection: nothing may hold a stream from here on.
-        streams = [:]
+        streams = StreamTable()
         sentStreams = []
         accepted = []
         arriving = Arriving.none

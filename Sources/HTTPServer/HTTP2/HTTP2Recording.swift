@@ -122,10 +122,10 @@ extension HTTP2Connection {
             if arriving.id == frame.hd.stream_id {
                 accept(ends)
             } else if ends {
-                streams[frame.hd.stream_id]?.stream.body.end()
+                streams[frame.hd.stream_id]?.body.end()
             }
         case NGHTTP2_DATA.rawValue:
-            if ends { streams[frame.hd.stream_id]?.stream.body.end() }
+            if ends { streams[frame.hd.stream_id]?.body.end() }
         case NGHTTP2_SETTINGS.rawValue: hasPreface = true
         case NGHTTP2_PING.rawValue:
             if frame.hd.flags & UInt8(NGHTTP2_FLAG_ACK.rawValue) != 0 {
@@ -145,7 +145,7 @@ extension HTTP2Connection {
         stream.isHead = arriving.head.method == "HEAD"
         if ends { stream.body.end() }
         context.statistics.streamOpened()
-        streams[id] = HTTP2Stream(stream: stream)
+        streams.insert(HTTP2Stream(stream: stream))
         streamDeadline = min(
             streamDeadline, stream.progressMark.time + context.limits.progressInterval)
         accepted.append(Accepted(stream, arriving.takeHead(), arriving.refusal))
@@ -182,7 +182,7 @@ extension HTTP2Connection {
     }
 
     func dataReceived(_ id: Int32, _ bytes: UnsafeRawBufferPointer) {
-        if let stream = streams[id]?.stream {
+        if let stream = streams[id] {
             stream.body.push(bytes.bytes)
         } else {
             nghttp2_session_consume_connection(session, bytes.count)
@@ -199,7 +199,7 @@ extension HTTP2Connection {
         case NGHTTP2_HEADERS.rawValue, NGHTTP2_DATA.rawValue:
             if header.type == UInt8(NGHTTP2_DATA.rawValue) { guards.dataSent(header) }
             if header.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0,
-                let stream = streams[header.stream_id]?.stream
+                let stream = streams[header.stream_id]
             {
                 sentStreams.append(stream)
             }
@@ -216,7 +216,7 @@ extension HTTP2Connection {
 
     /// Reads the next bytes of a response's body into the output, after the space for the frame's header.
     func readData(_ id: Int32, _ length: Int, _ flags: UnsafeMutablePointer<UInt32>) -> Int {
-        guard let stream = streams[id]?.stream, let output else {
+        guard let stream = streams[id], let output else {
             return Int(NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE.rawValue)
         }
         // The next frame that nghttp2 may hand over must fit behind this one.
