@@ -122,7 +122,7 @@ let package = Package(
             path: "Tests/TestSupport", swiftSettings: tests),
         .testTarget(
             name: "HTTPServerTests",
-            dependencies: ["HTTPServer", "System", "Wire", "CHTTPParser"],
+            dependencies: ["TestSupport", "HTTPServer", "System", "Wire", "CHTTPParser"],
             swiftSettings: tests),
         .testTarget(
             name: "HTTPClientTests",

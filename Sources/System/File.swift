@@ -1,7 +1,7 @@
 import CLinux
 import Glibc
 
-/// File operations that a loop can perform without waiting for a disk, and hints to the kernel.
+/// File operations. Those that may wait for a disk say so.
 public enum File {
     /// The result of ``read(_:into:count:at:)``.
     public enum ReadResult: Equatable, Sendable {
@@ -94,7 +94,7 @@ public enum File {
     }
 
     /// The rest of an open file or stream. It may wait.
-    /// - Throws: ``SystemError`` where it can't be read, or has more than `limit` bytes (`EFBIG`).
+    /// - Throws: ``SystemError`` if it can't be read, or has more than `limit` bytes (`EFBIG`).
     public static func contents(of descriptor: Int32, limit: Int) throws(SystemError) -> [UInt8] {
         var all: [UInt8] = []
         var chunk = [UInt8](repeating: 0, count: 16 * 1024)
@@ -108,5 +108,17 @@ public enum File {
             all += chunk[..<count]
             if all.count > limit { throw SystemError("read", EFBIG) }
         }
+    }
+
+    /// The names in an open directory.
+    public static func names(in directory: OpaquePointer) -> [String] {
+        var names: [String] = []
+        while let entry = readdir(directory) {
+            let name = withUnsafePointer(to: &entry.pointee.d_name) {
+                $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
+            }
+            if name != "." && name != ".." { names.append(name) }
+        }
+        return names
     }
 }

@@ -97,20 +97,18 @@ package struct LogLine: ~Copyable {
     /// Appends a time in RFC 3339 format, in UTC, with milliseconds.
     package mutating func time(_ time: timespec) {
         let date = CivilDate(seconds: Int64(max(0, time.tv_sec)))
-        digits(UInt64(date.year), 4)
-        byte(UInt8(ascii: "-"))
-        digits(UInt64(date.month), 2)
-        byte(UInt8(ascii: "-"))
-        digits(UInt64(date.day), 2)
-        byte(UInt8(ascii: "T"))
-        digits(UInt64(date.hour), 2)
-        byte(UInt8(ascii: ":"))
-        digits(UInt64(date.minute), 2)
-        byte(UInt8(ascii: ":"))
-        digits(UInt64(date.second), 2)
-        byte(UInt8(ascii: "."))
-        digits(UInt64(time.tv_nsec) / 1_000_000, 3)
-        byte(UInt8(ascii: "Z"))
+        digits(UInt64(date.year), 4, "-")
+        digits(UInt64(date.month), 2, "-")
+        digits(UInt64(date.day), 2, "T")
+        digits(UInt64(date.hour), 2, ":")
+        digits(UInt64(date.minute), 2, ":")
+        digits(UInt64(date.second), 2, ".")
+        digits(UInt64(time.tv_nsec) / 1_000_000, 3, "Z")
+    }
+
+    private mutating func digits(_ value: UInt64, _ count: Int, _ end: Unicode.Scalar) {
+        digits(value, count)
+        byte(UInt8(ascii: end))
     }
 
     /// Appends the current time.

@@ -11,14 +11,6 @@ import Wire
 struct AWSCredentialTests {
     private let directory = TemporaryDirectory()
 
-    private func file(_ name: String, _ text: String) -> String {
-        let path = directory.path + "/" + name
-        let descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0o600)
-        precondition(Glibc.write(descriptor, text, text.utf8.count) == text.utf8.count)
-        close(descriptor)
-        return path
-    }
-
     private func fetch(
         _ environment: [BytewiseString: String], _ source: AWSCredentialSource = .standard
     )
@@ -54,7 +46,7 @@ struct AWSCredentialTests {
 
     @Test func aWebIdentityIsExchangedBySTS() async throws {
         let service = FakeService { _ in Self.sts() }
-        let token = file("token", " e.y=J \n")
+        let token = directory.write("token", " e.y=J \n")
         let role = "arn:aws:iam::1:role/a+b"
         let found = try await fetch([
             "AWS_WEB_IDENTITY_TOKEN_FILE": token, "AWS_ROLE_ARN": role,
@@ -76,8 +68,8 @@ struct AWSCredentialTests {
 
     @Test func aProfileMayNameAWebIdentity() async throws {
         let service = FakeService { _ in Self.sts() }
-        let token = file("token", "jwt")
-        let configuration = file(
+        let token = directory.write("token", "jwt")
+        let configuration = directory.write(
             "config",
             "[profile pod]\nrole_arn = arn:1\nweb_identity_token_file = \(token)\n")
         let found = try await fetch([
@@ -96,7 +88,8 @@ struct AWSCredentialTests {
                         .utf8))
         }
         let outcome = try await fetch([
-            "AWS_WEB_IDENTITY_TOKEN_FILE": file("token", "hush-jwt"), "AWS_ROLE_ARN": "arn:1",
+            "AWS_WEB_IDENTITY_TOKEN_FILE": directory.write("token", "hush-jwt"),
+            "AWS_ROLE_ARN": "arn:1",
             "AWS_ENDPOINT_URL_STS": "\(service.origin)",
             // A later source is not used as a fallback.
             "AWS_CONTAINER_CREDENTIALS_FULL_URI": "\(service.origin)/creds",
@@ -111,7 +104,7 @@ struct AWSCredentialTests {
 
     @Test func aTokenGoesToNoServiceInClearText() async throws {
         let outcome = try await fetch([
-            "AWS_WEB_IDENTITY_TOKEN_FILE": file("token", "jwt"), "AWS_ROLE_ARN": "arn:1",
+            "AWS_WEB_IDENTITY_TOKEN_FILE": directory.write("token", "jwt"), "AWS_ROLE_ARN": "arn:1",
             "AWS_ENDPOINT_URL_STS": "http://192.0.2.1",
         ])
         #expect(throws: AWSCredentialsError.self) { try outcome.get() }
@@ -121,7 +114,7 @@ struct AWSCredentialTests {
         let service = FakeService { _ in .json(Self.response) }
         let found = try await fetch([
             "AWS_CONTAINER_CREDENTIALS_FULL_URI": "\(service.origin)/v1/credentials?id=7",
-            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": file("token", "Basic abc\n"),
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": directory.write("token", "Basic abc\n"),
             "AWS_CONTAINER_AUTHORIZATION_TOKEN": "not this one",
         ]).get()
         #expect(found == Self.wanted)
@@ -326,9 +319,9 @@ struct AWSCredentialTests {
 
     @Test func aConfiguredProfileMustExist() async throws {
         let service = FakeService(Self.instance)
-        let other = file(
+        let other = directory.write(
             "credentials", "[other]\naws_access_key_id = A\naws_secret_access_key = s\n")
-        let configuration = file("config", "[profile plain]\n[default]\nregion = x\n")
+        let configuration = directory.write("config", "[profile plain]\n[default]\nregion = x\n")
         var environment: [BytewiseString: String] = [
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": "\(service.origin)",
             "AWS_SHARED_CREDENTIALS_FILE": other, "AWS_CONFIG_FILE": configuration,

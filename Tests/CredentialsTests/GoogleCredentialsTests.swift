@@ -12,18 +12,6 @@ import Wire
 struct GoogleCredentialsTests {
     private let directory = TemporaryDirectory()
 
-    private func file(_ name: String, _ text: String) -> String {
-        let path = directory.path + "/" + name
-        write(path, Array(text.utf8))
-        return path
-    }
-
-    private func write(_ path: String, _ bytes: [UInt8]) {
-        let descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0o600)
-        precondition(Glibc.write(descriptor, bytes, bytes.count) == bytes.count)
-        close(descriptor)
-    }
-
     private func read(_ path: String) throws -> String {
         String(decoding: try File.contents(of: path, limit: 1 << 20), as: UTF8.self)
     }
@@ -37,7 +25,7 @@ struct GoogleCredentialsTests {
 
     private func serviceAccount(_ service: FakeService, _ pem: String) -> String {
         let escaped = pem.split(separator: "\n").joined(separator: "\\n")
-        return file(
+        return directory.write(
             "account.json",
             """
             {"type": "service_account", "client_email": "robot@example.com", "private_key_id": "k1",
@@ -74,8 +62,8 @@ struct GoogleCredentialsTests {
         #expect(claims["aud"]?.text == "\(service.origin)/token")
         #expect(claims["scope"]?.text == GoogleCredentials.Scope.storage.rawValue)
         #expect(claims["exp"]!.integer! - claims["iat"]!.integer! == 3600)
-        write(directory.path + "/message", parts[0] + [UInt8(ascii: ".")] + parts[1])
-        write(directory.path + "/signature", Base64.decodeForURL(parts[2][...])!)
+        directory.write("message", parts[0] + [UInt8(ascii: ".")] + parts[1])
+        directory.write("signature", Base64.decodeForURL(parts[2][...])!)
         let status = run(
             "openssl", "dgst", "-sha256", "-verify", publicPath, "-signature",
             directory.path + "/signature", directory.path + "/message")
@@ -164,11 +152,11 @@ struct GoogleCredentialsTests {
         let subject =
             impersonates
             ? #""url": "\#(service.origin)/subject", "headers": {"X-Key": "v"}, "format": {"type": "json", "subject_token_field_name": "value"}"#
-            : #""file": "\#(file("token", "subject-token\n"))""#
+            : #""file": "\#(directory.write("token", "subject-token\n"))""#
         let impersonation =
             impersonates
             ? #", "service_account_impersonation_url": "\#(service.origin)/impersonate""# : ""
-        let path = file(
+        let path = directory.write(
             "external.json",
             """
             {"type": "external_account", "audience": "//iam/pool", "subject_token_type": "urn:jwt",
@@ -193,7 +181,7 @@ struct GoogleCredentialsTests {
     @Test func aLoginOfGcloudIsRefreshed() async throws {
         let service = FakeService { _ in .json(#"{"access_token": "u", "expires_in": 3600}"#) }
         mkdir(directory.path + "/gcloud", 0o700)
-        _ = file(
+        directory.write(
             "gcloud/application_default_credentials.json",
             """
             {"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "r&",
@@ -217,7 +205,7 @@ struct GoogleCredentialsTests {
         ),
     ])
     func aBrokenFileIsNamedAndItsSecretsAreNot(text: String, words: String) async throws {
-        let path = file("broken.json", text)
+        let path = directory.write("broken.json", text)
         let credentials = credentials(.file(path))
         let error = await #expect(throws: ClientError.self) {
             _ = try await authorization(credentials)

@@ -1,5 +1,6 @@
 import Buckets
 import HTTPServer
+import TestSupport
 import Testing
 import Wire
 
@@ -53,7 +54,7 @@ private let object = ObjectMetadata(
         #expect(HTTPDate.imfFixdate(seconds: 784_111_777) == "Sun, 06 Nov 1994 08:49:37 GMT")
         #expect(HTTPDate.imfFixdate(seconds: -5) == "Thu, 01 Jan 1970 00:00:00 GMT")
         #expect(HTTPDate.imfFixdate(seconds: .max) == "Fri, 31 Dec 9999 23:59:59 GMT")
-        var random = Seeded(3)
+        var random = SeededGenerator(3)
         for _ in 0..<20_000 {
             let seconds = Int64.random(in: 0...253_402_300_799, using: &random)
             let text = HTTPDate.imfFixdate(seconds: seconds)
@@ -69,7 +70,7 @@ private let object = ObjectMetadata(
     }
 
     @Test func survivesAnyBytes() {
-        var random = Seeded(4)
+        var random = SeededGenerator(4)
         let seeds = [
             "Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT",
             "Sun Nov  6 08:49:37 1994",
@@ -105,7 +106,7 @@ private let object = ObjectMetadata(
     }
 
     @Test func survivesAnyBytes() {
-        var random = Seeded(5)
+        var random = SeededGenerator(5)
         for _ in 0..<20_000 {
             let input = random.mutation(of: ["bytes=0-4", "bytes=-3", "bytes=5-,", "bytes=1-2,3-4"])
             for size in [0, 1, 10, UInt64.max] {
@@ -184,7 +185,7 @@ private let object = ObjectMetadata(
     }
 
     @Test func survivesAnyBytes() {
-        var random = Seeded(6)
+        var random = SeededGenerator(6)
         for _ in 0..<20_000 {
             _ = EntityTag.list(random.mutation(of: ["\"a\", W/\"b\"", "*", ",\"\""])[...])
         }
@@ -262,7 +263,7 @@ private let object = ObjectMetadata(
     }
 
     @Test func survivesAnyBytes() {
-        var random = Seeded(7)
+        var random = SeededGenerator(7)
         let seeds = ["sha-256=:\(sha256):, md5=:\(md5):", "a=(1 2);x=\"y\\\"\", b=?1", "c=-1.5;d"]
         for _ in 0..<20_000 {
             var dictionary = StructuredDictionary(random.mutation(of: seeds)[...])
@@ -285,7 +286,7 @@ private let object = ObjectMetadata(
     func rejectsInexactText(text: String) { #expect(Base64.decode(bytes(text)) == nil) }
 
     @Test func roundTrip() {
-        var random = Seeded(8)
+        var random = SeededGenerator(8)
         for count in 0..<200 {
             let data = (0..<count).map { _ in UInt8.random(in: 0...255, using: &random) }
             #expect(Base64.decode(bytes(Base64.encode(data))) == data)

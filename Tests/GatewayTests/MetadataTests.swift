@@ -1,5 +1,6 @@
 import Buckets
 import HTTPServer
+import TestSupport
 import Testing
 import Wire
 
@@ -81,7 +82,7 @@ private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8
     }
 
     @Test func readsBackWhatIsWritten() throws {
-        var random = Seeded(9)
+        var random = SeededGenerator(9)
         for _ in 0..<5_000 {
             let string = String(
                 decoding: random.mutation(of: ["a\u{0}\u{1f}", "é🌲\"\\"]), as: UTF8.self)
@@ -92,7 +93,7 @@ private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8
     }
 
     @Test func survivesAnyBytes() {
-        var random = Seeded(10)
+        var random = SeededGenerator(10)
         let seeds = [
             #"{"a":[1,-2.5e3,null,"\u00e9"],"b":{}}"#, "[[[[[[", "true", "\"\\ud83c\\udf32\"",
         ]
@@ -165,7 +166,7 @@ private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8
     }
 
     @Test func survivesAnyBytes() {
-        var random = Seeded(11)
+        var random = SeededGenerator(11)
         let seeds = [
             #"{"contentType":"a/b","customMetadata":{"k":null}}"#, #"{"cacheControl":null}"#,
         ]
@@ -326,7 +327,7 @@ private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8
     }
 
     @Test func survivesAnyBytes() throws {
-        var random = Seeded(12)
+        var random = SeededGenerator(12)
         let seeds = [
             "/b/p/o/a?metadata", "/b/p/o?prefix=a%2F&maxResults=3&delimiter=/", "/b/%70/o/",
         ]
@@ -375,7 +376,7 @@ private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8
     }
 
     @Test func survivesAnyBytes() {
-        var random = Seeded(13)
+        var random = SeededGenerator(13)
         for _ in 0..<20_000 {
             let input = random.mutation(of: [token, "AAAA", ""])
             let text = String(decoding: input, as: UTF8.self)

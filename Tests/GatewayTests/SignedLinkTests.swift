@@ -1,5 +1,6 @@
 import Buckets
 import OpenSSL
+import TestSupport
 import Testing
 import Wire
 
@@ -177,7 +178,7 @@ import Wire
             .put, size: 12, contentType: "a/b", pin: .version(12, 3), isDeadline: true
         ).target(keys)
         let start = target.utf8.count - target.split(separator: "?")[1].utf8.count
-        var generator = Seeded(5)
+        var generator = SeededGenerator(5)
         var refused = 0
         for place in start..<target.utf8.count {
             for _ in 0..<20 {
@@ -199,7 +200,7 @@ import Wire
     }
 
     @Test func anyQueryIsRejectedOrValid() {
-        var generator = Seeded(6)
+        var generator = SeededGenerator(6)
         let seeds = [
             link(.get).target(keys), link(.get, pin: .version(1, 1), isDeadline: true).target(keys),
             "/?link-signature=&link-key=new&link-expires=-9223372036854775808&link-method=GET",

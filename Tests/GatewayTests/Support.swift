@@ -1,3 +1,4 @@
+import TestSupport
 import Wire
 
 @testable import Gateway
@@ -5,17 +6,7 @@ import Wire
 /// A text's bytes as the parsers take them.
 func bytes(_ text: String) -> ArraySlice<UInt8> { Array(text.utf8)[...] }
 
-/// A generator whose numbers are the same in every run.
-struct Seeded: RandomNumberGenerator {
-    private var state: UInt64
-
-    init(_ seed: UInt64) { state = seed }
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9e37_79b9_7f4a_7c15
-        return mixed(state)
-    }
-
+extension SeededGenerator {
     /// A seed of `seeds` with some bytes changed, removed, repeated or put in.
     mutating func mutation(of seeds: [String]) -> [UInt8] {
         var bytes = Array(seeds.randomElement(using: &self)!.utf8)

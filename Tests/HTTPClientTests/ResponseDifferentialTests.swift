@@ -1,20 +1,9 @@
 import CHTTPParser
+import TestSupport
 import Testing
 import Wire
 
 @testable import HTTPClient
-
-/// A generator whose numbers are the same in every run (SplitMix64).
-private struct Dice: RandomNumberGenerator {
-    var state: UInt64
-    mutating func next() -> UInt64 {
-        state &+= 0x9e37_79b9_7f4a_7c15
-        var value = state
-        value = (value ^ value >> 30) &* 0xbf58_476d_1ce4_e5b9
-        value = (value ^ value >> 27) &* 0x94d0_49bb_1331_11eb
-        return value ^ value >> 31
-    }
-}
 
 /// What libhttp-parser reads of a response's head.
 private struct Verdict {
@@ -61,29 +50,12 @@ struct ResponseDifferentialTests {
         "close", "chunked", "keep-alive",
     ].map { Array($0.utf8) }
 
-    private func mutated(_ dice: inout Dice) -> [UInt8] {
-        var bytes = Self.seeds.randomElement(using: &dice)!
-        for _ in 0..<Int.random(in: 0...3, using: &dice) {
-            let place = Int.random(in: 0...bytes.count, using: &dice)
-            let end = min(bytes.count, place + Int.random(in: 0...6, using: &dice))
-            switch Int.random(in: 0..<4, using: &dice) {
-            case 0:
-                bytes.insert(contentsOf: Self.pieces.randomElement(using: &dice)!, at: place)
-            case 1: bytes.removeSubrange(place..<end)
-            case 2: bytes.insert(contentsOf: Array(bytes[place..<end]), at: place)
-            default:
-                if place < bytes.count { bytes[place] = UInt8.random(in: 0...255, using: &dice) }
-            }
-        }
-        return bytes
-    }
-
     @Test("Both parsers give the same result", arguments: [1, 2, 3, 4] as [UInt64])
     func comparison(seed: UInt64) {
-        var dice = Dice(state: seed)
+        var dice = SeededGenerator(seed)
         var compared = 0
         for _ in 0..<10_000 {
-            let bytes = mutated(&dice)
+            let bytes = dice.mutation(of: Self.seeds, with: Self.pieces)
             var parser = HTTP1ResponseParser(respondsToHead: false)
             guard let head = try? parser.parse(bytes.span) else { continue }
             let theirs = Verdict(Array(bytes[..<head.length]))

@@ -1,18 +1,7 @@
+import TestSupport
 import Testing
 
 @testable import HTTPServer
-
-/// A generator whose numbers are the same in every run (SplitMix64).
-struct Dice: RandomNumberGenerator {
-    var state: UInt64
-    mutating func next() -> UInt64 {
-        state &+= 0x9e37_79b9_7f4a_7c15
-        var value = state
-        value = (value ^ value >> 30) &* 0xbf58_476d_1ce4_e5b9
-        value = (value ^ value >> 27) &* 0x94d0_49bb_1331_11eb
-        return value ^ value >> 31
-    }
-}
 
 /// Whatever ours reads, libhttp-parser must read alike. It may refuse less than ours; where it refuses more, the
 /// difference is listed with its reason.
@@ -42,29 +31,6 @@ struct Dice: RandomNumberGenerator {
         "\r\n0\r\n\r\n", "5\r\nhello\r\n",
     ].map { Array($0.utf8) }
 
-    private func mutated(_ dice: inout Dice) -> [UInt8] {
-        var bytes = HTTP1DifferentialTests.seeds.randomElement(using: &dice)!
-        for _ in 0..<Int.random(in: 0...3, using: &dice) {
-            let place = Int.random(in: 0...bytes.count, using: &dice)
-            let end = min(bytes.count, place + Int.random(in: 0...6, using: &dice))
-            switch Int.random(in: 0..<5, using: &dice) {
-            case 0:
-                bytes.insert(
-                    contentsOf: HTTP1DifferentialTests.pieces.randomElement(using: &dice)!,
-                    at: place)
-            case 1: bytes.removeSubrange(place..<end)
-            case 2: bytes.insert(contentsOf: Array(bytes[place..<end]), at: place)
-            case 3:
-                if place < bytes.count { bytes[place] = UInt8.random(in: 0...255, using: &dice) }
-            default:
-                let other = HTTP1DifferentialTests.seeds.randomElement(using: &dice)!
-                bytes =
-                    Array(bytes[..<place]) + other[Int.random(in: 0...other.count, using: &dice)...]
-            }
-        }
-        return bytes
-    }
-
     /// Whether libhttp-parser has a reason of its own to refuse what ours reads as `message`.
     private func isExcused(_ error: String?, _ message: HTTP1Message) -> Bool {
         switch error {
@@ -86,10 +52,10 @@ struct Dice: RandomNumberGenerator {
 
     @Test(arguments: [1, 2, 3, 4] as [UInt64])
     func whateverIsReadLibhttpParserReadsAlike(seed: UInt64) {
-        var dice = Dice(state: seed)
+        var dice = SeededGenerator(seed)
         var compared = 0
         for _ in 0..<6000 {
-            let bytes = mutated(&dice)
+            let bytes = dice.mutation(of: Self.seeds, with: Self.pieces)
             let ours = readAsSluice(bytes)
             guard !ours.messages.isEmpty else { continue }
             let oracle = Oracle(bytes)

@@ -32,66 +32,62 @@ private final class Rearming {
 }
 
 @Suite struct LoopTimerTests {
-    @Test func aTimerMayArmItselfAndDisarmOthersWhileItFires() async throws {
+    /// Calls `body` on a running loop, and waits until the continuation is resumed.
+    private func withLoop<Result: Sendable>(
+        _ body: @escaping @Sendable (EventLoop, CheckedContinuation<Result, Never>) -> Void
+    ) async throws -> Result {
         let loop = try EventLoop()
         let thread = startThread { loop.run() }
-        await withCheckedContinuation { waiter in
-            loop.execute { _ = Rearming(loop) { waiter.resume() } }
+        let result = await withCheckedContinuation { waiter in
+            loop.execute { body(loop, waiter) }
         }
         loop.stop()
         pthread_join(thread, nil)
+        return result
+    }
+
+    @Test func aTimerMayArmItselfAndDisarmOthersWhileItFires() async throws {
+        try await withLoop { loop, waiter in _ = Rearming(loop) { waiter.resume() } }
     }
 
     @Test func timersFireInTheOrderOfTheirDeadlines() async throws {
-        let loop = try EventLoop()
-        let thread = startThread { loop.run() }
-        let order = await withCheckedContinuation { waiter in
-            loop.execute {
-                var fired: [UInt64] = []
-                var timers: [LoopTimer] = []
-                let delays: [UInt64] = (0..<40).map { ($0 * 7919) % 40 * 100_000 }
-                for delay in delays {
-                    let timer = LoopTimer {
-                        fired.append(delay)
-                        if fired.count == delays.count {
-                            timers = []
-                            waiter.resume(returning: fired)
-                        }
+        let order = try await withLoop { loop, waiter in
+            var fired: [UInt64] = []
+            var timers: [LoopTimer] = []
+            let delays: [UInt64] = (0..<40).map { ($0 * 7919) % 40 * 100_000 }
+            for delay in delays {
+                let timer = LoopTimer {
+                    fired.append(delay)
+                    if fired.count == delays.count {
+                        timers = []
+                        waiter.resume(returning: fired)
                     }
-                    timers.append(timer)
-                    loop.arm(timer, after: delay)
                 }
+                timers.append(timer)
+                loop.arm(timer, after: delay)
             }
         }
         #expect(order == order.sorted())
         #expect(order.count == 40)
-        loop.stop()
-        pthread_join(thread, nil)
     }
 
     @Test func eventsDuringAPausePrecedeTimers() async throws {
-        let loop = try EventLoop()
-        let thread = startThread { loop.run() }
-        let order = await withCheckedContinuation { waiter in
-            loop.execute {
-                var ends: [Int32] = [0, 0]
-                pipe(&ends)
-                let reader = Reader(loop, ends[0])
-                let timer = LoopTimer {
-                    reader.events.append("timer")
-                    reader.stop()
-                    Glibc.close(ends[1])
-                    waiter.resume(returning: reader.events)
-                }
-                reader.timer = timer
-                loop.arm(timer, after: 1_000_000)
-                write(ends[1], "x", 1)
-                // The pause: both are due when the loop looks again.
-                usleep(20_000)
+        let order = try await withLoop { loop, waiter in
+            var ends: [Int32] = [0, 0]
+            pipe(&ends)
+            let reader = Reader(loop, ends[0])
+            let timer = LoopTimer {
+                reader.events.append("timer")
+                reader.stop()
+                Glibc.close(ends[1])
+                waiter.resume(returning: reader.events)
             }
+            reader.timer = timer
+            loop.arm(timer, after: 1_000_000)
+            write(ends[1], "x", 1)
+            // The pause: both are due when the loop looks again.
+            usleep(20_000)
         }
-        loop.stop()
-        pthread_join(thread, nil)
         #expect(order == ["readable", "timer"])
     }
 }

@@ -14,6 +14,22 @@ public final class TemporaryDirectory: Sendable {
     }
 
     deinit { removeTree(path) }
+
+    /// Writes a file that only its owner may read.
+    /// - Returns: Its path.
+    @discardableResult
+    public func write(_ name: String, _ bytes: [UInt8]) -> String {
+        let path = path + "/" + name
+        let descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0o600)
+        precondition(Glibc.write(descriptor, bytes, bytes.count) == bytes.count)
+        close(descriptor)
+        return path
+    }
+
+    /// Writes a text file that only its owner may read.
+    /// - Returns: Its path.
+    @discardableResult
+    public func write(_ name: String, _ text: String) -> String { write(name, Array(text.utf8)) }
 }
 
 /// Removes a directory and everything in it.
@@ -29,14 +45,7 @@ public func removeTree(_ path: String) {
 public func entries(_ path: String) -> [String] {
     guard let stream = opendir(path) else { return [] }
     defer { closedir(stream) }
-    var names: [String] = []
-    while let entry = readdir(stream) {
-        let name = withUnsafePointer(to: &entry.pointee.d_name) {
-            $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-        }
-        if name != "." && name != ".." { names.append(name) }
-    }
-    return names.sorted()
+    return File.names(in: stream).sorted()
 }
 
 /// The loop of all tests.

@@ -3,7 +3,7 @@ import System
 /// An append in progress: one buffer is filled while the bytes of another are stored.
 ///
 /// Safety: confined to its loop.
-final class CloudAppend: @unchecked Sendable {
+final class CloudAppend: HeldAppend, @unchecked Sendable {
     /// The bytes stored at a time: 32 KiB.
     static let step = 32 * 1024
 
@@ -122,7 +122,6 @@ final class CloudAppend: @unchecked Sendable {
         }
     }
 
-    /// The owner has dropped the append, on any loop or thread.
     func drop() {
         let keeping = !isAllOrNothing
         Task(executorPreference: loop) { [self] in await settle(keeping: keeping) }
@@ -157,19 +156,4 @@ final class CloudAppend: @unchecked Sendable {
         resume = isStopped ? resume : nil
         stopped = nil
     }
-}
-
-/// The owner's handle of an append. The append itself is held by its session until it has ended.
-final class CloudAppendHandle: SessionAppend {
-    private let append: CloudAppend
-
-    init(_ append: CloudAppend) { self.append = append }
-
-    deinit { append.drop() }
-
-    func write(_ bytes: RawSpan) throws -> Int { try append.write(bytes) }
-    func whenWritable(_ resume: @escaping () -> Void) { append.whenWritable(resume) }
-    func whenStopped(_ body: @escaping () -> Void) { append.whenStopped(body) }
-    func end() async throws(SessionError) -> UInt64 { try await append.end() }
-    func discard() async { await append.discard() }
 }

@@ -63,7 +63,7 @@ final class CloudSession: UploadSession {
                 length: state.length == nil ? plan.length : nil,
                 isAllOrNothing: plan.isAllOrNothing)
             current.withLock { $0 = append }
-            return CloudAppendHandle(append)
+            return AppendHandle(append)
         }
     }
 

@@ -6,7 +6,7 @@ import System
 /// the row with the offset and the digests' states. If the process is killed, the bytes after the last row are lost.
 ///
 /// Safety: confined to its loop. Jobs on the pool get the part and a full buffer.
-final class DirectoryAppend: @unchecked Sendable {
+final class DirectoryAppend: HeldAppend, @unchecked Sendable {
     /// The number of bytes of a long append that can be lost: 64 MiB.
     static let checkpointStep: UInt64 = 64 << 20
 
@@ -172,7 +172,6 @@ final class DirectoryAppend: @unchecked Sendable {
         }
     }
 
-    /// The owner has dropped the append, on any loop or thread.
     func drop() {
         let keeping = !isAllOrNothing
         Task(executorPreference: loop) { [self] in await settle(keeping: keeping) }
@@ -211,19 +210,4 @@ final class DirectoryAppend: @unchecked Sendable {
         resume = isStopped ? resume : nil
         stopped = nil
     }
-}
-
-/// The owner's handle of an append. The append itself is held by its session until it has ended.
-final class DirectoryAppendHandle: SessionAppend {
-    private let append: DirectoryAppend
-
-    init(_ append: DirectoryAppend) { self.append = append }
-
-    deinit { append.drop() }
-
-    func write(_ bytes: RawSpan) throws -> Int { try append.write(bytes) }
-    func whenWritable(_ resume: @escaping () -> Void) { append.whenWritable(resume) }
-    func whenStopped(_ body: @escaping () -> Void) { append.whenStopped(body) }
-    func end() async throws(SessionError) -> UInt64 { try await append.end() }
-    func discard() async { await append.discard() }
 }

@@ -133,14 +133,7 @@ final class DirectoryFiles: Sendable {
             return []
         }
         defer { closedir(stream) }
-        var names: [String] = []
-        while let entry = readdir(stream) {
-            let name = withUnsafePointer(to: &entry.pointee.d_name) {
-                $0.withMemoryRebound(to: CChar.self, capacity: 256) { String(cString: $0) }
-            }
-            if name != "." && name != ".." { names.append(name) }
-        }
-        return names
+        return File.names(in: stream)
     }
 
     /// Creates an empty index file with the right mode. SQLite creates the log with the same mode.

@@ -126,7 +126,7 @@ final class DirectoryUploadSession: UploadSession {
             let part = try await SessionPart.open(row, directory, self.bucket.pool)
             let append = DirectoryAppend(self, directory, part, loop, self.bucket.pool, row, plan)
             self.held.withLock { $0.append = append }
-            return DirectoryAppendHandle(append)
+            return AppendHandle(append)
         }
     }
 

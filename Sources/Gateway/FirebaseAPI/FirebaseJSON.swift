@@ -13,22 +13,6 @@ enum FirebaseJSON {
         key.asciiLowercased() == "firebasestoragedownloadtokens"
     }
 
-    /// The members of a JSON object.
-    /// - Throws: ``Problem`` with `invalid-argument`.
-    static func object(_ text: [UInt8]) throws(Problem) -> [JSONMember] {
-        let value: JSONValue
-        do throws(JSONReader.Malformed) {
-            value = try JSONReader.parse(text)
-        } catch {
-            throw Problem(
-                .invalidArgument, "The JSON is malformed at byte \(error.offset): \(error.reason).")
-        }
-        guard case .object(let members) = value else {
-            throw Problem(.invalidArgument, "The JSON is an object.")
-        }
-        return members
-    }
-
     /// A custom value of an upload: a string as it is, anything else as JSON.
     static func text(of value: JSONValue) -> String {
         if case .string(let text) = value { return text }
@@ -87,7 +71,7 @@ extension AttributePatch {
     /// - Throws: ``Problem`` with `invalid-argument`.
     init(firebase text: [UInt8]) throws(Problem) {
         self.init()
-        for member in try FirebaseJSON.object(text) {
+        for member in try JSONReader.members(of: text) {
             switch member.key {
             case "contentType": contentType = try AttributePatch.change(member)
             case "cacheControl": cacheControl = try AttributePatch.change(member)
@@ -101,20 +85,6 @@ extension AttributePatch {
             case "metadata": try takeCustom(member.value)
             default: break
             }
-        }
-    }
-
-    /// - Parameter unset: A value that means that the property is not set.
-    private static func change(_ member: JSONMember, unset: String? = nil) throws(Problem)
-        -> Change
-    {
-        switch member.value {
-        case .null: return .remove
-        case .string(let value):
-            if value == unset { return .remove }
-            try ObjectAttributes.checkField(value, member.key)
-            return .set(value)
-        default: throw Problem(.invalidArgument, "\(member.key) is a string or null.")
         }
     }
 
@@ -164,14 +134,7 @@ extension ObjectMetadata {
         if let value = attributes.cacheControl { json.member("cacheControl", value) }
         if let value = attributes.contentLanguage { json.member("contentLanguage", value) }
         json.member("downloadTokens", attributes.system.downloadTokens.joined(separator: ","))
-        if !attributes.customMetadata.isEmpty {
-            json.key("metadata")
-            json.beginObject()
-            for (key, value) in attributes.customMetadata.sorted(by: { $0.key < $1.key }) {
-                json.member(key: key.text, value)
-            }
-            json.endObject()
-        }
+        json.member("metadata", custom: attributes.customMetadata)
         json.endObject()
         return json.bytes
     }

@@ -32,7 +32,10 @@ extension FirebaseAPI {
         case .session(let report): return render(report, context)
         case .deleted, .link: return Response(status: 204)
         case .page(let page, let request):
-            let json = await json(of: page, request, in: bucket, context)
+            let json = await page.json(request, in: bucket, context) { json, item in
+                json.member("name", item)
+                json.member("bucket", bucket.name)
+            }
             return Response(status: 200, json: json)
         }
     }
@@ -109,39 +112,6 @@ extension FirebaseAPI {
     static func disposition(of name: String) -> String {
         let segment = Array(lastSegment(of: name).utf8)
         return "inline; filename*=utf-8''\(PercentEncoding.encodeSegment(segment))"
-    }
-
-    // MARK: Lists
-
-    /// Writes a page as JSON. It lets the loop do other work meanwhile, and stops early if the client has
-    /// disconnected.
-    private func json(
-        of page: ListPage, _ request: ListRequest, in bucket: Bucket, _ context: RequestContext
-    ) async -> [UInt8] {
-        var json = JSONWriter(reserving: 64 + 64 * page.items.count)
-        json.beginObject()
-        json.key("prefixes")
-        json.beginArray()
-        for prefix in page.prefixes { json.string(prefix) }
-        json.endArray()
-        json.key("items")
-        json.beginArray()
-        for item in page.items {
-            do { try await context.giveWay() } catch { break }
-            json.beginObject()
-            json.member("name", item)
-            json.member("bucket", bucket.name)
-            json.endObject()
-        }
-        json.endArray()
-        if let end = page.end {
-            let query = request.query
-            let token = PageToken.encode(
-                after: end, bucket: bucket.name, prefix: query.prefix, isDelimited: query.delimited)
-            json.member("nextPageToken", token)
-        }
-        json.endObject()
-        return json.bytes
     }
 
     // MARK: Sessions

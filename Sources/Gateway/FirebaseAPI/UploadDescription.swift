@@ -22,7 +22,7 @@ struct UploadDescription {
     init(json text: [UInt8], type: String?) throws(Problem) {
         self.init(type: type)
         if text.isEmpty { return }
-        for member in try FirebaseJSON.object(text) { try take(member) }
+        for member in try JSONReader.members(of: text) { try take(member) }
     }
 
     private mutating func take(_ member: JSONMember) throws(Problem) {

@@ -9,17 +9,7 @@ extension AttributePatch {
     /// - Throws: ``Problem`` with `invalid-argument` that names the invalid property. Nothing is changed then.
     init(mergePatch text: [UInt8]) throws(Problem) {
         self.init()
-        let value: JSONValue
-        do throws(JSONReader.Malformed) {
-            value = try JSONReader.parse(text)
-        } catch {
-            throw Problem(
-                .invalidArgument, "The body is not JSON at byte \(error.offset): \(error.reason).")
-        }
-        guard case .object(let members) = value else {
-            throw Problem(.invalidArgument, "The body is a JSON object of properties to change.")
-        }
-        for member in members { try take(member) }
+        for member in try JSONReader.members(of: text) { try take(member) }
     }
 
     private mutating func take(_ member: JSONMember) throws(Problem) {
@@ -38,10 +28,13 @@ extension AttributePatch {
         }
     }
 
-    private static func change(_ member: JSONMember) throws(Problem) -> Change {
+    /// Parses the change of one property.
+    /// - Parameter unset: A value that means that the property is not set.
+    static func change(_ member: JSONMember, unset: String? = nil) throws(Problem) -> Change {
         switch member.value {
         case .null: return .remove
         case .string(let value):
+            if value == unset { return .remove }
             try ObjectAttributes.checkField(value, member.key)
             return .set(value)
         default:

@@ -11,7 +11,11 @@ extension NativeAPI {
     ) async -> Response {
         var response: Response
         if case .page(let page, let request) = result {
-            let json = await json(of: page, request, in: bucket, context)
+            let json = await page.json(request, in: bucket, context) { json, item in
+                json.member("bucket", bucket.name)
+                json.member("fullPath", item)
+                json.member("name", lastSegment(of: item))
+            }
             response = Response(status: 200, json: json)
         } else {
             response = rendered(consume result, of: route, in: bucket, context)
@@ -87,38 +91,6 @@ extension NativeAPI {
         response.head.fields.append("etag", object.quotedETag)
         object.appendGenerations(to: &response.head.fields)
         return response
-    }
-
-    /// Writes a page as JSON. It lets the loop do other work meanwhile, and stops early if the client has
-    /// disconnected.
-    private func json(
-        of page: ListPage, _ request: ListRequest, in bucket: Bucket, _ context: RequestContext
-    ) async -> [UInt8] {
-        var json = JSONWriter(reserving: 64 + 96 * page.items.count)
-        json.beginObject()
-        json.key("prefixes")
-        json.beginArray()
-        for prefix in page.prefixes { json.string(prefix) }
-        json.endArray()
-        json.key("items")
-        json.beginArray()
-        for item in page.items {
-            do { try await context.giveWay() } catch { break }
-            json.beginObject()
-            json.member("bucket", bucket.name)
-            json.member("fullPath", item)
-            json.member("name", lastSegment(of: item))
-            json.endObject()
-        }
-        json.endArray()
-        if let end = page.end {
-            let query = request.query
-            let token = PageToken.encode(
-                after: end, bucket: bucket.name, prefix: query.prefix, isDelimited: query.delimited)
-            json.member("nextPageToken", token)
-        }
-        json.endObject()
-        return json.bytes
     }
 
     func render(_ problem: Problem, of context: RequestContext) -> Response {

@@ -216,14 +216,7 @@ extension ObjectMetadata {
         if let value = attributes.contentDisposition { json.member("contentDisposition", value) }
         if let value = attributes.contentEncoding { json.member("contentEncoding", value) }
         if let value = attributes.contentLanguage { json.member("contentLanguage", value) }
-        if !attributes.customMetadata.isEmpty {
-            json.key("customMetadata")
-            json.beginObject()
-            for (key, value) in attributes.customMetadata.sorted(by: { $0.key < $1.key }) {
-                json.member(key: key.text, value)
-            }
-            json.endObject()
-        }
+        json.member("customMetadata", custom: attributes.customMetadata)
         json.endObject()
         return json.bytes
     }

@@ -36,18 +36,14 @@ public struct AccessLog: RequestObserver {
         line.address(record.peer)
         line.raw("\"")
         if let principal = record.principal {
-            line.raw(",\"principal\":")
-            line.quoted(principal)
-            line.raw(",\"group\":")
-            line.quoted(record.group)
+            line.field(",\"principal\":", quoted: principal)
+            line.field(",\"group\":", quoted: record.group)
         }
-        line.raw(",\"method\":")
-        line.quoted(record.method)
-        line.raw(",\"path\":")
-        line.quoted(record.path)
+        line.field(",\"method\":", quoted: record.method)
+        line.field(",\"path\":", quoted: record.path)
         if let operation = record.operation {
             line.raw(",\"operation\":\"")
-            line.raw(operation.label)
+            line.word(operation.rawValue)
             line.raw("\"")
         }
         line.field(",\"bucket\":", quoted: record.bucket)
@@ -93,7 +89,7 @@ public struct AccessLog: RequestObserver {
         line.pad(from: start, to: 12)
         line.byte(UInt8(ascii: " "))
         start = line.count
-        line.raw(record.operation?.label ?? "-")
+        line.word(record.operation?.rawValue ?? "-")
         line.pad(from: start, to: 7)
         line.word(record.path)
         line.field(" bucket=", word: record.bucket)
@@ -142,19 +138,6 @@ extension LogLine {
             }
         }
         copy(span, 0..<span.count)
-    }
-}
-
-extension RequestedAccess.Kind {
-    /// The operation's name, without allocating a string.
-    var label: StaticString {
-        switch self {
-        case .get: "get"
-        case .list: "list"
-        case .create: "create"
-        case .update: "update"
-        case .delete: "delete"
-        }
     }
 }
 

@@ -1,3 +1,4 @@
+import TestSupport
 import Testing
 
 @testable import Buckets
@@ -152,7 +153,7 @@ struct CloudSessionFileTests {
         "Of random writes by four owners with faults, those that were acknowledged are all there, in order"
     )
     func interleaved() async throws {
-        var random = Generator(state: 7)
+        var random = SeededGenerator(7)
         for _ in 0..<200 {
             _ = try await begun()
             let files = (1...4).map { file(UInt64($0)) }

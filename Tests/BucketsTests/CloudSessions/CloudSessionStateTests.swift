@@ -1,4 +1,5 @@
 import BucketConformance
+import TestSupport
 import Testing
 import Wire
 
@@ -71,7 +72,7 @@ func randomState(_ random: inout some RandomNumberGenerator) -> CloudSessionStat
 struct CloudSessionStateTests {
     @Test("What was written is read")
     func roundTrip() throws {
-        var random = Generator(state: 1)
+        var random = SeededGenerator(1)
         for _ in 0..<2000 {
             let state = randomState(&random)
             #expect(try CloudSessionState(state.bytes) == state)
@@ -80,7 +81,7 @@ struct CloudSessionStateTests {
 
     @Test("A state that is cut off, or followed by bytes, is malformed")
     func cut() {
-        var random = Generator(state: 2)
+        var random = SeededGenerator(2)
         for _ in 0..<30 {
             let bytes = randomState(&random).bytes
             for count in 0..<bytes.count {
@@ -95,7 +96,7 @@ struct CloudSessionStateTests {
 
     @Test("Changed bytes are malformed, or another state that can be written")
     func mutated() {
-        var random = Generator(state: 3)
+        var random = SeededGenerator(3)
         var (malformed, others) = (0, 0)
         for _ in 0..<5000 {
             var bytes = randomState(&random).bytes

@@ -2,6 +2,7 @@ import BucketConformance
 import Foundation
 import OpenSSL
 import System
+import TestSupport
 import Testing
 
 @testable import Buckets
@@ -24,7 +25,7 @@ private final class Interleaving: @unchecked Sendable {
     private static let name = "n"
 
     let seed: UInt64
-    private var random: Generator
+    private var random: SeededGenerator
     private let model = S3Model()
     private var gateways: [S3ModelGateway] = []
     private var waiting: [Waiting] = []
@@ -47,7 +48,7 @@ private final class Interleaving: @unchecked Sendable {
 
     init(_ seed: UInt64) {
         self.seed = seed
-        random = Generator(state: seed &* 7_919)
+        random = SeededGenerator(seed &* 7_919)
     }
 
     private func fail(_ what: String) { failures.append("seed \(seed): \(what)") }

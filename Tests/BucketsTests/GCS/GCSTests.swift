@@ -84,6 +84,11 @@ struct GCSDownloadTests {
                 state.sent = bytes
             }
         }
+        try await expectUnavailable(service)
+    }
+
+    /// Reads the object of 200,000 bytes, which must fail.
+    private func expectUnavailable(_ service: FakeService) async throws {
         try await onLoop {
             let bucket = bucket(service)
             let error = await #expect(throws: BucketError.self) {
@@ -144,15 +149,7 @@ struct GCSDownloadTests {
     {
         // Fails after little or no progress, or at once if the object was replaced.
         let (service, ranges) = breaking(after: after) { $0 == 1 ? 7 : generation }
-        try await onLoop {
-            let bucket = bucket(service)
-            let error = await #expect(throws: BucketError.self) {
-                let reader = try await bucket.open("n", ReadPlan())
-                _ = try await readAll(reader, 0..<200_000)
-            }
-            #expect(error?.code == .unavailable)
-            await bucket.close()
-        }
+        try await expectUnavailable(service)
         #expect(ranges.withLock { $0.count } == requests)
     }
 

@@ -1,5 +1,6 @@
 import BucketConformance
 import Buckets
+import TestSupport
 import Testing
 
 @Suite("S3 lists, whatever order the service has", .serialized, .timeLimit(.minutes(5)))
@@ -52,7 +53,7 @@ struct S3ListTests {
     func everyEntryComesOnceAndInByteOrder(_ server: S3Server, _ seed: UInt64) async throws {
         let running = try RunningServer(server)
         try await onLoop {
-            var random = Generator(state: seed)
+            var random = SeededGenerator(seed)
             let names = Self.names(&random)
             let bucket = try await running.makeBucket()
             for name in names { _ = try await bucket.put(name, []) }
@@ -70,17 +71,5 @@ struct S3ListTests {
             }
             await bucket.close()
         }
-    }
-}
-
-/// A deterministic random number generator (SplitMix64).
-struct Generator: RandomNumberGenerator {
-    var state: UInt64
-
-    mutating func next() -> UInt64 {
-        state &+= 0x9e37_79b9_7f4a_7c15
-        var mixed = (state ^ (state >> 30)) &* 0xbf58_476d_1ce4_e5b9
-        mixed = (mixed ^ (mixed >> 27)) &* 0x94d0_49bb_1331_11eb
-        return mixed ^ (mixed >> 31)
     }
 }

@@ -141,15 +141,20 @@ struct SessionTests {
         #expect(UploadSessionID(expires: .max).expires == .max)
     }
 
-    @Test("Bytes beyond the durable offset of a killed process do not count")
-    func uncountedBytes() async throws {
-        let path = path
+    /// Begins a session of 50,000 bytes, and closes the bucket.
+    /// - Returns: Its id, and the path of its file.
+    private func begun() async throws -> (UploadSessionID, String) {
         let id = try await withBucket { bucket in
             let session = try await bucket.begin("n")
             try await session.append(pattern(50_000, seed: 1), at: 0)
             return session.id
         }
-        let blob = path + "/blobs/0/" + files(of: path).blobs[0]
+        return (id, path + "/blobs/0/" + files(of: path).blobs[0])
+    }
+
+    @Test("Bytes beyond the durable offset of a killed process do not count")
+    func uncountedBytes() async throws {
+        let (id, blob) = try await begun()
         for isAppended in [false, true] {
             let descriptor = open(blob, O_WRONLY | O_APPEND)
             #expect(write(descriptor, [UInt8](repeating: 7, count: 9), 9) == 9)
@@ -171,13 +176,7 @@ struct SessionTests {
 
     @Test("A file that lost acknowledged bytes never becomes an object")
     func lostBytes() async throws {
-        let path = path
-        let id = try await withBucket { bucket in
-            let session = try await bucket.begin("n")
-            try await session.append(pattern(50_000, seed: 1), at: 0)
-            return session.id
-        }
-        let blob = path + "/blobs/0/" + files(of: path).blobs[0]
+        let (id, blob) = try await begun()
         #expect(truncate(blob, 49_999) == 0)
         for isMissing in [false, true] {
             if isMissing { #expect(unlink(blob) == 0) }

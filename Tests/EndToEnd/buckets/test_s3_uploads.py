@@ -7,19 +7,15 @@ import socket
 
 import pytest
 
-import upstreams
 import wire as wire_client
-from faults import SMALL, Cut, Fault, FaultProxy, Status, behind_proxy
+from faults import SMALL, Cut, Fault, FaultProxy, Status, behind_proxy, each_upstream
 from program import wait_until
 from s3 import LARGE, LIMITS, NEWER, UNDECIDED, VISIBLE, upload
 
 NUMBERS = itertools.count(1)
 
 
-@pytest.fixture(scope="module", params=["seaweedfs", "moto"])
-def real(request, tmp_path_factory):
-    with upstreams.warm(upstreams.UPSTREAMS[request.param], tmp_path_factory.mktemp("upstream")) as running:
-        yield running
+real = each_upstream("seaweedfs", "moto")
 
 
 @pytest.fixture

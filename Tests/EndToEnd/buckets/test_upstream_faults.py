@@ -12,10 +12,11 @@ import urllib.request
 
 import pytest
 
-import upstreams
 import wire as wire_client
 from digests import md5
-from faults import SMALL, Alter, Break, Bytes, FaultProxy, Reset, Stall, StallRequest, Status, behind_proxy
+from faults import (
+    SMALL, Alter, Break, Bytes, FaultProxy, Reset, Stall, StallRequest, Status, behind_proxy, each_upstream,
+)
 from program import wait_until
 from wire import fetch
 
@@ -27,10 +28,7 @@ LIMITS = ("upstream: { connectTimeout: 1s, firstByteTimeout: 3s, progressTimeout
 NEVER = None
 
 
-@pytest.fixture(scope="module", params=["gcs-model", "seaweedfs"])
-def real(request, tmp_path_factory):
-    with upstreams.warm(upstreams.UPSTREAMS[request.param], tmp_path_factory.mktemp("upstream")) as running:
-        yield running
+real = each_upstream("gcs-model", "seaweedfs")
 
 
 @pytest.fixture

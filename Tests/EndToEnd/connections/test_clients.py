@@ -365,13 +365,19 @@ def test_sigterm_in_the_middle_of_http1(launch):
     assert server.process.wait(20) == 0
 
 
-def test_no_connection_is_accepted_while_draining(launch):
+def draining(launch):
+    """A server that drains, and a connection with an upload that is still open."""
     server = launch()
     peer = Peer(address(server)).handshake()
     peer.request(1, method="PUT", path=PATH + "open", end=False)
     peer.alive()
     server.process.send_signal(signal.SIGTERM)
     peer.until_goaway()
+    return server, peer
+
+
+def test_no_connection_is_accepted_while_draining(launch):
+    server, peer = draining(launch)
 
     def refused():
         try:
@@ -388,12 +394,7 @@ def test_no_connection_is_accepted_while_draining(launch):
 
 
 def test_a_second_signal_ends_at_once(launch):
-    server = launch()
-    peer = Peer(address(server)).handshake()
-    peer.request(1, method="PUT", path=PATH + "open", end=False)
-    peer.alive()
-    server.process.send_signal(signal.SIGTERM)
-    peer.until_goaway()
+    server, peer = draining(launch)
     server.process.send_signal(signal.SIGTERM)
     # The stream stays open, so only the second signal can end the process in this time.
     server.process.wait(10)

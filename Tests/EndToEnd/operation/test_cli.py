@@ -1,5 +1,6 @@
 """The command line: verbs, exit codes, error messages, signals and reloads."""
 
+import contextlib
 import json
 import signal
 import socket
@@ -261,13 +262,20 @@ def test_reload_names_keys_that_require_a_restart(launch):
     assert not (running.directory / "pictures").exists()
 
 
-def test_sigterm_finishes_open_requests_and_ends_with_0(launch):
+@contextlib.contextmanager
+def draining(launch):
+    """A server that drains, and a connection that has sent three of four bytes of an upload."""
     running = launch()
     with socket.create_connection(("127.0.0.1", running.http)) as peer:
         peer.sendall(b"PUT /b/photos/o/slow HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nhal")
         wait_until(lambda: running.metrics()["sluice_streams_live"] > 0, what="the upload")
         running.process.send_signal(signal.SIGTERM)
         logged(running, "draining")
+        yield running, peer
+
+
+def test_sigterm_finishes_open_requests_and_ends_with_0(launch):
+    with draining(launch) as (running, peer):
         assert running.process.poll() is None
         peer.sendall(b"f")
         response = peer.recv(4096)
@@ -277,12 +285,7 @@ def test_sigterm_finishes_open_requests_and_ends_with_0(launch):
 
 
 def test_a_second_signal_ends_at_once(launch):
-    running = launch()
-    with socket.create_connection(("127.0.0.1", running.http)) as peer:
-        peer.sendall(b"PUT /b/photos/o/slow HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nhal")
-        wait_until(lambda: running.metrics()["sluice_streams_live"] > 0, what="the upload")
-        running.process.send_signal(signal.SIGTERM)
-        logged(running, "draining")
+    with draining(launch) as (running, peer):
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(20) == 128 + signal.SIGTERM
 

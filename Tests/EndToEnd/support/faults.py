@@ -16,6 +16,9 @@ import threading
 import time
 import types
 
+import pytest
+
+import upstreams
 import wire
 
 SMALL = b"Quercus robur, thirty metres tall.\n"
@@ -423,6 +426,17 @@ class FaultProxy:
             self.open_connections.discard(client)
             with contextlib.suppress(OSError):
                 connection.end(reset)
+
+
+def each_upstream(*kinds):
+    """A fixture for a module: each of these upstreams in turn."""
+
+    @pytest.fixture(scope="module", params=kinds)
+    def upstream(request, tmp_path_factory):
+        with upstreams.warm(upstreams.UPSTREAMS[request.param], tmp_path_factory.mktemp("upstream")) as running:
+            yield running
+
+    return upstream
 
 
 @contextlib.contextmanager

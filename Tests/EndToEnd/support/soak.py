@@ -62,6 +62,10 @@ class Client:
             self.socket.close()
         self.socket = None
 
+    def reconnect(self):
+        self.close()
+        self.connect()
+
     def reset(self):
         """Closes with a TCP reset."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -132,8 +136,7 @@ def put_and_delete(client, bucket, count):
 def abandoned_upload(client, bucket, count):
     """Sends half of a body, then resets the connection."""
     for number in range(count // 4):
-        client.close()
-        client.connect()
+        client.reconnect()
         target = f"/b/{bucket}/o/{'open' if number % 2 else 'checked'}/half"
         head = f"PUT {target} HTTP/1.1\r\nhost: soak\r\ncontent-length: {200_000 if number % 4 else 20}\r\n\r\n"
         client.socket.sendall(head.encode() + b"x" * (100_000 if number % 4 else 10))
@@ -144,8 +147,7 @@ def abandoned_upload(client, bucket, count):
 def abandoned_download(client, bucket, count):
     """Reads the first bytes of a large object, then resets the connection."""
     for _ in range(count // 4):
-        client.close()
-        client.connect()
+        client.reconnect()
         client.socket.sendall(encoded("GET", f"/b/{bucket}/o/open/large"))
         try:
             assert client.socket.recv(100)
@@ -156,22 +158,14 @@ def abandoned_download(client, bucket, count):
     return count // 4
 
 
-def abandoned_lists(client, bucket, count):
-    """Sends many list requests in one write, then resets the connection before any response."""
-    for _ in range(count // 50):
-        client.close()
-        client.connect()
-        client.socket.sendall(encoded("GET", f"/b/{bucket}/o?prefix=open/") * 50)
-        client.reset()
-
-
-def abandoned_requests(client, bucket, count):
-    """Sends many requests in one write, then resets the connection before any response."""
-    for number in range(count // 50):
-        client.close()
-        client.connect()
-        client.socket.sendall(encoded("GET", f"/b/{bucket}/o/open/small") * 50)
-        client.reset()
+def abandoned_requests(target):
+    """A case that sends many requests in one write, then resets the connection before any response."""
+    def run(client, bucket, count):
+        for _ in range(count // 50):
+            client.reconnect()
+            client.socket.sendall(encoded("GET", f"/b/{bucket}/o{target}") * 50)
+            client.reset()
+    return run
 
 
 def h2load(*arguments, names=("small",)):
@@ -217,8 +211,8 @@ CASES = {
     "malformed-name": plain("GET", "open/%ff", [400]),
     "abandoned-upload": abandoned_upload,
     "abandoned-download": abandoned_download,
-    "abandoned-requests": abandoned_requests,
-    "abandoned-lists": abandoned_lists,
+    "abandoned-requests": abandoned_requests("/open/small"),
+    "abandoned-lists": abandoned_requests("?prefix=open/"),
 }
 
 class TLSFront:

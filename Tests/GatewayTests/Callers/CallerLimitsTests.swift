@@ -1,6 +1,7 @@
 import HTTPServer
 import Synchronization
 import System
+import TestSupport
 import Testing
 
 @testable import Gateway
@@ -212,7 +213,7 @@ extension CallerLimitsTests {
         var now: UInt64 = 5_000_000_000_000
         let start = now
         var taken: UInt64 = 0
-        var generator = Seeded(rate)
+        var generator = SeededGenerator(rate)
         for _ in 0..<2000 {
             let wanted = Int.random(in: 1...65_536, using: &generator)
             let wait = bucket.reserve(wanted, rate, now)

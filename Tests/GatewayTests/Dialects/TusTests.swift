@@ -1,4 +1,5 @@
 import Buckets
+import TestSupport
 import Testing
 import Wire
 
@@ -67,7 +68,7 @@ import Wire
 
     /// Whatever is accepted can be repeated in a response, and has each key once.
     @Test func changedMetadataIsAcceptedOrRefused() {
-        var random = Seeded(3)
+        var random = SeededGenerator(3)
         let seeds = [
             "objectName YQ==,bucketName YQ==,metadata e30=", "a,b YQ==, c ", "contentType dGV4dA==",
         ]

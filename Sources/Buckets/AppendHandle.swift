@@ -1,0 +1,20 @@
+/// An append that its session holds until it has ended, even if its owner has dropped its handle.
+protocol HeldAppend: SessionAppend {
+    /// Ends the append after its owner has dropped the handle. Called on any loop or thread.
+    func drop()
+}
+
+/// The owner's handle of an append.
+final class AppendHandle: SessionAppend {
+    private let append: any HeldAppend
+
+    init(_ append: any HeldAppend) { self.append = append }
+
+    deinit { append.drop() }
+
+    func write(_ bytes: RawSpan) throws -> Int { try append.write(bytes) }
+    func whenWritable(_ resume: @escaping () -> Void) { append.whenWritable(resume) }
+    func whenStopped(_ body: @escaping () -> Void) { append.whenStopped(body) }
+    func end() async throws(SessionError) -> UInt64 { try await append.end() }
+    func discard() async { await append.discard() }
+}
