@@ -8,12 +8,12 @@ extension BucketConformance {
                 try expectEqual(try await driver.list(query, after: nil), ListPage(), "the page")
             }
         },
-        Case("folders fold, and entries come in byte order", folders),
-        Case("pages of any size give every entry exactly once, in order", pages),
-        Case("names that can't be opened are not shown", hidden),
+        Case("names are folded into prefixes, in byte order", folders),
+        Case("pages of any size contain every entry once, in order", pages),
+        Case("names that can't be opened are not listed", hidden),
         Case(
-            "an entry that exists throughout is listed once, whatever happens around it", changing),
-        Case("a page goes on after an entry that is gone") { driver in
+            "an object that exists throughout is listed once while others change", changing),
+        Case("a list continues after an entry that was deleted") { driver in
             for name in ["a", "b", "c", "d/x", "e"] { try await driver.put(name, []) }
             let query = ListQuery(prefix: "", delimited: true, limit: 2)
             let first = try await driver.list(query, after: nil)
@@ -25,7 +25,7 @@ extension BucketConformance {
             try expectEqual(second.prefixes, [], "prefixes")
             try expectEqual(second.end, nil, "end")
         },
-        Case("a full page that is the last has no end") { driver in
+        Case("a full last page has no continuation") { driver in
             for name in ["a", "b/1", "b/2", "c"] { try await driver.put(name, []) }
             let query = ListQuery(prefix: "", delimited: true, limit: 3)
             let page = try await driver.list(query, after: nil)

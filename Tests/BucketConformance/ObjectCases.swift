@@ -11,8 +11,8 @@ extension BucketConformance {
     ]
 
     static let objectCases: [Case] = [
-        Case("a healthy store says so") { try await $0.checkHealth() },
-        Case("what is not there is not found") { driver in
+        Case("a healthy store reports that it is healthy") { try await $0.checkHealth() },
+        Case("a missing object is not found") { driver in
             try await expectError(.objectNotFound) { try await driver.stat("none") }
             try await expectError(.objectNotFound) { try await driver.open("none", ReadPlan()) }
             try await expectError(.objectNotFound) {
@@ -22,10 +22,10 @@ extension BucketConformance {
                 try await driver.patch("none", AttributePatch(), Preconditions())
             }
         },
-        Case("bytes of every size come back as they were sent", everySize),
-        Case("the facts of a body are its size and digests", facts),
-        Case("ranges give exactly their bytes", ranges),
-        Case("an upload shows nothing before its commit, and an abort leaves what was there") {
+        Case("objects of every size are read back unchanged", everySize),
+        Case("the received size and digests are reported", facts),
+        Case("a range returns exactly its bytes", ranges),
+        Case("an upload is not visible before its commit, and an abort keeps the old object") {
             try await uncommitted($0)
         },
         Case("an upload that is dropped leaves nothing") { driver in
@@ -34,8 +34,8 @@ extension BucketConformance {
                 try await expectError(.objectNotFound) { try await driver.stat("dropped") }
             }
         },
-        Case("replacing makes a new generation with its own metadata", replacing),
-        Case("generations rise, also after a deletion") { driver in
+        Case("a replaced object has a new generation and its own metadata", replacing),
+        Case("generations increase, even after a deletion") { driver in
             let first = try await driver.put("n", [1]).metadata
             try await driver.delete("n", Preconditions())
             try await expectError(.objectNotFound) { try await driver.stat("n") }
@@ -45,8 +45,9 @@ extension BucketConformance {
             try expectEqual(second.replaced, false, "replaced")
         },
         Case("a reader keeps its bytes when the object is replaced or deleted", keptBytes),
-        Case("a patch changes what it names and the metageneration, not the bytes", patching),
-        Case("patches at once all count") { driver in
+        Case(
+            "a patch changes the given properties and the metageneration, not the bytes", patching),
+        Case("no concurrent patch is lost") { driver in
             try await driver.put("n", [1])
             try await withThrowingTaskGroup(of: Void.self) { group in
                 for index in 0..<20 {
@@ -62,10 +63,10 @@ extension BucketConformance {
             try expectEqual(metadata.metageneration, 21, "metageneration")
             try expectEqual(metadata.attributes.customMetadata.count, 20, "pairs")
         },
-        Case("attributes come back exactly", attributes),
-        Case("any valid name works, and names differ by their bytes", names),
-        Case("uploads of one name at once never mix", mixing),
-        Case("a closed store says that it is not available") { driver in
+        Case("attributes are read back unchanged", attributes),
+        Case("every valid name works, and names are compared by their bytes", names),
+        Case("concurrent uploads of one name never mix", mixing),
+        Case("a closed store is unavailable") { driver in
             await driver.close()
             try await expectError(.unavailable) { try await driver.stat("n") }
             try await expectError(.unavailable) { try await driver.checkHealth() }

@@ -4,14 +4,14 @@ import System
 
 extension BucketConformance {
     static let preconditionCases: [Case] = [
-        Case("a create-only upload fails where there is an object", createOnly),
-        Case("conditions on a generation or tag decide an upload", uploads),
-        Case("a condition that fails changes nothing", failing),
+        Case("a create-only upload fails if the object exists", createOnly),
+        Case("preconditions on a generation or an entity tag apply to uploads", uploads),
+        Case("a failed precondition changes nothing", failing),
         Case(
-            "an upload that is still open after a failed condition can be committed",
+            "an upload that stays open after a failed precondition can be committed",
             if: \.reopensSmallUploads, again),
         Case(
-            "an upload of 100 KiB stays open after a failed condition", if: \.reopensSmallUploads
+            "an upload of 100 KiB stays open after a failed precondition", if: \.reopensSmallUploads
         ) { driver in
             for size in [0, 500, 20_000, 100_000] {
                 let upload = try await overtaken(driver, "small/\(size)", pattern(size, seed: 5))
@@ -19,7 +19,7 @@ extension BucketConformance {
                 upload.abort()
             }
         },
-        Case("a large upload stays open after a failed condition", if: \.reopensLargeUploads) {
+        Case("a large upload stays open after a failed precondition", if: \.reopensLargeUploads) {
             driver in
             for declared in [true, false] {
                 let upload = try await overtaken(
@@ -28,8 +28,8 @@ extension BucketConformance {
                 upload.abort()
             }
         },
-        Case("conditions decide a patch and a deletion", changes),
-        Case("on a missing object a patch and a deletion are not found, whatever the condition") {
+        Case("preconditions apply to patches and deletions", changes),
+        Case("a patch or deletion of a missing object is not found, whatever the precondition") {
             driver in
             for preconditions in [ifMatch(.any), ifMatch(.tags(["x"])), generation(7)] {
                 try await expectError(.objectNotFound) {
@@ -40,7 +40,7 @@ extension BucketConformance {
                 }
             }
         },
-        Case("of many create-only uploads at once exactly one wins", if: \.atomicUploads) {
+        Case("exactly one of many concurrent create-only uploads succeeds", if: \.atomicUploads) {
             driver in
             for size in [500, 100_000] {
                 let winners = Lock(0)
@@ -59,7 +59,7 @@ extension BucketConformance {
                 try expectEqual(winners.withLock { $0 }, 1, "winners")
             }
         },
-        Case("read, change, write back: no update is lost", if: \.atomicUploads) { driver in
+        Case("no update of a concurrent read-modify-write is lost", if: \.atomicUploads) { driver in
             try await driver.put("counter", [0])
             try await race(8) { _ in
                 for _ in 0..<5 {

@@ -4,15 +4,15 @@ import System
 
 extension SessionConformance {
     static let appendCases: [Case] = [
-        Case("one append makes the object that a plain upload makes") { store in
+        Case("one append creates the same object as an upload in one request") { store in
             for size in [1, 4096, 4097, 65_536, 300_000] { try await same(store, size, pieces: 1) }
         },
-        Case("many appends do, too") { store in
+        Case("so do many appends") { store in
             for (size, pieces) in [(10, 10), (5000, 7), (300_000, 3), (70_000, 64)] {
                 try await same(store, size, pieces: pieces)
             }
         },
-        Case("an object without bytes, with and without an append") { store in
+        Case("an empty object is created with and without an append") { store in
             for appends in [0, 1] {
                 let name = "empty/\(appends)"
                 let session = try await store.driver.begin(name, length: 0)
@@ -22,13 +22,13 @@ extension SessionConformance {
                 try expectEqual(try await store.driver.get(name), [], "the bytes")
             }
         },
-        Case("an append at another offset is not accepted, and says which is right", offsets),
-        Case("an offset that was reported is accepted after the driver was closed", reopened),
+        Case("an append at a wrong offset fails and reports the durable offset", offsets),
+        Case("a reported offset is valid after the driver was reopened", reopened),
         Case(
             "what is remembered of a session comes back, on the same and a new driver", remembered),
-        Case("a newer append stops the older one, whose bytes count", twoAppenders),
-        Case("so does one of another loop", twoLoops),
-        Case("asking for the state stops an append, so that the offset stays correct") { store in
+        Case("a newer append stops the older one and keeps its bytes", twoAppenders),
+        Case("so does an append on another loop", twoLoops),
+        Case("reading the state stops an append, so that the offset stays correct") { store in
             let session = try await store.driver.begin("n")
             let append = try await session.append(AppendPlan(at: 0))
             try await append.fill(pattern(100_000, seed: 1))
@@ -38,7 +38,7 @@ extension SessionConformance {
             try expectEqual(try await session.offset(), 100_000, "the offset afterwards")
             try await session.append([1], at: 100_000)
         },
-        Case("an append that is dropped leaves what it received") { store in
+        Case("a dropped append keeps what it received") { store in
             let session = try await store.driver.begin("n")
             for round in 0..<3 {
                 let bytes = pattern(50_000, seed: UInt64(round))
@@ -49,9 +49,9 @@ extension SessionConformance {
             let wanted = (0..<3).flatMap { pattern(50_000, seed: UInt64($0)) }
             try expect(try await store.driver.get("n") == wanted, "the bytes")
         },
-        Case("an append that is all or nothing counts at its end only", allOrNothing),
-        Case("a declared length holds, at the beginning or later", lengths),
-        Case("a length that nothing can have is not accepted") { store in
+        Case("an all-or-nothing append counts only at its end", allOrNothing),
+        Case("a declared length is enforced, whether declared first or later", lengths),
+        Case("an impossible length is rejected") { store in
             for length in [UInt64.max, UInt64(Int64.max) + 1] {
                 let plan = SessionPlan(
                     UploadPlan(size: length), expires: seconds(fromNow: 100))
@@ -67,7 +67,7 @@ extension SessionConformance {
                 }
             }
         },
-        Case("digests are those of the whole, however it was cut and reopened", digests),
+        Case("digests cover the whole object, however it was split and reopened", digests),
         Case("random appends, cuts and restarts agree with a model", model),
     ]
 

@@ -22,10 +22,10 @@ extension SessionConformance {
                 try await store.reopen()
             }
         },
-        Case("a commit happens once, and its result is the same ever after", once),
-        Case("many commits at once make one generation", atOnce),
-        Case("a commit whose precondition fails leaves the session as it was", preconditions),
-        Case("a commit takes no other bytes than were decided on") { store in
+        Case("a commit happens once, and repeating it returns the same result", once),
+        Case("concurrent commits create one generation", atOnce),
+        Case("a failed precondition of a commit leaves the session unchanged", preconditions),
+        Case("a commit fails if bytes arrived after the decision") { store in
             let session = try await store.driver.begin("n")
             try await session.append([1], at: 0)
             let facts = try await session.finish()
@@ -37,7 +37,7 @@ extension SessionConformance {
             try await session.commitAll()
             try expectEqual(try await store.driver.get("n"), [1, 2], "the bytes")
         },
-        Case("a commit stops an append: what was decided on is not all") { store in
+        Case("a commit stops a running append and fails") { store in
             let session = try await store.driver.begin("n")
             try await session.append([1], at: 0)
             let facts = try await session.finish()
@@ -48,8 +48,8 @@ extension SessionConformance {
             }
             try await expectSuperseded { try await append.end() }
         },
-        Case("a session that was cancelled is unknown, and its append stops", cancelled),
-        Case("cancelling after the commit leaves the object") { store in
+        Case("a cancelled session is unknown, and its append stops", cancelled),
+        Case("cancelling after the commit keeps the object") { store in
             for size in [0, 10, 100_000] {
                 let session = try await store.driver.begin("n")
                 try await session.append(pattern(size, seed: 1), at: 0)
@@ -60,8 +60,8 @@ extension SessionConformance {
                 try expect(try await store.driver.get("n") == pattern(size, seed: 1), "the bytes")
             }
         },
-        Case("a session that was closed keeps its record, and nothing else", closed),
-        Case("an id that nobody was given is not found") { store in
+        Case("a closed session keeps only its record", closed),
+        Case("an unknown id is not found") { store in
             let id = UploadSessionID(expires: seconds(fromNow: 100))
             try await expectNotFound { try await store.driver.openSession(id) }
             let known = try await store.driver.begin("n").id
@@ -74,7 +74,7 @@ extension SessionConformance {
             try await expectNotFound { try await store.driver.openSession(other) }
         },
         Case("an expired session is gone, and is removed with its bytes", expired),
-        Case("the sessions are listed in the order of their ids, page by page", listed),
+        Case("sessions are listed by id, page by page", listed),
     ]
 
     @Sendable private static func once(_ store: SessionStore) async throws {

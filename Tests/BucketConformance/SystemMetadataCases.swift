@@ -4,8 +4,8 @@ import Wire
 
 extension BucketConformance {
     static let systemMetadataCases: [Case] = [
-        Case("system metadata comes back, and is no custom metadata", storing),
-        Case("a new upload has no system metadata of the object before it", overwriting),
+        Case("system metadata is kept apart from custom metadata", storing),
+        Case("a replaced object loses its system metadata", overwriting),
         Case("a patch of custom metadata keeps system metadata", keeping),
         Case("a patch of download tokens changes nothing else", changingTokens),
         Case("download tokens can be removed") { driver in

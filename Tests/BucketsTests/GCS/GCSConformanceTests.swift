@@ -22,30 +22,31 @@ enum GCSServer: String, CaseIterable, Sendable, CustomTestStringConvertible {
     }
 
     private static let ofFakeGCSServer = [
-        "a patch changes what it names and the metageneration, not the bytes":
+        "a patch changes the given properties and the metageneration, not the bytes":
             "a patch removes nothing and counts no metageneration",
-        "patches at once all count": "a patch counts no metageneration",
-        "a condition that fails changes nothing": "patches and deletions have no conditions",
-        "conditions decide a patch and a deletion": "patches and deletions have no conditions",
-        "an upload that is still open after a failed condition can be committed":
+        "no concurrent patch is lost": "a patch counts no metageneration",
+        "a failed precondition changes nothing": "patches and deletions have no conditions",
+        "preconditions apply to patches and deletions": "patches and deletions have no conditions",
+        "an upload that stays open after a failed precondition can be committed":
             "a session's condition is not asked at its end",
     ]
 
     private static let ofGCPStorageEmulator = [
-        "an upload that is still open after a failed condition can be committed":
+        "an upload that stays open after a failed precondition can be committed":
             "there are no conditions",
-        "an upload of 100 KiB stays open after a failed condition": "there are no conditions",
-        "replacing makes a new generation with its own metadata":
+        "an upload of 100 KiB stays open after a failed precondition": "there are no conditions",
+        "a replaced object has a new generation and its own metadata":
             "an upload with metadata begins with metageneration 2",
-        "a patch changes what it names and the metageneration, not the bytes":
+        "a patch changes the given properties and the metageneration, not the bytes":
             "a patch removes nothing",
-        "patches at once all count": "an upload with metadata begins with metageneration 2",
-        "a create-only upload fails where there is an object": "there are no conditions",
-        "conditions on a generation or tag decide an upload": "there are no conditions",
-        "a condition that fails changes nothing": "there are no conditions",
-        "conditions decide a patch and a deletion": "there are no conditions",
-        "of many create-only uploads at once exactly one wins": "there are no conditions",
-        "read, change, write back: no update is lost": "there are no conditions",
+        "no concurrent patch is lost": "an upload with metadata begins with metageneration 2",
+        "a create-only upload fails if the object exists": "there are no conditions",
+        "preconditions on a generation or an entity tag apply to uploads":
+            "there are no conditions",
+        "a failed precondition changes nothing": "there are no conditions",
+        "preconditions apply to patches and deletions": "there are no conditions",
+        "exactly one of many concurrent create-only uploads succeeds": "there are no conditions",
+        "no update of a concurrent read-modify-write is lost": "there are no conditions",
         "a patch of custom metadata keeps system metadata":
             "a patch replaces all custom metadata",
         "a patch of download tokens changes nothing else": "a patch replaces all custom metadata",

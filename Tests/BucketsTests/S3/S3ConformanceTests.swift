@@ -27,41 +27,41 @@ func note(_ text: String) { _ = (text + "\n").withCString { write(2, $0, strlen(
 struct S3ConformanceTests {
     /// The cases that the protocol cannot support.
     static let everywhere = [
-        "generations rise, also after a deletion": "the same bytes have the same entity tag",
-        "patches at once all count": "a copy compares bytes, not metadata",
+        "generations increase, even after a deletion": "the same bytes have the same entity tag",
+        "no concurrent patch is lost": "a copy compares bytes, not metadata",
     ]
     /// The cases that depend on races. If they are listed for a server, they may also pass.
     static let unsteady: Set<String> = [
-        "uploads of one name at once never mix",
-        "of many create-only uploads at once exactly one wins",
-        "read, change, write back: no update is lost",
+        "concurrent uploads of one name never mix",
+        "exactly one of many concurrent create-only uploads succeeds",
+        "no update of a concurrent read-modify-write is lost",
     ]
     /// The cases that each server fails, and why. All other cases must pass.
     static let known: [S3Server: [String: String]] = [
         .moto: everywhere.merging([
-            "uploads of one name at once never mix": "it responds to some of them with 500",
-            "of many create-only uploads at once exactly one wins":
+            "concurrent uploads of one name never mix": "it responds to some of them with 500",
+            "exactly one of many concurrent create-only uploads succeeds":
                 "it may respond to some of them with 500",
-            "read, change, write back: no update is lost":
+            "no update of a concurrent read-modify-write is lost":
                 "it may respond to some of them with 500",
         ]) { $1 },
         .seaweedfs: everywhere.merging([
-            "any valid name works, and names differ by their bytes":
+            "every valid name works, and names are compared by their bytes":
                 "a segment has at most 255 bytes, which KeyTooLongError says",
-            "names that can't be opened are not shown": "it takes a//b for a/b",
-            "a page goes on after an entry that is gone":
+            "names that can't be opened are not listed": "it takes a//b for a/b",
+            "a list continues after an entry that was deleted":
                 "it shows a folder for a moment after it has become empty",
         ]) { $1 },
         .rclone: everywhere.merging([
-            "bytes of every size come back as they were sent":
+            "objects of every size are read back unchanged":
                 "the metadata of an object in parts is another one later",
-            "uploads of one name at once never mix": "it writes a file while it is read",
-            "attributes come back exactly": "it limits metadata to 2,000 bytes, as AWS does",
-            "any valid name works, and names differ by their bytes":
+            "concurrent uploads of one name never mix": "it writes a file while it is read",
+            "attributes are read back unchanged": "it limits metadata to 2,000 bytes, as AWS does",
+            "every valid name works, and names are compared by their bytes":
                 "names are those of files: at most 255 bytes, and not both a and a/b",
-            "folders fold, and entries come in byte order": "not both a and a/b",
-            "pages of any size give every entry exactly once, in order": "not both a and a/b",
-            "names that can't be opened are not shown": "it takes a//b for a file's path",
+            "names are folded into prefixes, in byte order": "not both a and a/b",
+            "pages of any size contain every entry once, in order": "not both a and a/b",
+            "names that can't be opened are not listed": "it takes a//b for a file's path",
         ]) { $1 },
 
     ]
