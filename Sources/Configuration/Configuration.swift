@@ -48,7 +48,7 @@ public struct Configuration: Sendable {
         public var deniedPaths: [String] = []
         /// The maximum number of segments of a name; 0 for no limit.
         public var maximumDepth = 0
-        public var refusesDiscouraged = false
+        public var rejectsDiscouraged = false
 
         public init(name: String) { self.name = name }
     }
@@ -140,6 +140,6 @@ extension Configuration.Bucket {
         try PathRules(
             allowed: allowedPaths, denied: deniedPaths,
             maximumDepth: maximumDepth > 0 ? maximumDepth : nil,
-            refusesDiscouraged: refusesDiscouraged)
+            rejectsDiscouraged: rejectsDiscouraged)
     }
 }

@@ -59,12 +59,12 @@ extension ConfigurationReader {
         found(section, at: key)
         guard let mapping = value.mapping else {
             let kind = section == "buckets" ? "bucket names" : "names"
-            return refuse(section, input(value).mismatch("a mapping of \(kind)"), at: value)
+            return reject(section, input(value).mismatch("a mapping of \(kind)"), at: value)
         }
         for (key, value) in mapping {
             let name = key.scalar?.string ?? ""
             if let fault = Entry.fault(ofName: name) {
-                refuse(section, SettingError(message: fault), at: key)
+                reject(section, SettingError(message: fault), at: key)
                 continue
             }
             let path = "\(section).\(name)"
@@ -78,7 +78,7 @@ extension ConfigurationReader {
                 let error =
                     Entry.self == Configuration.Token.self
                     ? SettingError(message: "expected \(form)") : input(value).mismatch(form)
-                refuse(path, error, at: value)
+                reject(path, error, at: value)
             }
             result.insert(entry)
         }

@@ -144,7 +144,7 @@ struct ConfigurationReader {
     }
 
     /// Reports a value that can't be read, and suppresses follow-up errors.
-    mutating func refuse(_ path: String, _ error: SettingError, at node: Node) {
+    mutating func reject(_ path: String, _ error: SettingError, at node: Node) {
         broken.insert(path)
         report(error, origin(of: node))
     }

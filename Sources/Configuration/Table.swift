@@ -229,7 +229,7 @@ extension Configuration.Bucket: ConfigurationEntry {
                 "Maximum number of segments of a name; 0 is no limit."
             ),
             .flag(
-                "paths.refuseDiscouraged", \.refusesDiscouraged,
+                "paths.refuseDiscouraged", \.rejectsDiscouraged,
                 "Whether names with # [ ] * ? are rejected."),
         ]
     /// Why a text is not a valid name pattern; nil if it is.

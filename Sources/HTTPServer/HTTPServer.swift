@@ -14,20 +14,20 @@ public struct ListenerConfiguration: Sendable {
     /// reason.
     public var onUntrusted: @Sendable (_ peer: String, _ reason: String) -> Void
     /// Called on the request's loop for each request that was rejected before the handler.
-    public var onRefusal: @Sendable (RefusedRequest) -> Void
+    public var onRejection: @Sendable (RejectedRequest) -> Void
 
     public init(
         address: SocketAddress, credentials: TLSCredentials? = nil,
         identify: (@Sendable (PeerCertificate) -> any AnyObject & Sendable)? = nil,
         onUntrusted: @escaping @Sendable (_ peer: String, _ reason: String) -> Void = { _, _ in },
-        onRefusal: @escaping @Sendable (RefusedRequest) -> Void = { _ in },
+        onRejection: @escaping @Sendable (RejectedRequest) -> Void = { _ in },
         handler: @escaping RequestHandler
     ) {
         self.address = address
         self.credentials = credentials
         self.identify = identify
         self.onUntrusted = onUntrusted
-        self.onRefusal = onRefusal
+        self.onRejection = onRejection
         self.handler = handler
     }
 }

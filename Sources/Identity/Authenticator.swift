@@ -145,7 +145,7 @@ public final class Authenticator: Sendable {
         case nobody
         case known(Principal)
         case unknown(Shown, Fingerprint)
-        case refused(CredentialError)
+        case rejected(CredentialError)
     }
 
     /// The caller of a request with these fields; nil if there is no `Authorization`, or no issuer and no static token
@@ -160,8 +160,8 @@ public final class Authenticator: Sendable {
         case .known(let principal):
             statistics.known.add(1, ordering: .relaxed)
             return principal
-        case .refused(let error):
-            statistics.refuse(error.code)
+        case .rejected(let error):
+            statistics.reject(error.code)
             throw error
         case .unknown(let shown, let fingerprint):
             do throws(CredentialError) {
@@ -170,7 +170,7 @@ public final class Authenticator: Sendable {
                 statistics.fresh.add(1, ordering: .relaxed)
                 return entry.principal
             } catch {
-                statistics.refuse(error.code)
+                statistics.reject(error.code)
                 throw error
             }
         }
@@ -185,7 +185,7 @@ public final class Authenticator: Sendable {
                     memcmp(field.name.baseAddress!, name.utf8Start, field.name.count) == 0
                 else { continue }
                 guard case .nobody = found else {
-                    return .refused(
+                    return .rejected(
                         CredentialError(.malformed, "there are two Authorization fields"))
                 }
                 found = first(field.value, now)
@@ -202,19 +202,19 @@ public final class Authenticator: Sendable {
             ASCII.isEqual(scheme, ignoringCase: "bearer")
                 || ASCII.isEqual(scheme, ignoringCase: "firebase")
         else {
-            return .refused(
+            return .rejected(
                 CredentialError(.unsupportedScheme, "the scheme is neither Bearer nor Firebase"))
         }
         var token = value[space...]
         while token.first == 0x20 { token.removeFirst() }
         guard token.count <= JSONWebToken.maximumBytes else {
-            return .refused(CredentialError(.malformed, "it has more than 16 KiB"))
+            return .rejected(CredentialError(.malformed, "it has more than 16 KiB"))
         }
         let bytes = UnsafeBufferPointer(rebasing: token)
         let fingerprint = verified.fingerprint(of: bytes.span.bytes)
         if let principal = verified.find(fingerprint, now: now) { return .known(principal) }
         guard let shown = Shown(bytes) else {
-            return .refused(CredentialError(.malformed, "no token follows the scheme"))
+            return .rejected(CredentialError(.malformed, "no token follows the scheme"))
         }
         return .unknown(shown, fingerprint)
     }

@@ -28,11 +28,11 @@ public final class IdentityStatistics: Sendable {
     public var keyRefreshFailures: Int { refreshesFailed.load(ordering: .relaxed) }
 
     /// Credentials that were rejected for this reason.
-    public func refused(_ code: CredentialError.Code) -> Int {
+    public func rejected(_ code: CredentialError.Code) -> Int {
         withCounter(code) { $0.load(ordering: .relaxed) }
     }
 
-    func refuse(_ code: CredentialError.Code) {
+    func reject(_ code: CredentialError.Code) {
         withCounter(code) { $0.add(1, ordering: .relaxed) }
     }
 

@@ -134,7 +134,7 @@ public final class TLSSession {
     }
 
     /// Why the client's certificate made the last handshake fail; nil if the failure has another cause.
-    public var peerRefusal: String? {
+    public var peerRejection: String? {
         let result = SSL_get_verify_result(pointer)
         if result != Int(X509_V_OK) {
             return X509_verify_cert_error_string(result).map { String(cString: $0) }

@@ -24,7 +24,8 @@ struct DirectoryTests {
         try await onOpenBucket(path, body)
     }
 
-    private func expectRefused(_ words: String, sourceLocation: SourceLocation = #_sourceLocation) {
+    private func expectRejected(_ words: String, sourceLocation: SourceLocation = #_sourceLocation)
+    {
         do {
             _ = try openBucket(path)
             Issue.record("opened", sourceLocation: sourceLocation)
@@ -102,7 +103,7 @@ struct DirectoryTests {
 
     @Test("Only one bucket at a time opens the directory")
     func lock() async throws {
-        try await withBucket { _ in expectRefused("in use") }
+        try await withBucket { _ in expectRejected("in use") }
         try await withBucket { bucket in try await bucket.checkHealth() }
     }
 
@@ -118,21 +119,21 @@ struct DirectoryTests {
             ),
         ] {
             try SQLiteConnection(index, cacheKiB: 512).execute(change)
-            expectRefused("another program or a newer version")
+            expectRejected("another program or a newer version")
             try SQLiteConnection(index, cacheKiB: 512).execute(undo)
         }
         #expect(try await withBucket { bucket in try await bucket.get("n") } == [1])
         let descriptor = open(index, O_WRONLY | O_TRUNC)
         #expect(write(descriptor, "not a database, by far too short of one", 39) == 39)
         close(descriptor)
-        expectRefused("another program or a newer version")
+        expectRejected("another program or a newer version")
     }
 
     @Test("Blobs without an index are not treated as leftovers")
     func blobsWithoutIndex() async throws {
         try await withBucket { bucket in _ = try await bucket.put("n", pattern(9000, seed: 1)) }
         for name in entries(path) where name.hasPrefix("index") { unlink(path + "/" + name) }
-        expectRefused("blobs but no index.sqlite")
+        expectRejected("blobs but no index.sqlite")
         #expect(files(of: path).blobs == ["1"])
     }
 

@@ -101,7 +101,7 @@ import Wire
         #expect(one.directory == file.directory + "/one")
         #expect(one.maximumObjectSize == 5 << 30)
         #expect(
-            one.allowedPaths == ["images/**"] && one.maximumDepth == 3 && one.refusesDiscouraged)
+            one.allowedPaths == ["images/**"] && one.maximumDepth == 3 && one.rejectsDiscouraged)
     }
 
     @Test func flagsOverrideVariablesAndVariablesTheFile() throws {

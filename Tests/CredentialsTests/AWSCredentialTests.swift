@@ -350,16 +350,16 @@ struct AWSCredentialTests {
         agent.state.isOpen.store(true, ordering: .releasing)
         try await TestLoop.run {
             let first = try await agent.provider.current()
-            #expect(agent.provider.refused(first))
+            #expect(agent.provider.reject(first))
             #expect(await agent.key == "K2")
             // A request rejected with the old credentials may be retried with the new ones, which are now trusted.
-            #expect(agent.provider.refused(first))
+            #expect(agent.provider.reject(first))
             let second = try await agent.provider.current()
-            #expect(!agent.provider.refused(second))
+            #expect(!agent.provider.reject(second))
             #expect(await agent.key == "K2" && agent.service.log.count == 2)
             agent.pass(seconds: AWSCredentialProvider.suspicionPause)
             agent.state.fails.store(true, ordering: .releasing)
-            #expect(agent.provider.refused(second))
+            #expect(agent.provider.reject(second))
             // There are no other credentials, and the old ones may still work for other requests.
             #expect(await agent.key == "K2" && agent.service.log.count == 3)
             #expect(await agent.key == "K2" && agent.service.log.count == 3)

@@ -48,7 +48,7 @@ import struct SecurityRules.DocumentPath
         ("{}", [("x-object-metageneration-match", "2")], 412),
         (#"{"contentType":"\#(String(repeating: "a", count: 65536))"}"#, [], 413),
     ])
-    func refuses(json: String, fields: [(String, String)], status: Int) async {
+    func rejects(json: String, fields: [(String, String)], status: Int) async {
         let reply = await patch(json, fields)
         #expect(reply.status == status)
         if status >= 400 {

@@ -65,7 +65,7 @@ private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8
         "{\"\\u0061\":1,\"a\":2}", "NaN", "[1 2]",
         String(repeating: "[", count: 66) + String(repeating: "]", count: 66),
     ])
-    func refuses(json: String) {
+    func rejects(json: String) {
         #expect(throws: JSONReader.Malformed.self) { try JSONReader.parse(Array(json.utf8)) }
     }
 
@@ -204,7 +204,7 @@ private func text(_ bytes: [UInt8]) -> String { String(decoding: bytes, as: UTF8
         [("content-type", "a\u{0}")], [("cache-control", String(repeating: "a", count: 2049))],
         [("x-object-meta-a", String(repeating: "a", count: 8192))],
     ])
-    func refusesWhatCouldNotBeGivenBack(pairs: [(String, String)]) {
+    func rejectsMetadataThatGetsCouldNotReturn(pairs: [(String, String)]) {
         #expect(throws: Problem.self) { try attributes(pairs) }
     }
 

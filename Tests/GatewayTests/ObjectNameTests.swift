@@ -145,7 +145,7 @@ import Wire
     @Test func deniedTakesPrecedenceAndDepthIsLimited() throws {
         let rules = try PathRules(
             allowed: ["images/**", "docs/*"], denied: ["**/secret/**"], maximumDepth: 3,
-            refusesDiscouraged: true)
+            rejectsDiscouraged: true)
         func error(_ name: String) -> NameError? {
             do throws(NameError) {
                 try rules.check(try ObjectName(name))

@@ -25,10 +25,10 @@ import Testing
 
     @Test(arguments: [true, false]) func haveALimitOfTheBucket(declared: Bool) async throws {
         let client = client(bucket: 12)
-        let refused = await put(client, 20, declared: declared)
-        #expect(refused.status == 503 && refused.fields["retry-after"] == "1")
+        let rejected = await put(client, 20, declared: declared)
+        #expect(rejected.status == 503 && rejected.fields["retry-after"] == "1")
         #expect(driver.bytes(of: "a") == nil && driver.calls.last == "abort a")
-        #expect(staged.numbers.total == 0 && staged.numbers.refusals.bucket == 1)
+        #expect(staged.numbers.total == 0 && staged.numbers.rejections.bucket == 1)
         // What others have staged counts.
         #expect(await put(client, 12).status == 201)
         let other = staged.open("other")
@@ -42,10 +42,10 @@ import Testing
     @Test func haveALimitOfTheCaller() async throws {
         let client = client(caller: 12)
         try staged.add(100, to: staged.open("other"), .init())
-        let refused = await put(client, 20)
-        #expect(refused.status == 429 && refused.code == "too-many-requests")
+        let rejected = await put(client, 20)
+        #expect(rejected.status == 429 && rejected.code == "too-many-requests")
         #expect(await put(client, 12).status == 201)
-        #expect(staged.numbers.largest == 100 && staged.numbers.refusals.caller == 1)
+        #expect(staged.numbers.largest == 100 && staged.numbers.rejections.caller == 1)
     }
 
     /// Allows ten bytes, and says so.
@@ -86,7 +86,7 @@ import Testing
         }
     }
 
-    @Test func areRefusedWithoutTheBucketsPatterns() async throws {
+    @Test func areRejectedWithoutTheBucketsPatterns() async throws {
         let rules = try PathRules(allowed: ["ok/**"], denied: ["ok/secret/**"])
         let client = Client([
             Bucket(

@@ -62,7 +62,7 @@ private final class Judge: Policy {
             ("GET", "/b/photos/o/a/?prefix=b", 400, "invalid-argument"),
             ("GET", "/b/photos/o?prefix=%FF", 400, "invalid-argument"),
         ] as [(String, String, Int, String?)])
-    func refuses(method: String, target: String, status: Int, code: String?) async {
+    func rejects(method: String, target: String, status: Int, code: String?) async {
         let client = Client(driver)
         let reply = await client.send(method, target)
         #expect(reply.status == status)

@@ -25,7 +25,7 @@ import struct Gateway.Caller
         #expect(UploadKeys.random().open(bytes(sealed)) == nil)
     }
 
-    @Test func everyChangedCharacterIsRefused() {
+    @Test func everyChangedCharacterIsRejected() {
         let keys = UploadKeys.random()
         let sealed = Array(keys.seal(token).utf8)
         for index in sealed.indices {

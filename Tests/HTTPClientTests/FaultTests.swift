@@ -148,7 +148,7 @@ struct FaultTests {
     // MARK: Reuse
 
     @Test("A connection that the upstream closed while idle is not used again")
-    func closedAtRest() async throws {
+    func closedWhileIdle() async throws {
         let closed = AsyncStream<Void>.makeStream()
         let server = ScriptedServer { peer, _ in
             guard peer.request() != nil else { return }
@@ -237,7 +237,7 @@ struct FaultTests {
     @Test(
         "An response before the body's end is delivered, and ends the body", arguments: Way.allCases
     )
-    func earlyAnswer(way: Way) async throws {
+    func earlyResponse(way: Way) async throws {
         let server = ScriptedServer(way) { peer, _ in
             guard peer.head() != nil else { return }
             peer.send("HTTP/1.1 403 No\r\ncontent-length: 2\r\n\r\nno")

@@ -82,7 +82,7 @@ struct ResponseParserTests {
             "HTTP/1.1 200 OK\r\ntransfer-encoding: identity\r\n\r\n",
             "HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
         ])
-    func refusals(text: String) {
+    func rejects(text: String) {
         #expect(throws: HTTP1SyntaxError.self) { try parse(text) }
     }
 

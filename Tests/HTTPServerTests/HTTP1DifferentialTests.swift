@@ -3,7 +3,7 @@ import Testing
 
 @testable import HTTPServer
 
-/// Whatever ours reads, libhttp-parser must read alike. It may refuse less than ours; where it refuses more, the
+/// Whatever ours reads, libhttp-parser must read alike. It may refuse less than ours; where it rejects more, the
 /// difference is listed with its reason.
 @Suite struct HTTP1DifferentialTests {
     static let seeds = [

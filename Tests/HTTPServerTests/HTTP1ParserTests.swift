@@ -59,7 +59,7 @@ import Wire
         "GET / HTTP/1.1\r\nHost: h\r\n X: y\r\n\r\n", "GET / HTTP/1.1\nHost: h\r\n\r\n",
         "GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
     ])
-    func refuses(text: String) { #expect(status(text) == 400) }
+    func rejects(text: String) { #expect(status(text) == 400) }
 
     @Test func aKelvinSignIsNoK() {
         let head = "PUT / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: "
@@ -133,7 +133,7 @@ import Wire
         "0\r\nX: y\r\n z\r\n",
         "0\r\nX: y\r\n\n", "0\r\n\n",
     ])
-    func refuses(text: String) { #expect(throws: HTTP1Error.self) { try body(text) } }
+    func rejects(text: String) { #expect(throws: HTTP1Error.self) { try body(text) } }
 
     @Test func boundsLinesAndTrailers() {
         let long = String(repeating: "a", count: 200)

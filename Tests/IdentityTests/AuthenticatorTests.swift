@@ -29,14 +29,14 @@ import Wire
         for wrong in ["Basic YTpi", "Bearer2 \(token)", token, "", "Digest", "Bear er"] {
             await #expect(throws: CredentialError.self) { try await harness.ask(wrong) }
         }
-        #expect(harness.authenticator.statistics.refused(.unsupportedScheme) == 6)
+        #expect(harness.authenticator.statistics.rejected(.unsupportedScheme) == 6)
         for wrong in ["Bearer", "Bearer ", "Bearer a b", "Bearer \(token),x"] {
             await #expect(throws: CredentialError.self) { try await harness.ask(wrong) }
         }
         await #expect(throws: CredentialError.self) {
             try await harness.ask("Bearer \(token)", "Bearer \(token)")
         }
-        #expect(harness.authenticator.statistics.refused(.malformed) == 5)
+        #expect(harness.authenticator.statistics.rejected(.malformed) == 5)
     }
 
     @Test func aKnownTokenIsVerifiedOnceAndUntilItExpires() async throws {
@@ -123,8 +123,8 @@ import Wire
             #expect(principal.group == "backup" && principal.expires == .max)
         }
         #expect(try await harness.ask("Bearer dev.token")?.group == "people")
-        #expect(try await harness.refusal(token + "x") == .unknownToken)
-        #expect(try await harness.refusal(sha256) == .unknownToken)
+        #expect(try await harness.rejection(token + "x") == .unknownToken)
+        #expect(try await harness.rejection(sha256) == .unknownToken)
     }
 
     /// A static token may look like a JSON Web Token, or even be one.
@@ -139,10 +139,10 @@ import Wire
         for (index, text) in texts.enumerated() {
             #expect(try await harness.ask("Bearer " + text)?.uid == "t\(index)")
         }
-        #expect(try await harness.refusal("a.b.d") == .malformed)
-        #expect(try await harness.refusal("a.b.c.d.f") == .malformed)
-        #expect(try await harness.refusal("a.c") == .unknownToken)
-        #expect(try await harness.refusal(token(.p256)) == .unknownIssuer)
+        #expect(try await harness.rejection("a.b.d") == .malformed)
+        #expect(try await harness.rejection("a.b.c.d.f") == .malformed)
+        #expect(try await harness.rejection("a.c") == .unknownToken)
+        #expect(try await harness.rejection(token(.p256)) == .unknownIssuer)
     }
 
     @Test func firebaseHasAdditionalRequirements() async throws {
@@ -164,10 +164,10 @@ import Wire
         }
         #expect(try await harness.ask("Firebase " + user())?.uid == "u1")
         #expect(try await harness.ask("Firebase " + user(("user_id", nil)))?.uid == "u1")
-        #expect(try await harness.refusal(user(("auth_time", nil))) == .malformed)
-        #expect(try await harness.refusal(user(("auth_time", "\(noon + 61)"))) == .notYetValid)
-        #expect(try await harness.refusal(user(("sub", "\"\""))) == .malformed)
-        #expect(try await harness.refusal(user(("aud", "\"demo2\""))) == .wrongAudience)
+        #expect(try await harness.rejection(user(("auth_time", nil))) == .malformed)
+        #expect(try await harness.rejection(user(("auth_time", "\(noon + 61)"))) == .notYetValid)
+        #expect(try await harness.rejection(user(("sub", "\"\""))) == .malformed)
+        #expect(try await harness.rejection(user(("aud", "\"demo2\""))) == .wrongAudience)
     }
 
     @Test func anotherClaimCanBeTheUid() async throws {
@@ -179,13 +179,13 @@ import Wire
         // Fails closed: only the issuer's word that it has verified the address counts.
         for word in [nil, "false", "null", "1", "\"true\"", "[true]", "{}"] {
             let unverified = claims(email, ("email_verified", word))
-            #expect(try await harness.refusal(token(.rsa, unverified)) == .malformed)
+            #expect(try await harness.rejection(token(.rsa, unverified)) == .malformed)
         }
-        #expect(try await harness.refusal(token(.rsa)) == .malformed)
+        #expect(try await harness.rejection(token(.rsa)) == .malformed)
         let phones = await Harness(keys: keySet(TestKey.rsa.jwk())) { $0.uidClaim = "phone_number" }
             .ready()
         let phone = ("phone_number", Optional("\"+1 555\""))
-        #expect(try await phones.refusal(token(.rsa, claims(phone))) == .malformed)
+        #expect(try await phones.rejection(token(.rsa, claims(phone))) == .malformed)
         let proven = token(.rsa, claims(phone, ("phone_number_verified", "true")))
         #expect(try await phones.ask("Bearer " + proven)?.uid == "+1 555")
     }
@@ -201,8 +201,8 @@ import Wire
         let long = token(.rsa, claims(("sub", "\"\(longest)\"")))
         #expect(try await harness.ask("Bearer " + long)?.uid == "sso:" + longest)
         let longer = token(.rsa, claims(("sub", "\"\(longest)a\"")))
-        #expect(try await harness.refusal(longer) == .malformed)
-        #expect(try await harness.refusal(token(.rsa, claims(("sub", "\"\"")))) == .malformed)
+        #expect(try await harness.rejection(longer) == .malformed)
+        #expect(try await harness.rejection(token(.rsa, claims(("sub", "\"\"")))) == .malformed)
     }
 
     @Test func theAudienceSelectsTheIssuer() async throws {
@@ -219,7 +219,7 @@ import Wire
             let token = token(.rsa, claims(("aud", "\"\(name)\"")))
             #expect(try await harness.ask("Bearer " + token)?.group == name)
         }
-        #expect(try await harness.refusal(token(.rsa)) == .wrongAudience)
+        #expect(try await harness.rejection(token(.rsa)) == .wrongAudience)
     }
 
     @Test func theDevelopmentModeAcceptsUnsignedTokens() async throws {
@@ -236,10 +236,11 @@ import Wire
         let foreign = token(.otherRSA, claims(("iss", #""https://elsewhere""#)))
         #expect(try await harness.ask("Bearer " + foreign)?.kind == .development)
         #expect(try await harness.ask("Bearer " + token(.rsa))?.kind == .token)
-        #expect(try await harness.refusal(token(.otherRSA)) == .badSignature)
+        #expect(try await harness.rejection(token(.otherRSA)) == .badSignature)
         let old = unsigned(#"{"alg": "none"}"#, #"{"sub": "s", "exp": \#(noon - 60)}"#)
-        #expect(try await harness.refusal(old + ".") == .expired)
-        #expect(try await harness.refusal(unsigned(#"{"alg": "none"}"#, "{}") + ".") == .malformed)
+        #expect(try await harness.rejection(old + ".") == .expired)
+        #expect(
+            try await harness.rejection(unsigned(#"{"alg": "none"}"#, "{}") + ".") == .malformed)
     }
 
     @Test func anIssuerThatCannotBeUsedIsReported() {

@@ -290,15 +290,15 @@ import Wire
         let harness = await Self.harness()
         for forgery in forgeries {
             for _ in 0..<2 {
-                let code = try await harness.refusal(forgery.make())
+                let code = try await harness.rejection(forgery.make())
                 #expect(code == forgery.code, "\(forgery.name)")
             }
         }
         let count = CredentialError.Code.allCases.reduce(0) {
-            $0 + harness.authenticator.statistics.refused($1)
+            $0 + harness.authenticator.statistics.rejected($1)
         }
         #expect(count == forgeries.count * 2 && harness.authenticator.statistics.verified == 0)
-        #expect(try await harness.refusal(token(.rsa)) == nil)
+        #expect(try await harness.rejection(token(.rsa)) == nil)
     }
 
     @Test func whatIsJustAllowedIsAccepted() async throws {
@@ -315,7 +315,7 @@ import Wire
             token(.rsa, String(claims().dropLast()) + #", "\u00e9": 1, "e\u0301": 2}"#),
         ]
         for (place, token) in tokens.enumerated() {
-            #expect(try await harness.refusal(token) == nil, "token \(place)")
+            #expect(try await harness.rejection(token) == nil, "token \(place)")
         }
     }
 }

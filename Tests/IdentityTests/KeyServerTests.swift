@@ -71,7 +71,7 @@ private final class KeyServer: Sendable {
         let server = KeyServer(keySet(TestKey.p256.jwk()))
         let harness = await Harness([server.issuer()], times: quickly).ready()
         let known = new(.p256)
-        #expect(try await harness.refusal(known) == nil)
+        #expect(try await harness.rejection(known) == nil)
         server.behave(trouble.handler)
         let statistics = harness.authenticator.statistics
         let before = statistics.keyRefreshFailures
@@ -79,13 +79,13 @@ private final class KeyServer: Sendable {
         #expect(harness.authenticator.pending.isEmpty)
         let failure = try #require(harness.authenticator.failures.first)
         #expect(failure.hasPrefix("example: ") && failure.contains(trouble.words), "\(failure)")
-        #expect(try await harness.refusal(known) == nil)
-        #expect(try await harness.refusal(new(.p256)) == nil)
-        #expect(try await harness.refusal(new(Self.second)) == .badSignature)
+        #expect(try await harness.rejection(known) == nil)
+        #expect(try await harness.rejection(new(.p256)) == nil)
+        #expect(try await harness.rejection(new(Self.second)) == .badSignature)
         server.publish(keySet(TestKey.p256.jwk(), Self.second.jwk()))
-        try await eventually { try await harness.refusal(new(Self.second)) == nil }
+        try await eventually { try await harness.rejection(new(Self.second)) == nil }
         #expect(harness.authenticator.failures.isEmpty)
-        #expect(try await harness.refusal(known) == nil)
+        #expect(try await harness.rejection(known) == nil)
         #expect(statistics.cached == 2)
         await close(harness)
     }
@@ -102,14 +102,14 @@ private final class KeyServer: Sendable {
         let harness = Harness([server.issuer()], times: quickly)
         let statistics = harness.authenticator.statistics
         await eventually { statistics.keyRefreshFailures >= 2 }
-        #expect(try await harness.refusal(new(.p256)) == .unavailable)
+        #expect(try await harness.rejection(new(.p256)) == .unavailable)
         #expect(harness.authenticator.pending.count == 1)
         let foreign = token(.p256, claims(("iss", "\"https://elsewhere\"")))
-        #expect(try await harness.refusal(foreign) == .unknownIssuer)
+        #expect(try await harness.rejection(foreign) == .unknownIssuer)
         #expect(harness.authenticator.failures.isEmpty)
         server.publish(keySet(TestKey.p256.jwk()))
         await eventually { harness.authenticator.pending.isEmpty }
-        #expect(try await harness.refusal(new(.p256)) == nil)
+        #expect(try await harness.rejection(new(.p256)) == nil)
         await close(harness)
     }
 
@@ -125,14 +125,14 @@ private final class KeyServer: Sendable {
         }
         let before = server.requests
         await eventually { server.requests > before }
-        for _ in 0..<20 { #expect(try await harness.refusal(new(.p256)) == nil) }
+        for _ in 0..<20 { #expect(try await harness.rejection(new(.p256)) == nil) }
         let unknown = new(Self.second)
         let failures = harness.authenticator.statistics.keyRefreshFailures
-        #expect(try await harness.refusal(unknown) == .badSignature)
+        #expect(try await harness.rejection(unknown) == .badSignature)
         // That was said while the server still had not responded.
         #expect(harness.authenticator.statistics.keyRefreshFailures == failures)
         gate.withLock { $0 = false }
-        try await eventually { try await harness.refusal(new(Self.second)) == nil }
+        try await eventually { try await harness.rejection(new(Self.second)) == nil }
         await close(harness)
     }
 
@@ -143,12 +143,12 @@ private final class KeyServer: Sendable {
         server.publish(keySet(TestKey.p256.jwk(), Self.second.jwk()))
         let tokens = (0..<50).map { _ in new(Self.second) }
         try await withThrowingTaskGroup { group in
-            for token in tokens { group.addTask { try await harness.refusal(token) } }
+            for token in tokens { group.addTask { try await harness.rejection(token) } }
             for try await code in group { #expect(code == nil) }
         }
         #expect(server.requests == 2)
         // Not again, for a while: whoever makes names up makes no requests.
-        for _ in 0..<20 { #expect(try await harness.refusal(new(Self.third)) == .badSignature) }
+        for _ in 0..<20 { #expect(try await harness.rejection(new(Self.third)) == .badSignature) }
         #expect(server.requests == 2)
         await close(harness)
     }
@@ -158,12 +158,12 @@ private final class KeyServer: Sendable {
         let harness = await Harness([server.issuer()]).ready()
         // A key of that name is there, and has not signed it.
         let forged = Self.third.token(header: header(.p256), claims: claims())
-        #expect(try await harness.refusal(forged) == .badSignature)
+        #expect(try await harness.rejection(forged) == .badSignature)
         #expect(server.requests == 2)
         // Which of two keys should it be?
         let nameless = TestKey.p256.token(header: #"{"alg": "ES256"}"#, claims: claims())
-        #expect(try await harness.refusal(nameless) == .badSignature)
-        #expect(try await harness.refusal(forged) == .badSignature)
+        #expect(try await harness.rejection(nameless) == .badSignature)
+        #expect(try await harness.rejection(forged) == .badSignature)
         #expect(server.requests == 2)
         await close(harness)
     }
@@ -172,13 +172,13 @@ private final class KeyServer: Sendable {
         let server = KeyServer(keySet(TestKey.p256.jwk()))
         let harness = await Harness([server.issuer()]).ready()
         let old = new(.p256)
-        #expect(try await harness.refusal(old) == nil)
+        #expect(try await harness.rejection(old) == nil)
         server.publish(keySet(Self.second.jwk(keyID: TestKey.p256.keyID)))
         let replaced = Self.second.token(header: header(.p256), claims: claims())
-        #expect(try await harness.refusal(replaced) == nil)
+        #expect(try await harness.rejection(replaced) == nil)
         #expect(server.requests == 2)
-        #expect(try await harness.refusal(old) == .badSignature)
-        #expect(try await harness.refusal(new(.p256)) == .badSignature)
+        #expect(try await harness.rejection(old) == .badSignature)
+        #expect(try await harness.rejection(new(.p256)) == .badSignature)
         #expect(server.requests == 2)
         await close(harness)
     }
@@ -190,10 +190,10 @@ private final class KeyServer: Sendable {
             warnings.withLock { $0.append(warning) }
         }.ready()
         let known = new(.p256)
-        #expect(try await harness.refusal(known) == nil)
+        #expect(try await harness.rejection(known) == nil)
         server.publish(keySet())
-        try await eventually { try await harness.refusal(known) == .badSignature }
-        #expect(try await harness.refusal(new(.p256)) == .badSignature)
+        try await eventually { try await harness.rejection(known) == .badSignature }
+        #expect(try await harness.rejection(new(.p256)) == .badSignature)
         let authenticator = harness.authenticator
         #expect(authenticator.pending.isEmpty && authenticator.failures.isEmpty)
         #expect(authenticator.keyCounts.map(\.keys) == [0])
@@ -203,7 +203,7 @@ private final class KeyServer: Sendable {
         await eventually { authenticator.statistics.keyRefreshes > refreshes + 2 }
         #expect(warnings.withLock { $0 } == [warning])
         server.publish(keySet(TestKey.p256.jwk()))
-        try await eventually { try await harness.refusal(known) == nil }
+        try await eventually { try await harness.rejection(known) == nil }
         #expect(authenticator.warnings.isEmpty)
         await close(harness)
     }
@@ -216,11 +216,11 @@ private final class KeyServer: Sendable {
         let harness = await Harness([server.issuer()], times: quickly) { warning in
             warnings.withLock { $0.append(warning) }
         }.ready()
-        #expect(try await harness.refusal(new(.p256)) == nil)
+        #expect(try await harness.rejection(new(.p256)) == nil)
         let unused = Self.third.token(
             header: header(.p256).replacing(TestKey.p256.keyID, with: "other 149"),
             claims: claims())
-        #expect(try await harness.refusal(unused) == .badSignature)
+        #expect(try await harness.rejection(unused) == .badSignature)
         #expect(harness.authenticator.keyCounts.map(\.keys) == [100])
         #expect(
             warnings.withLock { $0 } == [
@@ -233,11 +233,11 @@ private final class KeyServer: Sendable {
         let server = KeyServer(keySet(TestKey.p256.jwk(), Self.second.jwk()))
         let harness = await Harness([server.issuer()], times: quickly).ready()
         let (kept, lost) = (new(.p256), new(Self.second))
-        #expect(try await harness.refusal(kept) == nil)
-        #expect(try await harness.refusal(lost) == nil)
+        #expect(try await harness.rejection(kept) == nil)
+        #expect(try await harness.rejection(lost) == nil)
         server.publish(keySet(TestKey.p256.jwk()))
-        try await eventually { try await harness.refusal(lost) == .badSignature }
-        #expect(try await harness.refusal(kept) == nil)
+        try await eventually { try await harness.rejection(lost) == .badSignature }
+        #expect(try await harness.rejection(kept) == nil)
         #expect(harness.authenticator.statistics.verified == 2)
         await close(harness)
     }
@@ -249,16 +249,16 @@ private final class KeyServer: Sendable {
             name: "example", keys: .file(path), issuer: issuerName, audiences: [audience])
         let harness = Harness([issuer], times: quickly)
         await eventually { harness.authenticator.statistics.keyRefreshFailures > 0 }
-        #expect(try await harness.refusal(new(.p256)) == .unavailable)
+        #expect(try await harness.rejection(new(.p256)) == .unavailable)
         write(keySet(TestKey.p256.jwk()), to: path)
         _ = await harness.ready()
-        #expect(try await harness.refusal(new(.p256)) == nil)
+        #expect(try await harness.rejection(new(.p256)) == nil)
         let refreshes = harness.authenticator.statistics.keyRefreshes
         write("{", to: path)
         await eventually { !harness.authenticator.failures.isEmpty }
-        #expect(try await harness.refusal(new(.p256)) == nil)
+        #expect(try await harness.rejection(new(.p256)) == nil)
         write(keySet(Self.second.jwk()), to: path)
-        try await eventually { try await harness.refusal(new(Self.second)) == nil }
+        try await eventually { try await harness.rejection(new(Self.second)) == nil }
         #expect(harness.authenticator.statistics.keyRefreshes == refreshes + 1)
         await close(harness)
     }
@@ -287,7 +287,7 @@ private final class KeyServer: Sendable {
         }
         let harness = await Harness([discovery(server, issuer)]).ready()
         let token = token(.p256, claims(("iss", "\"\(issuer)\"")))
-        #expect(try await harness.refusal(token) == nil)
+        #expect(try await harness.rejection(token) == nil)
         await close(harness)
     }
 
@@ -363,7 +363,7 @@ private final class KeyServer: Sendable {
             harness.authenticator.pending == [
                 "cluster: this is no pod: KUBERNETES_SERVICE_HOST is not set"
             ])
-        #expect(try await harness.refusal(token(.rsa)) == .unavailable)
+        #expect(try await harness.rejection(token(.rsa)) == .unavailable)
         await close(harness)
     }
 

@@ -104,7 +104,7 @@ final class Harness: Sendable {
     }
 
     /// The code that a bearer token is refused with; nil where it is accepted.
-    func refusal(_ token: String) async throws -> CredentialError.Code? {
+    func rejection(_ token: String) async throws -> CredentialError.Code? {
         do {
             _ = try await ask("Bearer " + token)
             return nil

@@ -100,7 +100,7 @@ import Wire
             $0.issuer = "joe"
             $0.audiences = ["anybody"]
         }
-        #expect(try await harness.ready().refusal(token) == .badSignature)
+        #expect(try await harness.ready().rejection(token) == .badSignature)
     }
 
     /// RFC 7515, appendix A.2 as a whole: the signature holds, and it is for nobody and long over.
@@ -111,7 +111,7 @@ import Wire
         }
         let vector = Self.vectors[0]
         let token = vector.message + "." + vector.signature
-        #expect(try await harness.ready().refusal(token) == .wrongAudience)
+        #expect(try await harness.ready().rejection(token) == .wrongAudience)
     }
 
     /// Every algorithm of the list, by a key made here.

@@ -36,7 +36,7 @@ import YAML
         ("{\"a\": 1, \"a\": 2}", "'a' is given twice", 10), ("nul", "a value is expected", 1),
         ("", "a value is expected", 1),
     ])
-    func refuses(text: String, reason: String, column: Int) {
+    func rejects(text: String, reason: String, column: Int) {
         let error = #expect(throws: YAMLError.self) { try Node.loadJSON(text) }
         #expect(
             error == YAMLError(message: "not JSON: \(reason)", mark: Mark(line: 1, column: column)))

@@ -143,7 +143,7 @@ import Testing
         #expect(try Ruleset.format(source: once) == once, "\(once)")
     }
 
-    @Test func refusesWhatDoesNotParse() {
+    @Test func rejectsWhatDoesNotParse() {
         #expect(throws: RulesetError.self) { try Ruleset.format(source: "service {") }
     }
 }

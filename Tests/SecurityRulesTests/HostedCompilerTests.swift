@@ -103,7 +103,7 @@ import Testing
         #"\/"#, #"\a"#, #"\v"#, #"\?"#, #"\`"#, #"\U"#, #"\ud83d"#, #"\ude00"#, #"\ud83d\u0041"#,
         #"\ud83d\n"#, #"\ud83d\u"#, #"\ude00\ud83d"#, #"\u12g4"#, #"\400"#, #"\."#,
     ])
-    func refusedEscapes(_ escape: String) {
+    func rejectedEscapes(_ escape: String) {
         let found = issues(inBlock: "allow get: if 'a\(escape)0001F600' == '';")
         #expect(
             found.count == 1 && found[0].hasPrefix(#"E 2:17 Invalid escape sequence '\"#),
@@ -111,7 +111,7 @@ import Testing
     }
 
     @Test(arguments: [#"\/"#, #"\a"#, #"\v"#, #"\?"#, #"\u0041"#, #"\U0001F600"#])
-    func refusedEscapesOfBytes(_ escape: String) {
+    func rejectedEscapesOfBytes(_ escape: String) {
         let found = issues(inBlock: "allow get: if B'a\(escape)' == b'';")
         #expect(
             found.count == 1 && found[0].hasPrefix(#"E 2:18 Invalid escape sequence '\"#),

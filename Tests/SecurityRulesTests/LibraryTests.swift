@@ -138,7 +138,7 @@ import Testing
             """)
     }
 
-    @Test func pathsAndPlaces() {
+    @Test func pathsAndOffsets() {
         check(
             """
             path('a/b') → /a/b

@@ -138,10 +138,10 @@ struct GCSRequests: Sendable {
         }
         do throws(ClientError) {
             let response = try await send(request)
-            guard status(response) == 401, let refused = attempts.authorization else {
+            guard status(response) == 401, let rejected = attempts.authorization else {
                 return response
             }
-            credentials.reject(refused)
+            credentials.reject(rejected)
             return try await send(request)
         } catch {
             throw BucketError(error)

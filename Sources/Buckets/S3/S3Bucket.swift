@@ -304,7 +304,7 @@ public final class S3Bucket: BucketDriver {
         guard let credentials, let used, response.status == 400 || response.status == 403,
             isHead || S3ErrorResponse(response).refusesCredentials
         else { return false }
-        return credentials.refused(used)
+        return credentials.reject(used)
     }
 
     /// Begins a request with a streamed body of `length` bytes. On a clear-text connection each chunk is signed.

@@ -161,12 +161,12 @@ final class Service: Sendable {
         let handler: RequestHandler = { [self] exchange in
             await gateway.withLock { $0 }.respond(exchange)
         }
-        let onRefusal: @Sendable (RefusedRequest) -> Void = { [observer] refused in
-            observer.finished(RequestRecord(refused))
+        let onRejection: @Sendable (RejectedRequest) -> Void = { [observer] request in
+            observer.finished(RequestRecord(request))
         }
         var listeners: [ListenerConfiguration] = []
         if let http = try resolved(configuration.http) {
-            listeners.append(.init(address: http, onRefusal: onRefusal, handler: handler))
+            listeners.append(.init(address: http, onRejection: onRejection, handler: handler))
         }
         if let https = try resolved(configuration.https.address) {
             listeners.append(
@@ -178,7 +178,7 @@ final class Service: Sendable {
                             "client's certificate refused",
                             metadata: ["peer": "\(peer)", "cause": "\(reason)"])
                     },
-                    onRefusal: onRefusal, handler: handler))
+                    onRejection: onRejection, handler: handler))
         }
         for address in try server.start(listeners) {
             logger.info("listening", metadata: ["address": "\(address)"])

@@ -132,7 +132,7 @@ public final class AWSCredentialProvider: Sendable {
     /// Reports that the service has rejected the credentials. The next request fetches new ones, and uses these again
     /// if there are none. The cause may be a missing permission, so this is done at most once in ``suspicionPause``.
     /// - Returns: Whether the request may be repeated with other credentials.
-    package func refused(_ credentials: AWSCredentials) -> Bool {
+    package func reject(_ credentials: AWSCredentials) -> Bool {
         let now = clock()
         return state.withState { state in
             guard state.credentials == credentials, !state.isSuspect else { return true }

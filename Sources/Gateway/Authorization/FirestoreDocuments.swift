@@ -66,8 +66,8 @@ public final class FirestoreDocuments: Sendable {
             }
         }
         var response = try await upstream.call(request, limit: Self.maximumBytes)
-        if response.status == 401, let refused = try await credentials.authorization() {
-            credentials.reject(refused)
+        if response.status == 401, let rejected = try await credentials.authorization() {
+            credentials.reject(rejected)
             response = try await upstream.call(request, limit: Self.maximumBytes)
         }
         let json = try? JSONReader.parse(response.body)

@@ -5,8 +5,8 @@ import Wire
 /// Limits each caller's requests per second, bytes per second and concurrent requests.
 ///
 /// Limits are per caller; anonymous callers are keyed by address. A caller may use a second's worth in one burst. A
-/// request over a limit is refused. A body that exceeds its caller's bytes is slowed down and shares the rate with the
-/// caller's other bodies. A request is refused because of bytes only if its body would have to wait for more than a
+/// request over a limit is rejected. A body that exceeds its caller's bytes is slowed down and shares the rate with the
+/// caller's other bodies. A request is rejected because of bytes only if its body would have to wait for more than a
 /// second.
 public final class CallerLimits: Sendable {
     /// Identifies a caller.

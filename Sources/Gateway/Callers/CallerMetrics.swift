@@ -90,7 +90,7 @@ extension PrometheusRegistry {
             text.sample(name, [PrometheusLabel("outcome", "known")], statistics.cached)
             for code in CredentialError.Code.allCases {
                 text.sample(
-                    name, [PrometheusLabel("outcome", code.rawValue)], statistics.refused(code))
+                    name, [PrometheusLabel("outcome", code.rawValue)], statistics.rejected(code))
             }
             text.single(
                 "sluice_issuer_key_refreshes_total", .counter, "Fetches of issuers' keys.",

@@ -153,7 +153,7 @@ extension RequestContext {
 }
 
 extension Problem {
-    /// The challenge of a 401 response if no token was sent or refused (RFC 9110, section 11.6.1).
+    /// The challenge of a 401 response if no token was sent or the token was rejected (RFC 9110, section 11.6.1).
     static var challenge: (name: StaticString, value: String) { ("www-authenticate", "Bearer") }
 
     /// The problem for a credential that is invalid, or that can't be verified yet (RFC 6750, section 3.1).

@@ -65,11 +65,11 @@ extension PatchRequest {
     /// A JSON Merge Patch.
     init(_ context: RequestContext) {
         self.init(
-            conditions: context.conditions, refusal: PatchRequest.refusal(context.fields)
+            conditions: context.conditions, problem: PatchRequest.problem(context.fields)
         ) { (text) throws(Problem) in try AttributePatch(mergePatch: text) }
     }
 
-    private static func refusal(_ fields: HeaderFields) -> Problem? {
+    private static func problem(_ fields: HeaderFields) -> Problem? {
         if let type = fields["content-type"], !isJSON(type) {
             let accepted = "application/merge-patch+json, application/json"
             return Problem(

@@ -11,7 +11,7 @@ extension OperationHandler {
         _ = try await authorizer.evaluate(&existing, name)
         let conditions = try request.conditions.get()
         try await bucket.require(conditions, \.atomicPatches)
-        if let refusal = request.refusal { throw refusal }
+        if let problem = request.problem { throw problem }
         let text = try await context.collect(limit: AttributePatch.maximumBytes)
         let patch = try request.decode(text)
         return .patched(try await apply(patch, name, conditions))

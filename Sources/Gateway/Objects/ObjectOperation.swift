@@ -148,7 +148,7 @@ protocol UploadBody: AnyObject {
 struct PatchRequest {
     var conditions = Conditions.none
     /// Why the body can't be read, if the head already shows it. It is reported only after authorization.
-    var refusal: Problem?
+    var problem: Problem?
     /// Parses the body.
     var decode: @Sendable ([UInt8]) throws(Problem) -> AttributePatch
 }

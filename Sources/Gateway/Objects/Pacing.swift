@@ -55,7 +55,7 @@ private final class Pace {
     /// The number of bytes that may move at ``due``.
     private var granted = 0
     private var due: UInt64 = 0
-    /// Whether the last bytes were refused by the pace, so that the next attempt must wait for it.
+    /// Whether the last bytes were held back by the pace, so that the next attempt must wait for it.
     private(set) var isWaiting = false
     private var resume: (() -> Void)?
     private var timer: LoopTimer?

@@ -19,7 +19,7 @@ public struct PathRules: Sendable {
     private let allowed: [Pattern]
     private let denied: [Pattern]
     private let maximumDepth: Int?
-    private let refusesDiscouraged: Bool
+    private let rejectsDiscouraged: Bool
 
     /// No restrictions beyond the reference limits.
     public static let none = PathRules()
@@ -28,18 +28,18 @@ public struct PathRules: Sendable {
         allowed = []
         denied = []
         maximumDepth = nil
-        refusesDiscouraged = false
+        rejectsDiscouraged = false
     }
 
     /// - Parameters:
     ///   - allowed: If there are any, a name must match one of them.
     ///   - denied: A name must match none of them, even if it matches an allowed one.
     ///   - maximumDepth: The maximum number of segments, at least 1.
-    ///   - refusesDiscouraged: Whether names with `#`, `[`, `]`, `*` or `?` are rejected.
+    ///   - rejectsDiscouraged: Whether names with `#`, `[`, `]`, `*` or `?` are rejected.
     /// - Throws: ``PatternError`` for the first pattern that can never match or is ambiguous.
     public init(
         allowed: [String], denied: [String], maximumDepth: Int? = nil,
-        refusesDiscouraged: Bool = false
+        rejectsDiscouraged: Bool = false
     ) throws(PatternError) {
         var compiled: [Pattern] = []
         for pattern in allowed { compiled.append(try Pattern(pattern)) }
@@ -48,18 +48,18 @@ public struct PathRules: Sendable {
         for pattern in denied { compiled.append(try Pattern(pattern)) }
         self.denied = compiled
         self.maximumDepth = maximumDepth
-        self.refusesDiscouraged = refusesDiscouraged
+        self.rejectsDiscouraged = rejectsDiscouraged
     }
 
     private var isEmpty: Bool {
-        allowed.isEmpty && denied.isEmpty && maximumDepth == nil && !refusesDiscouraged
+        allowed.isEmpty && denied.isEmpty && maximumDepth == nil && !rejectsDiscouraged
     }
 
     /// - Throws: ``NameError`` if a name violates a restriction.
     public func check(_ name: ObjectName) throws(NameError) {
         if isEmpty { return }
         let bytes = Array(name.value.utf8)
-        if refusesDiscouraged, let offset = bytes.firstIndex(where: PathRules.isDiscouraged) {
+        if rejectsDiscouraged, let offset = bytes.firstIndex(where: PathRules.isDiscouraged) {
             let character = Character(Unicode.Scalar(bytes[offset]))
             throw NameError(.discouraged(character), at: offset)
         }
@@ -80,7 +80,7 @@ public struct PathRules: Sendable {
     /// - Parameter folder: The bytes of the folder's name, without the final slash.
     func mayServe(below folder: [UInt8]) -> Bool {
         if isEmpty { return true }
-        if refusesDiscouraged, folder.contains(where: PathRules.isDiscouraged) { return false }
+        if rejectsDiscouraged, folder.contains(where: PathRules.isDiscouraged) { return false }
         let segments = folder.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
         if let maximumDepth, segments.count >= maximumDepth { return false }
         if denied.contains(where: { $0.matchesAll(below: segments) }) { return false }

@@ -128,7 +128,7 @@ extension OperationHandler {
                         into: sink, limit: bucket.maximumObjectSize)
                 }
             } catch {
-                throw try await refused(error)
+                throw try await rejection(of: error)
             }
         }
         let facts = try await bucket.finish(upload)
@@ -144,7 +144,7 @@ extension OperationHandler {
     }
 
     /// Why a body was not received completely.
-    private func refused(_ error: BodyError) async throws(Problem) -> Problem {
+    private func rejection(of error: BodyError) async throws(Problem) -> Problem {
         switch error {
         case .sink(let beyond as StagingSink.BeyondRules):
             // No rule allows this size. The policy provides the reason.
@@ -153,9 +153,9 @@ extension OperationHandler {
             return Problem(
                 .unauthorized, Problem.denied,
                 cause: "the body has more than the \(beyond.bytes) bytes that the rules can allow")
-        case .sink(let refusal as StagedBytes.Refusal):
-            let cause = "\(refusal.bytes) bytes are the limit of the \(refusal.limit.rawValue)"
-            return refusal.limit == .caller
+        case .sink(let limit as StagedBytes.LimitExceeded):
+            let cause = "\(limit.bytes) bytes are the limit of the \(limit.limit.rawValue)"
+            return limit.limit == .caller
                 ? Problem(
                     .tooManyRequests, "Too many bytes of the caller's uploads are not stored yet.",
                     cause: cause, field: ("retry-after", "1"))

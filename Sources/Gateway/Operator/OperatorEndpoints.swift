@@ -90,7 +90,7 @@ public struct OperatorEndpoints: Sendable {
             let response: Response
             do throws(Problem) {
                 try callers.checkHost(exchange.head)
-                try OperatorEndpoints.refusePages(exchange.head)
+                try OperatorEndpoints.rejectPages(exchange.head)
                 response = await respond(exchange.head.method, exchange.head.target, requestId)
             } catch {
                 response = Response(error, requestId)
@@ -113,7 +113,7 @@ public struct OperatorEndpoints: Sendable {
     /// Refuses changes that a web page asks for: the operator's browser may reach this listener, and pages may make it
     /// send requests. A browser names the page in `Origin`.
     /// - Throws: ``Problem`` with `unauthorized`.
-    private static func refusePages(_ head: RequestHead) throws(Problem) {
+    private static func rejectPages(_ head: RequestHead) throws(Problem) {
         guard head.method != "GET", head.method != "HEAD", head.fields.contains("origin") else {
             return
         }

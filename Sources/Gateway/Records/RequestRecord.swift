@@ -119,13 +119,13 @@ public protocol RequestObserver: Sendable {
 extension RequestRecord {
     /// The record of a request that the server rejected before any handler: it was too large, malformed or too slow.
     /// Parts that were not read are `-`.
-    public convenience init(_ refused: RefusedRequest) {
-        let path = refused.target.prefix { $0 != "?" }
+    public convenience init(_ rejected: RejectedRequest) {
+        let path = rejected.target.prefix { $0 != "?" }
         self.init(
-            requestId: refused.requestId, method: refused.method.isEmpty ? "-" : refused.method,
-            path: path.isEmpty ? "-" : String(path), status: refused.status,
-            bytesOut: UInt64(refused.bodyBytes), peer: refused.peer, version: refused.version,
-            isSecure: refused.isSecure, errorCode: refused.code, cause: refused.reason)
+            requestId: rejected.requestId, method: rejected.method.isEmpty ? "-" : rejected.method,
+            path: path.isEmpty ? "-" : String(path), status: rejected.status,
+            bytesOut: UInt64(rejected.bodyBytes), peer: rejected.peer, version: rejected.version,
+            isSecure: rejected.isSecure, errorCode: rejected.code, cause: rejected.reason)
         isRejected = true
     }
 }

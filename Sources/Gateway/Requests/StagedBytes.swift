@@ -18,7 +18,7 @@ public final class StagedBytes: Sendable {
     }
 
     /// Thrown if a limit would be exceeded.
-    struct Refusal: Error {
+    struct LimitExceeded: Error {
         var limit: Limit
         var bytes: UInt64
     }
@@ -39,7 +39,7 @@ public final class StagedBytes: Sendable {
         var total: UInt64 = 0
         var accounts: [BytewiseString: Account] = [:]
         /// The counts of a bucket, in total and by caller.
-        var refusals: (bucket: UInt64, caller: UInt64) = (0, 0)
+        var rejections: (bucket: UInt64, caller: UInt64) = (0, 0)
     }
     private let state = Lock(State())
 
@@ -66,17 +66,17 @@ public final class StagedBytes: Sendable {
     }
 
     /// Counts bytes before they are staged.
-    /// - Throws: ``Refusal``. Nothing is counted then.
-    func add(_ count: Int, to account: Account, _ limits: Limits) throws(Refusal) {
-        try state.withLock { (state) throws(Refusal) in
+    /// - Throws: ``LimitExceeded``. Nothing is counted then.
+    func add(_ count: Int, to account: Account, _ limits: Limits) throws(LimitExceeded) {
+        try state.withLock { (state) throws(LimitExceeded) in
             let count = UInt64(count)
             if count > limits.bucket || state.total > limits.bucket - count {
-                state.refusals.bucket += 1
-                throw Refusal(limit: .bucket, bytes: limits.bucket)
+                state.rejections.bucket += 1
+                throw LimitExceeded(limit: .bucket, bytes: limits.bucket)
             }
             if count > limits.caller || account.bytes > limits.caller - count {
-                state.refusals.caller += 1
-                throw Refusal(limit: .caller, bytes: limits.caller)
+                state.rejections.caller += 1
+                throw LimitExceeded(limit: .caller, bytes: limits.caller)
             }
             state.total += count
             account.bytes += count
@@ -92,9 +92,9 @@ public final class StagedBytes: Sendable {
         }
     }
 
-    /// The values for metrics: all bytes, the bytes of the caller that has most, and refusals.
-    var numbers: (total: UInt64, largest: UInt64, refusals: (bucket: UInt64, caller: UInt64)) {
-        state.withLock { ($0.total, $0.accounts.values.map(\.bytes).max() ?? 0, $0.refusals) }
+    /// The values for metrics: all bytes, the bytes of the caller that has most, and rejections.
+    var numbers: (total: UInt64, largest: UInt64, rejections: (bucket: UInt64, caller: UInt64)) {
+        state.withLock { ($0.total, $0.accounts.values.map(\.bytes).max() ?? 0, $0.rejections) }
     }
 }
 
@@ -184,8 +184,8 @@ extension PrometheusRegistry {
             text.family(name, .counter, "Uploads ended by a limit of staged bytes, by the limit.")
             for (bucket, numbers) in numbers {
                 for (limit, count) in [
-                    (StagedBytes.Limit.bucket, numbers.refusals.bucket),
-                    (.caller, numbers.refusals.caller),
+                    (StagedBytes.Limit.bucket, numbers.rejections.bucket),
+                    (.caller, numbers.rejections.caller),
                 ] {
                     text.sample(
                         name, [bucket, PrometheusLabel("limit", limit.rawValue)], count)

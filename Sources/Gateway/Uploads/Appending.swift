@@ -134,7 +134,7 @@ extension OperationHandler {
 
     /// Records `bytes` as the staged size of the upload.
     private func stage(_ bytes: UInt64, _ upload: OpenUpload) throws(Problem) {
-        do throws(UploadLedger.Refusal) {
+        do throws(UploadLedger.LimitExceeded) {
             try bucket.uploads.ledger.set(upload.id, bytes: bytes, sessionLimits)
         } catch {
             throw Problem(error)
@@ -154,7 +154,7 @@ extension OperationHandler {
         case .sink(let failure as SessionError):
             if case .lengthExceeded = failure { isOver = true }
             problem = self.problem(failure, request, upload)
-        case .sink(let refusal as Problem): problem = refusal
+        case .sink(let error as Problem): problem = error
         case .clientGone, .timedOut, .sink: break
         }
         if isOver {

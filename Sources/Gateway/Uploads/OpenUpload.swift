@@ -81,7 +81,7 @@ extension OperationHandler {
         let entry = UploadLedger.Entry(
             bucket: bucket.name, dialect: creation.dialect, owner: saved.owner,
             creator: saved.caller?.principal.identity, bytes: request.size ?? 0, expires: expires)
-        do throws(UploadLedger.Refusal) {
+        do throws(UploadLedger.LimitExceeded) {
             try uploads.ledger.reserve(entry, sessionLimits)
         } catch {
             throw Problem(error)

@@ -29,7 +29,7 @@ final class UploadLedger: Sendable {
     }
 
     /// The limit that is exceeded.
-    enum Refusal: Error { case sessions, callerBytes, bucketBytes }
+    enum LimitExceeded: Error { case sessions, callerBytes, bucketBytes }
 
     private struct Usage {
         var sessions = 0
@@ -44,7 +44,7 @@ final class UploadLedger: Sendable {
 
         /// Checks the limits for `more` additional bytes.
         func check(_ more: UInt64, _ owner: CallerLimits.Key, _ bucket: String, _ limits: Limits)
-            throws(Refusal)
+            throws(LimitExceeded)
         {
             func exceeds(_ used: UInt64, _ limit: UInt64) -> Bool {
                 limit > 0 && (more > limit || used > limit - more)
@@ -90,9 +90,9 @@ final class UploadLedger: Sendable {
 
     /// Reserves a session before it is begun, when its id is not known yet. ``add(_:_:)`` or ``giveBack(_:)`` must
     /// follow.
-    /// - Throws: ``Refusal``. Nothing is counted then.
-    func reserve(_ entry: Entry, _ limits: Limits) throws(Refusal) {
-        try state.withLock { (state) throws(Refusal) in
+    /// - Throws: ``LimitExceeded``. Nothing is counted then.
+    func reserve(_ entry: Entry, _ limits: Limits) throws(LimitExceeded) {
+        try state.withLock { (state) throws(LimitExceeded) in
             let open = state.owners[entry.owner]?.sessions ?? 0
             if limits.sessions > 0, open >= limits.sessions { throw .sessions }
             try state.check(entry.bytes, entry.owner, entry.bucket, limits)
@@ -121,9 +121,9 @@ final class UploadLedger: Sendable {
     func entry(_ id: UploadSessionID) -> Entry? { state.withLock { $0.entries[id] } }
 
     /// Sets the staged bytes of a session. A decrease always succeeds.
-    /// - Throws: ``Refusal``. Nothing changes then.
-    func set(_ id: UploadSessionID, bytes: UInt64, _ limits: Limits) throws(Refusal) {
-        try state.withLock { (state) throws(Refusal) in
+    /// - Throws: ``LimitExceeded``. Nothing changes then.
+    func set(_ id: UploadSessionID, bytes: UInt64, _ limits: Limits) throws(LimitExceeded) {
+        try state.withLock { (state) throws(LimitExceeded) in
             guard var entry = state.entries[id] else { return }
             if bytes > entry.bytes {
                 try state.check(bytes - entry.bytes, entry.owner, entry.bucket, limits)

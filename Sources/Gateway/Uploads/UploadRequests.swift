@@ -125,8 +125,8 @@ extension Problem {
     }
 
     /// More sessions or bytes than may be staged.
-    convenience init(_ refusal: UploadLedger.Refusal) {
-        switch refusal {
+    convenience init(_ limit: UploadLedger.LimitExceeded) {
+        switch limit {
         case .sessions:
             self.init(
                 .tooManyUploads, "Finish or cancel one of the open uploads.",

@@ -93,7 +93,7 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
         if let transfer {
             transfer.cancel()
         } else if !isOver {
-            refuse(ClientError(.cancelled, "the request was given up"))
+            reject(ClientError(.cancelled, "the request was given up"))
         }
     }
 
@@ -101,7 +101,7 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     func begin(on transport: any Transport) { transfer = transport.start(request, self) }
 
     /// Ends the request without sending it.
-    func refuse(_ error: ClientError) {
+    func reject(_ error: ClientError) {
         failed(error)
         ended()
     }

@@ -43,15 +43,15 @@ final class LoopConnectionPool {
 
     func submit(_ exchange: ClientExchange) {
         loop.assertCurrent()
-        if isClosed { return refuse(exchange, .cancelled, "the client was closed") }
+        if isClosed { return reject(exchange, .cancelled, "the client was closed") }
         if let fault = exchange.request.fault {
-            return refuse(exchange, .malformed, fault)
+            return reject(exchange, .malformed, fault)
         }
         if transport == nil {
-            return refuse(exchange, .unreachable, upstream.fault ?? "there is no transport")
+            return reject(exchange, .unreachable, upstream.fault ?? "there is no transport")
         }
-        if let cause = upstream.breaker.refusal(now: EventLoop.monotonicNow()) {
-            return refuse(
+        if let cause = upstream.breaker.openCause(now: EventLoop.monotonicNow()) {
+            return reject(
                 exchange, .circuitOpen, "\(upstream.settings.name) is left alone for now: \(cause)")
         }
         upstream.statistics.live.add(1, ordering: .relaxed)
@@ -63,7 +63,7 @@ final class LoopConnectionPool {
             armTimer()
         } else {
             upstream.statistics.live.subtract(1, ordering: .relaxed)
-            refuse(exchange, .queueFull, "\(queue.count - head) requests wait already")
+            reject(exchange, .queueFull, "\(queue.count - head) requests wait already")
         }
     }
 
@@ -74,8 +74,8 @@ final class LoopConnectionPool {
     }
 
     /// Fails a request in the loop's next turn, not within the call that submitted it.
-    private func refuse(_ exchange: ClientExchange, _ code: ClientError.Code, _ cause: String) {
-        loop.execute { exchange.refuse(ClientError(code, cause)) }
+    private func reject(_ exchange: ClientExchange, _ code: ClientError.Code, _ cause: String) {
+        loop.execute { exchange.reject(ClientError(code, cause)) }
     }
 
     func ended(_ exchange: ClientExchange, wasBegun: Bool) {
@@ -125,7 +125,7 @@ final class LoopConnectionPool {
         while head < queue.count, queue[head].queueDeadline <= now {
             // The end of the exchange removes it from the queue.
             let late = queue[head]
-            late.refuse(
+            late.reject(
                 ClientError(.queueFull, "it waited too long for its turn: \(live) are under way"))
         }
         armTimer()
@@ -137,7 +137,7 @@ final class LoopConnectionPool {
         guard !isClosed else { return }
         isClosed = true
         for exchange in queue[head...] {
-            exchange.refuse(ClientError(.cancelled, "the client was closed"))
+            exchange.reject(ClientError(.cancelled, "the client was closed"))
         }
         transport?.close()
         if let timer { loop.disarm(timer) }

@@ -84,13 +84,14 @@ final class Connection: EventHandler {
     var handler: RequestHandler { listener.handler }
 
     /// Reports a request that was rejected before a handler saw it. `head` has what was read of the request.
-    func refused(_ refusal: Refusal, _ body: [UInt8], of head: RequestHead?, _ version: HTTPVersion)
-    {
-        listener.onRefusal(
-            RefusedRequest(
-                requestId: refusal.instance, method: head?.method ?? "",
-                target: head?.target ?? "", status: refusal.status, code: refusal.code,
-                reason: refusal.detail,
+    func rejected(
+        _ rejection: Rejection, _ body: [UInt8], of head: RequestHead?, _ version: HTTPVersion
+    ) {
+        listener.onRejection(
+            RejectedRequest(
+                requestId: rejection.instance, method: head?.method ?? "",
+                target: head?.target ?? "", status: rejection.status, code: rejection.code,
+                reason: rejection.detail,
                 bodyBytes: body.count, version: version, isSecure: isSecure, peer: peer))
     }
 
@@ -155,9 +156,9 @@ final class Connection: EventHandler {
     private func handshake() {
         guard let tls else { return }
         let step = tls.handshake()
-        let refusal = step == .failed ? tls.peerRefusal : nil
+        let rejection = step == .failed ? tls.peerRejection : nil
         drainTLS()
-        if let refusal { listener.onUntrusted(peer, refusal) }
+        if let rejection { listener.onUntrusted(peer, rejection) }
         // Draining may have detected that the peer is gone.
         guard state == .handshaking else { return }
         switch step {

@@ -110,7 +110,7 @@ final class HTTP1Connection: Engine {
                 }
             }
         } catch {
-            refuse(error)
+            reject(error)
             return bytes.count
         }
         return offset
@@ -191,21 +191,21 @@ final class HTTP1Connection: Engine {
     // MARK: Responding
 
     /// Rejects bytes that are not a request, and ends the connection.
-    private func refuse(_ error: HTTP1Error) {
+    private func reject(_ error: HTTP1Error) {
         context.statistics.protocolError()
         if let limit = error.limit { context.statistics.hit(limit) }
         let hadBegun = stream != nil
         let hasNoResponse = stream?.response == nil
         act(on: .failed)
         if hasNoResponse {
-            let refusal = Refusal(error.status, error.reason)
-            let body = refusal.body
-            var head = refusal.head
+            let rejection = Rejection(error.status, error.reason)
+            let body = rejection.body
+            var head = rejection.head
             head.fields.append("content-length", body.count)
             append(head, length: nil)
             output.append(contentsOf: body)
             // A request that had begun is reported by its handler.
-            if !hadBegun { connection?.refused(refusal, body, of: nil, .http1_1) }
+            if !hadBegun { connection?.rejected(rejection, body, of: nil, .http1_1) }
         }
     }
 
@@ -326,7 +326,7 @@ final class HTTP1Connection: Engine {
         guard let stream else {
             if headSince != nil {
                 context.statistics.hit(.headerTimeout)
-                refuse(HTTP1Error(408, "the request header did not arrive in time"))
+                reject(HTTP1Error(408, "the request header did not arrive in time"))
             } else {
                 context.statistics.hit(.idleTimeout)
                 act(on: .idleTimeout)

@@ -176,10 +176,10 @@ final class HTTP2Connection: Engine {
             context.statistics.hit(.concurrentStreams)
             return reset(stream.id, NGHTTP2_REFUSED_STREAM)
         }
-        if let refusal = request.refusal {
-            let response = Refusal(refusal.status, refusal.reason)
+        if let rejection = request.rejection {
+            let response = Rejection(rejection.status, rejection.reason)
             let body = response.body
-            connection.refused(response, body, of: request.head, .http2)
+            connection.rejected(response, body, of: request.head, .http2)
             stream.body.discard()
             return stream.respond(response.head, .bytes(body)) { _ in }
         }

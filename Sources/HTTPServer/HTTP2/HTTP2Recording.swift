@@ -19,7 +19,7 @@ extension HTTP2Connection {
         var hasExpectation = false
         var hasLength = false
         var bytes = 0
-        var refusal: (status: Int, reason: String)?
+        var rejection: (status: Int, reason: String)?
 
         init(id: Int32, fields: HeaderFields = HeaderFields(reserving: 384)) {
             self.id = id
@@ -39,14 +39,14 @@ extension HTTP2Connection {
     final class Accepted {
         let stream: ServerStream
         let head: RequestHead
-        let refusal: (status: Int, reason: String)?
+        let rejection: (status: Int, reason: String)?
 
         init(
-            _ stream: ServerStream, _ head: RequestHead, _ refusal: (status: Int, reason: String)?
+            _ stream: ServerStream, _ head: RequestHead, _ rejection: (status: Int, reason: String)?
         ) {
             self.stream = stream
             self.head = head
-            self.refusal = refusal
+            self.rejection = rejection
         }
     }
 
@@ -69,24 +69,24 @@ extension HTTP2Connection {
         let limits = context.limits
         arriving.bytes += name.count + value.count + 32
         if arriving.bytes > limits.headerBytes || name.count > 255 {
-            return refuse(431, "header block too large", .headerBytes)
+            return reject(431, "header block too large", .headerBytes)
         }
         if name.first == UInt8(ascii: ":") { return pseudo(name, value) }
         if name.count == 4 || name.count == 6 || name.count == 14 { note(name) }
         arriving.head.fields.append(name, value)
         if arriving.head.fields.count > limits.headerFields {
-            refuse(431, "too many header fields", .headerFields)
+            reject(431, "too many header fields", .headerFields)
         }
     }
 
     private func pseudo(_ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>) {
         if value.count > context.limits.targetBytes {
-            return refuse(414, "request target too long", .targetBytes)
+            return reject(414, "request target too long", .targetBytes)
         }
         // The other pseudo-header that nghttp2 accepts is :scheme, which is not used.
         if name.count == 7 && name[1] == UInt8(ascii: "s") { return }
         guard let text = String(utf8: value) else {
-            return refuse(400, "request target is not UTF-8")
+            return reject(400, "request target is not UTF-8")
         }
         switch (name.count, name[1]) {
         case (5, UInt8(ascii: "p")): arriving.head.target = text
@@ -108,10 +108,10 @@ extension HTTP2Connection {
         }
     }
 
-    private func refuse(_ status: Int, _ reason: String, _ limit: LimitKind? = nil) {
-        guard arriving.refusal == nil else { return }
+    private func reject(_ status: Int, _ reason: String, _ limit: LimitKind? = nil) {
+        guard arriving.rejection == nil else { return }
         if let limit { context.statistics.hit(limit) }
-        arriving.refusal = (status, reason)
+        arriving.rejection = (status, reason)
         arriving.head.fields = HeaderFields()
     }
 
@@ -137,7 +137,7 @@ extension HTTP2Connection {
 
     private func accept(_ ends: Bool) {
         arriving.head.hasBody = !ends
-        if arriving.refusal == nil { arriving.refusal = check(&arriving) }
+        if arriving.rejection == nil { arriving.rejection = check(&arriving) }
         let id = arriving.id
         let stream = ServerStream(
             id: id, owner: self, context: context,
@@ -148,7 +148,7 @@ extension HTTP2Connection {
         streams.insert(HTTP2Stream(stream: stream))
         streamDeadline = min(
             streamDeadline, stream.progressMark.time + context.limits.progressInterval)
-        accepted.append(Accepted(stream, arriving.takeHead(), arriving.refusal))
+        accepted.append(Accepted(stream, arriving.takeHead(), arriving.rejection))
         arriving = Arriving.none
         arrivingSince = nil
     }

@@ -83,13 +83,13 @@ public struct Ruleset: Sendable {
         guard let path = request.state.path else {
             return .denied(Denial(reason: .invalidPath, readsCaller: false))
         }
-        if let refusal = refusesList(request) { return .denied(refusal) }
+        if let denial = denialOfList(request) { return .denied(denial) }
         let context = Context(program: program, request: request.state, path: path)
         var evaluator = Evaluator(context, NoRecorder(), clock: clock)
         return evaluator.decide(matchingBlocks(path))
     }
 
-    func refusesList(_ request: Request) -> Denial? {
+    func denialOfList(_ request: Request) -> Denial? {
         guard request.method == .list, version == 1 else { return nil }
         return Denial(reason: .listNeedsVersion2, readsCaller: false)
     }
@@ -103,7 +103,7 @@ public struct Ruleset: Sendable {
     /// Returns the inputs that the rules for a request can read, so that nothing else needs to be fetched. Depends only
     /// on the request's method and path.
     public func inputs(for request: Request) -> Inputs {
-        guard let path = request.state.path, refusesList(request) == nil else {
+        guard let path = request.state.path, denialOfList(request) == nil else {
             return Inputs([], hasRules: false)
         }
         let method = Method.Set(request.method)

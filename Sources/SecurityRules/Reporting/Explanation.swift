@@ -99,8 +99,8 @@ extension Ruleset {
             return Explanation(
                 decision: .denied(Denial(reason: .invalidPath, readsCaller: false)), blocks: [])
         }
-        if let refusal = refusesList(request) {
-            return Explanation(decision: .denied(refusal), blocks: [])
+        if let denial = denialOfList(request) {
+            return Explanation(decision: .denied(denial), blocks: [])
         }
         let context = Context(program: program, request: request.state, path: path)
         var evaluator = Evaluator(context, StepRecorder(program), clock: clock)

@@ -131,7 +131,7 @@ struct GCSDownloadTests {
         return (service, ranges)
     }
 
-    @Test func whatBreaksOffIsGoneOnWith() async throws {
+    @Test func aBrokenDownloadContinues() async throws {
         let (service, ranges) = breaking(after: 70_000)
         try await onLoop {
             let bucket = bucket(service)
@@ -144,7 +144,7 @@ struct GCSDownloadTests {
     }
 
     @Test(arguments: [(10, 7, 4), (0, 7, 4), (70_000, 8, 2)])
-    func whatKeepsBreakingOffEndsInAnError(after: Int, generation: Int, requests: Int)
+    func aDownloadThatKeepsBreakingFails(after: Int, generation: Int, requests: Int)
         async throws
     {
         // Fails after little or no progress, or at once if the object was replaced.
@@ -154,7 +154,7 @@ struct GCSDownloadTests {
     }
 
     @Test(arguments: [(503, 4), (403, 2), (400, 2), (200, 2)])
-    func theRestIsAskedForAsOftenAsAnyRequest(status: Int, requests: Int) async throws {
+    func theRestIsRetriedLikeAnyRequest(status: Int, requests: Int) async throws {
         let bytes = pattern(200_000, seed: 1)
         let media = Atomic<Int>(0)
         let service = FakeService { request in
@@ -183,7 +183,7 @@ struct GCSDownloadTests {
         #expect(media.load(ordering: .relaxed) == requests)
     }
 
-    @Test func anAnswerAboutAnotherObjectIsNotBelieved() async throws {
+    @Test func aResponseAboutAnotherObjectIsAnError() async throws {
         for change in [("\"n\"", "\"other\""), ("{\"name\"", "{\"bucket\": \"c\", \"name\"")] {
             let service = FakeService { request in
                 request.method == "DELETE"
@@ -210,7 +210,7 @@ struct GCSDownloadTests {
         }
     }
 
-    @Test func aPageThatIsFollowedByItselfIsRefused() async throws {
+    @Test func aPageThatIsFollowedByItselfIsAnError() async throws {
         let service = FakeService { _ in .json(#"{"items": [], "nextPageToken": "again"}"#) }
         try await onLoop {
             let bucket = bucket(service)
@@ -253,7 +253,7 @@ struct GCSDownloadTests {
         }
     }
 
-    @Test func aTokenThatIsRefusedIsRenewedOnce() async throws {
+    @Test func aRejectedTokenIsRenewedOnce() async throws {
         let tokens = FakeService { _ in
             .json(
                 #"{"access_token": "t\#(UInt32.random(in: 0...999_999))", "expires_in": 3600}"#,
@@ -280,7 +280,7 @@ struct GCSDownloadTests {
         }
     }
 
-    @Test func whatGooglesTestBenchAnswers() async throws {
+    @Test func responsesOfGooglesTestBench() async throws {
         let service = FakeService { request in
             if request.path.hasSuffix("wrong") {
                 return .json(#"{"code": 412, "message": "{crc32c validation failed.}"}"#, 412)
@@ -306,7 +306,7 @@ struct GCSDownloadTests {
         (403, "refuses the credentials: 403, No access."), (404, "bucket 'b' does not exist"),
         (503, "503"),
     ])
-    func refusalsAreToldInWords(status: Int, words: String) async throws {
+    func rejectionsAreReportedInWords(status: Int, words: String) async throws {
         let message = status == 404 ? "The specified bucket does not exist." : "No access."
         let service = FakeService { _ in
             .json(#"{"error": {"code": \#(status), "message": "\#(message)"}}"#, status)

@@ -5,7 +5,7 @@ import Wire
 
 @Suite("Texts of Cloud Storage")
 struct GCSTextTests {
-    @Test func rangesOfAnswers() throws {
+    @Test func rangesOfResponses() throws {
         #expect(ContentRange("bytes 0-9/10") == ContentRange("bytes 0-9/10"))
         #expect(ContentRange("bytes 2-4/10")?.range == 2..<5)
         for wrong in [

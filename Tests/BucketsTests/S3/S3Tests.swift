@@ -78,7 +78,7 @@ struct S3Tests {
         return fields
     }
 
-    @Test func keysThatWereCarriedToOtherBytesDoNotCount() {
+    @Test func keysOfOtherBytesAreIgnored() {
         var fields = otherBytesFields
         fields.append("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT")
         let object = S3Head(fields).metadata("n", size: 3, isAWS: false)

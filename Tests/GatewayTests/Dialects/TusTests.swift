@@ -37,7 +37,7 @@ import Wire
         nil, "", ",", "a,", ",a", "a,,b", "a b", "a YQ", "a YR==", "a YQ==,a YQ==", "a,a",
         "a YQ== YQ==", "a  YQ==", "a YQ==;b", "\u{e9} YQ==", "a\tYQ==", "a Y Q==", " ", "a Y-==",
     ])
-    func malformedMetadataIsRefused(text: String?) {
+    func malformedMetadataIsRejected(text: String?) {
         let problem = #expect(throws: Problem.self) { try metadata(text) }
         #expect(problem?.code == .invalidArgument)
     }
@@ -67,7 +67,7 @@ import Wire
     }
 
     /// Whatever is accepted can be repeated in a response, and has each key once.
-    @Test func changedMetadataIsAcceptedOrRefused() {
+    @Test func changedMetadataIsAcceptedOrRejected() {
         var random = SeededGenerator(3)
         let seeds = [
             "objectName YQ==,bucketName YQ==,metadata e30=", "a,b YQ==, c ", "contentType dGV4dA==",

@@ -18,7 +18,7 @@ import Wire
         "", ",", "uploads", "upload finalize", "upload; finalize", "start, upload", "query, cancel",
         "upload, finalize, cancel", "up load",
     ])
-    func refusesOtherCommands(text: String) { #expect(UploadCommand(text) == nil) }
+    func rejectsOtherCommands(text: String) { #expect(UploadCommand(text) == nil) }
 
     @Test(arguments: [
         ("1", "1"), ("1.0", "1"), ("-0", "0"), ("1e3", "1000"), ("0.5", "0.5"), ("-2.50", "-2.5"),
