@@ -4,9 +4,9 @@ import System
 import Wire
 
 extension OperationHandler {
-    /// Adds the request's body to an upload, and makes it durable, also where it is cut.
+    /// Appends the request's body to an upload and makes it durable, even if the body is incomplete.
     /// - Returns: The durable offset.
-    /// - Throws: ``Problem``. The offset is in the context's report then, where it is known.
+    /// - Throws: ``Problem``. The context's report then has the offset, if it is known.
     func append(_ request: AppendRequest, to upload: OpenUpload) async throws(Problem) -> UInt64 {
         do throws(Problem) {
             let offset = try await receive(request, upload)
@@ -23,7 +23,7 @@ extension OperationHandler {
             if let member = error.members.first(where: { "\($0.name)" == "expected-offset" }) {
                 context.upload?.offset = UInt64(clamping: member.value)
             }
-            // What was received and does not count is not staged any more.
+            // Received bytes that do not count are no longer staged.
             if upload.state.length == nil, let offset = context.upload?.offset {
                 try? stage(offset, upload)
             }
@@ -35,9 +35,9 @@ extension OperationHandler {
         bucket.uploads.statistics.appended(bucket.name, upload.context.dialect, result)
     }
 
-    /// What the append begins with.
-    /// - Throws: ``Problem`` where the lengths that are declared contradict each other, or are too large. What contradicts
-    ///   the session is for the store to say.
+    /// The plan of an append for the store.
+    /// - Throws: ``Problem`` if the declared lengths contradict each other or are too large. The store compares them
+    ///   with the session.
     private func plan(_ request: AppendRequest, _ upload: OpenUpload) throws(Problem) -> AppendPlan
     {
         let head = context.exchange.head
@@ -47,7 +47,7 @@ extension OperationHandler {
         var plan = AppendPlan(
             at: request.offset, size: size, length: request.length,
             isAllOrNothing: request.isVerified)
-        // Of another offset the store says so.
+        // The store reports a wrong offset.
         if let length = request.length, request.offset == upload.state.offset,
             !upload.context.dialect.overlaps,
             length != upload.state.length ?? length || length < request.offset
@@ -79,7 +79,7 @@ extension OperationHandler {
     {
         let plan = try plan(request, upload)
         let length = upload.state.length ?? plan.length
-        // At another offset nothing is staged, and the store says so.
+        // At a wrong offset nothing is staged, and the store reports the error.
         if let length, upload.state.length == nil, request.offset == upload.state.offset {
             try stage(length, upload)
         }
@@ -87,7 +87,7 @@ extension OperationHandler {
         do throws(SessionError) {
             append = try await upload.session.append(plan)
         } catch {
-            // The length was not taken over: what is there counts.
+            // The store has not accepted the length, so the received bytes count.
             if upload.state.length == nil { try? stage(upload.state.offset, upload) }
             throw problem(error, request, upload)
         }
@@ -125,7 +125,7 @@ extension OperationHandler {
         throw endsTooEarly(request)
     }
 
-    /// A last part that ends below the bytes that are there.
+    /// The result of a last part that ends before the durable offset.
     private func endsTooEarly(_ request: AppendRequest) -> Problem {
         Problem(
             SessionError.offsetMismatch(durable: request.offset),
@@ -141,8 +141,8 @@ extension OperationHandler {
         }
     }
 
-    /// Ends an append whose body did not come to its end, and perhaps the session.
-    /// - Returns: Why, for the client.
+    /// Ends an append whose body was incomplete, and possibly the session.
+    /// - Returns: The problem for the client.
     private func ended(
         _ append: any SessionAppend, by error: BodyError, _ request: AppendRequest,
         _ upload: OpenUpload
@@ -174,7 +174,7 @@ extension OperationHandler {
         return problem
     }
 
-    /// The problem of a session's error, as the upload's dialect has it.
+    /// Converts a session's error to the problem that the upload's dialect reports.
     func problem(_ error: SessionError, _ request: AppendRequest, _ upload: OpenUpload)
         -> Problem
     {
@@ -184,7 +184,7 @@ extension OperationHandler {
         return Problem(error, offset: request.offset)
     }
 
-    /// More bytes came than the upload may have: it is over, or this append is.
+    /// Ends the upload, or only this append, because the body exceeds the upload's length.
     private func abandon(_ append: any SessionAppend, _ upload: OpenUpload) async {
         await append.discard()
         if upload.context.dialect.endsAtLength {

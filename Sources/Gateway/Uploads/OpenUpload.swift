@@ -7,26 +7,26 @@ struct OpenUpload {
     let session: any UploadSession
     let context: UploadContext
     let name: ObjectName
-    /// As it was when the request came to it.
+    /// The state when the request found or began the session.
     var state: SessionState
 
     var id: UploadSessionID { session.id }
 
-    /// Whether it was cancelled, and is still known.
+    /// Whether it was cancelled and is still known.
     var isCancelled: Bool {
         if case .closed(let record) = state.end { return record == OpenUpload.cancelled }
         return false
     }
 
-    /// The record of a session that is closed because it was cancelled.
+    /// The record of a cancelled session.
     static let cancelled = Array(#"{"cancelled":true}"#.utf8)
 
-    /// Whether it has all its bytes, where that is its end.
+    /// Whether it has all its bytes, in a dialect in which that completes the upload.
     var isWhole: Bool {
         context.dialect.endsAtLength && state.end == nil && state.offset == state.length
     }
 
-    /// What a response says of it.
+    /// The report for a response.
     func report(_ kind: UploadReport.Kind, in bucket: Bucket) -> UploadReport {
         UploadReport(
             kind: kind, offset: state.offset,
@@ -39,14 +39,14 @@ struct OpenUpload {
 extension OperationHandler {
     var uploads: Uploads { bucket.uploads }
 
-    /// What may be staged here.
+    /// The limits of open sessions of this bucket.
     var sessionLimits: UploadLedger.Limits {
         UploadLedger.Limits(
             sessions: uploads.settings.sessions, bytes: uploads.settings.stagedBytes,
             bucketBytes: bucket.maximumSessionBytes)
     }
 
-    /// The store, where it has upload sessions.
+    /// The driver, if the store supports upload sessions.
     /// - Throws: ``Problem`` with `not-implemented`.
     private func sessionDriver() async throws(Problem) -> any SessionDriver {
         guard let driver = bucket.driver as? any SessionDriver,
@@ -58,7 +58,7 @@ extension OperationHandler {
         return driver
     }
 
-    /// Begins a session for an upload that may be allowed.
+    /// Begins a session. The first decision on the upload has been made.
     func begin(
         _ name: ObjectName, _ request: UploadRequest, _ creation: SessionCreation
     ) async throws(Problem) -> OpenUpload {
@@ -102,8 +102,8 @@ extension OperationHandler {
     }
 
     /// Finds a session for a caller who may continue it.
-    /// - Throws: ``Problem``: `upload-not-found` for everything that is not a session of this bucket and dialect, or is
-    ///   another caller's; `unauthenticated` where the caller is anonymous and its creator was not.
+    /// - Throws: ``Problem``: `upload-not-found` if the token is no session of this bucket and dialect, or the session
+    ///   of another caller; `unauthenticated` if the caller is anonymous and the creator was not.
     func open(_ request: SessionRequest) async throws(Problem) -> OpenUpload {
         guard let token = uploads.keys.open(request.token) else {
             throw Problem(uploadNotFound: "the token is not one of these keys")
@@ -114,7 +114,7 @@ extension OperationHandler {
         else {
             throw Problem(uploadNotFound: "the token is another bucket's or dialect's, or expired")
         }
-        // Before the session is asked: that would stop an append of its creator.
+        // Checked before the session is opened, which would stop an append of its creator.
         if let known = uploads.ledger.entry(token.id) {
             try requireCreator(known.creator, token.dialect)
         }
@@ -139,7 +139,7 @@ extension OperationHandler {
         return OpenUpload(session: session, context: stored.context, name: name, state: state)
     }
 
-    /// Whether the request's caller is the creator of a session, who is nobody in particular for nil.
+    /// Checks that the request's caller is the session's creator. If the creator is nil, any caller may continue.
     private func requireCreator(_ creator: [UInt8]?, _ dialect: UploadDialect) throws(Problem) {
         guard let creator else { return }
         guard let caller = context.caller.principal else {

@@ -8,7 +8,7 @@ struct SavedCaller {
     let principal: Principal
     let auth: SecurityRules.Caller
 
-    /// nil for an anonymous caller.
+    /// Saves a principal; nil for an anonymous caller.
     init?(_ caller: Caller) {
         guard let principal = caller.principal, let auth = caller.auth else { return nil }
         self.principal = principal

@@ -4,7 +4,7 @@ import System
 import Wire
 
 extension OperationHandler {
-    /// Begins an upload in several requests; the request's body is the first part, or all of it.
+    /// Begins an upload in several requests. The request's body is the first part, or the whole object.
     func createSession(
         _ name: ObjectName, _ request: UploadRequest, _ creation: SessionCreation
     ) async throws(Problem) -> OperationResult {
@@ -42,13 +42,13 @@ extension OperationHandler {
         uploads.ended(upload.id, .cancelled)
     }
 
-    /// Continues an upload, ends it, or says how far it has come.
+    /// Appends to an upload, completes or cancels it, or reports its offset.
     func session(_ request: SessionRequest) async throws(Problem) -> OperationResult {
         var upload = try await open(request)
         switch request.action {
         case .report:
             if upload.isWhole {
-                // The gateway was stopped, or the store failed, between the last byte and the end.
+                // The gateway was stopped or the store failed between the last byte and the commit.
                 _ = try await finish(upload)
                 do throws(SessionError) { upload.state = try await upload.session.state() } catch {
                     throw Problem(error)
@@ -130,8 +130,8 @@ extension OperationHandler {
 
     // MARK: The end
 
-    /// Decides on the whole body by the rules that are in effect now, and makes it the object. Where it was finished
-    /// before, the result is the same again.
+    /// Evaluates the current rules with the complete body, and commits the object. If the upload was committed before,
+    /// the result is the same.
     private func finish(_ upload: OpenUpload) async throws(Problem) -> OperationResult {
         await uploads.finishing.take(upload.id.text)
         defer { uploads.finishing.end(upload.id.text) }
@@ -172,10 +172,10 @@ extension OperationHandler {
         return .stored(result)
     }
 
-    /// Seconds since 1970 until which a session that ends now reports its result.
+    /// The time until which a session that ends now reports its result, in seconds since 1970.
     private var resultUntil: Int64 { context.now + uploads.settings.resultLifetime }
 
-    /// As a plain upload is decided and committed, for the session's creator.
+    /// Decides and commits like an upload in one request, with the session's creator as the caller.
     private func commit(_ upload: OpenUpload, _ state: SessionState, _ facts: ContentFacts)
         async throws(Problem) -> CommitResult
     {
@@ -205,7 +205,7 @@ extension OperationHandler {
         return result
     }
 
-    /// What an upload has come to.
+    /// The result of an upload that has ended.
     private func replay(_ state: SessionState) throws(Problem) -> OperationResult {
         context.upload?.offset = state.offset
         context.upload?.isComplete = true
@@ -219,8 +219,8 @@ extension OperationHandler {
 }
 
 extension Problem {
-    /// Whether an upload that was refused so can never be stored. A store that fails may do better the next time, and a
-    /// client that went away comes back.
+    /// Whether this problem is final, so that the upload can never be stored. A failed store may recover, and a
+    /// disconnected client may return.
     fileprivate var isFinal: Bool {
         guard self !== RequestContext.clientGone else { return false }
         switch code {
@@ -231,7 +231,7 @@ extension Problem {
         }
     }
 
-    /// The problem for a session that is closed by it.
+    /// The record of a session that this problem has closed.
     fileprivate var record: [UInt8] {
         var json = JSONWriter(reserving: 128)
         json.beginObject()
@@ -241,7 +241,7 @@ extension Problem {
         return json.bytes
     }
 
-    /// Takes what ``record`` was.
+    /// Restores the problem from its ``record``.
     fileprivate convenience init(record: [UInt8]) {
         guard let json = try? JSONReader.parse(record),
             let code = json["code"]?.text.flatMap(Code.init), let detail = json["detail"]?.text

@@ -2,16 +2,17 @@ import Buckets
 import OpenSSL
 import System
 
-/// Passes the bytes of an append on, counts them, and computes the digests that they must have. Confined to its loop.
+/// Forwards the bytes of an append, counts them, and computes the expected digests. Confined to its loop.
 final class SessionSink: ByteSink {
     private let append: any SessionAppend
-    /// Called with all bytes that were taken, and those that would be; throws where they may not be staged.
+    /// Called before bytes are forwarded, with the count of accepted bytes including the next ones. Throws if they
+    /// exceed a limit of staged bytes.
     private let admit: (UInt64) throws -> Void
     private var crc32c: CRC32C?
     private var md5: Digest?
     private var sha1: Digest?
     private var others: [DigestAlgorithm: Digest] = [:]
-    /// Bytes that were taken.
+    /// The number of accepted bytes.
     private(set) var count: UInt64 = 0
 
     init(
@@ -43,7 +44,7 @@ final class SessionSink: ByteSink {
 
     func whenWritable(_ resume: @escaping () -> Void) { append.whenWritable(resume) }
 
-    /// The name of the first digest that all bytes do not have. No byte may follow.
+    /// The name of the first digest that does not match; nil if all match. No byte may follow.
     func mismatch(_ request: AppendRequest) -> String? {
         if let sha1, sha1.finish() != request.sha1 { return "sha1" }
         let facts = ContentFacts(
@@ -53,10 +54,10 @@ final class SessionSink: ByteSink {
     }
 }
 
-/// Drops the first bytes of a body, and passes the others on. Confined to its loop.
+/// Discards the first bytes of a body and forwards the others. Confined to its loop.
 final class SkippingSink: ByteSink {
     private let sink: any ByteSink
-    /// Bytes that are still to be dropped.
+    /// The number of bytes still to be discarded.
     private(set) var rest: UInt64
 
     init(_ sink: any ByteSink, _ count: UInt64) {

@@ -1,21 +1,21 @@
 import Buckets
 import Wire
 
-/// What a session remembers of the request that created it, for the decision at its end. Stored with the session, as
-/// JSON.
+/// The properties of the request that created a session. The decision at its end needs them. Stored with the session,
+/// as JSON.
 struct UploadContext {
     let dialect: UploadDialect
-    /// Whose limits count.
+    /// The caller whose limits apply.
     let owner: CallerLimits.Key
-    /// The creator; nil for an anonymous one, and for a signed link.
+    /// The creator; nil if it was anonymous or used a signed link.
     var caller: SavedCaller?
     /// The signed link that allowed the creation.
     var link: LinkGrant?
-    /// The parameters of the creation's query, for the rules.
+    /// The query parameters of the creation, for the rules.
     var parameters: [BytewiseString: String] = [:]
-    /// Checked by the commit.
+    /// The preconditions of the commit.
     var conditions = Preconditions()
-    /// Of the whole body; checked before the commit.
+    /// The expected digests of the whole body, checked before the commit.
     var digests = ExpectedDigests()
     /// ``SessionCreation/metadata``.
     var metadata: String?
@@ -116,7 +116,7 @@ extension JSONWriter {
 // MARK: Reading
 
 extension UploadContext {
-    /// Takes what ``json`` was; nil for anything else.
+    /// Parses ``json``; nil if it is invalid.
     /// - Parameters:
     ///   - bucket: The bucket's name.
     ///   - name: The object's name.

@@ -37,7 +37,7 @@ final class UploadLedger: Sendable {
     }
     private struct State {
         private(set) var entries: [UploadSessionID: Entry] = [:]
-        /// The sessions by the hour of their expiry, so that the sweep looks at few.
+        /// The sessions by the hour of their expiry, so that a sweep only visits the expired ones.
         private(set) var hours: [Int64: Set<UploadSessionID>] = [:]
         var owners: [CallerLimits.Key: Usage] = [:]
         var buckets: [BytewiseString: Usage] = [:]
@@ -149,7 +149,7 @@ final class UploadLedger: Sendable {
     /// Removes expired sessions of a bucket.
     /// - Parameters:
     ///   - now: Seconds since 1970.
-    ///   - limit: The most that are removed. Call again if it is reached.
+    ///   - limit: The maximum number to remove. Call again if it is reached.
     func removeExpired(of bucket: String, _ now: Int64, limit: Int) -> [Entry] {
         let expired = state.withLock { state in
             var found: [UploadSessionID] = []

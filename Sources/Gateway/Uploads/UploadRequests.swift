@@ -2,22 +2,22 @@ import Buckets
 import HTTPServer
 import Wire
 
-/// What the creation of an upload session says beyond the upload itself, whichever dialect it was written in.
+/// The properties of a request that creates an upload session, beyond those of the upload. The same for every dialect.
 struct SessionCreation {
     var dialect: UploadDialect
-    /// Whether the body of the creation is all of the object.
+    /// Whether the request's body is the whole object.
     var isLast: Bool
-    /// Of the creation's body, where that is only a part.
+    /// The expected digests of the request's body, if it is only a part of the object.
     var bodyDigests = ExpectedDigests()
-    /// The SHA-1 of the creation's body.
+    /// The expected SHA-1 of the request's body.
     var bodySHA1: [UInt8]?
-    /// What the client said of the upload, to be repeated to it.
+    /// The client's description of the upload, which later responses repeat.
     var metadata: String?
-    /// Makes the session's URL of its token.
+    /// Returns the session's URL for its token.
     let url: (String) -> String
-    /// Whether the request's body, if it has one, is the beginning of the object.
+    /// Whether a body of this request is the beginning of the object.
     var hasObjectBytes = true
-    /// Tells the client at once that there is a session.
+    /// Informs the client of the session before the body is received.
     var announce: ((UploadReport) -> Void)?
 
     init(dialect: UploadDialect, isLast: Bool, url: @escaping (String) -> String) {
@@ -27,71 +27,72 @@ struct SessionCreation {
     }
 }
 
-/// What is asked of an upload session, whichever dialect it was written in.
+/// A request on an upload session. The same for every dialect.
 struct SessionRequest {
     enum Action {
-        /// How far it has come.
+        /// Reports the offset.
         case report
-        /// The request's body follows the bytes that are there.
+        /// Appends the request's body at the offset.
         case append(AppendRequest)
-        /// Its end: the object is complete with the bytes that are there, which are as many as this, if it is known.
+        /// Completes the object with the bytes received so far. The value is their number, if the client has sent it.
         case finish(UInt64?)
-        /// Its end, without an object.
+        /// Ends the session without an object.
         case cancel
     }
     var dialect: UploadDialect
-    /// As it stands in the path.
+    /// The token as in the path.
     var token: ArraySlice<UInt8>
     /// The object's name, if the request has it.
     var name: String?
     var action: Action
 }
 
-/// What an append says of itself.
+/// The properties of an append.
 struct AppendRequest {
-    /// Bytes before it.
+    /// The offset of its first byte in the object.
     var offset: UInt64
-    /// Bytes of the whole object, where the request declares them.
+    /// The size of the whole object in bytes, if the request declares it.
     var length: UInt64?
-    /// Of this append's body.
+    /// The expected digests of its body.
     var digests = ExpectedDigests()
-    /// Of this append's body.
+    /// The expected SHA-1 of its body.
     var sha1: [UInt8]?
-    /// Whether the object is complete with it.
+    /// Whether it completes the object.
     var isLast: Bool
-    /// Bytes at the beginning of the body that are stored already. ``offset`` is that of the next one.
+    /// The number of bytes at the beginning of the body that are stored already. ``offset`` is the offset of the next
+    /// byte.
     var skipped: UInt64 = 0
 
-    /// Whether its bytes count only all together, because they have a digest.
+    /// Whether its bytes only count if all of them arrive, because they have a digest.
     var isVerified: Bool { !digests.isEmpty || sha1 != nil }
 }
 
-/// What a response says of an upload session.
+/// The properties of an upload session in a response.
 struct UploadReport {
     enum Kind { case created, status, appended, cancelled }
     var kind = Kind.status
-    /// The session's URL, of a creation.
+    /// The session's URL, for a creation.
     var url: String?
-    /// The object's name, of a creation.
+    /// The object's name, for a creation.
     var name: String?
-    /// Durable bytes, where they are known.
+    /// The durable offset, if it is known.
     var offset: UInt64?
-    /// Bytes of the whole object, once they are known.
+    /// The size of the whole object in bytes, once it is known.
     var length: UInt64?
     var isComplete = false
-    /// Whether the session was cancelled, and is still known.
+    /// Whether the session was cancelled and is still known.
     var isCancelled = false
-    /// Seconds since 1970; nil where there is no session.
+    /// The expiry in seconds since 1970; nil if there is no session.
     var expires: Int64?
-    /// What the client said of the upload at its creation.
+    /// The client's description of the upload at its creation.
     var metadata: String?
-    /// The most bytes of an object of the bucket.
+    /// The maximum size of an object of the bucket in bytes.
     var maximumSize = UInt64.max
 }
 
 extension Problem {
-    /// What an upload session could not do.
-    /// - Parameter offset: What the request expected.
+    /// Converts a session's error.
+    /// - Parameter offset: The offset that the request expected.
     convenience init(_ error: SessionError, offset: UInt64 = 0) {
         switch error {
         case .notFound: self.init(uploadNotFound: "the store has no such session")
@@ -117,14 +118,14 @@ extension Problem {
         }
     }
 
-    /// The same for whatever leads to no session: only the log says why.
+    /// Reports the same for every token without a session. Only the log has the reason.
     convenience init(uploadNotFound cause: String) {
         self.init(
             .uploadNotFound, "The upload is unknown, or has expired or been cancelled.",
             cause: cause)
     }
 
-    /// More sessions or bytes than may be staged.
+    /// Reports that a limit of open sessions or their bytes is exceeded.
     convenience init(_ limit: UploadLedger.LimitExceeded) {
         switch limit {
         case .sessions:

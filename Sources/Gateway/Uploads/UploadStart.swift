@@ -1,6 +1,6 @@
 import System
 
-/// Lets creations wait until the sessions of an earlier process are counted, so that limits hold from the start.
+/// Delays creations until the sessions of an earlier process are counted, so that limits apply from the start.
 final class UploadStart: Sendable {
     private struct State {
         var isOver: Bool
@@ -8,7 +8,7 @@ final class UploadStart: Sendable {
         var nextWaiter = 0
     }
     private let state: Lock<State>
-    /// In nanoseconds.
+    /// The maximum wait in nanoseconds.
     private let limit: UInt64
 
     init(isOver: Bool, limit: UInt64) {
@@ -16,7 +16,7 @@ final class UploadStart: Sendable {
         self.limit = limit
     }
 
-    /// Everything is counted.
+    /// Reports that all sessions are counted.
     func end() {
         let waiters = state.withLock { state in
             state.isOver = true
@@ -27,7 +27,7 @@ final class UploadStart: Sendable {
     }
 
     /// Waits for ``end()``, but not longer than the limit.
-    /// - Returns: Whether it has come.
+    /// - Returns: Whether it was called in time.
     func wait() async -> Bool {
         var alarm: Task<Void, any Error>?
         let isOver = await withCheckedContinuation { waiter in

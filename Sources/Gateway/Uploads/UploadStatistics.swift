@@ -8,7 +8,7 @@ final class UploadStatistics: Sendable {
     enum End: String, CaseIterable, Sendable { case finished, cancelled, expired, refused }
     /// The result of an append.
     enum AppendResult: String, CaseIterable, Sendable {
-        /// All of its body is durable.
+        /// Its whole body is durable.
         case stored
         /// A part of its body may be durable.
         case cut
@@ -43,7 +43,7 @@ final class UploadStatistics: Sendable {
         state.withLock { $0.appends[key, default: 0] += 1 }
     }
 
-    /// A session of another process was continued here.
+    /// Counts a session of another process that was continued here.
     func takenOver(_ bucket: String) {
         state.withLock { $0.takeovers[BytewiseString(bucket), default: 0] += 1 }
     }

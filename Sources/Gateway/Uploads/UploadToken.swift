@@ -2,7 +2,7 @@ import Buckets
 import OpenSSL
 import Wire
 
-/// The protocol by which a client speaks of an upload session.
+/// The protocol that a client uses for an upload session.
 enum UploadDialect: UInt8, Sendable, CaseIterable {
     /// draft-ietf-httpbis-resumable-upload.
     case ietf = 1
@@ -11,7 +11,7 @@ enum UploadDialect: UInt8, Sendable, CaseIterable {
     /// Firebase Storage.
     case firebase = 3
 
-    /// For metrics, and in the stored context.
+    /// The name in metrics and in the stored context.
     var name: String {
         switch self {
         case .ietf: "ietf"
@@ -20,22 +20,23 @@ enum UploadDialect: UInt8, Sendable, CaseIterable {
         }
     }
 
-    /// Whether the URL of a session is enough to use it. A credential that is sent must still be its creator's. Otherwise
-    /// every request shows the creator's credential.
+    /// Whether a session's URL is sufficient to use it. If a credential is sent, it must still be the creator's. In the
+    /// other dialects, every request needs the creator's credential.
     var isBearer: Bool { self == .firebase }
 
-    /// Whether an append may begin below the offset: the bytes that are there already are skipped. The length of the
-    /// object is then only compared at the end.
+    /// Whether an append may begin before the offset. Bytes that are stored already are skipped, and the object's
+    /// length is only compared at the end.
     var overlaps: Bool { self == .firebase }
 
-    /// Whether a cancelled session is reported as such, and not as unknown.
+    /// Whether a cancelled session is reported as cancelled instead of unknown.
     var remembersCancelling: Bool { self == .firebase }
 
-    /// Whether an upload is complete as soon as its offset has reached its length. Excess bytes then are of their
-    /// request alone, and do not end the session.
+    /// Whether an upload is complete as soon as its offset reaches its length. Excess bytes then only fail their
+    /// request and don't end the session.
     var endsAtLength: Bool { self == .tus }
 
-    /// Whether a session stays when its creation has failed or its end was refused, so that a client can ask again.
+    /// Whether a session is kept after its creation failed or its completion was rejected, so that the client can
+    /// retry.
     var outlivesFailures: Bool { self != .tus }
 
     init?(name: String) {
@@ -46,29 +47,29 @@ enum UploadDialect: UInt8, Sendable, CaseIterable {
     }
 }
 
-/// The name of an upload session in URLs: sealed, so that nobody can make one or read it.
+/// The name of an upload session in URLs. It is encrypted and authenticated, so that nobody can forge or read it.
 ///
-/// base64url without padding of: the length of the key's id (1 byte), that id, a nonce of 12 bytes, and sealed by
-/// AES-256-GCM the dialect (1 byte), the session's id (24 bytes: its expiry and 128 random bits) and the bucket's name.
-/// The key's id is authenticated too.
+/// A token is base64url without padding. It contains the length of the key's id (1 byte), that id, a nonce of 12 bytes
+/// and, encrypted by AES-256-GCM, the dialect (1 byte), the session's id (24 bytes: its expiry and 128 random bits) and
+/// the bucket's name. The key's id is authenticated too.
 struct UploadToken: Equatable {
     var dialect: UploadDialect
     var bucket: String
     var id: UploadSessionID
 
-    /// Characters of the longest token: a key's id has up to 64 bytes, a bucket's name up to 222.
+    /// The length of the longest token in characters. A key's id has at most 64 bytes, a bucket's name at most 222.
     static let maximumLength = 480
 }
 
-/// The keys that seal upload sessions' tokens: the first seals, and each opens what it sealed.
+/// The keys that encrypt the tokens of upload sessions. The first key encrypts, and each key decrypts its own tokens.
 public struct UploadKeys: Sendable, Equatable {
     private let keys: LinkKeys
 
-    /// Reads the format of the keys of links.
+    /// Parses a key file in the format of link keys.
     /// - Throws: ``LinkKeys/Malformed`` with the number of the line.
     public init(text: String) throws(LinkKeys.Malformed) { keys = try LinkKeys(text: text) }
 
-    /// One random key: its tokens end with the process.
+    /// One random key. Its tokens are valid until the process ends.
     public static func random() -> UploadKeys {
         do throws(LinkKeys.Malformed) {
             return try UploadKeys(text: try LinkKeys.generate(id: "process"))
@@ -77,12 +78,12 @@ public struct UploadKeys: Sendable, Equatable {
         }
     }
 
-    /// Another key than the one that signs links, also where one file serves both.
+    /// Derives the key, which differs from the one that signs links even if both come from one file.
     private func cipher(_ key: LinkKey) -> AES256GCM {
         AES256GCM(key: HMAC.sha256(key: key.secret, Array("sluice upload 1".utf8).span.bytes))
     }
 
-    /// The token, sealed by the newest key.
+    /// Returns the token, encrypted with the newest key.
     func seal(_ token: UploadToken) -> String {
         let key = keys.newest
         let header = [UInt8(key.id.utf8.count)] + key.id.utf8
@@ -92,7 +93,7 @@ public struct UploadKeys: Sendable, Equatable {
         return Base64.encodeForURL(header + nonce + sealed)
     }
 
-    /// Takes what ``seal(_:)`` returned; nil for anything else, also for another spelling of the same bytes.
+    /// Decrypts a token of ``seal(_:)``; nil for anything else, even for another encoding of the same bytes.
     func open(_ text: ArraySlice<UInt8>) -> UploadToken? {
         guard text.count <= UploadToken.maximumLength, let bytes = Base64.decodeForURL(text),
             let idLength = bytes.first.map(Int.init), bytes.count > 1 + idLength,

@@ -6,38 +6,38 @@ import Wire
 
 /// The settings of upload sessions. Times are in seconds.
 public struct UploadSettings: Sendable {
-    /// From a session's creation to its end, whatever happens meanwhile.
+    /// The maximum lifetime of a session from its creation. Appends do not extend it.
     public var lifetime: Int64 = 24 * 3600
     /// How long a finished session reports its result.
     public var resultLifetime: Int64 = 3600
-    /// Open sessions of each caller; 0 is no limit.
+    /// The maximum number of open sessions of each caller; 0 is no limit.
     public var sessions = 64
-    /// Bytes of each caller's open sessions; 0 is no limit.
+    /// The maximum size of each caller's open sessions in bytes; 0 is no limit.
     public var stagedBytes: UInt64 = 256 << 30
-    /// The origin in URLs that clients are given, without a slash at the end; nil for the one that was asked.
+    /// The origin of session URLs, without a slash at the end; nil to use that of the request.
     public var publicURL: String?
     /// Whether the tus protocol is served.
     public var servesTus = true
-    /// Whether a 104 with the session's URL is sent to every client that sends `Upload-Complete`.
+    /// Whether a 104 response with the session's URL is sent to every client that sends `Upload-Complete`.
     public var announcesAlways = false
 
     public init() {}
 }
 
-/// What all upload sessions of a gateway share: settings, keys, counts. It outlives the gateway's snapshots.
+/// The settings, keys and counts that all upload sessions of a gateway share. They outlive the gateway's snapshots.
 public final class Uploads: Sendable {
     let settings: UploadSettings
     let ledger = UploadLedger()
     let statistics = UploadStatistics()
-    /// Turns to finish a session, by its id: the second finds what the first came to.
+    /// Serializes the completion of a session, by its id. A second request gets the result of the first.
     let finishing = Turns()
     private let currentKeys: Lock<UploadKeys>
     private let start: UploadStart
 
     /// - Parameters:
-    ///   - keys: Seal the sessions' tokens.
-    ///   - awaitsSessions: Whether ``load(_:)`` will be called; no session is created before it returns.
-    ///   - waitLimit: How long a creation waits for that, in nanoseconds.
+    ///   - keys: The keys of session tokens.
+    ///   - awaitsSessions: Whether ``load(_:)`` will be called. No session is created before it returns.
+    ///   - waitLimit: How long a creation waits for it, in nanoseconds.
     public init(
         _ settings: UploadSettings = UploadSettings(), keys: UploadKeys = .random(),
         awaitsSessions: Bool = false, waitLimit: UInt64 = 10_000_000_000
@@ -49,11 +49,11 @@ public final class Uploads: Sendable {
 
     var keys: UploadKeys { currentKeys.withLock { $0 } }
 
-    /// Replaces the keys. Tokens that a removed key has sealed lead nowhere.
+    /// Replaces the keys. Tokens of a removed key are no longer valid.
     public func replace(_ keys: UploadKeys) { currentKeys.withLock { $0 = keys } }
 
-    /// The origin of the URLs that a client is given, without a slash at the end: the configured one, or the one that was
-    /// asked. Empty if that is not known.
+    /// The origin of session URLs, without a slash at the end: the configured one, or that of the request. Empty if
+    /// neither is known.
     func origin(_ context: RequestContext) -> String {
         if let origin = settings.publicURL, !origin.isEmpty { return origin }
         let exchange = context.exchange
@@ -63,8 +63,8 @@ public final class Uploads: Sendable {
 
     // MARK: Sessions of an earlier process
 
-    /// Counts the open sessions of these buckets, which an earlier process has left. Called once.
-    /// - Returns: Why some could not be read.
+    /// Counts the open sessions that an earlier process has left in these buckets. Called once.
+    /// - Returns: The reasons why some could not be read.
     public func load(_ buckets: [(name: String, driver: any SessionDriver)]) async -> [String] {
         var failures: [String] = []
         for (name, driver) in buckets {
@@ -95,11 +95,11 @@ public final class Uploads: Sendable {
         if found.state.end == nil { _ = ledger.adopt(found.id, found.entry) }
     }
 
-    /// Sessions of one list: a page of it is in memory.
+    /// The page size of a list of sessions. One page is in memory at a time.
     private static let page = 100
 
-    /// Calls `body` with each session of a bucket that is not expired and that this program has begun, until it returns
-    /// false. Lets the loop do other work meanwhile.
+    /// Calls `body` with each unexpired session of a bucket that this program has begun, until `body` returns false.
+    /// Lets the loop do other work meanwhile.
     func forEach(
         _ bucket: String, _ driver: any SessionDriver, _ body: (StoredUpload) -> Bool
     ) async throws(BucketError) {
@@ -118,11 +118,11 @@ public final class Uploads: Sendable {
 
     // MARK: The sweep
 
-    /// Sessions that are removed at a time.
+    /// The number of sessions that are removed at a time.
     private static let sweepBatch = 100
 
-    /// Removes a bucket's expired sessions, with their bytes.
-    /// - Returns: How many.
+    /// Removes a bucket's expired sessions and their bytes.
+    /// - Returns: The number of removed sessions.
     public func sweep(_ bucket: String, _ driver: any SessionDriver)
         async throws(BucketError) -> Int
     {
@@ -142,21 +142,21 @@ public final class Uploads: Sendable {
         }
     }
 
-    /// A session has ended.
-    /// - Parameter end: nil if another gateway counts it.
+    /// Counts a session that has ended.
+    /// - Parameter end: How it ended; nil if another gateway counts it.
     func ended(_ id: UploadSessionID, _ end: UploadStatistics.End?) {
         if let entry = ledger.remove(id), let end { statistics.ended(entry, end) }
     }
 }
 
-/// A session as the store has it, with what this program has stored in it.
+/// A session in a store, with the context that this program has stored in it.
 struct StoredUpload {
     let bucket: String
     let id: UploadSessionID
     let state: SessionState
     let context: UploadContext
 
-    /// nil where the context is not one of this program's.
+    /// nil if the context was not written by this program.
     init?(_ bucket: String, _ id: UploadSessionID, _ state: SessionState) {
         guard let context = UploadContext(json: state.context, bucket: bucket, name: state.name)
         else { return nil }
@@ -166,7 +166,7 @@ struct StoredUpload {
         self.context = context
     }
 
-    /// Names the session to operators. Its id and token can't be derived from it.
+    /// The name of the session for operators. Its id and token can't be derived from it.
     var publicID: String {
         let hash = HMAC.sha256(key: Array("sluice upload id 1".utf8), id.bytes.span.bytes)
         return Hexadecimal.encode(Array(hash.prefix(10)))
