@@ -1,6 +1,6 @@
 import Wire
 
-/// The properties of an object that can be set: those of clients, and apart from them the gateway's own.
+/// The writable properties of an object: those that clients set, and the gateway's own system metadata.
 public struct ObjectAttributes: Sendable, Equatable {
     public var contentType: String?
     public var cacheControl: String?

@@ -2,7 +2,7 @@ import Wire
 
 /// What the gateway itself stores with an object. No client can read, set or shadow it as custom metadata.
 ///
-/// A store without a place of its own for it has it among the custom metadata, under reserved keys
+/// A store that has no separate field for it keeps it in the custom metadata, under reserved keys
 /// (``isReserved(_:)``). Only drivers see those.
 public struct SystemMetadata: Sendable, Equatable {
     /// The tokens of the object's download URLs, in the order in which they were made. They are secrets: anyone with
@@ -69,7 +69,7 @@ extension ObjectAttributes {
         if !system.take(key, value) { customMetadata[BytewiseString(key)] = value }
     }
 
-    /// The pairs for a store that has no other place for ``system``.
+    /// The pairs for a store that has no separate field for ``system``.
     var storedPairs: [BytewiseString: String] {
         system.isEmpty
             ? customMetadata : customMetadata.merging(system.pairs) { _, system in system }

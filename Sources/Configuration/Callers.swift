@@ -39,7 +39,7 @@ extension Configuration {
     /// Tokens of service accounts.
     public struct Kubernetes: Sendable, Equatable {
         public var audience: String?
-        /// Both nil: the cluster that the process runs in.
+        /// If both are nil: the cluster that the process runs in.
         public var issuer: String?
         /// A URL or a file.
         public var keys: String?

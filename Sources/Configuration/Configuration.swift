@@ -40,7 +40,7 @@ public struct Configuration: Sendable {
         public var maximumStagedBytes = UInt64(1) << 44
         /// In bytes.
         public var maximumStagedBytesPerCaller = UInt64(1) << 42
-        /// Bytes of open upload sessions; 0 for no limit.
+        /// The maximum size of open upload sessions in bytes; 0 for no limit.
         public var stagedBytes: UInt64 = 0
         /// Whether the Firebase dialect serves it; nil for the top-level key.
         public var firebase: Bool?

@@ -3,7 +3,7 @@ import Wire
 
 /// The Firebase Storage protocol.
 public struct FirebaseConfiguration: Sendable, Equatable {
-    /// Whether buckets without a setting of their own speak it.
+    /// Whether buckets without their own setting support it.
     public var isEnabled = false
     /// The uids of the callers who may create and delete download tokens.
     public var administrators: [String] = []
@@ -26,7 +26,7 @@ public struct FirebaseConfiguration: Sendable, Equatable {
 }
 
 extension Configuration {
-    /// How the Firebase dialect serves a bucket; nil where it does not.
+    /// The settings of the Firebase dialect for a bucket; nil if it does not serve the bucket.
     public func firebase(of bucket: Bucket) -> FirebaseSettings? {
         guard bucket.firebase ?? firebase.isEnabled else { return nil }
         return FirebaseSettings(

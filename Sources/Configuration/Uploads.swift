@@ -5,14 +5,14 @@ import Wire
 public struct UploadConfiguration: Sendable, Equatable {
     /// A key file; nil for a random key at start.
     public var keys: String?
-    /// The origin in URLs that clients are given; nil for the one that was asked.
+    /// The origin of session URLs; nil to use that of the request.
     public var publicURL: String?
     public var lifetime = 24 * UploadConfiguration.hour
     public var resultLifetime = UploadConfiguration.hour
     public var sweepInterval = 300 * UploadConfiguration.second
-    /// Open sessions of each caller; 0 for no limit.
+    /// The maximum number of open sessions of each caller; 0 for no limit.
     public var sessions = 64
-    /// Bytes of each caller's open sessions; 0 for no limit.
+    /// The maximum size of each caller's open sessions in bytes; 0 for no limit.
     public var stagedBytes = UInt64(256) << 30
     public var announcesAlways = false
     /// Whether the tus protocol is served.
@@ -21,7 +21,7 @@ public struct UploadConfiguration: Sendable, Equatable {
     private static let second: UInt64 = 1_000_000_000
     private static let hour = 3600 * second
 
-    /// What sessions are made with.
+    /// The settings for the gateway.
     public var uploadSettings: UploadSettings {
         var settings = UploadSettings()
         settings.lifetime = Int64(lifetime / UploadConfiguration.second)

@@ -2,13 +2,13 @@ import COpenSSL
 
 /// Authenticated encryption with AES-256 in Galois/Counter mode (NIST SP 800-38D).
 ///
-/// A key seals at most 2^32 messages with random nonces (section 8.3).
+/// A key may encrypt at most 2^32 messages with random nonces (section 8.3).
 public struct AES256GCM: Sendable {
-    /// Bytes of a key.
+    /// The size of a key in bytes.
     public static let keyBytes = 32
-    /// Bytes of a nonce. A nonce must never be used twice with one key.
+    /// The size of a nonce in bytes. A nonce must never be used twice with one key.
     public static let nonceBytes = 12
-    /// Bytes that a sealed message has more than its text.
+    /// The size of the tag in bytes. A message is longer than its text by this.
     public static let tagBytes = 16
 
     private let key: [UInt8]
@@ -46,7 +46,7 @@ public struct AES256GCM: Sendable {
         return sealed
     }
 
-    /// The text of a sealed message; nil where the message, the nonce, the key or `authenticated` is another.
+    /// Decrypts a message; nil if the message, the nonce, the key or `authenticated` differs.
     public func open(_ sealed: [UInt8], nonce: [UInt8], authenticated: [UInt8]) -> [UInt8]? {
         let count = sealed.count - AES256GCM.tagBytes
         guard count >= 0, nonce.count == AES256GCM.nonceBytes else { return nil }
@@ -63,7 +63,7 @@ public struct AES256GCM: Sendable {
         return isAuthentic ? Array(text[..<count]) : nil
     }
 
-    /// Lends a context with the key, the nonce and the authenticated bytes.
+    /// Calls `body` with a context that has the key, the nonce and the authenticated bytes.
     private func withContext(
         encrypts: Bool, _ nonce: [UInt8], _ authenticated: [UInt8],
         _ body: (OpaquePointer) -> Bool

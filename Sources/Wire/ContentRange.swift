@@ -5,7 +5,7 @@ package struct ContentRange: Equatable, Sendable {
     /// The size of the whole in bytes, at most `Int64.max`.
     package var size: UInt64
 
-    /// nil where the text is another, or contradicts itself.
+    /// nil if the text is malformed or contradicts itself.
     package init?(_ text: Span<UInt8>) {
         let unit: StaticString = "bytes "
         let start = unit.utf8CodeUnitCount
@@ -22,6 +22,6 @@ package struct ContentRange: Equatable, Sendable {
         self.size = size
     }
 
-    /// nil where the text is another, or contradicts itself.
+    /// nil if the text is malformed or contradicts itself.
     package init?(_ text: String) { self.init(text.utf8.span) }
 }

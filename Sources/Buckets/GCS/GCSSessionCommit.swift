@@ -14,10 +14,10 @@ struct GCSSessionCommit {
     /// Seconds since 1970.
     let until: Int64
 
-    /// What became of a request that was to make the object visible.
+    /// The result of a request that makes the object visible.
     private enum Outcome {
         case stored(ObjectMetadata)
-        /// The object at the name is another one. This session has stored none.
+        /// The name has another session's object. This session has stored none.
         case overtaken
     }
 

@@ -2,7 +2,7 @@ import HTTPClient
 import System
 import Wire
 
-/// The way of an append's bytes to the resumable session at the service. Used by one call at a time.
+/// Sends an append's bytes to the resumable session at the service. Used by one call at a time.
 ///
 /// The service gets multiples of 256 KiB, in chunks. The bytes of a chunk are also kept in a spool until the service
 /// confirms the chunk, so that missing ones can be sent again. The bytes after the last multiple become the state's
@@ -41,7 +41,7 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
 
     private let file: CloudSessionFile
     private let bucket: GCSBucket
-    /// As it was written last.
+    /// The state as last written.
     private var state: CloudSessionState
     private var length: UInt64?
     /// The offset of the append's end, if it is known.
@@ -79,7 +79,7 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
 
     deinit { over() }
 
-    /// The driver need not wait for this append any more before it closes.
+    /// Reports that the driver need not wait for this append before it closes.
     private func over() {
         if !isOver { bucket.cleaning.end() }
         isOver = true

@@ -272,7 +272,7 @@ public final class S3Bucket: BucketDriver {
             }
             let isWrite = request.confirmsRepetition != nil
             guard response.status == 409 || isWrite && response.status == 200,
-                S3ErrorResponse(response).isRefusal
+                S3ErrorResponse(response).isRejection
             else { return response }
             failures += 1
             refused = response

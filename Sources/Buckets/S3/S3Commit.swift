@@ -98,7 +98,7 @@ extension S3Upload {
                 () async throws(BucketError) in
                 let response = try await request(condition)
                 isBusy =
-                    [429, 503].contains(response.status) && !S3ErrorResponse(response).isRefusal
+                    [429, 503].contains(response.status) && !S3ErrorResponse(response).isRejection
                 retryAfter = response.fields["retry-after"]
                 return response
             }
@@ -282,7 +282,7 @@ extension S3Bucket {
         -> (CollectedResponse?) async -> Bool
     {
         { [self] response in
-            if let response, S3ErrorResponse(response).isRefusal { return true }
+            if let response, S3ErrorResponse(response).isRejection { return true }
             guard let found = try? await state(name), found.object?.generation != generation else {
                 return false
             }

@@ -37,7 +37,7 @@ struct S3ErrorResponse {
     /// Whether the service itself says that it has done nothing and may do it later. A status alone is not sufficient,
     /// because it can come from a proxy. An internal error is not either, because it can occur after the change. For a
     /// copy or a completion the error can come with status 200.
-    var isRefusal: Bool {
+    var isRejection: Bool {
         if isConflict { return true }
         return [200, 429, 503].contains(status)
             && [

@@ -190,7 +190,7 @@ struct S3Head {
         return bytes.reduce(0) { $0 << 8 | UInt32($1) }
     }
 
-    /// nil also where it is more than ``largestSize``.
+    /// nil also if it is more than ``largestSize``.
     private static func decimal(_ value: UnsafeBufferPointer<UInt8>) -> UInt64? {
         Decimal.parse(value.span, maximumDigits: 19, maximum: largestSize)
     }

@@ -108,7 +108,7 @@ final class S3Multipart {
         var request = ClientRequest("POST", bucket.target(name, "uploads="), fields: fields)
         // If the repetition begins a second upload, that one is found and aborted later.
         request.confirmsRepetition = { response in
-            if response.map({ S3ErrorResponse($0).isRefusal }) != true { self.lost += 1 }
+            if response.map({ S3ErrorResponse($0).isRejection }) != true { self.lost += 1 }
             return true
         }
         let response: CollectedResponse

@@ -40,7 +40,7 @@ final class S3Part {
                 try await copy(to: body)
                 let response = try await body.response()
                 let failure = S3ErrorResponse(response)
-                if response.status >= 500 || failure.isRefusal || response.status == 429
+                if response.status >= 500 || failure.isRejection || response.status == 429
                     || body.isSignedAnew, attempt < S3Part.attempts
                 {
                     throw failure.error("upload")

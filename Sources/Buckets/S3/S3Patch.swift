@@ -94,7 +94,7 @@ extension S3Bucket {
     /// Whether a change may be repeated: the service rejected it, or the object is unchanged.
     func confirmation(unchanged object: ObjectMetadata) -> (CollectedResponse?) async -> Bool {
         { [self] response in
-            if let response, S3ErrorResponse(response).isRefusal { return true }
+            if let response, S3ErrorResponse(response).isRejection { return true }
             return (try? await stat(object.name))?.isSame(as: object) ?? false
         }
     }

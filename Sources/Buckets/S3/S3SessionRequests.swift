@@ -187,7 +187,7 @@ extension S3Bucket: S3SessionRequests {
         if let etag = S3Multipart.tag(of: response, name) { return .stored(etag) }
         let failure = S3ErrorResponse(response)
         if failure.code == "NoSuchUpload" { return .gone }
-        let isFinal = failure.isRefusal || (400...499).contains(failure.status)
+        let isFinal = failure.isRejection || (400...499).contains(failure.status)
         return .failed(failure.error("upload"), isFinal: isFinal && failure.status != 408)
     }
 

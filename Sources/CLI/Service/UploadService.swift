@@ -6,7 +6,7 @@ import System
 import Wire
 
 extension Configuration {
-    /// The keys that seal the tokens of upload sessions; nil where none are configured.
+    /// The keys for the tokens of upload sessions; nil if none are configured.
     /// - Throws: An error with the file's name.
     func uploadKeys() throws -> UploadKeys? {
         try uploads.keys.map { try TextFile.read($0, as: UploadKeys.init(text:)) }

@@ -27,13 +27,13 @@ public final class CallerLimits: Sendable {
         case bytesOut = "bytes_out"
     }
     /// A request over a limit, and the seconds after which it may be repeated.
-    struct Refusal: Error, Equatable {
+    struct LimitExceeded: Error, Equatable {
         var limit: Limit
         var retryAfter: Int
     }
 
-    /// Callers that are counted at once. Above it idle ones are forgotten; if all are active, the other callers of a
-    /// group share one caller's limits.
+    /// The maximum number of callers that are counted at once. Above it, idle callers are forgotten. If all are active,
+    /// the other callers of a group share one caller's limits.
     static let maximumCallers = 100_000
     /// The interval of searches for idle callers. A search of all callers with each request would cost more than it
     /// saves.
@@ -83,12 +83,12 @@ public final class CallerLimits: Sendable {
     }
 
     /// Counts a request until ``CallerLease/end()``.
-    /// - Throws: ``Refusal``.
+    /// - Throws: ``LimitExceeded``.
     func begin(_ key: Key, _ limits: CallerGroup, _ direction: Direction)
-        throws(Refusal) -> CallerLease
+        throws(LimitExceeded) -> CallerLease
     {
         let now = clock()
-        let counted = try callers.withLock { (callers) throws(Refusal) in
+        let counted = try callers.withLock { (callers) throws(LimitExceeded) in
             let key = callers.admitted(key, now)
             try callers.usage[key, default: Usage()].begin(limits, direction, now)
             return key
@@ -123,7 +123,7 @@ public final class CallerLimits: Sendable {
         callers.withLock { $0.usage[lease.key]?.transfers -= 1 }
     }
 
-    /// Callers that are counted now, those who share a group's limits as one.
+    /// The number of callers that are counted now. Those who share a group's limits count as one.
     var count: Int { callers.withLock { $0.usage.count } }
 
     /// The usage of all callers.
@@ -154,26 +154,26 @@ public final class CallerLimits: Sendable {
 
         mutating func begin(
             _ limits: CallerGroup, _ direction: Direction, _ now: UInt64
-        ) throws(Refusal) {
+        ) throws(LimitExceeded) {
             if limits.transfers > 0, transfers >= limits.transfers {
-                throw Refusal(limit: .transfers, retryAfter: 1)
+                throw LimitExceeded(limit: .transfers, retryAfter: 1)
             }
             if direction == .incoming, limits.bytesIn > 0 { try require(bytes[0], .bytesIn, now) }
             if direction == .outgoing, limits.bytesOut > 0 {
                 try require(bytes[1], .bytesOut, now)
             }
             if limits.requests > 0, !requests.take(UInt64(limits.requests), now) {
-                throw Refusal(limit: .requests, retryAfter: 1)
+                throw LimitExceeded(limit: .requests, retryAfter: 1)
             }
             transfers += 1
         }
 
         private func require(_ bytes: TokenBucket, _ limit: Limit, _ now: UInt64)
-            throws(Refusal)
+            throws(LimitExceeded)
         {
             let wait = bytes.wait(now)
             if wait <= maximumWait { return }
-            throw Refusal(limit: limit, retryAfter: Int((wait - 1) / TokenBucket.second) + 1)
+            throw LimitExceeded(limit: limit, retryAfter: Int((wait - 1) / TokenBucket.second) + 1)
         }
 
         func isIdle(_ now: UInt64) -> Bool {

@@ -128,7 +128,7 @@ extension RequestContext {
             case "PUT", "POST", "PATCH": .incoming
             default: .none
             }
-        do throws(CallerLimits.Refusal) {
+        do throws(CallerLimits.LimitExceeded) {
             lease = try callers.limits.begin(key, limits, direction)
         } catch {
             record.limit = error.limit

@@ -22,11 +22,11 @@ public final class RequestRecord: @unchecked Sendable {
     public let path: String
     /// The status of the response, or 499 if the client disconnected before the response was complete.
     @exclusivity(unchecked) public internal(set) var status: Int
-    /// Nanoseconds from the complete header block to the end of the response.
+    /// The time from the complete header block to the end of the response, in nanoseconds.
     @exclusivity(unchecked) public internal(set) var durationNanoseconds: UInt64
-    /// Bytes of the request body that were received.
+    /// The number of received bytes of the request's body.
     @exclusivity(unchecked) public internal(set) var bytesIn: UInt64
-    /// Bytes of the response body that were sent.
+    /// The number of sent bytes of the response's body.
     @exclusivity(unchecked) public internal(set) var bytesOut: UInt64
     /// The client's address, `host:port`.
     public let peer: String

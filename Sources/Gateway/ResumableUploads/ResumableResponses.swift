@@ -23,7 +23,7 @@ extension NativeAPI {
         return response
     }
 
-    /// Adds what a response says of an upload, where it does.
+    /// Adds the fields of an upload to a response, if it reports one.
     func decorate(_ fields: inout HeaderFields, _ context: RequestContext) {
         guard context.upload != nil || context.fields.contains("upload-draft-interop-version")
         else { return }

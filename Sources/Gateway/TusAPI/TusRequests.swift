@@ -55,7 +55,7 @@ extension TusAPI {
     }
 
     /// Bytes of the upload; nil if they are declared later.
-    /// - Throws: ``Problem`` with `invalid-argument` unless exactly one of the two fields says so.
+    /// - Throws: ``Problem`` with `invalid-argument` unless the request has exactly one of the two fields.
     private func declaredLength(_ fields: HeaderFields) throws(Problem) -> UInt64? {
         let length = try TusAPI.bytes(fields, "upload-length")
         guard let deferred = fields.list("upload-defer-length") else {
@@ -91,7 +91,7 @@ extension TusAPI {
     }
 
     /// A number of bytes. What does not fit is larger than any upload.
-    /// - Throws: ``Problem`` with `invalid-argument` where the field is malformed.
+    /// - Throws: ``Problem`` with `invalid-argument` if the field is malformed.
     private static func bytes(_ fields: HeaderFields, _ name: StaticString) throws(Problem)
         -> UInt64?
     {

@@ -83,7 +83,7 @@ final class Connection: EventHandler {
     var isSecure: Bool { tls != nil }
     var handler: RequestHandler { listener.handler }
 
-    /// Reports a request that was rejected before a handler saw it. `head` has what was read of the request.
+    /// Reports a request that was rejected before any handler. `head` is nil if it was not read.
     func rejected(
         _ rejection: Rejection, _ body: [UInt8], of head: RequestHead?, _ version: HTTPVersion
     ) {

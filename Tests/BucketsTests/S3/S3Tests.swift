@@ -156,7 +156,7 @@ struct S3Tests {
         for status in [200, 409] {
             let failure = S3ErrorResponse(
                 CollectedResponse(status: status, fields: HeaderFields(), body: body))
-            #expect(failure.isRefusal && failure.error("upload").code == .overloaded)
+            #expect(failure.isRejection && failure.error("upload").code == .overloaded)
         }
     }
 

@@ -40,7 +40,7 @@ private final class Clock: Sendable {
     private func begin(
         _ limits: CallerLimits, _ caller: String, _ direction: CallerLimits.Direction = .none,
         of group: String = "ci"
-    ) throws(CallerLimits.Refusal) -> CallerLease {
+    ) throws(CallerLimits.LimitExceeded) -> CallerLease {
         try limits.begin(
             .init(group: group, caller: caller), limits.limits(of: group)!, direction)
     }
@@ -56,20 +56,20 @@ private final class Clock: Sendable {
     @Test func requestsAreReplenished() throws {
         let limits = limits(group(requests: 3))
         for _ in 0..<3 { try begin(limits, "alice").end() }
-        #expect(throws: CallerLimits.Refusal(limit: .requests, retryAfter: 1)) {
+        #expect(throws: CallerLimits.LimitExceeded(limit: .requests, retryAfter: 1)) {
             try begin(limits, "alice")
         }
         // Others of the group have their own; so has who is of the same name elsewhere.
         try begin(limits, "bob").end()
         clock.advance(333_333_332)
-        #expect(throws: CallerLimits.Refusal.self) { try begin(limits, "alice") }
+        #expect(throws: CallerLimits.LimitExceeded.self) { try begin(limits, "alice") }
         clock.advance(2)
         try begin(limits, "alice").end()
-        #expect(throws: CallerLimits.Refusal.self) { try begin(limits, "alice") }
+        #expect(throws: CallerLimits.LimitExceeded.self) { try begin(limits, "alice") }
         // However long nobody asks, no more than a second's worth is there.
         clock.advance(3_600_000_000_000)
         for _ in 0..<3 { try begin(limits, "alice").end() }
-        #expect(throws: CallerLimits.Refusal.self) { try begin(limits, "alice") }
+        #expect(throws: CallerLimits.LimitExceeded.self) { try begin(limits, "alice") }
     }
 
     @Test func transfersAreFreedOnceEach() throws {
@@ -77,13 +77,13 @@ private final class Clock: Sendable {
         let first = try begin(limits, "alice")
         var second: CallerLease? = try begin(limits, "alice")
         #expect(second != nil)
-        #expect(throws: CallerLimits.Refusal(limit: .transfers, retryAfter: 1)) {
+        #expect(throws: CallerLimits.LimitExceeded(limit: .transfers, retryAfter: 1)) {
             try begin(limits, "alice")
         }
         first.end()
         first.end()
         let third = try begin(limits, "alice")
-        #expect(throws: CallerLimits.Refusal.self) { try begin(limits, "alice") }
+        #expect(throws: CallerLimits.LimitExceeded.self) { try begin(limits, "alice") }
         // Who forgets to end one ends it by letting it go.
         second = nil
         try begin(limits, "alice").end()
@@ -95,13 +95,13 @@ private final class Clock: Sendable {
         let limits = limits(group(requests: 2, transfers: 1))
         let first = try begin(limits, "alice")
         for _ in 0..<100 {
-            #expect(throws: CallerLimits.Refusal(limit: .transfers, retryAfter: 1)) {
+            #expect(throws: CallerLimits.LimitExceeded(limit: .transfers, retryAfter: 1)) {
                 try begin(limits, "alice")
             }
         }
         first.end()
         try begin(limits, "alice").end()
-        #expect(throws: CallerLimits.Refusal(limit: .requests, retryAfter: 1)) {
+        #expect(throws: CallerLimits.LimitExceeded(limit: .requests, retryAfter: 1)) {
             try begin(limits, "alice")
         }
     }
@@ -118,7 +118,7 @@ private final class Clock: Sendable {
         #expect(limits.reserve(700, third) == 1_700_000_000)
         #expect(limits.reserve(1, try begin(limits, "alice", .incoming)) == 0)
         #expect(limits.reserve(1, try begin(limits, "bob", .outgoing)) == 0)
-        #expect(throws: CallerLimits.Refusal(limit: .bytesOut, retryAfter: 2)) {
+        #expect(throws: CallerLimits.LimitExceeded(limit: .bytesOut, retryAfter: 2)) {
             try begin(limits, "alice", .outgoing)
         }
         _ = try begin(limits, "alice", .none)
@@ -172,7 +172,7 @@ private final class Clock: Sendable {
         clock.advance(2_000_000_000)
         try begin(limits, "late").end()
         #expect(limits.count == 2)
-        #expect(throws: CallerLimits.Refusal(limit: .transfers, retryAfter: 1)) {
+        #expect(throws: CallerLimits.LimitExceeded(limit: .transfers, retryAfter: 1)) {
             try begin(limits, "alice")
         }
         kept.end()
@@ -186,7 +186,7 @@ extension CallerLimitsTests {
         let limits = limits(group(requests: 2), group("other", requests: 1))
         for number in 0..<CallerLimits.maximumCallers { try begin(limits, "n\(number)").end() }
         for number in 0..<2 { try begin(limits, "late\(number)").end() }
-        #expect(throws: CallerLimits.Refusal(limit: .requests, retryAfter: 1)) {
+        #expect(throws: CallerLimits.LimitExceeded(limit: .requests, retryAfter: 1)) {
             try begin(limits, "late2")
         }
         // Those who are counted already keep their own limit, and another group has one of its own.
