@@ -79,7 +79,7 @@ let package = Package(
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
             ],
-            exclude: ["NativeAPI/MediaTypeTable.awk"],
+            exclude: ["Requests/MediaTypeTable.awk"],
             resources: [.embedInCode("NativeAPI/openapi.yaml")], swiftSettings: strict),
         .target(
             name: "Configuration",
