@@ -19,7 +19,7 @@ from program import BINARY, ROOT, Server, free_port, sluice
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted(ROOT.glob("docs/*.md")),
          ROOT / "deploy" / "README.md"]
 #: Pages whose blocks ```sh are run too.
-SCRIPTS = ["README.md", "docs/http-api.md"]
+SCRIPTS = ["README.md", "docs/http-api.md", "docs/uploads.md", "docs/firebase.md"]
 #: Commands that install, build or test; the gateway of the quickstart is started instead.
 NOT_RUN = re.compile(r"(make|git|apt-get|sudo) ")
 #: The addresses of the pages, and the listener that is behind each.
