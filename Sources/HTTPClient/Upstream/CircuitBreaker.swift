@@ -27,7 +27,7 @@ final class CircuitBreaker: Sendable {
     /// result takes long, as with an upload of a slow client, the next request may try after another pause of twice
     /// the length.
     /// - Returns: nil if it may, otherwise the reason.
-    func openCause(now: UInt64) -> String? {
+    func rejection(now: UInt64) -> String? {
         guard isTroubled.load(ordering: .relaxed) else { return nil }
         return state.withLock { state in
             guard state.pause > 0 else { return nil }
