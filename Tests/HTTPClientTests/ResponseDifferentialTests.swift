@@ -70,8 +70,11 @@ struct ResponseDifferentialTests {
             if case .length(let length) = head.framing {
                 #expect(theirs.contentLength == length && !theirs.isChunked, shown)
             }
-            // Who keeps a connection that the other gives up would read what is not there.
-            if head.keepAlive { #expect(theirs.keepAlive, shown) }
+            // If only one of them kept the connection, the next response would begin at a wrong byte. libhttp-parser takes
+            // names that only begin with Transfer-Encoding for it, and so rejects a Content-Length beside them.
+            let isExcused = head.fields.all(withPrefix: "transfer-encoding")
+                .contains { !$0.suffix.isEmpty }
+            if head.keepAlive, !isExcused { #expect(theirs.keepAlive, shown) }
         }
         #expect(compared > 2000)
     }

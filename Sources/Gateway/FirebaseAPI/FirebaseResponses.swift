@@ -49,16 +49,9 @@ extension FirebaseAPI {
     private func render(
         _ object: ObjectMetadata, _ content: ObjectContent, _ context: RequestContext
     ) -> Response {
-        var response = Response(status: 200)
-        appendFields(of: object, to: &response.head.fields, context)
-        if content.isPart {
-            response.head.status = 206
-            let (first, end) = (content.range.lowerBound, content.range.upperBound)
-            response.head.fields.append(
-                "content-range", "bytes \(first)-\(end - 1)/\(object.size)")
-        }
-        response.body = content.body
-        return response
+        var fields = HeaderFields(reserving: 768)
+        appendFields(of: object, to: &fields, context)
+        return Response(content, of: object, fields: fields)
     }
 
     /// The fields of a download, without the length.

@@ -69,15 +69,7 @@ extension NativeAPI {
     }
 
     private func render(_ object: ObjectMetadata, _ content: ObjectContent) -> Response {
-        var response = Response(status: 200, fields: headers.fields(of: object))
-        if content.isPart {
-            response.head.status = 206
-            let (first, end) = (content.range.lowerBound, content.range.upperBound)
-            response.head.fields.append(
-                "content-range", "bytes \(first)-\(end - 1)/\(object.size)")
-        }
-        response.body = content.body
-        return response
+        Response(content, of: object, fields: headers.fields(of: object))
     }
 
     /// An object's path.

@@ -1,3 +1,4 @@
+import Buckets
 import HTTPServer
 import Wire
 
@@ -17,6 +18,17 @@ struct Response {
         head.fields.append("x-content-type-options", "nosniff")
         head.fields.append("cache-control", "no-store")
         body = .bytes(json)
+    }
+
+    /// The response to a download: 200 with the whole object, or 206 with a part (RFC 9110, section 15.3.7).
+    /// - Parameter fields: The fields of the object.
+    init(_ content: ObjectContent, of object: ObjectMetadata, fields: HeaderFields) {
+        self.init(status: content.isPart ? 206 : 200, fields: fields)
+        if content.isPart {
+            let (first, end) = (content.range.lowerBound, content.range.upperBound)
+            head.fields.append("content-range", "bytes \(first)-\(end - 1)/\(object.size)")
+        }
+        body = content.body
     }
 
     /// Adds the fields that every response has. A response to `HEAD` has only the length of its body.
