@@ -7,7 +7,7 @@ import Wire
 final class FirebaseAPI: Dialect {
     var root: StaticString { "v0" }
 
-    /// Browsers ask before each request, without a credential.
+    /// Browsers send a preflight request before each request, without a credential.
     var limitsOptions: Bool { true }
 
     func serves(_ target: RequestTarget) -> Bool {
@@ -16,7 +16,7 @@ final class FirebaseAPI: Dialect {
 
     func serves(_ bucket: Bucket) -> Bool { bucket.firebase != nil }
 
-    /// `/v0` alone, by which clients find out whether somebody is there.
+    /// Responds to `/v0` alone, which clients request to check that the server is running.
     func respond(to context: RequestContext) -> Response? {
         guard context.target.path.count <= "/v0/".utf8.count,
             ["GET", "HEAD"].contains(context.exchange.head.method)
@@ -106,7 +106,7 @@ final class FirebaseAPI: Dialect {
         }
     }
 
-    /// The object that the path names.
+    /// The object in the path.
     private func name(_ route: Route, in bucket: Bucket) throws(Problem) -> ObjectName {
         guard case .named(let path) = route.path else {
             throw Problem.methodNotAllowed("GET, HEAD, PUT, POST, OPTIONS")
@@ -114,7 +114,7 @@ final class FirebaseAPI: Dialect {
         return try bucket.objectName(path)
     }
 
-    /// The object that an upload names, in its path or else in `name`.
+    /// The object of an upload: in the path, or else in `name`.
     private func uploadName(_ route: Route, in bucket: Bucket) throws(Problem) -> ObjectName {
         if case .named(let path) = route.path { return try bucket.objectName(path) }
         guard let name = try route.query.single("name"), !name.isEmpty else {
@@ -145,7 +145,7 @@ final class FirebaseAPI: Dialect {
 }
 
 extension QueryParameters {
-    /// The decoded value of a parameter; nil if there is none of this name.
+    /// The decoded value of a parameter; nil if it is absent.
     /// - Throws: ``Problem`` with `invalid-argument` if it is malformed or given twice.
     func single(_ name: String) throws(Problem) -> String? {
         let found = all.filter { $0.name == name }

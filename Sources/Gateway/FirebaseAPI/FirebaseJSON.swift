@@ -1,19 +1,19 @@
 import Buckets
 import Wire
 
-/// JSON as the clients of the protocol write and read it.
+/// The JSON format of the protocol.
 enum FirebaseJSON {
-    /// What is returned for an unset content encoding. It is not stored.
+    /// The reported value of an unset content encoding. It is not stored.
     static let usualEncoding = "identity"
-    /// What is returned for an unset content disposition. It is not stored.
+    /// The reported value of an unset content disposition. It is not stored.
     static let usualDisposition = "inline"
 
-    /// Whether a key of custom metadata is that of the download tokens, in any case.
+    /// Whether a key of custom metadata is reserved for the download tokens. Case does not matter.
     static func isTokens(_ key: String) -> Bool {
         key.asciiLowercased() == "firebasestoragedownloadtokens"
     }
 
-    /// A custom value of an upload: a string as it is, anything else as JSON.
+    /// The text of a custom value in an upload: a string unchanged, anything else as JSON.
     static func text(of value: JSONValue) -> String {
         if case .string(let text) = value { return text }
         var json = JSONWriter(reserving: 64)
@@ -21,7 +21,7 @@ enum FirebaseJSON {
         return String(decoding: json.bytes, as: UTF8.self)
     }
 
-    /// A custom value of a patch: what `String(value)` is in JavaScript (ECMA-262, section 7.1.17).
+    /// The text of a custom value in a patch: `String(value)` in JavaScript (ECMA-262, section 7.1.17).
     static func converted(_ value: JSONValue) -> String {
         switch value {
         case .null: "null"
@@ -67,7 +67,7 @@ extension JSONWriter {
 }
 
 extension AttributePatch {
-    /// Parses the body of a `PATCH`. What can't be changed is ignored, and so are the download tokens.
+    /// Parses the body of a `PATCH`. Read-only properties and download tokens are ignored.
     /// - Throws: ``Problem`` with `invalid-argument`.
     init(firebase text: [UInt8]) throws(Problem) {
         self.init()
@@ -112,7 +112,7 @@ extension AttributePatch {
 }
 
 extension ObjectMetadata {
-    /// The object's metadata, as the protocol has it.
+    /// The object's metadata in the protocol's format.
     func firebaseJSON(bucket: String) -> [UInt8] {
         var json = JSONWriter(reserving: 1024)
         json.beginObject()

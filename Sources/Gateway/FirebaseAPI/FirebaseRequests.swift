@@ -49,7 +49,7 @@ extension PatchRequest {
 // MARK: Uploads
 
 extension FirebaseAPI {
-    /// Parses the beginning of an upload, in one request or in several.
+    /// Parses the first request of an upload.
     func upload(_ name: ObjectName, in bucket: Bucket, _ context: RequestContext) throws(Problem)
         -> ObjectOperation
     {
@@ -67,7 +67,7 @@ extension FirebaseAPI {
         }
     }
 
-    /// The body is the object.
+    /// Parses an upload whose body is the object.
     private func media(_ name: ObjectName, in bucket: Bucket, _ context: RequestContext)
         throws(Problem) -> ObjectOperation
     {
@@ -83,7 +83,7 @@ extension FirebaseAPI {
                 attributes, try ExpectedDigests(head.fields), size: size, context.conditions))
     }
 
-    /// The body has the object's metadata, and then its bytes.
+    /// Parses an upload whose body has the object's metadata and then its bytes.
     private func multipart(_ name: ObjectName, in bucket: Bucket, _ context: RequestContext)
         throws(Problem) -> ObjectOperation
     {
@@ -110,7 +110,8 @@ extension FirebaseAPI {
         }
     }
 
-    /// The body has the object's metadata; the bytes follow in other requests.
+    /// Parses the beginning of a resumable upload. Its body has the object's metadata; the bytes follow in other
+    /// requests.
     private func start(_ name: ObjectName, in bucket: Bucket, _ context: RequestContext)
         throws(Problem) -> ObjectOperation
     {
@@ -153,7 +154,7 @@ extension FirebaseAPI {
 
     // MARK: Sessions
 
-    /// Parses a request to an upload session; nil if it is none.
+    /// Parses a request to an upload session; nil if the request is not for one.
     func sessionRequest(_ route: Route, _ context: RequestContext) throws(Problem)
         -> ObjectOperation?
     {
@@ -191,7 +192,7 @@ extension FirebaseAPI {
         return .session(request)
     }
 
-    /// The object's name in a session's URL, which may be left out.
+    /// The object's name in a session's URL; nil if it is absent.
     private func sessionName(_ route: Route) throws(Problem) -> String? {
         guard case .named(let path) = route.path else { return try route.query.single("name") }
         do throws(NameError) {

@@ -85,7 +85,8 @@ extension FirebaseAPI {
         if !hashes.isEmpty { fields.append("x-goog-hash", hashes.joined(separator: ",")) }
     }
 
-    /// A response that only a token has authorized must not get into shared caches: the token may be deleted.
+    /// A response that was authorized only by a token must not be stored in shared caches, because the token may be
+    /// deleted.
     private func appendCacheControl(
         of object: ObjectMetadata, to fields: inout HeaderFields, _ context: RequestContext
     ) {
@@ -137,7 +138,7 @@ extension FirebaseAPI {
         return response
     }
 
-    /// Adds the state of the upload session, if the request was about one.
+    /// Adds the state of the upload session, if the request has one.
     private func decorate(_ fields: inout HeaderFields, _ context: RequestContext) {
         guard let report = context.upload else { return }
         let status = report.isCancelled ? "cancelled" : report.isComplete ? "final" : "active"

@@ -10,11 +10,11 @@ final class MultipartBody: UploadBody, @unchecked Sendable {
     private let exchange: Exchange
     private let sink: MultipartSink
     private let limit: UInt64
-    /// The most bytes of a body beside its object: description, fields, boundaries and epilogue.
+    /// The maximum size of the other parts of a body in bytes: description, fields, boundaries and epilogue.
     private static let overhead: UInt64 = 1 << 20
     private var receiving: Task<Result<UInt64, BodyError>, Never>?
 
-    /// - Parameter limit: The most bytes of the object.
+    /// - Parameter limit: The maximum size of the object in bytes.
     init(_ boundary: MultipartBoundary, _ context: RequestContext, limit: UInt64) {
         exchange = context.exchange
         self.limit = limit
@@ -65,7 +65,7 @@ final class MultipartBody: UploadBody, @unchecked Sendable {
     }
 }
 
-/// Parses a body, and passes its content on. Confined to its loop.
+/// Parses a body and forwards its content. Confined to its loop.
 ///
 /// Safety: as ``MultipartBody``.
 private final class MultipartSink: ByteSink, @unchecked Sendable {
@@ -91,7 +91,7 @@ private final class MultipartSink: ByteSink, @unchecked Sendable {
 
     // MARK: The description
 
-    /// Waits until the description is there, or the body has ended.
+    /// Waits until the description has arrived or the body has ended.
     func described() async {
         if isEnded || parser.contentType != nil { return }
         await withCheckedContinuation { waiter = $0 }
@@ -104,7 +104,7 @@ private final class MultipartSink: ByteSink, @unchecked Sendable {
 
     // MARK: Bytes
 
-    /// Passes the content on, from now on.
+    /// Begins to forward the content.
     func start(_ content: any ByteSink) {
         self.content = content
         loop.execute { self.resume.take()?() }

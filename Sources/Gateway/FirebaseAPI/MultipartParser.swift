@@ -5,7 +5,7 @@ import Wire
 struct MultipartBoundary {
     let bytes: [UInt8]
 
-    /// The most characters of a boundary.
+    /// The maximum length of a boundary in characters.
     private static let maximumLength = 70
 
     /// Parses a `Content-Type`; nil if it is another type, or its boundary is missing or invalid. The boundary may be
@@ -84,7 +84,7 @@ struct MultipartParser {
     private enum State {
         /// In the first boundary.
         case opening
-        /// Behind a boundary: the end of its line, or of the body.
+        /// After a boundary: the end of its line, or of the body.
         case boundaryEnd
         case fields
         case description
@@ -99,7 +99,7 @@ struct MultipartParser {
     private let delimiter: [UInt8]
     private let maximumDescription: Int
     private var state = State.opening
-    /// Bytes of the delimiter that have been found. They may turn out to be content.
+    /// The number of matched bytes of the delimiter. They may turn out to be content.
     private var matched: Int
     /// Bytes of content at the beginning of the delimiter that the content's taker still has to take.
     private var held = 0..<0
@@ -113,7 +113,7 @@ struct MultipartParser {
     /// The content type of the second part; nil before its bytes.
     private(set) var contentType: String?
 
-    /// - Parameter maximumDescription: The most bytes of the description.
+    /// - Parameter maximumDescription: The maximum size of the description in bytes.
     init(_ boundary: MultipartBoundary, maximumDescription: Int) {
         delimiter = Array("\r\n--".utf8) + boundary.bytes
         // The first boundary has no CRLF before it.
@@ -174,7 +174,7 @@ struct MultipartParser {
 
     // MARK: Boundaries
 
-    /// One more byte of the delimiter was found.
+    /// Counts one more matched byte of the delimiter.
     private mutating func advance() {
         matched += 1
         guard matched == delimiter.count else { return }
@@ -252,7 +252,7 @@ struct MultipartParser {
 
     // MARK: Parts
 
-    /// Passes on the bytes of a part, up to the next delimiter.
+    /// Forwards the bytes of a part, up to the next delimiter.
     /// - Returns: The offset after the bytes that were parsed.
     private mutating func readPart(
         _ bytes: RawSpan, from start: Int, _ take: (RawSpan) throws -> Int

@@ -7,8 +7,8 @@ enum UploadCommand: Equatable {
     /// `upload, finalize`.
     case uploadAndFinalize
 
-    /// Parses a list of commands, whose case, spaces and order do not matter. nil if they are unknown, or make no sense
-    /// together.
+    /// Parses a list of commands; nil if one is unknown or they can't be combined. Case, spaces and order do not
+    /// matter.
     init?(_ text: String) {
         var words: Set<BytewiseString> = []
         for part in Array(text.utf8).split(separator: UInt8(ascii: ",")) {
@@ -27,7 +27,7 @@ enum UploadCommand: Equatable {
         }
     }
 
-    /// The command of a request; nil if it has none, or an unknown one.
+    /// The command of a request; nil if it is absent or unknown.
     init?(_ fields: HeaderFields) {
         guard let text = fields.list("x-goog-upload-command") else { return nil }
         self.init(text)

@@ -1,7 +1,7 @@
 import Buckets
 import Wire
 
-/// What a client says of an object that it uploads: the JSON at the beginning of an upload.
+/// The JSON description of an object at the beginning of an upload.
 struct UploadDescription {
     /// The maximum size of the JSON in bytes.
     static let maximumBytes = 64 * 1024
@@ -9,7 +9,7 @@ struct UploadDescription {
     private static let maximumTokenBytes = 2048
 
     private var given = ObjectAttributes()
-    /// What the body must have.
+    /// The expected digests of the body.
     private(set) var digests = ExpectedDigests()
 
     /// - Parameter type: The content type beside the JSON; nil or empty if it is not known.

@@ -8,7 +8,7 @@ extension NativeAPI {
     static let sessionMethods = "GET, HEAD, PATCH, DELETE, OPTIONS"
 
     /// Parses an upload that declares whether it is complete.
-    /// - Returns: nil if it does not.
+    /// - Returns: nil if the request does not declare it.
     func resumable(_ name: ObjectName, in bucket: Bucket, _ context: RequestContext)
         throws(Problem) -> ObjectOperation?
     {

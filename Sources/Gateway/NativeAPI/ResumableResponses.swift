@@ -10,7 +10,7 @@ extension NativeAPI {
         "\(bucket.uploads.origin(context))/b/\(bucket.name)/u/\(token)"
     }
 
-    /// What became of a session that has not ended with an object.
+    /// Renders the state of a session that has not created an object.
     func render(_ report: UploadReport, in bucket: Bucket) -> Response {
         var response = Response(status: report.kind == .created ? 201 : 204)
         response.head.fields.append("cache-control", "no-store")

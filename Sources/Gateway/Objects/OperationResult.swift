@@ -10,7 +10,7 @@ enum OperationResult {
     /// The client's copy of the object is current (`304 Not Modified`).
     case notModified(ObjectMetadata)
     indirect case stored(CommitResult)
-    /// What became of an upload session, as far as it has not ended with an object.
+    /// The state of an upload session that has not created an object.
     indirect case session(UploadReport)
     case patched(ObjectMetadata)
     case deleted

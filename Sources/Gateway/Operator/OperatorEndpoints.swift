@@ -44,7 +44,7 @@ public struct OperatorEndpoints: Sendable {
     private let callers: Callers
     private let requestIds = RequestIDs.shared
 
-    /// - Parameter callers: Decide which hosts are served.
+    /// - Parameter callers: Decides which hosts are served.
     public init(
         health: Health, registry: PrometheusRegistry, build: BuildInfo, callers: Callers = .unknown
     ) {
@@ -110,8 +110,8 @@ public struct OperatorEndpoints: Sendable {
         }
     }
 
-    /// Refuses changes that a web page asks for: the operator's browser may reach this listener, and pages may make it
-    /// send requests. A browser names the page in `Origin`.
+    /// Rejects changes requested by a web page. The operator's browser may reach this listener, and any page can make
+    /// it send requests. A browser names the page in `Origin`.
     /// - Throws: ``Problem`` with `unauthorized`.
     private static func rejectPages(_ head: RequestHead) throws(Problem) {
         guard head.method != "GET", head.method != "HEAD", head.fields.contains("origin") else {

@@ -34,10 +34,10 @@ private func value(_ name: String, in query: [Substring]) -> String? {
 }
 
 extension Uploads {
-    /// Sessions in one response.
+    /// The maximum number of sessions in one response.
     private static let listLimit = 1000
 
-    /// The open sessions, the first to expire first in each bucket, as JSON.
+    /// The open sessions as JSON, sorted by expiry in each bucket.
     fileprivate func list(
         _ buckets: [(name: String, driver: any SessionDriver)], _ query: [Substring]
     ) async throws(Problem) -> [UInt8] {
@@ -94,7 +94,7 @@ extension Uploads {
     }
 
     /// Removes expired sessions of all buckets.
-    /// - Returns: How many, by bucket, as JSON.
+    /// - Returns: Their number by bucket, as JSON.
     fileprivate func sweep(
         _ buckets: [(name: String, driver: any SessionDriver)]
     ) async throws(Problem) -> [UInt8] {
@@ -118,7 +118,8 @@ extension Uploads {
 }
 
 extension JSONWriter {
-    /// Writes what operators see of a session: no object's name, and nothing that leads to the session.
+    /// Writes the properties of a session for operators: not the object's name, and nothing that gives access to the
+    /// session.
     fileprivate mutating func write(_ upload: StoredUpload) {
         let (state, owner) = (upload.state, upload.context.owner)
         beginObject()

@@ -27,7 +27,7 @@ final class TusAPI: Dialect {
         target.isAtOrBelow(root)
     }
 
-    /// Takes the method that counts, and checks the protocol's version.
+    /// Determines the effective method, and checks the protocol's version.
     func prepare(_ context: RequestContext) throws(Problem) {
         if let method = context.fields["x-http-method-override"] {
             context.method = HTTPMethod(rawValue: method)
@@ -51,7 +51,7 @@ final class TusAPI: Dialect {
         return "POST, OPTIONS"
     }
 
-    /// `POST` may stand for any other method.
+    /// The methods of any target: a `POST` can stand for every other one.
     func preflightMethods(at route: Route?) -> String { "POST, GET, HEAD, PATCH, DELETE, OPTIONS" }
 
     /// The bucket in the metadata of a creation, or in the session's token.

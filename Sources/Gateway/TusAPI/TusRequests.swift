@@ -54,7 +54,7 @@ extension TusAPI {
         return .createSession(name, request, creation)
     }
 
-    /// Bytes of the upload; nil if they are declared later.
+    /// The size of the upload in bytes; nil if it is declared later.
     /// - Throws: ``Problem`` with `invalid-argument` unless the request has exactly one of the two fields.
     private func declaredLength(_ fields: HeaderFields) throws(Problem) -> UInt64? {
         let length = try TusAPI.bytes(fields, "upload-length")
@@ -90,7 +90,7 @@ extension TusAPI {
         }
     }
 
-    /// A number of bytes. What does not fit is larger than any upload.
+    /// Parses a number of bytes. A number that does not fit is larger than any upload.
     /// - Throws: ``Problem`` with `invalid-argument` if the field is malformed.
     private static func bytes(_ fields: HeaderFields, _ name: StaticString) throws(Problem)
         -> UInt64?

@@ -43,7 +43,7 @@ extension TusAPI {
             type: "application/problem+json")
     }
 
-    /// Adds what a response says of the upload.
+    /// Adds the fields of the upload.
     private func decorate(_ fields: inout HeaderFields, _ context: RequestContext) {
         fields.append("tus-resumable", TusAPI.version)
         guard let report = context.upload else { return }

@@ -4,7 +4,7 @@ import Wire
 /// `Upload-Metadata`: pairs of a key and a value in base64, separated by commas. A value that is empty may be left out,
 /// with the space before it.
 struct UploadMetadata {
-    /// As it was received, for later responses.
+    /// The field as received, for later responses.
     let text: String
     private var values: [BytewiseString: [UInt8]] = [:]
 
@@ -33,7 +33,7 @@ struct UploadMetadata {
         }
     }
 
-    /// The value of a key that every upload has.
+    /// The value of a required key.
     func required(_ key: String) throws(Problem) -> String {
         guard let value = try text(key) else {
             throw Problem(.invalidArgument, "Upload-Metadata has no \(key).")
