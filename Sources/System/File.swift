@@ -1,5 +1,6 @@
 import CLinux
 import Glibc
+import Wire
 
 /// File operations. Those that may wait for a disk say so.
 public enum File {
