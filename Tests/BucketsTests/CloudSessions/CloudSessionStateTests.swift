@@ -54,6 +54,8 @@ func randomState(_ random: inout some RandomNumberGenerator) -> CloudSessionStat
     }
     if flag() {
         state.intent = CloudSessionState.Intent(generation: Int64(number()), etag: property())
+        state.intent?.source =
+            flag() ? CloudSessionState.Source(piece: flag() ? 7 : nil, generation: 5) : nil
     }
     switch Int.random(in: 0..<5, using: &random) {
     case 0:

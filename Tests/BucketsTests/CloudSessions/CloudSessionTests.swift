@@ -79,4 +79,40 @@ struct CloudSessionTests {
         }
         gateway.service.close()
     }
+
+    @Test("Of two gateways that commit on S3, one has made the object, which the other repeats")
+    func twoCommitters() async throws {
+        for isAtOnce in [false, true] {
+            let model = S3Model()
+            try await onLoop {
+                let gateways = (0..<2).map { _ in
+                    model.gateway { _, _ in
+                        // Another turn for the other one.
+                        await Task.yield()
+                        return .none
+                    }
+                }
+                let first = try await gateways[0].service.begin("n", Self.plan)
+                try await first.append(pattern(30_000, seed: 1), at: 0)
+                let facts = try await first.finish()
+                let id = first.id
+                let loop = EventLoop.current
+                var results: [CommitResult] = []
+                var tasks: [Task<CommitResult, any Error>] = []
+                for gateway in gateways {
+                    let task = Task(executorPreference: loop) {
+                        let session = try await gateway.service.open(id)
+                        return try await session.commit(facts, Preconditions(), resultUntil: .max)
+                    }
+                    tasks.append(task)
+                    if !isAtOnce { _ = try await task.value }
+                }
+                for task in tasks { results.append(try await task.value) }
+                #expect(results[0].metadata.generation == results[1].metadata.generation)
+                #expect(results.count { !$0.isRepeated } == 1)
+                #expect(model.state.withLock { $0.made.values.reduce(0, +) } == 1)
+                for gateway in gateways { gateway.service.close() }
+            }
+        }
+    }
 }
