@@ -148,6 +148,8 @@ final class CloudSession: UploadSession {
                     await keep(until: until)
                     return result
                 } catch {
+                    // The sweep may have removed what it needs.
+                    if file.isExpired { throw .notFound }
                     // The commit of another gateway may have succeeded.
                     guard case .superseded = error else { throw error }
                 }

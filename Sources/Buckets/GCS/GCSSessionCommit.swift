@@ -111,6 +111,8 @@ struct GCSSessionCommit {
             // The service may also reject the length, if it keeps more bytes.
             let isRejected = error.code == .unsupported && state.gcsTransfer.session != nil
             if error.isOfOtherBytes || isRejected { throw .otherBytes }
+            // Another gateway may have finished and moved it: the state has the result, or will have it.
+            if try await marked(state) != nil { throw .superseded }
             throw .store(error)
         }
     }
