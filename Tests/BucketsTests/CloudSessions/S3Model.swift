@@ -82,7 +82,7 @@ final class S3ModelGateway: S3SessionRequests, @unchecked Sendable {
         S3SessionService(self), clock: { [model] in model.now.withLock { $0 } * 1_000_000 },
         stopLimit: stopLimit)
 
-    let sizes: S3PartSizes = {
+    var sizes: S3PartSizes = {
         var sizes = S3PartSizes(minimum: 20_000, maximum: 1 << 30)
         sizes.inlineTail = 4_000
         sizes.pieces = 2
