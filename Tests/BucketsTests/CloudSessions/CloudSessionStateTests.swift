@@ -1,4 +1,5 @@
 import BucketConformance
+import Foundation
 import TestSupport
 import Testing
 import Wire
@@ -161,5 +162,16 @@ struct CloudSessionStateTests {
         ] { #expect(HiddenName(wrong) == nil, "\(wrong)") }
         let later = HiddenName.state(UploadSessionID(expires: 1_700_003_600)).text
         #expect(text < later)
+    }
+
+    @Test("The fuzzer's seeds are states")
+    func seeds() throws {
+        let folder = #filePath.components(separatedBy: "/Tests/")[0] + "/Fuzz/seeds/uploadstate"
+        let names = try FileManager.default.contentsOfDirectory(atPath: folder)
+        #expect(names.count >= 6)
+        for name in names {
+            let bytes = try #require(FileManager.default.contents(atPath: "\(folder)/\(name)"))
+            #expect(throws: Never.self, "\(name)") { try CloudSessionState(Array(bytes)) }
+        }
     }
 }
