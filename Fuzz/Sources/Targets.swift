@@ -21,6 +21,7 @@ private let target: @Sendable ([UInt8]) -> Void =
     case "signer": fuzzSigner
     case "pagetoken": fuzzPageToken
     case "uploadtoken": fuzzUploadToken
+    case "uploadstate": fuzzUploadState
     case "uploadmetadata": fuzzUploadMetadata
     case "patch": fuzzPatch
     case "multipart": fuzzMultipart

@@ -49,6 +49,7 @@ extension SessionConformance {
             let wanted = (0..<3).flatMap { pattern(50_000, seed: UInt64($0)) }
             try expect(try await store.driver.get("n") == wanted, "the bytes")
         },
+        Case("a request that has begun is completed after its client has gone", clientGone),
         Case("an all-or-nothing append counts only at its end", allOrNothing),
         Case("a declared length is enforced, whether declared first or later", lengths),
         Case("an impossible length is rejected") { store in
@@ -70,6 +71,45 @@ extension SessionConformance {
         Case("digests cover the whole object, however it was split and reopened", digests),
         Case("random appends, cuts and restarts agree with a model", model),
     ]
+
+    /// The task of a request is cancelled when its client goes away. `body` calls `leave` for that.
+    private static func request<Result: Sendable>(
+        _ body: @escaping @Sendable (_ leave: () -> Void) async throws -> Result
+    ) async throws -> Result {
+        try await Task(executorPreference: EventLoop.current) {
+            try await body { withUnsafeCurrentTask { $0?.cancel() } }
+        }.value
+    }
+
+    private static func clientGone(_ store: SessionStore) async throws {
+        let driver = store.driver
+        let bytes = pattern(600_000, seed: 1)
+        let session = try await driver.begin("n")
+        for (start, end) in [(0, 500), (500, 90_000), (90_000, 600_000)] {
+            let durable = try await request { leave in
+                let append = try await session.append(AppendPlan(at: UInt64(start)))
+                try await append.fill(Array(bytes[start..<end]))
+                leave()
+                return Int(try await append.end())
+            }
+            try expectEqual(durable, end, "the durable offset")
+            try expectEqual(try await session.offset(), end, "the offset")
+        }
+        let result = try await request { leave in
+            let facts = try await session.finish()
+            leave()
+            return try await session.commit(facts, Preconditions(), resultUntil: .max)
+        }
+        try expect(!result.isRepeated, "the commit is the first one")
+        try expect(try await driver.get("n") == bytes, "the bytes")
+        let other = try await driver.begin("o")
+        try await other.append(bytes, at: 0)
+        try await request { leave in
+            leave()
+            try await other.cancel()
+        }
+        try await expectNotFound { try await driver.openSession(other.id) }
+    }
 
     /// Uploads the same bytes by a session, in several pieces, and by a plain upload.
     private static func same(_ store: SessionStore, _ size: Int, pieces: Int) async throws {

@@ -115,21 +115,22 @@ extension SessionConformance {
         try await session.append(pattern(10_000, seed: 2), at: 0)
         let facts = try await session.finish()
         let driver = store.driver
-        let generations = try await withThrowingTaskGroup(of: Int64.self) { group in
+        let results = try await withThrowingTaskGroup(of: CommitResult.self) { group in
             for _ in 0..<8 {
                 group.addTask {
                     try await store.onOtherLoop {
                         let session = try await driver.openSession(session.id)
                         return try await session.commit(facts, Preconditions(), resultUntil: .max)
-                            .metadata.generation
                     }
                 }
             }
-            var generations: Set<Int64> = []
-            for try await generation in group { generations.insert(generation) }
-            return generations
+            var results: [CommitResult] = []
+            for try await result in group { results.append(result) }
+            return results
         }
+        let generations = Set(results.map(\.metadata.generation))
         try expectEqual(generations.count, 1, "generations")
+        try expectEqual(results.count { !$0.isRepeated }, 1, "results that are not repeated")
         try expectEqual(
             generations.first, try await store.driver.stat("n").generation, "the generation")
     }
@@ -225,8 +226,7 @@ extension SessionConformance {
             try await each.append(pattern(100_000, seed: 1), at: 0)
         }
         let facts = try await short.finish()
-        _ = try await short.commit(
-            facts, Preconditions(), resultUntil: seconds(fromNow: 3))
+        _ = try await short.commit(facts, Preconditions(), resultUntil: session.id.expires)
         let append = try await session.append(AppendPlan(at: 100_000))
         try await append.fill([1, 2])
         try expectEqual(try await store.driver.removeExpiredSessions(limit: 10), 0, "removed early")

@@ -26,9 +26,8 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
     private var isRunning = false
     private var idle: CheckedContinuation<Void, Never>?
     private var isStopped = false
-    private var isEnding = false
-    private var isEnded = false
-    private var enders: [CheckedContinuation<Void, Never>] = []
+    /// Set once the append is being ended.
+    private var ending: Task<Void, Never>?
 
     init(
         _ session: CloudSession, _ loop: EventLoop, _ transfer: any CloudTransfer, offset: UInt64,
@@ -49,7 +48,7 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
     func write(_ bytes: RawSpan) throws -> Int {
         if isStopped { throw SessionError.superseded }
         if let failure { throw failure }
-        precondition(!isEnding, "write after the end")
+        precondition(ending == nil, "write after the end")
         if bytes.byteCount > 0, taken == limit { throw SessionError.lengthExceeded(limit: limit) }
         let free = min(CloudAppend.step - filling.count, Int(clamping: limit - taken))
         let count = min(bytes.byteCount, free)
@@ -105,21 +104,21 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
     func discard() async { await settle(keeping: false) }
 
     /// Ends the append for another call, on any loop. An upload that must be complete is not complete then.
-    func stop(keeping: Bool) async {
-        await withCheckedContinuation { done in
-            Task(executorPreference: loop) { [self] in
-                if isEnding {
-                    await settle(keeping: keeping)
-                } else {
-                    isStopped = true
-                    let stopped = self.stopped.take()
-                    await settle(keeping: keeping)
-                    stopped?()
-                    wake()
-                }
-                done.resume()
-            }
-        }
+    /// - Parameter limit: How long to wait, in nanoseconds.
+    /// - Returns: Whether it has ended.
+    func stop(keeping: Bool, within limit: UInt64) async -> Bool {
+        // A loop that has ended runs nothing any more.
+        guard loop.isRunning else { return false }
+        return await loop.finishes(within: limit) { [self] in await stopHere(keeping: keeping) }
+    }
+
+    private func stopHere(keeping: Bool) async {
+        if ending != nil { return await settle(keeping: keeping) }
+        isStopped = true
+        let stopped = self.stopped.take()
+        await settle(keeping: keeping)
+        stopped?()
+        wake()
     }
 
     func drop() {
@@ -128,10 +127,17 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
     }
 
     /// Ends the append once. Every further call waits for that.
+    ///
+    /// In a task of its own: that of the owner is cancelled when the client goes away, and what has come is kept.
     private func settle(keeping: Bool) async {
-        if isEnded { return }
-        if isEnding { return await withCheckedContinuation { enders.append($0) } }
-        isEnding = true
+        let ending =
+            self.ending
+            ?? Task(executorPreference: loop) { [self] in await settleOnce(keeping: keeping) }
+        self.ending = ending
+        await ending.value
+    }
+
+    private func settleOnce(keeping: Bool) async {
         // Only its owner knows that the bytes of an append that is all or nothing are complete.
         var keeps = keeping && !(isAllOrNothing && isStopped)
         if !keeps { transfer.cancel() }
@@ -150,9 +156,6 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
             await transfer.discard()
         }
         session.detach(self)
-        isEnded = true
-        for ender in enders { ender.resume() }
-        enders = []
         resume = isStopped ? resume : nil
         stopped = nil
     }

@@ -3,11 +3,11 @@ import System
 /// An upload session in a store in the cloud. All calls except those of an append in progress are serialized.
 final class CloudSession: UploadSession {
     let id: UploadSessionID
-    let file: CloudSessionFile
     private let sessions: CloudSessions
     private let service: any CloudSessionService
     private let turn = AsyncTurn()
     private let current = Lock<CloudAppend?>(nil)
+    private let known: Lock<CloudSessionFile>
     /// Attempts of a commit that other gateways make, too.
     private static let attempts = 8
 
@@ -15,19 +15,43 @@ final class CloudSession: UploadSession {
         self.id = id
         self.sessions = sessions
         service = sessions.service
-        file = CloudSessionFile(id, sessions.service, sessions.owner, clock: sessions.clock)
+        known = Lock(
+            CloudSessionFile(id, sessions.service, sessions.owner, clock: sessions.clock))
     }
 
     deinit { sessions.registry.remove(id) }
 
+    var file: CloudSessionFile { known.withLock { $0 } }
+
+    func create(_ state: CloudSessionState) async throws(SessionError) {
+        try await toItsEnd { [file] () throws(SessionError) in try await file.create(state) }
+    }
+
     /// Waits for its turn, ends an append in progress, and runs `body`.
-    private func inTurn<Result>(
-        keepingAppend: Bool = true, _ body: () async throws(SessionError) -> Result
+    private func inTurn<Result: Sendable>(
+        keepingAppend: Bool = true,
+        _ body: @escaping @Sendable () async throws(SessionError) -> Result
     ) async throws(SessionError) -> Result {
-        await turn.take()
-        defer { turn.end() }
-        if let append = current.withLock({ $0 }) { await append.stop(keeping: keepingAppend) }
-        return try await body()
+        try await toItsEnd { [self] () throws(SessionError) in
+            await turn.take()
+            defer { turn.end() }
+            if let append = current.withLock({ $0 }),
+                await !append.stop(keeping: keepingAppend, within: sessions.stopLimit)
+            {
+                takeOver(append)
+            }
+            return try await body()
+        }
+    }
+
+    /// Continues without an append that does not end. As at another gateway, what it writes later fails, and no part
+    /// number that it may use is used.
+    private func takeOver(_ append: CloudAppend) {
+        known.withLock {
+            $0 = CloudSessionFile(
+                id, service, .random(in: 1 ... .max), clock: sessions.clock)
+        }
+        detach(append)
     }
 
     /// - Throws: ``SessionError/notFound`` if the session does not exist.
@@ -40,7 +64,7 @@ final class CloudSession: UploadSession {
     }
 
     func state() async throws(SessionError) -> SessionState {
-        try await inTurn { () throws(SessionError) in try await file.claim().visible }
+        try await inTurn { [self] () throws(SessionError) in try await file.claim().visible }
     }
 
     // MARK: Appending
@@ -49,7 +73,7 @@ final class CloudSession: UploadSession {
         guard let loop = EventLoop.current else {
             throw .store(BucketError(.internal, "an append belongs on a loop"))
         }
-        return try await inTurn { () throws(SessionError) in
+        let append = try await inTurn { [self] () throws(SessionError) in
             // Without bytes nothing is written that would fail if the state is out of date.
             var state = plan.size == 0 ? try await file.claim() : try await file.trusted()
             do throws(SessionError) { try check(plan, state) } catch {
@@ -63,8 +87,9 @@ final class CloudSession: UploadSession {
                 length: state.length == nil ? plan.length : nil,
                 isAllOrNothing: plan.isAllOrNothing)
             current.withLock { $0 = append }
-            return AppendHandle(append)
+            return append
         }
+        return AppendHandle(append)
     }
 
     private func check(_ plan: AppendPlan, _ state: CloudSessionState) throws(SessionError) {
@@ -92,7 +117,7 @@ final class CloudSession: UploadSession {
     // MARK: Ending
 
     func finish() async throws(SessionError) -> ContentFacts {
-        try await inTurn { () throws(SessionError) in
+        try await inTurn { [self] () throws(SessionError) in
             let state = try await file.claim()
             if case .closed = state.end { throw .finished }
             return try await inStore { () throws(BucketError) in try state.facts() }
@@ -102,7 +127,7 @@ final class CloudSession: UploadSession {
     func commit(
         _ facts: ContentFacts, _ preconditions: Preconditions, resultUntil: Int64
     ) async throws(SessionError) -> CommitResult {
-        try await inTurn { () throws(SessionError) in
+        try await inTurn { [self] () throws(SessionError) in
             for _ in 0..<CloudSession.attempts {
                 let state = try await file.claim()
                 if var result = state.result {
@@ -123,6 +148,8 @@ final class CloudSession: UploadSession {
                     await keep(until: until)
                     return result
                 } catch {
+                    // The sweep may have removed what it needs.
+                    if file.isExpired { throw .notFound }
                     // The commit of another gateway may have succeeded.
                     guard case .superseded = error else { throw error }
                 }
@@ -135,7 +162,7 @@ final class CloudSession: UploadSession {
         guard record.count <= SessionPlan.maximumContext else {
             throw .store(BucketError(.internal, "a record of \(record.count) bytes"))
         }
-        try await inTurn(keepingAppend: false) { () throws(SessionError) in
+        try await inTurn(keepingAppend: false) { [self] () throws(SessionError) in
             let state = try await file.claim()
             if state.end != nil { throw .finished }
             let until = min(until, state.expires)
@@ -150,7 +177,7 @@ final class CloudSession: UploadSession {
     }
 
     func cancel() async throws(SessionError) {
-        try await inTurn(keepingAppend: false) { () throws(SessionError) in
+        try await inTurn(keepingAppend: false) { [self] () throws(SessionError) in
             let state = try await file.cancel()
             try await release(state)
             // If this fails, the sweep removes it.
@@ -171,4 +198,18 @@ final class CloudSession: UploadSession {
         _ = try? await service.writeHidden(
             HiddenName.until(id, time: max(0, until)).text, [], replacing: nil)
     }
+}
+
+/// Runs `body` to its end, even if the caller's task is cancelled, which happens when its client goes away: a request of
+/// a session may have been executed at the service then, and its state must tell.
+private func toItsEnd<Result: Sendable>(
+    _ body: @escaping @Sendable () async throws(SessionError) -> Result
+) async throws(SessionError) -> Result {
+    let task = Task(executorPreference: EventLoop.current) {
+        () async -> Swift.Result<Result, SessionError> in
+        do throws(SessionError) { return .success(try await body()) } catch {
+            return .failure(error)
+        }
+    }
+    return try await task.value.get()
 }

@@ -4,7 +4,7 @@ import Wire
 // size is preceded by its size (32 bits). Another version of the program that does not know the version fails.
 extension CloudSessionState {
     /// The version of the format.
-    private static let version: UInt8 = 1
+    private static let version: UInt8 = 2
     /// The maximum size of a state in bytes: 4 MiB. That is more than 10,000 parts with long entity tags need.
     static let maximumBytes = 4 << 20
 
@@ -33,6 +33,10 @@ extension CloudSessionState {
         writer.put(intent) {
             $0.put($1.generation)
             $0.put($1.etag) { $0.put($1) }
+            $0.put($1.source) {
+                $0.put($1.piece) { $0.put($1) }
+                $0.put($1.generation)
+            }
         }
         writer.put(end) { $0.put($1) }
         return writer.bytes
@@ -70,7 +74,13 @@ extension CloudSessionState {
         intent = try reader.optional { (reader) throws(BucketError) in
             Intent(
                 generation: try reader.number(),
-                etag: try reader.optional { (reader) throws(BucketError) in try reader.text() })
+                etag: try reader.property(),
+                source: try reader.optional { (reader) throws(BucketError) in
+                    Source(
+                        piece: try reader.optional { (reader) throws(BucketError) in
+                            try reader.number()
+                        }, generation: try reader.number())
+                })
         }
         end = try reader.optional { (reader) throws(BucketError) in try reader.end() }
         try reader.finish()
@@ -244,7 +254,7 @@ private struct StateReader {
         return values
     }
 
-    private mutating func property() throws(BucketError) -> String? {
+    mutating func property() throws(BucketError) -> String? {
         try optional { (reader) throws(BucketError) in try reader.text() }
     }
 

@@ -22,6 +22,15 @@ struct CloudSessionState: Sendable, Equatable {
         var generation: Int64
         /// Its entity tag.
         var etag: String?
+        /// The hidden object that becomes the object, if the service needs one.
+        var source: Source?
+    }
+
+    /// A hidden object with all bytes.
+    struct Source: Sendable, Equatable {
+        /// Its number among the pieces; nil for ``HiddenName/data(_:)``.
+        var piece: UInt64?
+        var generation: Int64
     }
 
     /// How a session ended.

@@ -7,6 +7,8 @@ final class CloudSessions: Sendable {
     let owner: CloudSessionState.Owner = .random(in: 1 ... .max)
     /// Microseconds since 1970.
     let clock: @Sendable () -> Int64
+    /// How long a call of a session waits for the append that it stops, in nanoseconds.
+    let stopLimit: UInt64
     let registry = SessionRegistry<CloudSession>()
     /// The sessions used last. They stay in memory between two requests, so that their states need not be claimed
     /// again. The last is the newest.
@@ -15,9 +17,13 @@ final class CloudSessions: Sendable {
     /// The maximum size of their states in bytes: 4 MiB.
     private static let recentBytes = 4 << 20
 
-    init(_ service: any CloudSessionService, clock: @escaping @Sendable () -> Int64) {
+    init(
+        _ service: any CloudSessionService, clock: @escaping @Sendable () -> Int64,
+        stopLimit: UInt64 = 30_000_000_000
+    ) {
         self.service = service
         self.clock = clock
+        self.stopLimit = stopLimit
     }
 
     /// Keeps a session in memory, and forgets the ones that were not used for the longest time.
@@ -72,7 +78,7 @@ final class CloudSessions: Sendable {
             digests: SessionDigests(plan.upload.digests).saved)
         state.transfer = service.newTransfer(name, now: state.created)
         let session = session(UploadSessionID(expires: plan.expires))
-        try await session.file.create(state)
+        try await session.create(state)
         remember(session)
         return session
     }

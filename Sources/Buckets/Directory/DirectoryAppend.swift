@@ -144,20 +144,7 @@ final class DirectoryAppend: HeldAppend, @unchecked Sendable {
     /// - Parameter limit: How long to wait, in nanoseconds: a disk may hang, and a loop may have ended.
     /// - Returns: Whether it has ended.
     func stop(keeping: Bool, within limit: UInt64) async -> Bool {
-        var alarm: Task<Void, any Error>?
-        let hasEnded = await withCheckedContinuation { done in
-            let waiting = Lock<CheckedContinuation<Bool, Never>?>(done)
-            Task(executorPreference: loop) { [self] in
-                await stopHere(keeping: keeping)
-                waiting.withLock { $0.take() }?.resume(returning: true)
-            }
-            alarm = Task {
-                try await Task.sleep(nanoseconds: limit)
-                waiting.withLock { $0.take() }?.resume(returning: false)
-            }
-        }
-        alarm?.cancel()
-        return hasEnded
+        await loop.finishes(within: limit) { [self] in await stopHere(keeping: keeping) }
     }
 
     private func stopHere(keeping: Bool) async {

@@ -66,6 +66,12 @@ struct GCSRequests: Sendable {
         target("/storage/v1/b/\(segment(bucket))/o/\(segment(name))", query)
     }
 
+    /// The target that moves an object to another name, in one atomic step.
+    func move(_ source: String, to name: String, _ query: [(String, String)]) -> String {
+        let (bucket, source, name) = (segment(bucket), segment(source), segment(name))
+        return target("/storage/v1/b/\(bucket)/o/\(source)/moveTo/o/\(name)", query)
+    }
+
     /// The target that copies an object to another name.
     func rewrite(_ source: String, to name: String, _ query: [(String, String)]) -> String {
         let (bucket, source, name) = (segment(bucket), segment(source), segment(name))

@@ -3,9 +3,10 @@ import Wire
 
 /// The commit of an upload session: one request makes the object visible, pinned to the generation that it replaces.
 ///
-/// A small object is stored by one upload. A larger one is finished under a hidden name, where the service compares its
-/// digests, and is then copied to its name, which moves no bytes. Of two such requests of one session, in one gateway or
-/// two, only one can succeed. The object carries the session's mark, by which the other one recognizes it.
+/// The bytes first become a hidden object, for which the service compares their digests. Its generation is written to the
+/// state. Then it is moved to its name, which deletes the hidden object in the same step and moves no bytes. So the object
+/// can't become visible twice, whatever becomes of it and of the responses: of two such requests, in one gateway or two,
+/// the second finds nothing to move. The object carries the session's mark, by which the second recognizes it.
 struct GCSSessionCommit {
     let bucket: GCSBucket
     let file: CloudSessionFile
@@ -19,26 +20,37 @@ struct GCSSessionCommit {
         case stored(ObjectMetadata)
         /// The name has another session's object. This session has stored none.
         case overtaken
+        /// The hidden object was moved before. The object that it became is not at the name any more.
+        case replaced
     }
 
     /// - Parameter state: The claimed state.
     func run(_ state: CloudSessionState) async throws(SessionError) -> CommitResult {
-        if let intent = state.intent { return try await resume(state, intent) }
-        var isIntended = false
+        var source = state.intent?.source
+        if let intent = state.intent, let source {
+            // It was decided, so that preconditions are not evaluated again.
+            var conditions = GCSConditions.none
+            conditions.generation = intent.generation
+            let made = try await move(source, state, conditions)
+            if let made { return try await record(made, replacing: intent) }
+        }
         for _ in 0..<GCSBucket.attempts {
             let object = try await inStore { () throws(BucketError) in
                 try await bucket.find(state.name)
             }
             guard preconditions.evaluate(object, reading: false) == nil else {
-                if isIntended { try await file.update { $0.intent = nil } }
+                try await withdraw(source)
                 throw .store(BucketError(.preconditionFailed))
             }
-            let intent = CloudSessionState.Intent(generation: object?.generation ?? 0, etag: nil)
+            let hidden: CloudSessionState.Source
+            if let source { hidden = source } else { hidden = try await upload(state) }
+            source = hidden
+            let intent = CloudSessionState.Intent(
+                generation: object?.generation ?? 0, etag: nil, source: hidden)
             let intended = try await file.update { $0.intent = intent }
-            isIntended = true
             var conditions = GCSConditions(pinnedTo: object)
             if preconditions.metageneration == nil { conditions.metageneration = nil }
-            if case .stored(let made) = try await store(intended, conditions) {
+            if let made = try await move(hidden, intended, conditions) {
                 return try await record(made, replacing: intent)
             }
         }
@@ -46,36 +58,26 @@ struct GCSSessionCommit {
             BucketError(.overloaded, "the object is being changed by others again and again"))
     }
 
-    /// Completes a commit whose result is not known. It was decided, so that preconditions are not evaluated again.
-    private func resume(_ state: CloudSessionState, _ intent: CloudSessionState.Intent)
-        async throws(SessionError) -> CommitResult
-    {
-        if let made = try await marked(state) { return try await record(made, replacing: intent) }
-        var conditions = GCSConditions.none
-        conditions.generation = intent.generation
-        if case .stored(let made) = try await store(state, conditions, isResumed: true) {
-            return try await record(made, replacing: intent)
-        }
-        // The object may have been stored, and replaced since. To store it again could make a second generation.
-        throw .store(BucketError(.preconditionFailed, "the object was replaced during the commit"))
+    /// Takes the intent back: the session has stored no object.
+    private func withdraw(_ source: CloudSessionState.Source?) async throws(SessionError) {
+        guard let source else { return }
+        try await file.update { $0.intent = nil }
+        // That of the service's session can be used again. If this fails, the sweep removes it.
+        if source.piece != nil { try? await bucket.deleteHidden(source.name(of: file.id)) }
     }
 
-    /// Writes the result to the state, also if another gateway has claimed it, and removes the hidden object.
+    /// Writes the result to the state, also if another gateway has claimed it.
     private func record(_ made: ObjectMetadata, replacing intent: CloudSessionState.Intent)
         async throws(SessionError) -> CommitResult
     {
         let result = CommitResult(metadata: made, replaced: intent.generation != 0)
         let until = until
-        let state = try await file.update { state in
+        try await file.update { state in
             state.end = .committed(CommittedObject(result))
             state.expires = until
             state.tail = []
         }
         bucket.known.keep(made)
-        // If this fails, the sweep removes it.
-        if state.gcsTransfer.session != nil {
-            try? await bucket.deleteHidden(HiddenName.data(file.id).text)
-        }
         return result
     }
 
@@ -96,111 +98,135 @@ struct GCSSessionCommit {
         }
     }
 
-    // MARK: Requests
+    // MARK: The hidden object
 
-    private func store(
-        _ state: CloudSessionState, _ conditions: GCSConditions, isResumed: Bool = false
-    ) async throws(SessionError) -> Outcome {
-        guard let target = state.gcsTransfer.session else {
-            return try await insert(state, conditions)
-        }
-        let hidden: ObjectMetadata
+    /// Makes the hidden object of all bytes.
+    private func upload(_ state: CloudSessionState) async throws(SessionError)
+        -> CloudSessionState.Source
+    {
         do throws(BucketError) {
-            hidden = try await finish(target, state, isResumed: isResumed)
+            guard let target = state.gcsTransfer.session else { return try await insert(state) }
+            return try await finish(target, state)
         } catch {
             // The service may also reject the length, if it keeps more bytes.
-            if error.isOfOtherBytes || error.code == .unsupported { throw .otherBytes }
-            // Another gateway may have completed the commit.
-            if let made = try await marked(state) { return .stored(made) }
+            let isRejected = error.code == .unsupported && state.gcsTransfer.session != nil
+            if error.isOfOtherBytes || isRejected { throw .otherBytes }
+            // Another gateway may have finished and moved it: the state has the result, or will have it.
+            if try await marked(state) != nil { throw .superseded }
             throw .store(error)
         }
-        return try await copy(hidden, state, conditions)
     }
 
-    /// Finishes the hidden object. The service compares its digests.
-    /// - Parameter isResumed: Whether the hidden object may be finished already.
-    private func finish(_ target: String, _ state: CloudSessionState, isResumed: Bool)
-        async throws(BucketError) -> ObjectMetadata
+    /// Finishes the service's session. The service compares the digests.
+    private func finish(_ target: String, _ state: CloudSessionState) async throws(BucketError)
+        -> CloudSessionState.Source
     {
         let name = HiddenName.data(file.id).text
-        let upload = GCSSession(
-            bucket, name, target: target, persisted: state.gcsTransfer.sent)
-        var hidden: ObjectMetadata?
-        if state.gcsTransfer.isAhead || isResumed { hidden = try await upload.update() }
-        let made: ObjectMetadata
-        if let hidden {
-            made = hidden
-        } else {
-            made = try await upload.finish(.memory(state.tail), facts)
+        // An earlier commit may have finished it.
+        var hidden = try await bucket.find(name)
+        if hidden == nil {
+            let upload = GCSSession(
+                bucket, name, target: target, persisted: state.gcsTransfer.sent)
+            if state.gcsTransfer.isAhead { hidden = try await upload.update() }
+            if hidden == nil { hidden = try await upload.finish(.memory(state.tail), facts) }
         }
         // The service has compared the digests, unless it is an emulator.
-        guard made.size == facts.size, made.crc32c ?? facts.crc32c == facts.crc32c else {
+        guard let hidden, hidden.size == facts.size, hidden.crc32c ?? facts.crc32c == facts.crc32c
+        else {
             throw BucketError(otherBytes: "the service has made an object of other bytes")
         }
-        return made
+        return CloudSessionState.Source(piece: nil, generation: hidden.generation)
     }
 
-    private func insert(_ state: CloudSessionState, _ conditions: GCSConditions)
-        async throws(SessionError) -> Outcome
+    /// Stores less than 256 KiB, for which the service has no session. The name is random: no other request has it.
+    private func insert(_ state: CloudSessionState) async throws(BucketError)
+        -> CloudSessionState.Source
     {
+        let piece = UInt64.random(in: 0 ... .max)
+        let name = HiddenName.tail(file.id, number: piece).text
         let requests = bucket.requests
-        let body = GCSMultipart(
-            state.name, state.attributes, facts, state.tail, mark: state.mark)
-        let query = [("uploadType", "multipart"), ("name", state.name)] + conditions.query
+        let body = GCSMultipart(name, state.attributes, facts, state.tail, mark: state.mark)
+        let query = [("uploadType", "multipart"), ("name", name), ("ifGenerationMatch", "0")]
         var request = ClientRequest(
             "POST", requests.uploads(query), body: .bytes(body.bytes), isRepeatable: true)
         request.fields.append("content-type", body.contentType)
-        return try await settle(state, request) { (response) throws(BucketError) in
-            if response.status == 404 { throw requests.missingBucket }
-            return try requests.metadata(response, of: state.name)
+        let response = try await requests.call(request)
+        if response.status == 404 { throw requests.missingBucket }
+        if response.status == 412, let made = try await bucket.find(name) {
+            // The first attempt has stored it.
+            return CloudSessionState.Source(piece: piece, generation: made.generation)
+        }
+        let made = try requests.metadata(response, of: name)
+        return CloudSessionState.Source(piece: piece, generation: made.generation)
+    }
+
+    // MARK: The object
+
+    /// Moves the hidden object to its name.
+    /// - Returns: The object; nil if another one is at the name, and this session has stored none.
+    private func move(
+        _ source: CloudSessionState.Source, _ state: CloudSessionState, _ conditions: GCSConditions
+    ) async throws(SessionError) -> ObjectMetadata? {
+        switch try await outcome(source, state, conditions) {
+        case .stored(let made): return made
+        case .overtaken: return nil
+        case .replaced:
+            throw .store(
+                BucketError(.preconditionFailed, "the object was stored, and replaced or deleted"))
         }
     }
 
-    /// Copies the hidden object to its name.
-    private func copy(
-        _ hidden: ObjectMetadata, _ state: CloudSessionState, _ conditions: GCSConditions
+    private func outcome(
+        _ source: CloudSessionState.Source, _ state: CloudSessionState, _ conditions: GCSConditions
     ) async throws(SessionError) -> Outcome {
-        let requests = bucket.requests
-        var token: String?
-        // Within a bucket the first response is the last one. A service that copies bytes needs several.
-        while true {
-            var query = conditions.query
-            query.append(("ifSourceGenerationMatch", String(hidden.generation)))
-            if let token { query.append(("rewriteToken", token)) }
-            let request = ClientRequest(
-                "POST", requests.rewrite(hidden.name, to: state.name, query), isRepeatable: true)
-            var next: String?
-            let outcome = try await settle(state, request) { (response) throws(BucketError) in
-                guard response.status == 200, let json = try? JSONReader.parse(response.body) else {
-                    throw requests.failure(response)
-                }
-                next = json["done"] == .boolean(true) ? nil : json["rewriteToken"]?.text
-                if next != nil { return hidden }
-                guard let resource = json["resource"] else {
-                    throw BucketError(.unavailable, "the service has copied an object without it")
-                }
-                return try requests.metadata(resource, of: state.name)
-            }
-            guard let next, next != token else { return outcome }
-            token = next
-        }
-    }
-
-    /// Sends a request that makes the object visible.
-    /// - Parameter parse: The object of a response.
-    private func settle(
-        _ state: CloudSessionState, _ request: ClientRequest,
-        _ parse: (CollectedResponse) throws(BucketError) -> ObjectMetadata
-    ) async throws(SessionError) -> Outcome {
-        let attempts = GCSRequests.Attempts()
+        let (requests, hidden) = (bucket.requests, source.name(of: file.id))
+        let query = conditions.query + [("ifSourceGenerationMatch", String(source.generation))]
+        var request = ClientRequest(
+            "POST", requests.move(hidden, to: state.name, query), isRepeatable: true)
         do throws(BucketError) {
-            return .stored(try parse(try await bucket.requests.call(request, attempts)))
+            let response = try await requests.call(request)
+            return .stored(try requests.metadata(response, of: state.name))
         } catch {
-            // An earlier attempt, or another gateway, may have stored it.
-            if let made = try await marked(state) { return .stored(made) }
-            guard error.code == .preconditionFailed else { throw .store(error) }
-            if attempts.count == 1 { return .overtaken }
+            if let known = try await whatBecame(of: source, state, error) { return known }
+        }
+        // An emulator that can't move. If it deletes the object before the result is written, a repeated commit makes
+        // it again.
+        request = ClientRequest(
+            "POST", requests.rewrite(hidden, to: state.name, query), isRepeatable: true)
+        do throws(BucketError) {
+            let response = try await requests.call(request)
+            guard response.status == 200, let json = try? JSONReader.parse(response.body),
+                json["done"] == .boolean(true), let resource = json["resource"]
+            else { throw requests.failure(response) }
+            let made = try requests.metadata(resource, of: state.name)
+            try? await bucket.deleteHidden(hidden)
+            return .stored(made)
+        } catch {
+            if let known = try await whatBecame(of: source, state, error) { return known }
             throw .store(error)
         }
+    }
+
+    /// What became of the hidden object, after an error of the request that moves it.
+    /// - Returns: nil if the service does not know the request.
+    private func whatBecame(
+        of source: CloudSessionState.Source, _ state: CloudSessionState, _ error: BucketError
+    ) async throws(SessionError) -> Outcome? {
+        // An earlier attempt, or another gateway, may have moved it.
+        if let made = try await marked(state) { return .stored(made) }
+        guard [.preconditionFailed, .objectNotFound, .unsupported].contains(error.code) else {
+            throw .store(error)
+        }
+        let name = source.name(of: file.id)
+        let left = try await inStore { () throws(BucketError) in try await bucket.find(name) }
+        guard left?.generation == source.generation else { return .replaced }
+        return error.code == .preconditionFailed ? .overtaken : nil
+    }
+}
+
+extension CloudSessionState.Source {
+    /// The hidden object's name.
+    func name(of id: UploadSessionID) -> String {
+        (piece.map { HiddenName.tail(id, number: $0) } ?? .data(id)).text
     }
 }

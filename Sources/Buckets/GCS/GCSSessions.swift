@@ -27,6 +27,7 @@ extension GCSBucket: CloudSessionService {
     func release(_ id: UploadSessionID, _ state: CloudSessionState, isSoleOwner: Bool)
         async throws(BucketError)
     {
+        if let source = state.intent?.source { try await deleteHidden(source.name(of: id)) }
         guard let target = state.gcsTransfer.session else { return }
         let name = HiddenName.data(id).text
         try await GCSSession(self, name, target: target, persisted: 0).discard()

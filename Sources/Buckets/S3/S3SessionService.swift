@@ -66,8 +66,8 @@ final class S3SessionService: CloudSessionService {
                     let etag = try await requests.sendPart(state.name, address, whole)
                     transfer.parts.append(S3TransferState.Part(number: number, etag: etag))
                 } catch {
-                    // Perhaps the request of an earlier commit was executed meanwhile.
-                    if error.isUploadGone, let result = try await made(state) {
+                    // Perhaps the request of an earlier commit was executed meanwhile. The upload is gone then.
+                    if let result = try? await made(state) {
                         return await record(file, state, result, until: until)
                     }
                     throw error.cause

@@ -5,7 +5,8 @@ import Wire
 ///
 /// Safety: confined to its loop.
 final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
-    /// The maximum number of part numbers claimed by one write, if the size of the append is known.
+    /// The maximum number of part numbers claimed by one write, if the size of the append is known. It is also never more
+    /// than a 64th of those that are left.
     private static let claimLimit: UInt64 = 64
     /// The same if it is not known.
     private static let blindClaim: UInt64 = 16
@@ -142,7 +143,7 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
     /// Declares the next part numbers as used, before the first request with one of them is sent.
     /// - Returns: The multipart upload.
     private func claim() async throws(SessionError) -> String {
-        guard number <= requests.sizes.count else {
+        guard number <= lastNumber else {
             throw .store(BucketError(.unsupported, "the upload has too many parts"))
         }
         if number < claimed, let upload = durable.transfer.upload { return upload }
@@ -156,7 +157,7 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
             durable.transfer.generation = generation
             durable.transfer.upload = upload
         }
-        let end = min(number + claimCount, requests.sizes.count + 1)
+        let end = min(number + claimCount, lastNumber + 1)
         do throws(SessionError) { try await declare(upload, until: end) } catch {
             if isNew { await requests.drop(file, state.name, upload, after: error) }
             throw error
@@ -184,10 +185,15 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
     }
 
     private var claimCount: UInt64 {
-        guard let size = plan.size else { return S3SessionTransfer.blindClaim }
+        // Numbers that a killed gateway has claimed are not used any more. Some are always left.
+        let most = max(1, (lastNumber + 1 - number) / S3SessionTransfer.claimLimit)
+        guard let size = plan.size else { return min(S3SessionTransfer.blindClaim, most) }
         let rest = pending + (size > taken ? size - taken : 0)
-        return min(rest / max(1, partSize) + 1, S3SessionTransfer.claimLimit)
+        return min(rest / max(1, partSize) + 1, S3SessionTransfer.claimLimit, most)
     }
+
+    /// The last number that an append uses. If the length is not known, the commit needs one for the tail.
+    private var lastNumber: UInt64 { requests.sizes.count - (length == nil ? 1 : 0) }
 
     // MARK: Ending
 

@@ -1,4 +1,5 @@
 import BucketConformance
+import Foundation
 import TestSupport
 import Testing
 import Wire
@@ -54,6 +55,8 @@ func randomState(_ random: inout some RandomNumberGenerator) -> CloudSessionStat
     }
     if flag() {
         state.intent = CloudSessionState.Intent(generation: Int64(number()), etag: property())
+        state.intent?.source =
+            flag() ? CloudSessionState.Source(piece: flag() ? 7 : nil, generation: 5) : nil
     }
     switch Int.random(in: 0..<5, using: &random) {
     case 0:
@@ -159,5 +162,16 @@ struct CloudSessionStateTests {
         ] { #expect(HiddenName(wrong) == nil, "\(wrong)") }
         let later = HiddenName.state(UploadSessionID(expires: 1_700_003_600)).text
         #expect(text < later)
+    }
+
+    @Test("The fuzzer's seeds are states")
+    func seeds() throws {
+        let folder = #filePath.components(separatedBy: "/Tests/")[0] + "/Fuzz/seeds/uploadstate"
+        let names = try FileManager.default.contentsOfDirectory(atPath: folder)
+        #expect(names.count >= 6)
+        for name in names {
+            let bytes = try #require(FileManager.default.contents(atPath: "\(folder)/\(name)"))
+            #expect(throws: Never.self, "\(name)") { try CloudSessionState(Array(bytes)) }
+        }
     }
 }

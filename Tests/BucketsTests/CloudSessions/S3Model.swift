@@ -75,11 +75,14 @@ final class S3ModelGateway: S3SessionRequests, @unchecked Sendable {
         self.send = send
     }
 
-    private(set) lazy var service: CloudSessions = CloudSessions(S3SessionService(self)) {
-        [model] in model.now.withLock { $0 } * 1_000_000
-    }
+    /// How long a call of a session waits for the append that it stops, in nanoseconds.
+    var stopLimit: UInt64 = 30_000_000_000
 
-    let sizes: S3PartSizes = {
+    private(set) lazy var service = CloudSessions(
+        S3SessionService(self), clock: { [model] in model.now.withLock { $0 } * 1_000_000 },
+        stopLimit: stopLimit)
+
+    var sizes: S3PartSizes = {
         var sizes = S3PartSizes(minimum: 20_000, maximum: 1 << 30)
         sizes.inlineTail = 4_000
         sizes.pieces = 2

@@ -127,7 +127,7 @@ final class GCSModel: Sendable {
             return range.hasSuffix("/*") ? "chunk" : "last"
         }
         if let type = query["uploadType"] { return type }
-        if request.path.contains("/rewriteTo/") { return "rewrite" }
+        if request.path.contains("/moveTo/") { return "move" }
         if request.path.hasSuffix("/o") { return "list" }
         if request.method == "GET" { return query["alt"] == "media" ? "read" : "stat" }
         return request.method.lowercased()
@@ -167,7 +167,7 @@ final class GCSModel: Sendable {
         guard path.count > 4 else { throw Refusal(404) }
         if path.count == 5 { return list(query, state) }
         let name = path[5]
-        if path.count > 6 { return try rewrite(name, to: path[10], query, &state) }
+        if path.count > 8 { return try move(name, to: path[8], query, &state) }
         let found = state.objects[BytewiseString(name)]
         guard let found, query["generation"].map({ $0 == "\(found.generation)" }) ?? true else {
             throw Refusal(404, "No such object")
@@ -249,7 +249,7 @@ final class GCSModel: Sendable {
         return .json(String(decoding: json.bytes, as: UTF8.self))
     }
 
-    private static func rewrite(
+    private static func move(
         _ source: String, to name: String, _ query: [String: String], _ state: inout State
     ) throws(Refusal) -> FakeService.Response {
         guard let found = state.objects[BytewiseString(source)] else { throw Refusal(404) }
@@ -257,7 +257,8 @@ final class GCSModel: Sendable {
             throw Refusal(412, "source")
         }
         let made = try commit(name, query, found.resource, found.bytes, &state)
-        return .json(#"{"kind": "storage#rewriteResponse", "done": true, "resource": \#(made)}"#)
+        state.objects[BytewiseString(source)] = nil
+        return .json(made)
     }
 
     // MARK: Uploads

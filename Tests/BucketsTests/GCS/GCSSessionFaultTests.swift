@@ -209,14 +209,57 @@ struct GCSSessionFaultTests {
                 Task(executorPreference: loop) {
                     let session = try await bucket.openSession(id)
                     return try await session.commit(facts, Preconditions(), resultUntil: .max)
-                        .metadata.generation
                 }
             }
-            var generations: Set<Int64> = []
-            for task in tasks { generations.insert(try await task.value) }
-            #expect(generations.count == 1)
+            var results: [CommitResult] = []
+            for task in tasks { results.append(try await task.value) }
+            #expect(Set(results.map(\.metadata.generation)).count == 1)
+            #expect(results.count { !$0.isRepeated } == 1)
             for bucket in buckets { await bucket.close() }
             try await model.sweep()
+        }
+        #expect(model.commits == 1)
+        #expect(model.leftovers == [])
+    }
+
+    @Test(
+        "An object that was deleted before its result was written is not made again",
+        arguments: [100, 700_000], [GCSModel.Fault.refused, .lost])
+    func deletedMeanwhile(_ size: Int, _ fault: GCSModel.Fault) async throws {
+        let model = GCSModel()
+        try await onLoop {
+            let buckets = [model.bucket(attempts: 1), model.bucket()]
+            let first = try await buckets[0].begin("n")
+            try await first.append(pattern(size, seed: 1), at: 0)
+            let facts = try await first.finish()
+            model.state.withLock { state in
+                state.log = []
+                state.before = { kind, state in
+                    // Nothing of the first gateway arrives after the move.
+                    if kind == "move" { state.fault = { _, _ in fault } }
+                }
+            }
+            await #expect(throws: SessionError.self) {
+                try await first.commit(facts, Preconditions(), resultUntil: .max)
+            }
+            #expect(model.bytes("n")?.count == size)
+            model.state.withLock { state in
+                (state.fault, state.before) = ({ _, _ in nil }, { _, _ in })
+                state.objects[.init("n")] = nil
+            }
+            for bucket in buckets {
+                let session = try await bucket.openSession(first.id)
+                do throws(SessionError) {
+                    _ = try await session.commit(facts, Preconditions(), resultUntil: .max)
+                    Issue.record("it is made again")
+                } catch {
+                    guard case .store(let cause) = error else { throw error }
+                    #expect(cause.code == .preconditionFailed)
+                }
+            }
+            #expect(model.bytes("n") == nil)
+            try await first.cancel()
+            for bucket in buckets { await bucket.close() }
         }
         #expect(model.commits == 1)
         #expect(model.leftovers == [])

@@ -42,8 +42,8 @@ class Bench(gcs_model.Model):
             content = (b"B" if content[:1] == b"A" else b"A") + content[1:]
         if query.get("uploadType") == "resumable":
             metadata = {key: value for key, value in metadata.items() if key not in ("md5Hash", "crc32c")}
-        custom = {**metadata.get("metadata", {}), "x_emulator_upload": query.get("uploadType", "rewrite"),
-                  "x_testbench_upload": query.get("uploadType", "rewrite"), "noted_by_the_server": "yes"}
+        custom = {**metadata.get("metadata", {}), "x_emulator_upload": query.get("uploadType", "move"),
+                  "x_testbench_upload": query.get("uploadType", "move"), "noted_by_the_server": "yes"}
         try:
             made = super().commit(bucket, query, {**metadata, "metadata": custom}, content, content_type)
         except Refused as refused:

@@ -170,8 +170,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if path == "/storage/v1/b" and self.command == "POST":
             self.server.model.buckets.add(json.loads(content)["name"])
             return 200, json.loads(content), {}
-        if match := re.fullmatch(r"/storage/v1/b/([^/]+)/o/([^/]+)/rewriteTo/b/([^/]+)/o/([^/]+)", path):
-            return self.rewrite(match[1], urllib.parse.unquote(match[2]), match[3], urllib.parse.unquote(match[4]), query)
+        if match := re.fullmatch(r"/storage/v1/b/([^/]+)/o/([^/]+)/moveTo/o/([^/]+)", path):
+            return self.move(match[1], urllib.parse.unquote(match[2]), urllib.parse.unquote(match[3]), query)
         match = re.fullmatch(r"/storage/v1/b/([^/]+)(?:/(o|iam/testPermissions)(?:/([^/]+))?)?", path)
         if not match:
             raise Refused(404, "Not Found")
@@ -211,14 +211,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return 200, found, {}
         return self.media(found, stored)
 
-    def rewrite(self, bucket, name, target, new_name, query):
-        """Copies an object with its metadata."""
+    def move(self, bucket, name, new_name, query):
+        """Renames an object with its metadata, in one step."""
         found, content = self.server.model.find(bucket, name, {})
         if query.get("ifSourceGenerationMatch", found["generation"]) != found["generation"]:
             raise Refused(412, "source generation")
         metadata = {key: value for key, value in found.items() if key == "metadata" or key.startswith(("content", "cache"))}
-        made = self.server.model.commit(target, query, {**metadata, "name": new_name}, content)
-        return 200, {"kind": "storage#rewriteResponse", "done": True, "resource": made}, {}
+        made = self.server.model.commit(bucket, query, {**metadata, "name": new_name}, content)
+        del self.server.model.objects[bucket, name]
+        return 200, made, {}
 
     def media(self, found, content):
         fields = {

@@ -4,7 +4,7 @@ import re
 
 S3 = ("seaweedfs", "moto", "rclone")
 #: The upstreams with upload sessions.
-SESSIONS = ("seaweedfs", "moto")
+SESSIONS = ("seaweedfs", "moto", "gcs-model")
 ON_THERE = "test_conditions_on_an_existing_object"
 #: Conditions whose tests fail if the upstream can't evaluate them atomically with a patch or a deletion.
 DECIDED = {

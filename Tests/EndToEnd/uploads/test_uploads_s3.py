@@ -11,6 +11,7 @@ import upstreams
 from program import BINARY, wait_until
 from secret_words import secret
 from sessions import Session, append, begin
+from tus import create
 from wire import Wire
 
 DATA = hashlib.shake_256(b"s3 sessions").digest(30 << 20)
@@ -90,6 +91,31 @@ def test_expired_sessions_are_swept(moto, gateways):
     wait_until(lambda: hidden(moto) == [] and moto.uploads() == 0, what=lambda: f"the end of {hidden(moto)}")
     assert session.head().status == finished.head().status == 404
     assert Wire(first).get("finished").body == b"xy"
+
+
+def test_the_end_of_a_deferred_length_is_not_lost(moto, gateways):
+    """Parts are 8 MiB: what follows the last one is in the object, whether its length comes with it or later."""
+    first, _ = gateways(2)
+    for number, ends in enumerate([(9_000_000, 17_500_000, 17_500_001), (8 << 20, 16 << 20), (5,), (1, (8 << 20) + 1)]):
+        upload, offset = create(Wire(first), f"late{number}", None), 0
+        for end in ends:
+            answer = upload.patch(offset, DATA[offset:end])
+            assert (answer.status, answer["upload-offset"]) == (204, str(end))
+            offset = end
+        assert upload.patch(offset, b"", ("Upload-Length", str(offset))).status == 204
+        assert md5(Wire(first).get(f"late{number}").body) == md5(DATA[:offset])
+    assert moto.uploads() == 0
+
+
+def test_parts_are_never_listed(moto, gateways):
+    """A list of parts may lack some. What was stored is known from the responses to the parts."""
+    first, second = gateways(2)
+    session = begin(Wire(first), "o", DATA[:9_000_000])
+    elsewhere = Session(Wire(second), session.created)
+    assert elsewhere.patch(9_000_000, DATA[9_000_000:18_000_000], last=True).status == 201
+    lines = (moto.directory / "log").read_text().splitlines()
+    assert any("uploadId=" in line and '"PUT' in line for line in lines)
+    assert not any("uploadId=" in line and '"GET' in line for line in lines)
 
 
 def test_kills_lose_nothing(moto, gateways):

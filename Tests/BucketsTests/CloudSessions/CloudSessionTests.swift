@@ -1,0 +1,118 @@
+import BucketConformance
+import Glibc
+import System
+import TestSupport
+import Testing
+
+@testable import Buckets
+
+@Suite("Upload sessions whose state is in a service", .timeLimit(.minutes(2)))
+struct CloudSessionTests {
+    private static let plan = SessionPlan(
+        UploadPlan(ObjectAttributes(contentType: "a/b")), expires: 1_003_600)
+    private let model = S3Model()
+
+    /// Safety: only kept.
+    private struct Held: @unchecked Sendable {
+        let append: any SessionAppend
+        init(_ append: any SessionAppend) { self.append = append }
+    }
+
+    /// Expects that a session goes on at `offset` with 30,000 bytes and becomes the object.
+    private func expectGoesOn(_ session: CloudSession, at offset: Int) async throws {
+        #expect(try await session.offset() == offset)
+        let bytes = pattern(30_000, seed: 2)
+        try await session.append(bytes, at: offset)
+        try await session.commitAll()
+        let object = model.state.withLock { $0.objects["n"] }
+        #expect(object.map { Array($0.bytes.dropFirst(offset)) } == bytes)
+        #expect(model.state.withLock { $0.made.values.reduce(0, +) } == 1)
+    }
+
+    @Test("A session goes on after the loop of its append has ended")
+    func endedLoop() async throws {
+        let gateway = model.gateway { _, _ in .none }
+        let session = try await onLoop { try await gateway.service.begin("n", Self.plan) }
+        let loop = try EventLoop()
+        let thread = startThread { loop.run() }
+        let append = try await Task(executorPreference: loop) {
+            try await session.append(pattern(100, seed: 1), at: 0)
+            let append = try await session.append(AppendPlan(at: 100))
+            // More than a part, so that numbers are claimed.
+            try await append.fill(pattern(65_000, seed: 1))
+            return Held(append)
+        }.value
+        loop.stop()
+        pthread_join(thread, nil)
+        try await onLoop { try await expectGoesOn(session, at: 100) }
+        withExtendedLifetime(append) {}
+        gateway.service.close()
+    }
+
+    @Test("A session goes on if the requests of its append don't end, which change nothing later")
+    func stuckRequests() async throws {
+        let stuck = Lock<[CheckedContinuation<Void, Never>]>([])
+        let isStuck = Lock(true)
+        let gateway = model.gateway { what, _ in
+            if what.hasPrefix("part"), isStuck.withLock({ $0 }) {
+                await withCheckedContinuation { waiter in stuck.withLock { $0.append(waiter) } }
+            }
+            return .none
+        }
+        gateway.stopLimit = 50_000_000
+        try await onLoop {
+            let session = try await gateway.service.begin("n", Self.plan)
+            try await session.append(pattern(100, seed: 1), at: 0)
+            let append = try await session.append(AppendPlan(at: 100))
+            try await append.fill(pattern(65_000, seed: 1))
+            while stuck.withLock({ $0.isEmpty }) { await Task.yield() }
+            #expect(try await session.offset() == 100)
+            isStuck.withLock { $0 = false }
+            for waiter in stuck.withLock({ $0 }) { waiter.resume() }
+            do throws(SessionError) {
+                _ = try await append.end()
+                Issue.record("the append has not lost")
+            } catch {
+                guard case .superseded = error else { throw error }
+            }
+            try await expectGoesOn(session, at: 100)
+        }
+        gateway.service.close()
+    }
+
+    @Test("Of two gateways that commit on S3, one has made the object, which the other repeats")
+    func twoCommitters() async throws {
+        for isAtOnce in [false, true] {
+            let model = S3Model()
+            try await onLoop {
+                let gateways = (0..<2).map { _ in
+                    model.gateway { _, _ in
+                        // Another turn for the other one.
+                        await Task.yield()
+                        return .none
+                    }
+                }
+                let first = try await gateways[0].service.begin("n", Self.plan)
+                try await first.append(pattern(30_000, seed: 1), at: 0)
+                let facts = try await first.finish()
+                let id = first.id
+                let loop = EventLoop.current
+                var results: [CommitResult] = []
+                var tasks: [Task<CommitResult, any Error>] = []
+                for gateway in gateways {
+                    let task = Task(executorPreference: loop) {
+                        let session = try await gateway.service.open(id)
+                        return try await session.commit(facts, Preconditions(), resultUntil: .max)
+                    }
+                    tasks.append(task)
+                    if !isAtOnce { _ = try await task.value }
+                }
+                for task in tasks { results.append(try await task.value) }
+                #expect(results[0].metadata.generation == results[1].metadata.generation)
+                #expect(results.count { !$0.isRepeated } == 1)
+                #expect(model.state.withLock { $0.made.values.reduce(0, +) } == 1)
+                for gateway in gateways { gateway.service.close() }
+            }
+        }
+    }
+}
