@@ -22,6 +22,7 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
     private var failure: SessionError?
     private var resume: (() -> Void)?
     private var stopped: (() -> Void)?
+    private var durable: ((UInt64) -> Void)?
     /// Whether bytes are being stored.
     private var isRunning = false
     private var idle: CheckedContinuation<Void, Never>?
@@ -68,6 +69,8 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
 
     func whenStopped(_ body: @escaping () -> Void) { stopped = body }
 
+    func whenDurable(_ body: @escaping (UInt64) -> Void) { durable = body }
+
     private func wake() { resume.take()?() }
 
     /// Stores the buffer if it is full and no other one is being stored.
@@ -90,6 +93,10 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
             failure = failure ?? error
         }
         if failure == nil, session.file.isExpired { failure = .notFound }
+        if failure == nil, let now = session.file.known?.offset, now > offset {
+            offset = now
+            if !isEnding { durable?(now) }
+        }
     }
 
     // MARK: Ending
@@ -155,5 +162,6 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
         enders = []
         resume = isStopped ? resume : nil
         stopped = nil
+        durable = nil
     }
 }
