@@ -5,6 +5,8 @@ SHELL := /bin/bash
 
 LIBRARIES := libnghttp2-dev libssl-dev libcurl4-openssl-dev libre2-dev libsqlite3-dev libyaml-dev libexpat1-dev pkg-config
 TEST_TOOLS := curl nghttp2-client nghttp2-proxy openssl python3-venv libhttp-parser-dev
+# A page in it uploads in Tests/EndToEnd/uploads/test_browser.py.
+BROWSER := chromium
 # The test servers for Google Cloud Storage and S3. Tests/EndToEnd/support/upstreams.py and the Swift tests start them.
 test test-release soak capabilities sanitize: export SLUICE_UPSTREAMS ?= $(CURDIR)/.venv-upstreams
 # The servers behind the gateway in the contract tests. All possible ones: UPSTREAMS="gcs-model fake-gcs-server
@@ -24,13 +26,13 @@ SOAK_SECONDS ?= 3600
 # `make run`, so that it need not build again.
 RELEASE_TEST_FLAGS := --scratch-path .build-release-tests -Xswiftc -enable-testing
 
-.PHONY: run test check test-release soak capabilities lint bench fuzz sanitize clean libraries test-tools
+.PHONY: run test check test-release soak capabilities lint bench fuzz sanitize clean libraries test-tools browser
 
 run: libraries
 	swift build -c release --product sluice $(RUN_FLAGS)
 	exec "$$(swift build -c release --show-bin-path $(RUN_FLAGS))/sluice" serve --config config/quickstart.yaml
 
-test: libraries test-tools .venv/installed .venv-upstreams/installed
+test: libraries test-tools browser .venv/installed .venv-upstreams/installed
 	@echo "All tests, about half an hour on two processors: builds for debugging and for release (6 minutes), Swift tests"
 	@echo "of both (4), tests of the program over real connections (4), its contract with servers of S3 (3), memory (5)."
 	swift build --build-tests
@@ -75,7 +77,7 @@ fuzz: libraries test-tools
 # Runs the tests with the address sanitizer, then with the thread sanitizer. Leak detection is off: the leaks at the end
 # of a test run are in Swift's regular expressions and in XCTest.
 sanitize: export ASAN_OPTIONS = detect_leaks=0
-sanitize: libraries test-tools .venv/installed .venv-upstreams/installed
+sanitize: libraries test-tools browser .venv/installed .venv-upstreams/installed
 	for sanitizer in address thread; do \
 	    scratch=.build-$${sanitizer:0:1}san; \
 	    swift build --build-tests --sanitize=$$sanitizer --scratch-path $$scratch; \
@@ -93,6 +95,9 @@ libraries:
 
 test-tools:
 	@.ci/install $(TEST_TOOLS)
+
+browser:
+	@.ci/install $(BROWSER)
 
 # The Python packages of the end-to-end tests, and the test servers. Each file pins their versions.
 .venv/installed: Tests/EndToEnd/requirements.txt

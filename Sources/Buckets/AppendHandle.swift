@@ -15,6 +15,7 @@ final class AppendHandle: SessionAppend {
     func write(_ bytes: RawSpan) throws -> Int { try append.write(bytes) }
     func whenWritable(_ resume: @escaping () -> Void) { append.whenWritable(resume) }
     func whenStopped(_ body: @escaping () -> Void) { append.whenStopped(body) }
+    func whenDurable(_ body: @escaping (UInt64) -> Void) { append.whenDurable(body) }
     func end() async throws(SessionError) -> UInt64 { try await append.end() }
     func discard() async { await append.discard() }
 }

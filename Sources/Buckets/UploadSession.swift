@@ -81,6 +81,10 @@ public protocol SessionAppend: ByteSink {
     /// ``ByteSink/write(_:)`` and ``end()`` throw ``SessionError/superseded``.
     func whenStopped(_ body: @escaping () -> Void)
 
+    /// Sets a callback that is called on the loop with each durable offset that the append reaches before its end. How
+    /// often is for the store to decide.
+    func whenDurable(_ body: @escaping (UInt64) -> Void)
+
     /// Makes the received bytes durable, even if the body is incomplete.
     /// - Returns: The durable offset.
     /// - Throws: ``SessionError/superseded``, or the reason why bytes could not be stored. Bytes before such a failure

@@ -22,6 +22,7 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
     private var failure: SessionError?
     private var resume: (() -> Void)?
     private var stopped: (() -> Void)?
+    private var durable: ((UInt64) -> Void)?
     /// Whether bytes are being stored.
     private var isRunning = false
     private var idle: CheckedContinuation<Void, Never>?
@@ -67,6 +68,8 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
 
     func whenStopped(_ body: @escaping () -> Void) { stopped = body }
 
+    func whenDurable(_ body: @escaping (UInt64) -> Void) { durable = body }
+
     private func wake() { resume.take()?() }
 
     /// Stores the buffer if it is full and no other one is being stored.
@@ -89,6 +92,10 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
             failure = failure ?? error
         }
         if failure == nil, session.file.isExpired { failure = .notFound }
+        if failure == nil, let now = session.file.known?.offset, now > offset {
+            offset = now
+            if ending == nil { durable?(now) }
+        }
     }
 
     // MARK: Ending
@@ -158,5 +165,6 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
         session.detach(self)
         resume = isStopped ? resume : nil
         stopped = nil
+        durable = nil
     }
 }

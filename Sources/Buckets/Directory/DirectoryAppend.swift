@@ -2,13 +2,16 @@ import System
 
 /// An append in progress: the loop fills one buffer while the pool writes and hashes another.
 ///
-/// The session's row is updated at the end and after every ``checkpointStep`` bytes: the file is synced first, then
-/// the row with the offset and the digests' states. If the process is killed, the bytes after the last row are lost.
+/// The session's row is updated at the end, after every ``checkpointStep`` bytes, and every ``checkpointInterval`` if
+/// bytes arrive: the file is synced first, then the row with the offset and the digests' states. If the process is
+/// killed, the bytes after the last row are lost.
 ///
 /// Safety: confined to its loop. Jobs on the pool get the part and a full buffer.
 final class DirectoryAppend: HeldAppend, @unchecked Sendable {
     /// The number of bytes of a long append that can be lost: 64 MiB.
     static let checkpointStep: UInt64 = 64 << 20
+    /// The time after which the bytes of a slow append are made durable, in nanoseconds.
+    static let checkpointInterval: UInt64 = 5_000_000_000
 
     private let session: DirectoryUploadSession
     private let directory: OpenDirectory
@@ -21,9 +24,12 @@ final class DirectoryAppend: HeldAppend, @unchecked Sendable {
     /// The size of the object including the bytes of this append.
     private var taken: UInt64
     private var buffers = UploadBuffers()
+    /// When the row was updated, in the loop's nanoseconds.
+    private var saved: UInt64
     private var failure: SessionError?
     private var resume: (() -> Void)?
     private var stopped: (() -> Void)?
+    private var durable: ((UInt64) -> Void)?
     /// Whether a job or a checkpoint is running.
     private var isRunning = false
     private var idle: CheckedContinuation<Void, Never>?
@@ -45,6 +51,7 @@ final class DirectoryAppend: HeldAppend, @unchecked Sendable {
         isAllOrNothing = plan.isAllOrNothing
         limit = row.length ?? SessionPart.maximumLength
         taken = row.offset
+        saved = loop.now
     }
 
     // MARK: Bytes
@@ -70,6 +77,8 @@ final class DirectoryAppend: HeldAppend, @unchecked Sendable {
 
     func whenStopped(_ body: @escaping () -> Void) { stopped = body }
 
+    func whenDurable(_ body: @escaping (UInt64) -> Void) { durable = body }
+
     private func wake() { resume.take()?() }
 
     private func send(_ buffer: UploadBuffer) {
@@ -85,16 +94,20 @@ final class DirectoryAppend: HeldAppend, @unchecked Sendable {
         if !isEnding { buffers.reuse(buffer) }
         if case .failure(let error) = outcome { failure = .store(error) }
         if failure == nil && session.isExpired { failure = .notFound }
-        if failure == nil, !isAllOrNothing, !isEnding,
-            part.offset - row.offset >= DirectoryAppend.checkpointStep
-        {
+        if failure == nil, !isAllOrNothing, !isEnding, isCheckpointDue {
             Task(executorPreference: loop) { [self] in
                 await save()
+                if failure == nil { durable?(row.offset) }
                 jobsDone()
             }
         } else {
             jobsDone()
         }
+    }
+
+    private var isCheckpointDue: Bool {
+        part.offset - row.offset >= DirectoryAppend.checkpointStep
+            || loop.now - saved >= DirectoryAppend.checkpointInterval
     }
 
     private func jobsDone() {
@@ -120,6 +133,7 @@ final class DirectoryAppend: HeldAppend, @unchecked Sendable {
             next.offset = part.offset
             next.digests = part.digests.saved
             row = try await session.change(.save(next), directory)
+            saved = loop.now
         } catch {
             failure = error
         }
@@ -196,5 +210,6 @@ final class DirectoryAppend: HeldAppend, @unchecked Sendable {
         enders = []
         resume = isStopped ? resume : nil
         stopped = nil
+        durable = nil
     }
 }

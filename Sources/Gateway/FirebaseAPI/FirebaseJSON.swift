@@ -34,12 +34,36 @@ enum FirebaseJSON {
         }
     }
 
-    /// A number as JavaScript writes it, apart from very large and very small ones.
+    /// A number as JavaScript writes it (ECMA-262, section 6.1.6.1.20).
     static func number(_ text: String) -> String {
         guard let value = Double(text), value.isFinite else { return "null" }
         if value == 0 { return "0" }
-        if value == value.rounded(), abs(value) < 9e15 { return String(Int64(value)) }
-        return value.description
+        // The shortest digits that are this number, which Swift has in another form: 0.DIGITS × 10^point.
+        let parts = Array(abs(value).description.utf8).split(separator: UInt8(ascii: "e"))
+        let whole = parts[0].prefix { $0 != UInt8(ascii: ".") }
+        var digits = parts[0].filter { $0 != UInt8(ascii: ".") }[...]
+        var point = whole.count
+        if parts.count > 1 { point += Int(String(decoding: parts[1], as: UTF8.self)) ?? 0 }
+        let zeros = digits.prefix { $0 == UInt8(ascii: "0") }.count
+        digits = digits.dropFirst(zeros)
+        point -= zeros
+        while digits.last == UInt8(ascii: "0") { digits.removeLast() }
+        return (value < 0 ? "-" : "") + decimal(String(decoding: digits, as: UTF8.self), point)
+    }
+
+    /// 0.DIGITS × 10^point.
+    private static func decimal(_ digits: String, _ point: Int) -> String {
+        func zeros(_ count: Int) -> String { String(repeating: "0", count: max(0, count)) }
+        switch point {
+        case digits.utf8.count...21: return digits + zeros(point - digits.utf8.count)
+        case 1...21: return "\(digits.prefix(point)).\(digits.dropFirst(point))"
+        case -5...0: return "0.\(zeros(-point))\(digits)"
+        default:
+            let fraction = digits.dropFirst()
+            let exponent = point - 1
+            return digits.prefix(1) + (fraction.isEmpty ? "" : ".\(fraction)")
+                + "e\(exponent < 0 ? "-" : "+")\(abs(exponent))"
+        }
     }
 }
 

@@ -36,7 +36,9 @@ final class NativeAPI: Dialect {
         -> ObjectOperation
     {
         let method = context.method
-        if case .session(let token) = route.path { return try session(token, context) }
+        if case .session(let token) = route.path {
+            return try session(token, in: bucket, context)
+        }
         guard case .named(let path) = route.path else {
             guard method == .get || method == .head else { throw notAllowed(route) }
             return .list(try ListRequest(bucket: bucket.name, folder: nil, route.query))

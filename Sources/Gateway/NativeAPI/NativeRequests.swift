@@ -71,10 +71,9 @@ extension PatchRequest {
 
     private static func problem(_ fields: HeaderFields) -> Problem? {
         if let type = fields["content-type"], !isJSON(type) {
-            let accepted = "application/merge-patch+json, application/json"
             return Problem(
-                .unsupportedMediaType, "A patch is one of \(accepted).",
-                field: ("accept-patch", accepted))
+                .unsupportedMediaType, "A patch is one of \(types).",
+                field: ("accept-patch", types))
         }
         for (name, isGiven) in [
             ("Content-MD5", fields.contains("content-md5")),
@@ -86,6 +85,9 @@ extension PatchRequest {
         }
         return nil
     }
+
+    /// The media types of a patch.
+    static let types = "application/merge-patch+json, application/json"
 
     private static func isJSON(_ type: String) -> Bool {
         ASCII.isMediaType(type, "application/json")

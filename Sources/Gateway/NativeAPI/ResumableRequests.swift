@@ -13,6 +13,7 @@ extension NativeAPI {
         throws(Problem) -> ObjectOperation?
     {
         guard UploadDraft.isUpload(context.fields) else { return nil }
+        context.upload?.maximumSize = bucket.maximumObjectSize
         let draft = UploadDraft(context.fields)
         let isLast = draft.completeness(context.fields) == .complete
         let length = try declaredLength(context, isLast: isLast)
@@ -34,6 +35,7 @@ extension NativeAPI {
             creation.announce = { [unowned context] report in
                 NativeAPI.announce(report, draft, context)
             }
+            creation.progress = NativeAPI.progress(draft, context)
         }
         return .createSession(name, request, creation)
     }
@@ -43,7 +45,7 @@ extension NativeAPI {
     private func declaredLength(_ context: RequestContext, isLast: Bool) throws(Problem) -> UInt64?
     {
         let head = context.exchange.head
-        let length = try UploadDraft.bytes(head.fields, "upload-length")
+        let length = UploadDraft.integer(head.fields, "upload-length")
         guard let size = head.hasBody ? head.contentLength : 0 else { return length }
         guard let length else { return isLast ? size : nil }
         guard isLast ? size == length : size <= length else {
@@ -53,20 +55,22 @@ extension NativeAPI {
     }
 
     /// Parses a request to a session.
-    func session(_ token: ArraySlice<UInt8>, _ context: RequestContext) throws(Problem)
-        -> ObjectOperation
+    func session(_ token: ArraySlice<UInt8>, in bucket: Bucket, _ context: RequestContext)
+        throws(Problem) -> ObjectOperation
     {
         let action: SessionRequest.Action
         switch context.exchange.head.method {
         case "GET", "HEAD": action = .report
         case "DELETE": action = .cancel
-        case "PATCH": action = .append(try append(context))
+        case "PATCH": action = .append(try append(context, in: bucket))
         default: throw Problem.methodNotAllowed(NativeAPI.sessionMethods)
         }
         return .session(SessionRequest(dialect: .ietf, token: token, action: action))
     }
 
-    private func append(_ context: RequestContext) throws(Problem) -> AppendRequest {
+    private func append(_ context: RequestContext, in bucket: Bucket) throws(Problem)
+        -> AppendRequest
+    {
         let fields = context.fields
         let draft = UploadDraft(fields)
         // A request without a body needs no type.
@@ -75,11 +79,13 @@ extension NativeAPI {
             ?? !context.exchange.head.hasBody
         if draft.requiresType, !hasType {
             throw Problem(
-                .unsupportedMediaType, "An append is of the type application/partial-upload.",
-                field: ("accept-patch", "application/partial-upload"))
+                .unsupportedMediaType, "An append is of the type \(UploadDraft.partialUpload).",
+                field: ("accept-patch", "\(UploadDraft.partialUpload)"))
         }
-        guard let offset = try UploadDraft.bytes(fields, "upload-offset") else {
-            throw Problem(.invalidArgument, "Upload-Offset says where the append begins.")
+        guard let offset = UploadDraft.integer(fields, "upload-offset") else {
+            throw Problem(
+                .invalidArgument,
+                "Upload-Offset says where the append begins, with at most 15 digits.")
         }
         let isLast: Bool
         switch draft.completeness(fields) {
@@ -91,9 +97,11 @@ extension NativeAPI {
                 .invalidArgument,
                 "\(draft.isInverted ? "Upload-Incomplete" : "Upload-Complete") is ?0 or ?1.")
         }
+        let announces = draft.version != nil || bucket.uploads.settings.announcesAlways
         return AppendRequest(
-            offset: offset, length: try UploadDraft.bytes(fields, "upload-length"),
-            digests: try ExpectedDigests(ofPart: fields), isLast: isLast)
+            offset: offset, length: UploadDraft.integer(fields, "upload-length"),
+            digests: try ExpectedDigests(ofPart: fields), isLast: isLast,
+            progress: announces ? NativeAPI.progress(draft, context) : nil)
     }
 
     /// Sends the session's URL in an interim response.
@@ -102,11 +110,28 @@ extension NativeAPI {
     ) {
         var head = ResponseHead(status: 104)
         if let url = report.url { head.fields.append("location", url) }
-        if let expires = report.expires {
-            draft.appendLimit(
-                report.maximumSize, seconds: max(0, expires - context.now), to: &head.fields)
-        }
+        draft.appendLimit(of: report, now: context.now, to: &head.fields)
         draft.appendVersion(to: &head.fields)
         context.exchange.sendInterim(head)
+    }
+
+    /// The most interim responses about the progress of one request. A client need not read them while it sends.
+    private static let maximumProgress = 1000
+
+    /// Sends each durable offset in an interim response; nil if the client's version has none.
+    private static func progress(_ draft: UploadDraft, _ context: RequestContext)
+        -> ((UInt64) -> Void)?
+    {
+        guard draft.reportsProgress else { return nil }
+        var rest = maximumProgress
+        // Weak: an append may outlive its request.
+        return { [weak context] offset in
+            guard rest > 0, let context else { return }
+            rest -= 1
+            var head = ResponseHead(status: 104)
+            head.fields.append("upload-offset", offset)
+            draft.appendVersion(to: &head.fields)
+            context.exchange.sendInterim(head)
+        }
     }
 }

@@ -45,5 +45,16 @@ extension NativeAPI {
         }
         UploadDraft(HeaderFields()).appendLimit(
             bucket.maximumObjectSize, seconds: bucket.uploads.settings.lifetime, to: &fields)
+        var types = "\(UploadDraft.partialUpload)"
+        // The draft has the type of appends here, too, where a session is created.
+        if case .named = route.path { types = "\(PatchRequest.types), \(types)" }
+        fields.append("accept-patch", types)
+    }
+
+    /// A page may create sessions by `POST`, and the preflight says the same of all of them.
+    func preflightMethods(at route: Route?) -> String {
+        if case .session = route?.path { return "POST, \(NativeAPI.sessionMethods)" }
+        let methods = methods(at: route)
+        return methods == Route.objectMethods(false) ? Route.objectMethods(true) : methods
     }
 }

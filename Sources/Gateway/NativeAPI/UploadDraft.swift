@@ -47,26 +47,20 @@ struct UploadDraft: Equatable {
     var appendsAreLast: Bool { version ?? 8 <= 6 }
 
     /// The type of an append, which some clients also send with a creation. It is never the type of an object.
-    static func isPartialUpload(_ type: String) -> Bool {
-        ASCII.isMediaType(type, "application/partial-upload")
-    }
+    static func isPartialUpload(_ type: String) -> Bool { ASCII.isMediaType(type, partialUpload) }
 
-    /// Parses a number of bytes.
-    /// - Throws: ``Problem`` with `invalid-argument` if the field is malformed.
-    static func bytes(_ fields: HeaderFields, _ name: StaticString) throws(Problem) -> UInt64? {
-        guard fields.contains(name) else { return nil }
-        guard let value = integer(fields, name) else {
-            throw Problem(.invalidArgument, "\(name) is a number of bytes, of at most 15 digits.")
-        }
-        return value
-    }
+    static let partialUpload: StaticString = "application/partial-upload"
+
+    /// Whether the client is told of progress during a request: from version 5.
+    var reportsProgress: Bool { version ?? 8 >= 5 }
 
     // Several field lines are a list, and not an item.
     private static func item(_ fields: HeaderFields, _ name: StaticString) -> StructuredDictionary {
         StructuredDictionary(Array((fields.list(name) ?? "").utf8)[...])
     }
 
-    private static func integer(_ fields: HeaderFields, _ name: StaticString) -> UInt64? {
+    /// Parses a number of at most 15 digits; nil if it is absent or malformed, because a malformed field is ignored.
+    static func integer(_ fields: HeaderFields, _ name: StaticString) -> UInt64? {
         var item = item(fields, name)
         return item.integer()
     }
@@ -81,17 +75,22 @@ struct UploadDraft: Equatable {
             fields.append("upload-complete", report.isComplete ? "?1" : "?0")
         }
         if let offset = report.offset { fields.append("upload-offset", offset) }
-        if let expires = report.expires {
-            appendLimit(report.maximumSize, seconds: max(0, expires - now), to: &fields)
-        }
+        appendLimit(of: report, now: now, to: &fields)
+    }
+
+    /// Adds `Upload-Limit`, once the bucket is known.
+    func appendLimit(of report: UploadReport, now: Int64, to fields: inout HeaderFields) {
+        guard let size = report.maximumSize else { return }
+        appendLimit(size, seconds: report.expires.map { max(0, $0 - now) }, to: &fields)
     }
 
     /// Adds `Upload-Limit`.
-    func appendLimit(_ size: UInt64, seconds: Int64, to fields: inout HeaderFields) {
+    /// - Parameter seconds: How long the session lives; nil if there is none.
+    func appendLimit(_ size: UInt64, seconds: Int64?, to fields: inout HeaderFields) {
         // An integer in structured fields has at most 15 digits.
-        let size = min(size, 999_999_999_999_999)
-        let age = version == 6 ? "expires" : "max-age"
-        fields.append("upload-limit", "max-size=\(size), \(age)=\(seconds)")
+        var limit = "max-size=\(min(size, 999_999_999_999_999))"
+        if let seconds { limit += ", \(version == 6 ? "expires" : "max-age")=\(seconds)" }
+        fields.append("upload-limit", limit)
     }
 
     /// Adds the version, as the client announced it.

@@ -93,6 +93,7 @@ extension OperationHandler {
         }
         let exchange = context.exchange
         append.whenStopped { exchange.stopReceiving(SessionError.superseded) }
+        if let progress = request.progress { append.whenDurable(progress) }
         let sink = SessionSink(append, request) { [self] count in
             if length == nil { try stage(request.offset + count, upload) }
         }
@@ -193,6 +194,7 @@ extension OperationHandler {
         }
         try? await upload.session.cancel()
         bucket.uploads.ended(upload.id, .refused)
-        context.upload = UploadReport(isComplete: true)
+        context.upload = UploadReport(
+            isComplete: true, maximumSize: bucket.maximumObjectSize)
     }
 }

@@ -19,7 +19,7 @@ extension OperationHandler {
             if creation.hasObjectBytes, context.exchange.head.hasBody {
                 let append = AppendRequest(
                     offset: 0, length: request.size, digests: creation.bodyDigests,
-                    sha1: creation.bodySHA1, isLast: creation.isLast)
+                    sha1: creation.bodySHA1, isLast: creation.isLast, progress: creation.progress)
                 upload.state.offset = try await self.append(append, to: upload)
             }
             if creation.isLast || upload.isWhole { return try await finish(upload) }

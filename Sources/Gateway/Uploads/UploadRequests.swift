@@ -19,6 +19,8 @@ struct SessionCreation {
     var hasObjectBytes = true
     /// Informs the client of the session before the body is received.
     var announce: ((UploadReport) -> Void)?
+    /// ``AppendRequest/progress`` of the creation's body.
+    var progress: ((UInt64) -> Void)?
 
     init(dialect: UploadDialect, isLast: Bool, url: @escaping (String) -> String) {
         self.dialect = dialect
@@ -62,6 +64,8 @@ struct AppendRequest {
     /// The number of bytes at the beginning of the body that are stored already. ``offset`` is the offset of the next
     /// byte.
     var skipped: UInt64 = 0
+    /// Called on the loop with each durable offset that the append reaches before its end.
+    var progress: ((UInt64) -> Void)?
 
     /// Whether its bytes only count if all of them arrive, because they have a digest.
     var isVerified: Bool { !digests.isEmpty || sha1 != nil }
@@ -86,8 +90,8 @@ struct UploadReport {
     var expires: Int64?
     /// The client's description of the upload at its creation.
     var metadata: String?
-    /// The maximum size of an object of the bucket in bytes.
-    var maximumSize = UInt64.max
+    /// The maximum size of an object of the bucket in bytes; nil until the bucket is known.
+    var maximumSize: UInt64?
 }
 
 extension Problem {

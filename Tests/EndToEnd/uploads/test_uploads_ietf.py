@@ -122,7 +122,6 @@ def test_offsets(http1, folder):
     [("Upload-Offset", "1.0"), ("Upload-Complete", "?0")], [("Upload-Offset", "1"), ("Upload-Complete", "1")],
     [("Upload-Offset", "1"), ("Upload-Offset", "1"), ("Upload-Complete", "?0")],
     [("Upload-Offset", "9" * 16), ("Upload-Complete", "?0")],
-    [("Upload-Offset", "1"), ("Upload-Complete", "?0"), ("Upload-Length", "x")],
     [("Upload-Offset", "1"), ("Upload-Complete", "?0"), ("Content-Digest", "md5=1")],
 ])
 def test_malformed_appends(http1, folder, fields):
@@ -159,7 +158,28 @@ def test_lengths(http1, folder):
     assert session.patch(9, None, last=True).status == 201
     late = begin(http1, name, b"123")
     assert late.head()["upload-length"] is None
+    # A length that is none is ignored, as the draft has it.
+    for wrong in ("x", "-1", "5.0", "5, 5", "9" * 16):
+        assert late.patch(3, None, ("Upload-Length", wrong)).status == 204
+    assert late.head()["upload-length"] is None
     assert late.patch(3, b"4", ("Upload-Length", "5")).status == 204 and late.head()["upload-length"] == "5"
+    assert begin(http1, name, b"123", ("Upload-Length", "x")).head()["upload-length"] is None
+
+
+def test_what_is_too_large_names_the_limit(launch, tmp_path):
+    buckets = f"  photos: {{ directory: {{ path: {tmp_path}/photos }}, maximumObjectSize: 1000 }}\n"
+    wire = Wire(launch(buckets=buckets))
+    for last in (False, True):
+        answer = wire.put("o", b"x", complete(last), ("Upload-Length", "1001"))
+        if last:
+            problem(answer, 400, "upload-length-mismatch")
+        else:
+            problem(answer, 413, "payload-too-large")
+        assert answer["upload-limit"] == "max-size=1000" and answer["upload-complete"] == "?1", answer
+    session = begin(wire, "o", b"x")
+    answer = session.patch(1, b"x" * 1000)
+    problem(answer, 413, "payload-too-large")
+    assert answer["upload-limit"].startswith("max-size=1000, max-age="), answer
 
 
 def test_digests(http1, folder):
@@ -204,6 +224,7 @@ def test_methods(http1, folder):
     for path, allow in ((session.path, "GET, HEAD, PATCH, DELETE, OPTIONS"), (f"/b/photos/o/{folder}/o", "GET, HEAD, PUT, PATCH, DELETE, OPTIONS")):
         options = http1.call("OPTIONS", path)
         assert options.status == 204 and allow in options["allow"] and "max-age=86400" in options["upload-limit"]
+        assert PARTIAL in options["accept-patch"].split(", ")
     for method in ("PUT", "POST"):
         answer = http1.call(method, session.path, [], b"x")
         answer.is_problem("method-not-allowed")
@@ -244,7 +265,9 @@ def test_cross_origin_pages_can_continue(launch):
     exposed = session.created["access-control-expose-headers"].lower().split(", ")
     assert {"x-own", "location", "upload-offset", "upload-complete", "upload-limit"} <= set(exposed)
     fields = [("Origin", "https://app.example"), ("Access-Control-Request-Method", "PATCH")]
-    assert "PATCH" in wire.call("OPTIONS", session.path, fields)["access-control-allow-methods"]
+    for path in (session.path, "/b/photos/o/o"):
+        allowed = wire.call("OPTIONS", path, fields)["access-control-allow-methods"].split(", ")
+        assert {"POST", "GET", "HEAD", "PATCH", "DELETE", "OPTIONS"} <= set(allowed)
 
 
 def test_urls_and_announcements_as_configured(launch):

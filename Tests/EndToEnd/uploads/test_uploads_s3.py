@@ -10,7 +10,7 @@ import pytest
 import upstreams
 from program import BINARY, wait_until
 from secret_words import secret
-from sessions import Session, append, begin
+from sessions import PARTIAL, Raw, Session, append, begin, complete
 from tus import create
 from wire import Wire
 
@@ -153,3 +153,28 @@ def test_kills_lose_nothing(moto, gateways):
         assert md5(wires[0].get(f"k{round}").body) == md5(data)
         assert session.cancel().status == 204
     assert hidden(moto) == [] and moto.uploads() == 0
+
+
+def test_progress_is_what_another_gateway_finds(moto, gateways):
+    first, second = gateways(2)
+    session = begin(Wire(first), "big")
+    fields = [("Content-Type", PARTIAL), ("Upload-Offset", 0), complete(False), ("Transfer-Encoding", "chunked"), ("Upload-Draft-Interop-Version", 8)]
+    request = Raw(first, "PATCH", session.path, fields)
+    request.socket.settimeout(0.05)
+    piece, sent = DATA[:4 << 20], 0
+    # Without a length part numbers are claimed 16 at a time, and the bytes before become durable with the next claim.
+    while sent < 400 << 20:
+        request.socket.settimeout(20)
+        request.send(b"%x\r\n" % len(piece) + piece + b"\r\n")
+        sent += len(piece)
+        request.socket.settimeout(0.05)
+        try:
+            status, found = request.head()
+            break
+        except TimeoutError:
+            continue
+    reported = int(found["upload-offset"])
+    assert status == 104 and 16 * (5 << 20) <= reported <= sent, (status, found)
+    first.stop(signal.SIGKILL)
+    request.close()
+    assert Session(Wire(second), session.created).offset() == reported
