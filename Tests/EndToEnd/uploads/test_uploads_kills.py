@@ -60,14 +60,15 @@ class S3:
         return self.service.store()
 
     def left(self):
-        # Of several multipart uploads of one name that were begun without a response, none is ended: they could be
-        # another gateway's. They have no parts.
+        # Moto says that each multipart upload began in 2010, so those that were begun without a response are not found.
+        # They have no parts.
         body = self.service.call("GET", f"/{self.service.bucket}?uploads")[2].decode()
+        uploads = re.findall(r"<UploadId>(.*?)</UploadId><Key>(.*?)</Key>", body)
+        assert body.count("<UploadId>") == len(uploads), body
         parts = []
-        for key, upload in re.findall(r"<Key>(.*?)</Key>\s*<UploadId>(.*?)</UploadId>", body):
+        for upload, key in uploads:
             listed = self.service.call("GET", f"/{self.service.bucket}/{key}?uploadId={upload}")[2]
             parts += re.findall(rb"<PartNumber>\d+</PartNumber>", listed)
-        assert body.count("<UploadId>") == len(re.findall(r"<Key>(.*?)</Key>\s*<UploadId>", body))
         return [name for name in self.service.names() if name.startswith(".sluice/")] + parts
 
     def stop(self):
