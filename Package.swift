@@ -48,7 +48,7 @@ let package = Package(
             name: "HTTPServer", dependencies: ["System", "OpenSSL", "Wire", "CNghttp2"],
             swiftSettings: strict),
         .target(
-            name: "HTTPClient", dependencies: ["System", "Wire", "CCurl"],
+            name: "HTTPClient", dependencies: ["System", "OpenSSL", "Wire", "CCurl"],
             swiftSettings: strict),
         .target(
             name: "Identity",

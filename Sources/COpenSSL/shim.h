@@ -72,6 +72,22 @@ static inline uint64_t sluice_SSL_OPTIONS(void) {
     return SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE |
            SSL_OP_IGNORE_UNEXPECTED_EOF;
 }
+// For a client: no renegotiation, no compression. An end without close_notify is an error.
+static inline uint64_t sluice_SSL_CLIENT_OPTIONS(void) {
+    return SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION;
+}
+// Sessions go to the callback alone.
+static inline long sluice_SSL_CTX_keep_client_sessions(SSL_CTX *c) {
+    return SSL_CTX_set_session_cache_mode(
+        c, SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL_STORE);
+}
+static inline long sluice_SSL_set_tlsext_host_name(SSL *s, const char *name) {
+    return SSL_set_tlsext_host_name(s, name);
+}
+// Whether the last failure of this thread was a record that is not of TLS.
+static inline int sluice_is_not_tls(void) {
+    return ERR_GET_REASON(ERR_peek_error()) == SSL_R_WRONG_VERSION_NUMBER;
+}
 static inline int sluice_X509_NAME_print(BIO *out, const X509_NAME *name) {
     return X509_NAME_print_ex(out, name, 0, XN_FLAG_RFC2253);
 }

@@ -144,6 +144,23 @@ extension Setting {
         }
     }
 
+    /// The URL of an HTTP proxy. Its user is never printed and never quoted in an error.
+    static func proxy(
+        _ path: String, _ field: WritableKeyPath<Root, ProxyAddress?> & Sendable, _ meaning: String
+    ) -> Setting {
+        let form = "a URL such as http://proxy.example.com:3128"
+        let type = form + ", or null"
+        return Setting(path, type, field, meaning) { (input) throws(SettingError) in
+            if input.isNull { return nil }
+            guard let proxy = ProxyAddress(try input.text(type)) else {
+                throw SettingError(message: "expected \(form)", mark: input.node.mark)
+            }
+            return proxy
+        } print: {
+            $0.map { YAMLText.scalar($0.description) } ?? "null"
+        }
+    }
+
     /// `default`, `anonymous`, or a path that is made absolute.
     static func credentials(
         _ path: String, _ field: WritableKeyPath<Root, String> & Sendable, _ meaning: String

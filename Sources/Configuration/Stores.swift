@@ -190,6 +190,10 @@ extension Configuration {
             "Directory for temporary files with parts of uploads: those of unknown length, and "
                 + "those that may be sent again. null is TMPDIR, or else /tmp."
         ),
+        .proxy(
+            "upstream.proxy", \.upstream.proxy,
+            "HTTP proxy for gcs and s3 endpoints with https; null is HTTPS_PROXY, except for the hosts in NO_PROXY."
+        ),
         .duration(
             "upstream.connectTimeout", times, \.upstream.connectTimeout,
             "Time limit for a connection to a gcs, s3 or firestore endpoint, including DNS and TLS."

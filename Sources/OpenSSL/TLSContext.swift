@@ -14,6 +14,12 @@ public struct TLSError: Error, Equatable, CustomStringConvertible {
         }
         description = reasons.isEmpty ? what : "\(what): \(reasons.joined(separator: "; "))"
     }
+
+    /// An error whose reason is known. OpenSSL's queue is cleared.
+    init(exactly description: String) {
+        ERR_clear_error()
+        self.description = description
+    }
 }
 
 /// How client certificates are verified.

@@ -44,7 +44,10 @@ import Wire
         let limits = Mirror(reflecting: ServerLimits()).children.compactMap(\.label)
         let keys = Configuration.settings.map(\.path).filter { $0.hasPrefix("limits.") }
         let upstream = Mirror(reflecting: Configuration().upstream).children.compactMap(\.label)
-        let others = ["name", "origin", "certificateAuthorities", "clientCertificate", "clientKey"]
+        let others = [
+            "name", "origin", "certificateAuthorities", "clientCertificate", "clientKey",
+            "secureTransport",
+        ]
         let ofUpstreams = Configuration.settings.map(\.path).filter { $0.hasPrefix("upstream.") }
         #expect(
             Set(upstream).subtracting(others) == Set(ofUpstreams.map { String($0.dropFirst(9)) }))

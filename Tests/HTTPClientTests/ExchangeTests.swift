@@ -6,7 +6,7 @@ import Testing
 
 @testable import HTTPClient
 
-/// One request on the wire, by both transports.
+/// One request on the wire, by every transport.
 @Suite("A request and its response", .timeLimit(.minutes(2)))
 struct ExchangeTests {
     @Test("A request is sent unchanged, with the fields of the transport", arguments: Way.allCases)
@@ -194,12 +194,13 @@ struct ExchangeTests {
     }
 
     @Test(
-        "Pieces of every size arrive in order, and few are buffered while the upstream reads none")
-    func pieces() async throws {
+        "Pieces of every size arrive in order, and few are buffered while the upstream reads none",
+        arguments: Way.own)
+    func pieces(way: Way) async throws {
         let pattern = (0..<65_521).map { UInt8(truncatingIfNeeded: $0 &* 31 >> 3) }
         let size = 400 * pattern.count
         let isStuck = DispatchSemaphore(value: 0)
-        let server = ScriptedServer { peer, _ in
+        let server = ScriptedServer(way) { peer, _ in
             guard peer.head() != nil else { return }
             isStuck.wait()
             guard let body = peer.body(size) else { return }

@@ -7,7 +7,7 @@ import Testing
 
 @testable import HTTPClient
 
-/// What an upstream can do wrong, by both transports.
+/// What an upstream can do wrong, by every transport.
 @Suite("A faulty upstream", .timeLimit(.minutes(2)))
 struct FaultTests {
     @Test(
@@ -31,15 +31,17 @@ struct FaultTests {
             let upstream = server.upstream()
             let code = await upstream.ask().code
             // libcurl gives half a line as a line.
-            #expect(code == .connectionLost || (way == .tls && code == .malformed))
+            #expect(code == .connectionLost || (way == .curl && code == .malformed))
             #expect(server.connections == 1)
             await upstream.close()
         }
     }
 
-    @Test("A reset is not the end of a body that is delimited by the connection")
-    func resetUntilClose() async throws {
-        let server = ScriptedServer { peer, _ in
+    @Test(
+        "A reset is not the end of a body that is delimited by the connection",
+        arguments: Way.own)
+    func resetUntilClose(way: Way) async throws {
+        let server = ScriptedServer(way) { peer, _ in
             guard peer.request() != nil else { return }
             peer.send(pieces: [Array("HTTP/1.1 200 OK\r\n\r\nabc".utf8)])
             peer.reset()
@@ -50,16 +52,16 @@ struct FaultTests {
     }
 
     @Test(
-        "Malformed HTTP is rejected",
-        arguments: [
+        "Malformed HTTP is rejected", arguments: Way.own,
+        [
             "\u{15}\u{3}\u{1}", "SSH-2.0-OpenSSH\r\n", "HTTP/1.1 200 OK\r\na b: c\r\n\r\n",
             "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
             "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
             "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nabc\r\n0\r\n\r\n",
             "HTTP/1.1 101 X\r\n\r\n",
         ])
-    func garbage(text: String) async throws {
-        let server = ScriptedServer { peer, _ in
+    func garbage(way: Way, text: String) async throws {
+        let server = ScriptedServer(way) { peer, _ in
             guard peer.request() != nil else { return }
             peer.send(text)
             peer.waitForEnd()
@@ -84,16 +86,17 @@ struct FaultTests {
     }
 
     @Test(
-        "Endless input is rejected",
-        arguments: [
+        "Endless input is rejected", arguments: Way.own,
+        [
             ("HTTP/1.1 200 OK\r\n", "a: b\r\n"), ("HTTP/1.1 200 OK\r\na: ", "bbbbbbbbbbbbbbbb"),
             ("", "HTTP/1.1 100 Continue\r\n\r\n"), ("HTTP/1.1 ", "00000000"),
             ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5", ";aaaaaaaaaaaaaaa"),
             ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n", "a: b\r\n"),
             ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", "0000000000000000"),
         ])
-    func endless(start: String, more: String) async throws {
-        let server = ScriptedServer { peer, _ in
+    func endless(way: Way, text: (start: String, more: String)) async throws {
+        let (start, more) = text
+        let server = ScriptedServer(way) { peer, _ in
             guard peer.request() != nil else { return }
             peer.send(start)
             let block = Array(String(repeating: more, count: 200).utf8)
@@ -104,12 +107,14 @@ struct FaultTests {
         await upstream.close()
     }
 
-    @Test("Bytes after a response close its connection, and are not read as a response")
-    func surplus() async throws {
+    @Test(
+        "Bytes after a response close its connection, and are not read as a response",
+        arguments: Way.own)
+    func surplus(way: Way) async throws {
         for framing in [
             "content-length: 2\r\n\r\nab", "transfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n",
         ] {
-            let server = ScriptedServer { peer, _ in
+            let server = ScriptedServer(way) { peer, _ in
                 guard peer.request() != nil else { return }
                 let response = "HTTP/1.1 200 OK\r\n\(framing)"
                 peer.send(response + "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil")
@@ -124,10 +129,10 @@ struct FaultTests {
         }
     }
 
-    @Test("Bytes on an idle connection close it")
-    func unasked() async throws {
+    @Test("Bytes on an idle connection close it", arguments: Way.own)
+    func unasked(way: Way) async throws {
         let sent = AsyncStream<Void>.makeStream()
-        let server = ScriptedServer { peer, _ in
+        let server = ScriptedServer(way) { peer, _ in
             guard peer.request() != nil else { return }
             peer.respond(200, "ab")
             TestLoop.turn()
@@ -147,10 +152,10 @@ struct FaultTests {
 
     // MARK: Reuse
 
-    @Test("A connection that the upstream closed while idle is not used again")
-    func closedWhileIdle() async throws {
+    @Test("A connection that the upstream closed while idle is not used again", arguments: Way.own)
+    func closedWhileIdle(way: Way) async throws {
         let closed = AsyncStream<Void>.makeStream()
-        let server = ScriptedServer { peer, _ in
+        let server = ScriptedServer(way) { peer, _ in
             guard peer.request() != nil else { return }
             peer.respond(200, "ab")
             peer.close()
@@ -166,9 +171,9 @@ struct FaultTests {
         await upstream.close()
     }
 
-    @Test("A request whose connection is lost is sent again if that is safe")
-    func stale() async throws {
-        let server = ScriptedServer { peer, number in
+    @Test("A request whose connection is lost is sent again if that is safe", arguments: Way.own)
+    func stale(way: Way) async throws {
+        let server = ScriptedServer(way) { peer, number in
             guard peer.request() != nil else { return }
             peer.respond(200, "first")
             // It takes the second request, and goes.
@@ -288,13 +293,15 @@ struct FaultTests {
 
     @Test("A closed port, or a name without an address, is unreachable", arguments: Way.allCases)
     func unreachable(way: Way) async throws {
-        let scheme: Origin.Scheme = way == .tls ? .https : .http
+        let scheme = way.scheme
         let gone: UInt16
         do { gone = ScriptedServer(way) { _, _ in }.port }
         for origin in [
             Origin(scheme, host: "127.0.0.1", port: gone), Origin(scheme, host: "no.invalid"),
         ] {
-            let upstream = Upstream(UpstreamSettings(name: "test", origin: origin))
+            var settings = UpstreamSettings(name: "test", origin: origin)
+            settings.secureTransport = way.secureTransport
+            let upstream = Upstream(settings)
             guard case .failure(let error) = await upstream.ask() else {
                 Issue.record("a response from nobody")
                 return
@@ -303,24 +310,6 @@ struct FaultTests {
             #expect(!error.mayHaveReached)
             await upstream.close()
         }
-    }
-
-    @Test(
-        "An error in an upstream's certificate is reported",
-        arguments: [("127.0.0.1", false, "self-signed"), ("localhost", true, "localhost")])
-    func certificates(host: String, isKnown: Bool, word: String) async throws {
-        let server = ScriptedServer(.tls) { peer, _ in peer.respondToAll { _ in peer.respond() } }
-        let upstream = server.upstream {
-            $0.origin = Origin(.https, host: host, port: server.port)
-            if !isKnown { $0.certificateAuthorities = nil }
-        }
-        guard case .failure(let error) = await upstream.ask() else {
-            Issue.record("a response from somebody else")
-            return
-        }
-        #expect(error.code == .unreachable && !error.mayHaveReached)
-        #expect(error.cause.contains(word), "\(error)")
-        await upstream.close()
     }
 
     @Test("A name is resolved, and its addresses are tried in turn")
@@ -363,9 +352,9 @@ struct FaultTests {
         await upstream.close()
     }
 
-    @Test("An upstream that sends too slowly times out")
-    func trickle() async throws {
-        let server = ScriptedServer { peer, _ in
+    @Test("An upstream that sends too slowly times out", arguments: Way.own)
+    func trickle(way: Way) async throws {
+        let server = ScriptedServer(way) { peer, _ in
             guard peer.request() != nil else { return }
             peer.send("HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
             while peer.send("x") { usleep(5000) }
@@ -459,13 +448,15 @@ struct FaultTests {
         task.cancel()
         let error = await #expect(throws: ClientError.self) { try await task.value }
         #expect(error?.code == .cancelled)
-        if place != 1 || way == .clear { #expect(await steps.next() == 1) }
+        if place != 1 || way != .curl { #expect(await steps.next() == 1) }
         await upstream.close()
     }
 
-    @Test("A body closed early closes its connection, but a small rest is discarded")
-    func closedBody() async throws {
-        let server = ScriptedServer { peer, _ in
+    @Test(
+        "A body closed early closes its connection, but a small rest is discarded",
+        arguments: Way.own)
+    func closedBody(way: Way) async throws {
+        let server = ScriptedServer(way) { peer, _ in
             peer.respondToAll { request in
                 let size = Int(request.target.dropFirst()) ?? 0
                 let head = "HTTP/1.1 200 OK\r\ncontent-length: \(size)\r\n\r\n"

@@ -7,15 +7,21 @@ import System
 import TestSupport
 import Testing
 
-/// How a test reaches its server: each way has a transport of its own.
+/// How a test reaches its server: our transport in clear text and over TLS, and libcurl.
 enum Way: String, CaseIterable, Sendable, CustomTestStringConvertible {
-    case clear, tls
+    case clear, tls, curl
+    /// The ways of our own transport.
+    static let own: [Way] = [.clear, .tls]
+    /// The ways with TLS.
+    static let secure: [Way] = [.tls, .curl]
     var testDescription: String { rawValue }
+    var scheme: Origin.Scheme { self == .clear ? .http : .https }
+    var secureTransport: UpstreamSettings.SecureTransport { self == .tls ? .own : .libcurl }
 }
 
 /// A server that does with each connection what a script says, on a thread of its own, with plain blocking calls.
 ///
-/// Safety: the listener is set once; the counter is atomic.
+/// Safety: the listener and the context are set once; the counter is atomic.
 final class ScriptedServer: @unchecked Sendable {
     /// What to do with the connection of this number, counted from 0. It is closed afterwards.
     typealias Script = @Sendable (Peer, Int) -> Void
@@ -23,13 +29,21 @@ final class ScriptedServer: @unchecked Sendable {
     let way: Way
     let port: UInt16
     private let listener: Int32
+    private let context: OpaquePointer?
     private let accepted = Atomic<Int>(0)
 
     /// Connections so far.
     var connections: Int { accepted.load(ordering: .acquiring) }
 
-    /// - Parameter backlog: Connections that the kernel accepts by itself.
-    init(_ way: Way = .clear, _ script: @escaping Script) {
+    /// - Parameter identity: Its certificate, where the way has TLS.
+    convenience init(
+        _ way: Way = .clear, _ identity: TestIdentity = .shared, _ script: @escaping Script
+    ) {
+        self.init(way, context: way == .clear ? nil : identity.context(), script)
+    }
+
+    /// - Parameter context: OpenSSL's, which it releases; nil for clear text, whatever the way is.
+    init(_ way: Way, context: OpaquePointer?, _ script: @escaping Script) {
         signal(SIGPIPE, SIG_IGN)
         self.way = way
         let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
@@ -43,7 +57,7 @@ final class ScriptedServer: @unchecked Sendable {
         precondition(failed == 0 && listen(listener, 2048) == 0)
         self.listener = listener
         port = Socket.localAddress(listener)!.port
-        let certificate = way == .tls ? TestCertificate.shared : nil
+        self.context = context
         _ = startThread { [listener, weak self] in
             while true {
                 // Close-on-exec: a program that another test starts must not keep the connection open.
@@ -55,8 +69,9 @@ final class ScriptedServer: @unchecked Sendable {
                     break
                 }
                 let number = accepted.add(1, ordering: .acquiringAndReleasing).oldValue
+                let peer = Peer(descriptor, self.context)
                 _ = startThread {
-                    guard let peer = Peer(descriptor, certificate?.context) else { return }
+                    guard peer.accept() else { return }
                     script(peer, number)
                     peer.close()
                 }
@@ -65,7 +80,10 @@ final class ScriptedServer: @unchecked Sendable {
         }
     }
 
-    deinit { shutdown(listener, Int32(SHUT_RDWR)) }
+    deinit {
+        shutdown(listener, Int32(SHUT_RDWR))
+        SSL_CTX_free(context)
+    }
 
     /// A client of it, with short time-outs where a test wants to see one.
     func upstream(
@@ -74,8 +92,9 @@ final class ScriptedServer: @unchecked Sendable {
     ) -> Upstream {
         var settings = UpstreamSettings(
             name: "test",
-            origin: Origin(way == .tls ? .https : .http, host: "127.0.0.1", port: port))
-        if way == .tls { settings.certificateAuthorities = TestCertificate.shared.path }
+            origin: Origin(way.scheme, host: "127.0.0.1", port: port))
+        settings.secureTransport = way.secureTransport
+        if way != .clear { settings.certificateAuthorities = TestIdentity.shared.path }
         change(&settings)
         return Upstream(settings, observer: observer)
     }
@@ -95,23 +114,25 @@ final class Peer: @unchecked Sendable {
         var method: String { String(line.split(separator: " ").first ?? "") }
         var target: String { String(line.split(separator: " ").dropFirst().first ?? "") }
     }
-    private let descriptor: Int32
-    private var tls: OpaquePointer?
+    let descriptor: Int32
+    private(set) var tls: OpaquePointer?
     private var input: [UInt8] = []
     private var isClosed = false
 
-    fileprivate init?(_ descriptor: Int32, _ context: OpaquePointer?) {
+    fileprivate init(_ descriptor: Int32, _ context: OpaquePointer?) {
         self.descriptor = descriptor
+        tls = context.flatMap { SSL_new($0) }
+    }
+
+    /// Does the handshake; false where it fails.
+    fileprivate func accept() -> Bool {
         var on: Int32 = 1
         setsockopt(descriptor, Int32(IPPROTO_TCP), TCP_NODELAY, &on, 4)
-        if let context {
-            tls = SSL_new(context)
-            SSL_set_fd(tls, descriptor)
-            if SSL_accept(tls) != 1 {
-                close()
-                return nil
-            }
-        }
+        guard let tls else { return true }
+        SSL_set_fd(tls, descriptor)
+        if SSL_accept(tls) == 1 { return true }
+        close()
+        return false
     }
 
     // MARK: Reading
@@ -239,49 +260,21 @@ final class Peer: @unchecked Sendable {
         var linger = Glibc.linger(l_onoff: 1, l_linger: 0)
         setsockopt(
             descriptor, SOL_SOCKET, SO_LINGER, &linger, socklen_t(MemoryLayout<linger>.size))
-        close()
+        cut()
     }
 
     /// Closes the connection in order, with the end of TLS.
     func close() {
         guard !isClosed else { return }
-        isClosed = true
-        if let tls {
-            SSL_shutdown(tls)
-            SSL_free(tls)
-        }
-        Glibc.close(descriptor)
+        if let tls { SSL_shutdown(tls) }
+        cut()
     }
-}
 
-/// A certificate of 127.0.0.1, made once, that is its own authority.
-///
-/// Safety: OpenSSL's contexts may be used by any thread once they are set up.
-final class TestCertificate: @unchecked Sendable {
-    static let shared = TestCertificate()
-    let path: String
-    let context: OpaquePointer
-
-    private init() {
-        let directory = FileManager.default.temporaryDirectory.appending(
-            path: "sluice-certificate-\(getpid())")
-        try! FileManager.default.createDirectory(at: directory, withIntermediateDirectories: true)
-        path = directory.appending(path: "certificate.pem").path
-        let key = directory.appending(path: "key.pem").path
-        let process = Process()
-        process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
-        process.arguments = [
-            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-            "-nodes", "-days", "2", "-subj", "/CN=test", "-addext",
-            "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", path,
-        ]
-        process.standardError = FileHandle.nullDevice
-        try! process.run()
-        process.waitUntilExit()
-        precondition(process.terminationStatus == 0, "openssl req")
-        context = SSL_CTX_new(TLS_server_method())!
-        precondition(SSL_CTX_use_certificate_chain_file(context, path) == 1)
-        precondition(SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) == 1)
-        atexit { try? FileManager.default.removeItem(atPath: TestCertificate.shared.path) }
+    /// Closes the socket without the end of TLS.
+    func cut() {
+        guard !isClosed else { return }
+        isClosed = true
+        if let tls { SSL_free(tls) }
+        Glibc.close(descriptor)
     }
 }

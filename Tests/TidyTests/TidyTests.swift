@@ -33,7 +33,7 @@ import Testing
         ("SecurityRules", ["Wire", "CRE2"]),
         ("Telemetry", ["System", "Wire", "Logging", "CoreMetrics"]),
         ("HTTPServer", ["System", "OpenSSL", "Wire", "CNghttp2"]),
-        ("HTTPClient", ["System", "Wire", "CCurl"]),
+        ("HTTPClient", ["System", "OpenSSL", "Wire", "CCurl"]),
         ("Identity", ["System", "OpenSSL", "Wire", "HTTPClient"]),
         ("Credentials", ["System", "OpenSSL", "Wire", "XML", "HTTPClient"]),
         (

@@ -126,6 +126,7 @@ extension Configuration {
         var settings = upstream
         settings.name = "bucket \(bucket.name)"
         settings.origin = origin
+        settings.secureTransport = .own
         settings.certificateAuthorities = bucket.tls.certificateAuthorities
         settings.clientCertificate = bucket.tls.clientCertificate
         settings.clientKey = bucket.tls.clientKey

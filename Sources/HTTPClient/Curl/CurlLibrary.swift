@@ -4,7 +4,7 @@
 import CCurl
 import Glibc
 
-/// libcurl, loaded when the first upstream with TLS is used. Loading it at the start would cost every process 6 MiB.
+/// libcurl, loaded when the first upstream that needs it is used. Loading it at the start would cost every process 6 MiB.
 ///
 /// The functions below have libcurl's names. They replace those of the header, which are not linked.
 ///
@@ -43,7 +43,7 @@ private struct CurlLibrary: @unchecked Sendable {
     private init() throws(Missing) {
         func fault() -> Missing {
             let said = dlerror().map { String(cString: $0) } ?? "it can't be loaded"
-            return Missing(cause: "requests over TLS need libcurl: \(said)")
+            return Missing(cause: said)
         }
         guard let handle = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL) else { throw fault() }
         self.handle = handle
@@ -74,7 +74,7 @@ private struct CurlLibrary: @unchecked Sendable {
     }
 }
 
-/// Why libcurl can't be used; nil if it can. Loads the library.
+/// Why libcurl can't be loaded; nil if it can. Loads the library.
 func curlFault() -> String? {
     if case .failure(let missing) = CurlLibrary.loaded { missing.cause } else { nil }
 }

@@ -18,7 +18,11 @@ extension CurlTransfer {
         curl_easy_reset(easy)
         set(CURLOPT_URL, "\(settings.origin)\(request.target)")
         set(CURLOPT_PROTOCOLS_STR, settings.origin.scheme.rawValue)
-        set(CURLOPT_PROXY, "")
+        set(CURLOPT_PROXY, transport.proxy?.url ?? "")
+        // The environment is not for libcurl to read.
+        set(CURLOPT_NOPROXY, "")
+        // The proxy's response to CONNECT is not the response.
+        set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
         set(CURLOPT_PATH_AS_IS, 1)
         set(CURLOPT_NOSIGNAL, 1)
         set(CURLOPT_FOLLOWLOCATION, 0)

@@ -231,9 +231,13 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         }
         var requestBytes = 0
         sluice_easy_get_long(easy, CURLINFO_REQUEST_SIZE, &requestBytes)
-        let mayHaveReached = requestBytes > 0 || sendings > 1
+        // A request to a proxy counts as bytes, too, but the upstream has none of it.
+        let mayHaveReached = sendings > 0 && (requestBytes > 0 || sendings > 1)
         let kind: ClientError.Code =
             switch code {
+            case _
+            where transport.proxy != nil && sendings == 0 && code != CURLE_OPERATION_TIMEDOUT:
+                .unreachable
             case CURLE_OPERATION_TIMEDOUT: .timedOut
             case CURLE_COULDNT_RESOLVE_HOST, CURLE_COULDNT_CONNECT, CURLE_SSL_CONNECT_ERROR,
                 CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_CERTPROBLEM, CURLE_SSL_CACERT_BADFILE:

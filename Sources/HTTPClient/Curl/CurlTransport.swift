@@ -2,13 +2,15 @@ import CCurl
 import System
 import Wire
 
-/// Requests over TLS with libcurl's multi interface, driven by the loop.
+/// Requests over TLS with libcurl's multi interface, driven by the loop: those of upstreams behind a proxy, and of services
+/// that are asked seldom.
 ///
 /// libcurl handles connections, TLS and HTTP. This class handles timeouts, memory and the order of events. libcurl's
 /// callbacks move bytes, register sockets and timers with the loop, and record everything else. ``settle()`` acts on
 /// the records at the end of the batch, so no delegate is called within a callback.
 final class CurlTransport: Transport, EventHandler {
     let settings: UpstreamSettings
+    let proxy: ProxyAddress?
     let loop: EventLoop
     let statistics: UpstreamStatistics
     /// nil once the transport is closed, or if libcurl could not allocate it. Every request fails then.
@@ -26,8 +28,12 @@ final class CurlTransport: Transport, EventHandler {
     /// The maximum number of idle handles.
     private static let maximumIdle = 16
 
-    init(_ settings: UpstreamSettings, _ loop: EventLoop, _ statistics: UpstreamStatistics) {
+    init(
+        _ settings: UpstreamSettings, _ proxy: ProxyAddress?, _ loop: EventLoop,
+        _ statistics: UpstreamStatistics
+    ) {
         self.settings = settings
+        self.proxy = proxy
         self.loop = loop
         self.statistics = statistics
         guard CurlTransport.isInitialized, let multi = curl_multi_init() else { return }

@@ -1,33 +1,33 @@
 import Glibc
+import OpenSSL
 import System
 
-/// One clear-text socket to an upstream: it connects, moves bytes, and enforces the timeouts of both. It carries one
-/// exchange at a time and is idle between them. Confined to its loop.
+/// One socket to an upstream, perhaps with a TLS session: it connects, moves bytes, and enforces the timeouts of both. It
+/// carries one exchange at a time and is idle between them. Confined to its loop.
 final class HTTP1Connection: EventHandler {
     private enum State {
-        case resolving, connecting, open, closed
+        case resolving, connecting, handshaking, open, closed
     }
-    /// The result of a read from the socket.
-    enum Received {
-        case bytes(Int)
-        case wait
-        case end
-        case failed(SystemError)
-    }
-    private let transport: HTTP1Transport
+    let transport: HTTP1Transport
     private let loop: EventLoop
     private var state = State.resolving
-    @exclusivity(unchecked) private var descriptor: Int32 = -1
+    @exclusivity(unchecked) private(set) var descriptor: Int32 = -1
+    /// nil in clear text, and before the socket is connected.
+    @exclusivity(unchecked) private(set) var session: TLSClientSession?
     @exclusivity(unchecked) private var registration: Registration?
     /// The exchange that it carries; nil while it is idle.
     @exclusivity(unchecked) private var exchange: HTTP1Exchange?
     /// Whether an earlier exchange has completed on it. If so, the upstream may have closed it meanwhile.
     private(set) var isReused = false
-    private var isReadable = false
-    private var isWritable = false
-    private var hasHangup = false
+    /// The socket's readiness. With TLS, the session knows it.
+    @exclusivity(unchecked) var isReadable = false
+    @exclusivity(unchecked) var isWritable = false
+    /// Whether the upstream has closed the connection.
+    var hasHangup = false
     /// Whether bytes were received that belong to no response.
-    private var hasGarbage = false
+    var hasGarbage = false
+    /// Whether the connection can move bytes.
+    var isOpen: Bool { state == .open }
     private var isDirty = false
     private var addresses: ArraySlice<SocketAddress> = []
     /// Why the previous address failed.
@@ -88,8 +88,31 @@ final class HTTP1Connection: EventHandler {
             closeSocket()
             return tryNextAddress()
         }
-        state = .open
         addresses = []
+        guard let tls = transport.tls else { return opened() }
+        state = .handshaking
+        do throws(TLSError) {
+            let new = try TLSClientSession(try tls.context(), descriptor: descriptor)
+            new.socketIsReady(readable: isReadable, writable: true, hangup: hasHangup)
+            session = new
+        } catch {
+            return fail(.unreachable, error.description)
+        }
+        shakeHands()
+    }
+
+    /// Continues the TLS handshake. Its failure is final: another address would have the same certificate.
+    private func shakeHands() {
+        guard let session else { return }
+        do throws(TLSError) {
+            if try session.handshake() { opened() }
+        } catch {
+            fail(.unreachable, error.description)
+        }
+    }
+
+    private func opened() {
+        state = .open
         exchange?.settle()
         updateTimer()
     }
@@ -103,13 +126,20 @@ final class HTTP1Connection: EventHandler {
             isReadable = true
             hasHangup = true
         }
-        if state == .connecting {
+        session?.socketIsReady(
+            readable: events.contains(.readable), writable: events.contains(.writable),
+            hangup: hasHangup)
+        switch state {
+        case .connecting:
             if isWritable || hasHangup { connected() }
             return
+        case .handshaking: return shakeHands()
+        case .resolving, .open, .closed: break
         }
         guard let exchange else {
-            // No response is expected, so this is an end, an error, or bytes that must not be read as a response.
-            if isReadable { transport.discard(self) }
+            // No response is expected, so this is an end, an error, or bytes that must not be read as a response. Over
+            // TLS it may be a ticket.
+            if canReceive, !isQuiet() { transport.discard(self) }
             return
         }
         exchange.settle()
@@ -130,114 +160,6 @@ final class HTTP1Connection: EventHandler {
         updateTimer()
     }
 
-    // MARK: Bytes
-
-    /// Whether the socket is connected and may accept bytes.
-    var canSend: Bool { state == .open && isWritable }
-
-    /// Whether a read may return something.
-    var canReceive: Bool { state == .open && isReadable }
-
-    /// Writes `head` and then `body` with one system call.
-    /// - Returns: The number of bytes written, of both together.
-    func send(_ head: UnsafeRawBufferPointer, _ body: UnsafeRawBufferPointer) throws(SystemError)
-        -> Int
-    {
-        let wanted = head.count + body.count
-        guard canSend, wanted > 0 else { return 0 }
-        while true {
-            let count =
-                head.isEmpty ? sendOne(body) : body.isEmpty ? sendOne(head) : sendBoth(head, body)
-            if count >= 0 {
-                if count < wanted { isWritable = false }
-                return count
-            }
-            switch errno {
-            case EINTR: continue
-            case EAGAIN:
-                isWritable = false
-                return 0
-            default:
-                let error = SystemError("send")
-                // A response that the upstream sent before it closed may still be readable.
-                isReadable = true
-                throw error
-            }
-        }
-    }
-
-    private func sendOne(_ bytes: UnsafeRawBufferPointer) -> Int {
-        Glibc.send(descriptor, bytes.baseAddress, bytes.count, Int32(MSG_NOSIGNAL))
-    }
-
-    private func sendBoth(_ head: UnsafeRawBufferPointer, _ body: UnsafeRawBufferPointer) -> Int {
-        var parts = (
-            iovec(iov_base: .init(mutating: head.baseAddress), iov_len: head.count),
-            iovec(iov_base: .init(mutating: body.baseAddress), iov_len: body.count)
-        )
-        return withUnsafeMutablePointer(to: &parts) { pointer in
-            pointer.withMemoryRebound(to: iovec.self, capacity: 2) { vectors in
-                var message = msghdr()
-                message.msg_iov = vectors
-                message.msg_iovlen = 2
-                return sendmsg(descriptor, &message, Int32(MSG_NOSIGNAL))
-            }
-        }
-    }
-
-    /// Reads available bytes into `buffer`.
-    /// - Parameter isLast: Whether nothing may follow these bytes. If something does, it is not read as a response,
-    ///   and the connection is not used again.
-    func receive(into buffer: UnsafeMutableRawBufferPointer, isLast: Bool = false) -> Received {
-        while canReceive {
-            let count =
-                isLast
-                ? receiveLast(buffer) : recv(descriptor, buffer.baseAddress, buffer.count, 0)
-            if count > 0 {
-                let wanted = isLast ? buffer.count + 1 : buffer.count
-                if count < wanted && !hasHangup { isReadable = false }
-                if count > buffer.count { hasGarbage = true }
-                return .bytes(min(count, buffer.count))
-            }
-            if count == 0 {
-                hasHangup = true
-                return .end
-            }
-            switch errno {
-            case EINTR: continue
-            case EAGAIN: isReadable = false
-            default: return .failed(SystemError("recv"))
-            }
-        }
-        return .wait
-    }
-
-    /// Reads one byte more than expected.
-    private func receiveLast(_ buffer: UnsafeMutableRawBufferPointer) -> Int {
-        var surplus: UInt8 = 0
-        return withUnsafeMutablePointer(to: &surplus) { surplus in
-            var parts = (
-                iovec(iov_base: buffer.baseAddress, iov_len: buffer.count),
-                iovec(iov_base: surplus, iov_len: 1)
-            )
-            return withUnsafePointer(to: &parts) { pointer in
-                pointer.withMemoryRebound(to: iovec.self, capacity: 2) {
-                    readv(descriptor, $0, 2)
-                }
-            }
-        }
-    }
-
-    /// Whether there is nothing to read and the upstream has not closed the connection, as far as the kernel knows.
-    var isQuiet: Bool {
-        var byte: UInt8 = 0
-        let flags = Int32(MSG_PEEK | MSG_DONTWAIT)
-        return recv(descriptor, &byte, 1, flags) < 0 && errno == EAGAIN
-    }
-
-    /// The number of bytes that the kernel has not delivered to the upstream yet.
-    var unacknowledged: Int { Socket.unacknowledged(descriptor) }
-
     // MARK: Exchanges
 
     /// Starts another exchange.
@@ -250,10 +172,9 @@ final class HTTP1Connection: EventHandler {
     /// Ends the exchange after its response. The connection becomes idle, or is closed if it can't be used again.
     func release() {
         exchange = nil
-        guard state == .open, !hasGarbage, !hasHangup, !isReadable || isQuiet else {
+        guard state == .open, !hasGarbage, !hasHangup, !canReceive || isQuiet() else {
             return transport.discard(self)
         }
-        isReadable = false
         idleSince = loop.now
         transport.rest(self)
         updateTimer()
@@ -274,6 +195,8 @@ final class HTTP1Connection: EventHandler {
         exchange = nil
         if let timer { loop.disarm(timer) }
         timer = nil
+        session?.shutdown()
+        session = nil
         closeSocket()
         return true
     }
@@ -291,6 +214,7 @@ final class HTTP1Connection: EventHandler {
         switch state {
         case .resolving: connectDeadline
         case .connecting: min(connectDeadline, addressDeadline)
+        case .handshaking: connectDeadline
         case .open: exchange?.deadline ?? idleSince &+ transport.settings.idleTimeout
         case .closed: .max
         }
@@ -308,6 +232,7 @@ final class HTTP1Connection: EventHandler {
         armedFor = .max
         guard deadline <= loop.now else { return updateTimer() }
         switch state {
+        case .handshaking: fail(.timedOut, "no TLS handshake in time")
         case .resolving, .connecting:
             guard state == .connecting, connectDeadline > loop.now, !addresses.isEmpty else {
                 return fail(.timedOut, "no connection in time")

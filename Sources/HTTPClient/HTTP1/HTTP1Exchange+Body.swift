@@ -120,7 +120,7 @@ extension HTTP1Exchange {
     }
 
     /// The connection has ended, or failed with `error`. An orderly end may be the end of the body.
-    private func connectionLost(_ error: SystemError?) -> SourceRead {
+    private func connectionLost(_ error: HTTP1Connection.Failure?) -> SourceRead {
         let action = state.handle(.connectionLost(isOrderly: error == nil, mayResend: false))
         if action == .reject {
             fail(.connectionLost, "the response broke off: \(error.map { "\($0)" } ?? missing)")

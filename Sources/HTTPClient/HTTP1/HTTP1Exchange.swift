@@ -56,7 +56,9 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
 
     /// Continues as far as possible: sends, reads the head, wakes the reader.
     func settle() {
-        if !writer.isHeadWritten, let connection, connection.isReused, connection.canReceive {
+        if !writer.isHeadWritten, let connection, connection.isReused, connection.canReceive,
+            !connection.isQuiet()
+        {
             return connectionLost("the connection was closed before the request")
         }
         if !writer.isComplete && state.phase == .head { send() }
@@ -132,7 +134,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
     private func send() {
         guard let connection, connection.canSend else { return }
         let now = transport.loop.now
-        do throws(SystemError) {
+        do throws(HTTP1Connection.Failure) {
             let count = try writer.write(to: connection, transport)
             sendClock.moved(count, of: transport.settings.progressBytes, now)
         } catch {
@@ -147,15 +149,15 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
         if case .pipe(let pipe) = request.body { pipe.wakeWriter(canSend: connection.canSend) }
     }
 
-    /// Sends bytes of the body as they are written; nil if nothing can be sent yet.
+    /// Sends bytes of the body as they are written; nil before the head is sent, and after a failure.
     private func sendNow(_ waiting: UnsafeRawBufferPointer, _ bytes: UnsafeRawBufferPointer) -> Int?
     {
         transport.loop.assertCurrent()
-        guard state.phase == .head, writer.isHeadSent, let connection, connection.canSend else {
+        guard state.phase == .head, writer.isHeadSent, let connection, connection.isOpen else {
             return nil
         }
         let now = transport.loop.now
-        do throws(SystemError) {
+        do throws(HTTP1Connection.Failure) {
             let count = try connection.send(waiting, bytes)
             sendClock.moved(count, of: transport.settings.progressBytes, now)
             keepSendTime(connection, now)

@@ -29,9 +29,9 @@ struct HTTP1RequestWriter {
 
     /// Writes as much as the kernel accepts, head and body in one system call if possible.
     /// - Returns: The number of bytes written.
-    /// - Throws: ``SystemError`` if the connection has failed.
+    /// - Throws: ``HTTP1Connection/Failure`` if the connection has failed.
     mutating func write(to connection: HTTP1Connection, _ transport: HTTP1Transport)
-        throws(SystemError) -> Int
+        throws(HTTP1Connection.Failure) -> Int
     {
         var total = 0
         if !isHeadWritten {
@@ -42,7 +42,8 @@ struct HTTP1RequestWriter {
         }
         while connection.canSend && (!unsent.isEmpty || hasBody) {
             let head = unsent
-            let count = try head.withUnsafeBufferPointer { (bytes) throws(SystemError) in
+            let count = try head.withUnsafeBufferPointer {
+                (bytes) throws(HTTP1Connection.Failure) in
                 try writeBody(after: UnsafeRawBufferPointer(bytes), to: connection, &total)
             }
             unsent = unsent.dropFirst(count)
@@ -70,17 +71,17 @@ struct HTTP1RequestWriter {
     /// accepted.
     private mutating func writeBody(
         after head: UnsafeRawBufferPointer, to connection: HTTP1Connection, _ total: inout Int
-    ) throws(SystemError) -> Int {
+    ) throws(HTTP1Connection.Failure) -> Int {
         var taken = 0
         switch request.body {
         case .bytes(let bytes):
             let start = bodySent
-            taken = try bytes.withUnsafeBufferPointer { (body) throws(SystemError) in
+            taken = try bytes.withUnsafeBufferPointer { (body) throws(HTTP1Connection.Failure) in
                 try connection.send(head, .init(UnsafeBufferPointer(rebasing: body[start...])))
             }
             bodySent += max(0, taken - head.count)
         case .pipe(let pipe) where pipe.waitingCount > 0:
-            try pipe.take { (body) throws(SystemError) in
+            try pipe.take { (body) throws(HTTP1Connection.Failure) in
                 taken = try connection.send(head, body)
                 return max(0, taken - head.count)
             }

@@ -1,22 +1,28 @@
 import Glibc
+import OpenSSL
 import System
 import Wire
 
-/// HTTP/1.1 in clear text (RFC 9112) on our own sockets: the requests and idle connections of one upstream on one
-/// loop, and their shared buffers.
+/// HTTP/1.1 (RFC 9112) on our own sockets, in clear text or over TLS: the requests and idle connections of one upstream
+/// on one loop, and their shared buffers.
 ///
-/// It exists besides libcurl because clear-text upstreams are nearby, where libcurl's cost for a small request and its
-/// copies of a large body would dominate.
+/// It exists besides libcurl because libcurl's cost for a small request and its copies of a large body would dominate
+/// those of the gateway.
 ///
 /// Safety: confined to its loop. Other threads only pass a reference back to the loop.
 final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
     let settings: UpstreamSettings
     let loop: EventLoop
     let statistics: UpstreamStatistics
+    /// nil in clear text.
+    let tls: UpstreamTLS?
     /// The line `host: …` with its line end.
     let hostLine: [UInt8]
     /// The buffer for reading heads; lent for the duration of a call.
     let input = UnsafeMutableRawBufferPointer.allocate(byteCount: 16 * 1024, alignment: 64)
+    /// The buffer in which the head and the body's first bytes become one TLS record; lent for the duration of a call.
+    /// Empty in clear text.
+    let record: UnsafeMutableRawBufferPointer
     /// The buffer for writing heads; lent for the duration of a call.
     @exclusivity(unchecked) private var output = UnsafeMutableRawBufferPointer.allocate(
         byteCount: 4096, alignment: 64)
@@ -32,10 +38,17 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
     @exclusivity(unchecked) private var later: [() -> Void] = []
     @exclusivity(unchecked) private var spares: [[UInt8]] = []
 
-    init(_ settings: UpstreamSettings, _ loop: EventLoop, _ statistics: UpstreamStatistics) {
+    /// - Parameter tls: nil for clear text.
+    init(
+        _ settings: UpstreamSettings, _ tls: UpstreamTLS?, _ loop: EventLoop,
+        _ statistics: UpstreamStatistics
+    ) {
         self.settings = settings
+        self.tls = tls
         self.loop = loop
         self.statistics = statistics
+        record = .allocate(
+            byteCount: tls == nil ? 0 : TLSClientSession.recordBytes, alignment: 64)
         hostLine = Array("host: \(settings.origin.authority)\r\n".utf8)
         // A numeric address needs no lookup.
         let numeric = SocketAddress.resolve(
@@ -45,6 +58,7 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
 
     deinit {
         input.deallocate()
+        record.deallocate()
         output.deallocate()
     }
 
@@ -75,7 +89,7 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
         loop.assertCurrent()
         while !fresh, let connection = idle.popLast() {
             // A request that can't be repeated needs a connection that the upstream has not closed.
-            guard exchange.isRepeatable || connection.isQuiet else {
+            guard exchange.isRepeatable || connection.isQuiet() else {
                 discard(connection)
                 continue
             }

@@ -4,13 +4,16 @@ import Wire
 /// A remote service with one origin: its connections, queues, retries and circuit breaker.
 ///
 /// Every loop has its own connections (``LoopConnectionPool``); the statistics count all of them. Our own HTTP/1.1 serves
-/// clear text, libcurl serves TLS.
+/// clear text and the buckets' requests over TLS; libcurl serves what is left, and everything that goes through a proxy.
 public final class Upstream: Sendable {
     public let settings: UpstreamSettings
     public let statistics = UpstreamStatistics()
     let observer: (any UpstreamObserver)?
     let breaker = CircuitBreaker()
     private let budget = RetryBudget()
+    /// The proxy that requests go through, if there is one.
+    private let proxy: Result<ProxyAddress?, ProxyAddress.Malformed>
+    private let tls: UpstreamTLS
     private let pools = Lock<(byLoop: [ObjectIdentifier: Pool], isClosed: Bool)>(([:], false))
 
     /// Safety: a pool is used on its loop only; here it is only stored.
@@ -23,19 +26,38 @@ public final class Upstream: Sendable {
     public init(_ settings: UpstreamSettings, observer: (any UpstreamObserver)? = nil) {
         self.settings = settings
         self.observer = observer
+        proxy = Result { () throws(ProxyAddress.Malformed) in
+            if settings.origin.scheme == .http { return nil }
+            if let proxy = settings.proxy { return proxy }
+            return try ProxyAddress.environment(for: settings.origin)
+        }
+        tls = UpstreamTLS(settings)
     }
 
     /// Why the circuit is open; nil when it is closed.
     public var openCircuit: String? { breaker.openCause }
 
-    /// Why no request can be sent at all: TLS needs libcurl, which may not be installed. Every request fails with it.
-    public var fault: String? { settings.origin.scheme == .https ? curlFault() : nil }
+    /// Why no request can be sent at all: libcurl is needed and may not be installed, or the environment's proxy can't be
+    /// used. Every request fails with it.
+    public var fault: String? {
+        do throws(ProxyAddress.Malformed) {
+            let proxy = try proxy.get()
+            guard usesLibcurl(proxy), let cause = curlFault() else { return nil }
+            return
+                "requests \(proxy == nil ? "over TLS" : "through a proxy") need libcurl: \(cause)"
+        } catch { return error.description }
+    }
+
+    /// Whether libcurl makes the connections.
+    private func usesLibcurl(_ proxy: ProxyAddress?) -> Bool {
+        settings.origin.scheme == .https && (settings.secureTransport == .libcurl || proxy != nil)
+    }
 
     func makeTransport(_ loop: EventLoop) -> (any Transport)? {
-        switch settings.origin.scheme {
-        case .http: HTTP1Transport(settings, loop, statistics)
-        case .https: fault == nil ? CurlTransport(settings, loop, statistics) : nil
-        }
+        guard fault == nil, case .success(let proxy) = proxy else { return nil }
+        if usesLibcurl(proxy) { return CurlTransport(settings, proxy, loop, statistics) }
+        let tls = settings.origin.scheme == .https ? tls : nil
+        return HTTP1Transport(settings, tls, loop, statistics)
     }
 
     private func pool() -> LoopConnectionPool {

@@ -34,6 +34,19 @@ public struct UpstreamSettings: Sendable, Equatable {
     public var clientCertificate: String?
     /// A PEM file with its key.
     public var clientKey: String?
+    /// What speaks TLS with an `https` origin. Clear text is always our own transport.
+    public var secureTransport = SecureTransport.libcurl
+    /// The HTTP proxy for an `https` origin, which libcurl uses whatever ``secureTransport`` is. nil: `HTTPS_PROXY` of the
+    /// environment, unless `NO_PROXY` has the host.
+    public var proxy: ProxyAddress?
+
+    /// A transport over TLS.
+    public enum SecureTransport: Sendable {
+        /// Ours, with HTTP/1.1: the least cost for each request and for large bodies.
+        case own
+        /// libcurl, with HTTP/2 or HTTP/1.1: for services that are asked seldom.
+        case libcurl
+    }
 
     public init(name: String, origin: Origin) {
         self.name = name

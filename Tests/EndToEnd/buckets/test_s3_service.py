@@ -85,6 +85,19 @@ class TLSProxy:
         return re.findall(rb"(?:GET|HEAD|PUT|POST|DELETE) \S+ HTTP/1.1\r\n(?:[^\r\n]+\r\n)+", said)
 
 
+class ForwardProxy(TLSProxy):
+    """An HTTP proxy, which has CONNECT alone."""
+
+    def serve(self, client):
+        with contextlib.suppress(OSError), client.makefile("rb") as lines:
+            head = b"".join(iter(lines.readline, b"\r\n"))
+            self.heard.append(head)
+            upstream = socket.create_connection(("127.0.0.1", self.upstream))
+            client.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            threading.Thread(target=self.pump, args=(upstream, client, None), daemon=True).start()
+            self.pump(client, upstream, None)
+
+
 @pytest.fixture(scope="module")
 def seaweedfs(tmp_path_factory):
     with upstreams.warm(SignedSeaweedFS, tmp_path_factory.mktemp("upstream")) as running:
@@ -177,25 +190,39 @@ def test_the_bucket_in_the_hosts_name(seaweedfs, proxy, launch, overlaid, scheme
     round_trip(wire_client.Wire(server), scheme)
     if scheme == "https":
         heads = proxy.requests()
-        assert heads and all(f"Host: photos.{DOMAIN}:{port}\r\n".encode() in head for head in heads), heads[0]
+        assert heads and all(f"\r\nhost: photos.{DOMAIN}:{port}\r\n".encode() in head.lower() for head in heads), heads[0]
         assert not any(head.split(b" ")[1].startswith(b"/photos") for head in heads)
 
 
-def test_without_libcurl_upstreams_with_tls_are_rejected_at_the_start(overlaid, tmp_path):
+def test_requests_go_through_an_http_proxy(seaweedfs, proxy, launch, tmp_path):
+    (tmp_path / "forward").mkdir()
+    forward = ForwardProxy(proxy.port, tmp_path / "forward")
+    server = launch(buckets=f"  photos: {{ {store(f'https://127.0.0.1:{proxy.port}')}, "
+                            f"tls: {{ certificateAuthorities: {proxy.certificate} }} }}\n",
+                    extra=f"upstream: {{ proxy: \"http://sluice:{SECRET}@127.0.0.1:{forward.port}\" }}\n")
+    round_trip(wire_client.Wire(server), "forwarded")
+    heads = list(forward.heard)
+    assert heads and all(head.startswith(f"CONNECT 127.0.0.1:{proxy.port} HTTP/1.1\r\n".encode()) for head in heads)
+    assert all(b"\r\nProxy-Authorization: Basic " in head for head in heads) and proxy.requests()
+    forward.listener.close()
+    assert SECRET not in server.output()
+
+
+def test_without_libcurl_upstreams_behind_a_proxy_are_rejected_at_the_start(overlaid, tmp_path):
     libraries = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True).stdout
     paths = {os.path.realpath(path) for path in re.findall(r"libcurl\.so\.4 .*=> (\S+)", libraries)}
     script = overlaid({path: "" for path in paths})
-    for number, (scheme, status) in enumerate([("https", 1), ("http", 0)]):
-        config = tmp_path / f"{scheme}.yaml"
+    for scheme, proxy in [("https", "null"), ("http", "http://127.0.0.1:1"), ("https", "http://127.0.0.1:1")]:
+        config = tmp_path / "sluice.yaml"
         config.write_text(f"listen: {{ http: 127.0.0.1:0, operator: null }}\nrules: none\n"
+                          f"upstream: {{ proxy: {proxy} }}\n"
                           f"buckets:\n  photos: {{ {store(f'{scheme}://127.0.0.1:1')} }}\n")
         done = subprocess.run([script, "check", "--connect", config], capture_output=True, text=True, timeout=60)
         said = done.stdout + done.stderr
-        assert done.returncode != 0 and ("libcurl" in said) == (scheme == "https"), said
+        assert done.returncode != 0 and ("libcurl" in said) == (scheme == "https" and proxy != "null"), said
         assert "Fatal error" not in said
-    config = tmp_path / "https.yaml"
     done = subprocess.run([script, "serve", "--config", config], capture_output=True, text=True, timeout=60)
-    assert done.returncode > 0 and "bucket photos: requests over TLS need libcurl" in done.stdout + done.stderr
+    assert done.returncode > 0 and "bucket photos: requests through a proxy need libcurl" in done.stdout + done.stderr
 
 
 @pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")

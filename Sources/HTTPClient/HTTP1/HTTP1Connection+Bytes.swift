@@ -1,0 +1,189 @@
+import Glibc
+import OpenSSL
+import System
+
+/// Sending and receiving, in clear text or over TLS.
+extension HTTP1Connection {
+    /// The result of a read.
+    enum Received {
+        case bytes(Int)
+        case wait
+        /// The upstream has ended the connection properly.
+        case end
+        case failed(Failure)
+    }
+
+    /// Why the connection can't be used any more.
+    struct Failure: Error, CustomStringConvertible {
+        let description: String
+    }
+
+    /// Whether the connection may accept bytes.
+    var canSend: Bool { isOpen && session?.canWrite ?? isWritable }
+
+    /// Whether a read may return something.
+    var canReceive: Bool { isOpen && session?.canRead ?? isReadable }
+
+    /// Writes `head` and then `body`: in clear text with one system call, over TLS in records of at most 16 KiB that head
+    /// and body share.
+    /// - Returns: The number of bytes written, of both together.
+    func send(_ head: UnsafeRawBufferPointer, _ body: UnsafeRawBufferPointer) throws(Failure)
+        -> Int
+    {
+        let wanted = head.count + body.count
+        guard canSend, wanted > 0 else { return 0 }
+        if let session { return try send(head, body, through: session) }
+        while true {
+            let count =
+                head.isEmpty ? sendOne(body) : body.isEmpty ? sendOne(head) : sendBoth(head, body)
+            if count >= 0 {
+                if count < wanted { isWritable = false }
+                return count
+            }
+            switch errno {
+            case EINTR: continue
+            case EAGAIN:
+                isWritable = false
+                return 0
+            default:
+                let error = SystemError("send")
+                // A response that the upstream sent before it closed may still be readable.
+                isReadable = true
+                throw Failure(description: "\(error)")
+            }
+        }
+    }
+
+    private func sendOne(_ bytes: UnsafeRawBufferPointer) -> Int {
+        Glibc.send(descriptor, bytes.baseAddress, bytes.count, Int32(MSG_NOSIGNAL))
+    }
+
+    private func sendBoth(_ head: UnsafeRawBufferPointer, _ body: UnsafeRawBufferPointer) -> Int {
+        var parts = (
+            iovec(iov_base: .init(mutating: head.baseAddress), iov_len: head.count),
+            iovec(iov_base: .init(mutating: body.baseAddress), iov_len: body.count)
+        )
+        return withUnsafeMutablePointer(to: &parts) { pointer in
+            pointer.withMemoryRebound(to: iovec.self, capacity: 2) { vectors in
+                var message = msghdr()
+                message.msg_iov = vectors
+                message.msg_iovlen = 2
+                return sendmsg(descriptor, &message, Int32(MSG_NOSIGNAL))
+            }
+        }
+    }
+
+    /// Writes records until nothing is left or the session accepts no more. Only a record with bytes of both parts is
+    /// copied together.
+    private func send(
+        _ head: UnsafeRawBufferPointer, _ body: UnsafeRawBufferPointer,
+        through session: TLSClientSession
+    ) throws(Failure) -> Int {
+        var sent = 0
+        do throws(TLSError) {
+            while sent < head.count + body.count {
+                let left = UnsafeRawBufferPointer(rebasing: head[min(sent, head.count)...])
+                let rest = UnsafeRawBufferPointer(rebasing: body[max(0, sent - head.count)...])
+                let record =
+                    left.isEmpty
+                    ? rest
+                    : left.count >= TLSClientSession.recordBytes || rest.isEmpty
+                        ? left : joined(left, rest)
+                let count = try session.write(record)
+                if count == 0 { break }
+                sent += count
+            }
+        } catch {
+            throw Failure(description: error.description)
+        }
+        return sent
+    }
+
+    /// One record with `head` and the beginning of `body`.
+    private func joined(_ head: UnsafeRawBufferPointer, _ body: UnsafeRawBufferPointer)
+        -> UnsafeRawBufferPointer
+    {
+        let record = transport.record
+        let count = min(record.count, head.count + body.count)
+        record.copyMemory(from: head)
+        UnsafeMutableRawBufferPointer(rebasing: record[head.count...])
+            .copyMemory(from: .init(rebasing: body[..<(count - head.count)]))
+        return UnsafeRawBufferPointer(rebasing: record[..<count])
+    }
+
+    /// Reads available bytes into `buffer`.
+    /// - Parameter isLast: Whether nothing may follow these bytes. If something does, it is not read as a response,
+    ///   and the connection is not used again.
+    func receive(into buffer: UnsafeMutableRawBufferPointer, isLast: Bool = false) -> Received {
+        if let session { return receive(into: buffer, isLast: isLast, from: session) }
+        while canReceive {
+            let count =
+                isLast
+                ? receiveLast(buffer) : recv(descriptor, buffer.baseAddress, buffer.count, 0)
+            if count > 0 {
+                let wanted = isLast ? buffer.count + 1 : buffer.count
+                if count < wanted && !hasHangup { isReadable = false }
+                if count > buffer.count { hasGarbage = true }
+                return .bytes(min(count, buffer.count))
+            }
+            if count == 0 {
+                hasHangup = true
+                return .end
+            }
+            switch errno {
+            case EINTR: continue
+            case EAGAIN: isReadable = false
+            default: return .failed(Failure(description: "\(SystemError("recv"))"))
+            }
+        }
+        return .wait
+    }
+
+    private func receive(
+        into buffer: UnsafeMutableRawBufferPointer, isLast: Bool, from session: TLSClientSession
+    ) -> Received {
+        guard canReceive else { return .wait }
+        do throws(TLSError) {
+            switch try session.read(into: buffer) {
+            case .bytes(let count):
+                if isLast, session.hasContent { hasGarbage = true }
+                return .bytes(count)
+            case .wait: return .wait
+            case .closed:
+                hasHangup = true
+                return .end
+            }
+        } catch {
+            return .failed(Failure(description: error.description))
+        }
+    }
+
+    /// Reads one byte more than expected.
+    private func receiveLast(_ buffer: UnsafeMutableRawBufferPointer) -> Int {
+        var surplus: UInt8 = 0
+        return withUnsafeMutablePointer(to: &surplus) { surplus in
+            var parts = (
+                iovec(iov_base: buffer.baseAddress, iov_len: buffer.count),
+                iovec(iov_base: surplus, iov_len: 1)
+            )
+            return withUnsafePointer(to: &parts) { pointer in
+                pointer.withMemoryRebound(to: iovec.self, capacity: 2) {
+                    readv(descriptor, $0, 2)
+                }
+            }
+        }
+    }
+
+    /// Asks the kernel whether there is nothing to read and the upstream has not closed the connection. Messages of TLS
+    /// itself are processed and do not count.
+    func isQuiet() -> Bool {
+        if let session { return session.isQuiet() }
+        var byte: UInt8 = 0
+        let flags = Int32(MSG_PEEK | MSG_DONTWAIT)
+        isReadable = recv(descriptor, &byte, 1, flags) >= 0 || errno != EAGAIN
+        return !isReadable
+    }
+
+    /// The number of accepted bytes that were not delivered to the upstream yet.
+    var unacknowledged: Int { Socket.unacknowledged(descriptor) + (session?.unsentCount ?? 0) }
+}

@@ -1,0 +1,33 @@
+import OpenSSL
+import System
+
+/// The TLS context of an upstream. All loops share it, since OpenSSL allows that and a session of one loop can then be
+/// resumed on another; a lock is taken only for a new connection. The files are read again when they have changed, so a
+/// renewed certificate needs no restart.
+final class UpstreamTLS: Sendable {
+    private struct Loaded {
+        let context: TLSClientContext
+        let stamps: [FileStamp]
+    }
+    private let settings: TLSClientSettings
+    private let loaded = Lock<Loaded?>(nil)
+
+    init(_ settings: UpstreamSettings) {
+        self.settings = TLSClientSettings(
+            host: settings.origin.host, authorities: settings.certificateAuthorities,
+            certificate: settings.clientCertificate, key: settings.clientKey)
+    }
+
+    /// The context for a new connection.
+    /// - Throws: ``TLSError`` with the file that can't be read or used.
+    func context() throws(TLSError) -> TLSClientContext {
+        let files = [settings.authorities, settings.certificate, settings.key]
+        let stamps = files.compactMap { $0.map { FileStamp($0) } }
+        return try loaded.withLock { (loaded) throws(TLSError) in
+            if let loaded, loaded.stamps == stamps { return loaded.context }
+            let context = try TLSClientContext(settings)
+            loaded = Loaded(context: context, stamps: stamps)
+            return context
+        }
+    }
+}

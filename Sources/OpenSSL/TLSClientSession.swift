@@ -1,0 +1,321 @@
+import COpenSSL
+import Glibc
+
+/// The client side of a TLS connection on a non-blocking socket, whose readiness the caller reports. Confined to one
+/// loop.
+///
+/// Reads go from the socket directly into OpenSSL's buffer. A record that the socket does not accept completely is kept
+/// here, so OpenSSL never waits for the socket to become writable, and bytes that were accepted are never offered
+/// again. While a record is kept, ``canWrite`` is false.
+public final class TLSClientSession {
+    /// The result of a read.
+    public enum Received: Equatable, Sendable {
+        /// The number of bytes.
+        case bytes(Int)
+        /// Read again when the socket is readable.
+        case wait
+        /// The server closed the session properly, with close_notify.
+        case closed
+    }
+    /// The maximum size of a record's content in bytes (RFC 8446, section 5.1).
+    public static let recordBytes = 16 * 1024
+    /// The maximum number of bytes that are kept for the socket: a record, and responses to what the server sends.
+    private static let maximumUnsent = 64 * 1024
+    /// The maximum number of bytes without content that a server may send in a row, such as tickets and key updates. A
+    /// handshake needs less, too.
+    private static let maximumOverhead = 256 * 1024
+
+    private let context: TLSClientContext
+    private let pointer: OpaquePointer
+    private let descriptor: Int32
+    /// The socket's readiness. A hang-up is never forgotten.
+    @exclusivity(unchecked) private var isReadable = false
+    @exclusivity(unchecked) private var isWritable = false
+    @exclusivity(unchecked) private var hasHangup = false
+    /// Whether a read may return something.
+    @exclusivity(unchecked) public private(set) var canRead = false
+    /// Whether OpenSSL must read before it can write.
+    private var writeNeedsRead = false
+    @exclusivity(unchecked) private var unsent: [UInt8] = []
+    /// The errors of the socket; 0 if there is none.
+    @exclusivity(unchecked) private var readError: Int32 = 0
+    @exclusivity(unchecked) private var writeError: Int32 = 0
+    /// Whether the socket has ended.
+    @exclusivity(unchecked) private var hasEnded = false
+    /// The number of bytes received since the last content.
+    @exclusivity(unchecked) private var overhead = 0
+    /// How the session ended, once it is known.
+    private var end: Result<Received, TLSError>?
+
+    /// Begins a session on a connected socket. The caller keeps ownership of the socket, which must be
+    /// open until the session is released.
+    /// - Throws: ``TLSError`` if memory has run out.
+    public init(_ context: TLSClientContext, descriptor: Int32) throws(TLSError) {
+        guard let new = SSL_new(context.pointer) else { throw TLSError("SSL_new") }
+        self.context = context
+        self.descriptor = descriptor
+        pointer = new
+        guard let socket = BIO_new(socketMethod) else { throw TLSError("BIO_new") }
+        BIO_set_init(socket, 1)
+        BIO_set_data(socket, Unmanaged.passUnretained(self).toOpaque())
+        SSL_set_bio(pointer, socket, socket)
+        SSL_set_connect_state(pointer)
+        SSL_set_read_ahead(pointer, 1)
+        if !context.isAddress, sluice_SSL_set_tlsext_host_name(pointer, context.host) != 1 {
+            throw TLSError("the host name \(context.host)")
+        }
+        if let saved = context.session() {
+            SSL_set_session(pointer, saved)
+            SSL_SESSION_free(saved)
+        }
+    }
+
+    deinit { SSL_free(pointer) }
+
+    // MARK: The socket
+
+    /// The socket's readiness has changed. Sends what is kept for it.
+    public func socketIsReady(readable: Bool, writable: Bool, hangup: Bool) {
+        if hangup { hasHangup = true }
+        if readable || hangup {
+            isReadable = true
+            canRead = true
+            writeNeedsRead = false
+        }
+        if writable {
+            isWritable = true
+            flush()
+        }
+    }
+
+    /// Receives into OpenSSL's buffer.
+    /// - Returns: As `recv(2)`; nil if there is nothing yet.
+    fileprivate func receive(_ buffer: UnsafeMutableRawPointer, _ size: Int) -> Int? {
+        while isReadable {
+            guard overhead < TLSClientSession.maximumOverhead else {
+                readError = EPROTO
+                return -1
+            }
+            let count = recv(descriptor, buffer, size, 0)
+            if count > 0 {
+                // The kernel has no more, and will report when it has.
+                if count < size && !hasHangup { isReadable = false }
+                overhead += count
+                return count
+            }
+            if count == 0 {
+                hasEnded = true
+                return 0
+            }
+            switch errno {
+            case EINTR: continue
+            case EAGAIN: isReadable = false
+            default:
+                readError = errno
+                return -1
+            }
+        }
+        return nil
+    }
+
+    /// Sends a record, and keeps what the socket does not accept.
+    /// - Returns: Whether the record was sent or kept.
+    fileprivate func send(_ bytes: UnsafeRawBufferPointer) -> Bool {
+        let sent = unsent.isEmpty ? transmit(bytes) : 0
+        // Nothing arrives any more. Reading shows why, after what the server may have sent before.
+        if writeError != 0 || sent == bytes.count { return true }
+        guard unsent.count + bytes.count - sent <= TLSClientSession.maximumUnsent else {
+            return false
+        }
+        unsent.append(contentsOf: bytes[sent...])
+        return true
+    }
+
+    private func transmit(_ bytes: UnsafeRawBufferPointer) -> Int {
+        while isWritable {
+            let count = Glibc.send(descriptor, bytes.baseAddress, bytes.count, Int32(MSG_NOSIGNAL))
+            if count == bytes.count { return count }
+            if count < 0, errno == EINTR { continue }
+            isWritable = false
+            if count >= 0 { return count }
+            if errno != EAGAIN {
+                writeError = errno
+                canRead = true
+                isReadable = true
+            }
+        }
+        return 0
+    }
+
+    private func flush() {
+        guard !unsent.isEmpty, writeError == 0 else { return }
+        let sent = unsent.withUnsafeBytes { transmit($0) }
+        if sent == unsent.count || writeError != 0 {
+            unsent = []
+        } else {
+            unsent.removeSubrange(..<sent)
+        }
+    }
+
+    /// The number of bytes that are kept for the socket.
+    public var unsentCount: Int { unsent.count }
+
+    // MARK: The session
+
+    /// Continues the handshake.
+    /// - Returns: Whether it is complete. If not, call again when the socket is ready.
+    /// - Throws: ``TLSError`` with the reason for the operator.
+    public func handshake() throws(TLSError) -> Bool {
+        ERR_clear_error()
+        let result = SSL_do_handshake(pointer)
+        if result == 1 {
+            guard hasRightProtocol else {
+                throw TLSError(exactly: "the server chose another protocol than HTTP/1.1")
+            }
+            canRead = true
+            overhead = 0
+            return true
+        }
+        if SSL_get_error(pointer, result) == SSL_ERROR_WANT_READ { return false }
+        throw handshakeFailure()
+    }
+
+    /// Whether the server chose HTTP/1.1, or has no ALPN.
+    private var hasRightProtocol: Bool {
+        var name: UnsafePointer<UInt8>?
+        var length: UInt32 = 0
+        SSL_get0_alpn_selected(pointer, &name, &length)
+        let chosen = UnsafeBufferPointer(start: name, count: Int(length))
+        return chosen.isEmpty || chosen.elementsEqual("http/1.1".utf8)
+    }
+
+    private func handshakeFailure() -> TLSError {
+        let verdict = SSL_get_verify_result(pointer)
+        switch Int32(clamping: verdict) {
+        case X509_V_OK: break
+        case X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH:
+            return TLSError(
+                exactly: "SSL: no alternative certificate subject name matches target host name "
+                    + "'\(context.host)'")
+        default:
+            let reason = X509_verify_cert_error_string(verdict).map { String(cString: $0) }
+            return TLSError(exactly: "SSL certificate problem: \(reason ?? "error \(verdict)")")
+        }
+        if sluice_is_not_tls() == 1 {
+            return TLSError(
+                exactly: "the port does not speak TLS: use an http:// address where that is meant "
+                    + "(wrong version number)")
+        }
+        if hasEnded { return TLSError(exactly: "the connection was closed in the TLS handshake") }
+        return failure("TLS handshake")
+    }
+
+    /// Why OpenSSL could not continue.
+    private func failure(_ what: String) -> TLSError {
+        if hasEnded { return TLSError(exactly: "\(what): there was no close_notify") }
+        let code = readError != 0 ? readError : writeError
+        guard code != 0 else { return TLSError(what) }
+        return TLSError(exactly: "\(what): \(String(cString: strerror(code)))")
+    }
+
+    /// Decrypts into the start of `buffer`, as much as is there.
+    /// - Throws: ``TLSError`` if the session failed. An end without close_notify is a failure, because anybody could
+    ///   have cut the connection (RFC 8446, section 6.1).
+    public func read(into buffer: UnsafeMutableRawBufferPointer) throws(TLSError) -> Received {
+        guard let start = buffer.baseAddress else { return .wait }
+        var count = 0
+        while end == nil && count < buffer.count && canRead {
+            ERR_clear_error()
+            let result = SSL_read(pointer, start + count, Int32(clamping: buffer.count - count))
+            if result > 0 {
+                overhead = 0
+                count += Int(result)
+                canRead = isReadable || SSL_has_pending(pointer) == 1
+            } else {
+                stopped(result)
+            }
+        }
+        if count > 0 { return .bytes(count) }
+        return try end?.get() ?? .wait
+    }
+
+    /// A read has returned no content.
+    private func stopped(_ result: Int32) {
+        switch SSL_get_error(pointer, result) {
+        case SSL_ERROR_WANT_READ: canRead = false
+        case SSL_ERROR_ZERO_RETURN: end = .success(.closed)
+        default: end = .failure(failure("TLS"))
+        }
+    }
+
+    /// Whether content that was received has not been read. Not counted are records that are not decrypted yet.
+    public var hasContent: Bool { SSL_pending(pointer) > 0 }
+
+    /// Processes messages of TLS, such as tickets. Asks the kernel, whatever it has reported.
+    /// - Returns: Whether there is no content to read, and the server has not closed the session or the connection.
+    public func isQuiet() -> Bool {
+        guard end == nil else { return false }
+        isReadable = true
+        var byte: UInt8 = 0
+        ERR_clear_error()
+        let result = SSL_peek(pointer, &byte, 1)
+        if result <= 0 { stopped(result) }
+        return result <= 0 && end == nil
+    }
+
+    /// Whether ``write(_:)`` may accept bytes.
+    public var canWrite: Bool { isWritable && unsent.isEmpty && !writeNeedsRead }
+
+    /// Encrypts and sends a prefix of `bytes`, as one record.
+    /// - Returns: The number of bytes that were accepted, at most ``recordBytes``; 0 if none can be accepted yet.
+    /// - Throws: ``TLSError`` if the connection has failed. What the server sent before can still be read.
+    public func write(_ bytes: UnsafeRawBufferPointer) throws(TLSError) -> Int {
+        guard canWrite, !bytes.isEmpty else { return 0 }
+        let wanted = min(bytes.count, TLSClientSession.recordBytes)
+        ERR_clear_error()
+        let result = SSL_write(pointer, bytes.baseAddress, Int32(wanted))
+        if writeError != 0 {
+            throw TLSError(exactly: "send: \(String(cString: strerror(writeError)))")
+        }
+        if result > 0 { return Int(result) }
+        guard SSL_get_error(pointer, result) == SSL_ERROR_WANT_READ else {
+            throw failure("TLS")
+        }
+        writeNeedsRead = true
+        return 0
+    }
+
+    /// Sends close_notify if the session is open, as far as the socket accepts it.
+    public func shutdown() {
+        guard SSL_in_init(pointer) == 0, writeError == 0, unsent.isEmpty else { return }
+        if case .failure = end { return }
+        ERR_clear_error()
+        SSL_shutdown(pointer)
+        ERR_clear_error()
+    }
+}
+
+/// The method of a BIO that reads from and writes to the socket of its ``TLSClientSession``. OpenSSL's own would raise
+/// SIGPIPE, read when the kernel has nothing, and make OpenSSL wait for the socket.
+///
+/// Safety: the method table is made once and never changed.
+nonisolated(unsafe) private let socketMethod: OpaquePointer? = {
+    let method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "TLSClientSession")
+    BIO_meth_set_read(method) { bio, buffer, size in
+        BIO_clear_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY)
+        guard let owner = BIO_get_data(bio), let buffer, size > 0 else { return -1 }
+        let session = Unmanaged<TLSClientSession>.fromOpaque(owner).takeUnretainedValue()
+        if let count = session.receive(buffer, Int(size)) { return Int32(count) }
+        BIO_set_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY)
+        return -1
+    }
+    BIO_meth_set_write(method) { bio, bytes, count in
+        BIO_clear_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY)
+        guard let owner = BIO_get_data(bio), count > 0 else { return -1 }
+        let isTaken = Unmanaged<TLSClientSession>.fromOpaque(owner).takeUnretainedValue()
+            .send(UnsafeRawBufferPointer(start: bytes, count: Int(count)))
+        return isTaken ? count : -1
+    }
+    BIO_meth_set_ctrl(method) { _, command, _, _ in command == BIO_CTRL_FLUSH ? 1 : 0 }
+    return method
+}()
