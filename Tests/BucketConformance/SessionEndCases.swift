@@ -219,7 +219,7 @@ extension SessionConformance {
 
     @Sendable private static func expired(_ store: SessionStore) async throws {
         try await expectNotFound { try await store.driver.begin("n", lifetime: -1) }
-        let session = try await store.driver.begin("n", lifetime: 3)
+        let session = try await store.driver.begin("n", lifetime: 15)
         let kept = try await store.driver.begin("kept", lifetime: 300)
         let short = try await store.driver.begin("short", lifetime: 300)
         for each in [session, kept, short] {
