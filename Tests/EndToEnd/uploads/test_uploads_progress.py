@@ -22,12 +22,17 @@ def version(number):
     return ("Upload-Draft-Interop-Version", str(number))
 
 
-def test_a_long_append_reports_durable_offsets(launch, tmp_path):
+@pytest.fixture
+def server(launch, tmp_path):
+    """A server of a directory, whichever store the others have: the steps are its own."""
     made = subprocess.run([str(BINARY), "uploads", "new-key", "one"], capture_output=True, text=True, check=True)
     keys = tmp_path / "keys"
     keys.write_text(made.stdout)
     secret(made.stdout.split()[1])
-    server = launch(extra=f"uploads: {{ keys: {keys} }}\n")
+    return launch(extra=f"uploads: {{ keys: {keys} }}\n")
+
+
+def test_a_long_append_reports_durable_offsets(server):
     session = begin(Wire(server), "o", b"x")
     request = append(server, session.path, 1, 2 * STEP, more=[version(8)])
     for _ in range(STEP // MIB + 1):
@@ -43,8 +48,8 @@ def test_a_long_append_reports_durable_offsets(launch, tmp_path):
     assert session.offset() >= reported
 
 
-def test_a_slow_append_reports_its_progress(server, folder):
-    session = begin(Wire(server), f"{folder}/o")
+def test_a_slow_append_reports_its_progress(server):
+    session = begin(Wire(server), "o")
     request = append(server, session.path, 0, 1000 * MIB, more=[version(5)])
     request.socket.settimeout(0.2)
     sent = 0
@@ -62,8 +67,8 @@ def test_a_slow_append_reports_its_progress(server, folder):
 
 
 @pytest.mark.parametrize("number, reports", [(4, False), (5, True), (6, True), (7, True), (8, True), (9, False), (None, False)])
-def test_versions(server, folder, number, reports):
-    session = begin(Wire(server), f"{folder}/o")
+def test_versions(server, number, reports):
+    session = begin(Wire(server), "o")
     request = append(server, session.path, 0, STEP + MIB, more=[version(number)] if number else [])
     for _ in range(STEP // MIB + 1):
         request.send(DATA)
@@ -75,8 +80,8 @@ def test_versions(server, folder, number, reports):
     request.close()
 
 
-def test_a_creation_reports_progress_after_its_url(server, folder):
-    request = Raw(server, "PUT", f"/b/photos/o/{folder}/o", [complete(True), version(8), ("Content-Length", STEP + MIB)])
+def test_a_creation_reports_progress_after_its_url(server):
+    request = Raw(server, "PUT", "/b/photos/o/o", [complete(True), version(8), ("Content-Length", STEP + MIB)])
     status, first = request.head()
     assert status == 104 and "upload-offset" not in first
     secret(urllib.parse.urlsplit(first["location"]).path.rpartition("/")[2])
@@ -90,19 +95,19 @@ def test_a_creation_reports_progress_after_its_url(server, folder):
 
 
 @pytest.mark.parametrize("transport", ["h2c", "h2"])
-def test_over_http2(server, folder, transport):
+def test_over_http2(server, transport):
     wire = Wire(server, transport)
-    session = begin(wire, f"{folder}/o")
+    session = begin(wire, "o")
     fields = [("Content-Type", PARTIAL), ("Upload-Offset", "0"), complete(True), version(8)]
     answer = wire.call("PATCH", session.path, fields, DATA * (STEP // MIB + 1))
     assert answer.status == 201 and answer.interim == [104], answer
-    assert wire.metadata(f"{folder}/o")["size"] == str(STEP + MIB)
+    assert wire.metadata("o")["size"] == str(STEP + MIB)
 
 
-def test_what_counts_only_as_a_whole_reports_nothing(server, folder):
+def test_what_counts_only_as_a_whole_reports_nothing(server):
     digest = "md5=:AAAAAAAAAAAAAAAAAAAAAA==:"
     wire = Wire(server)
-    session = begin(wire, f"{folder}/o")
+    session = begin(wire, "o")
     fields = [("Content-Type", PARTIAL), ("Upload-Offset", "0"), complete(True), version(8), ("Content-Digest", digest)]
     answer = wire.call("PATCH", session.path, fields, DATA * (STEP // MIB + 1))
     problem(answer, 400, "checksum-mismatch")
