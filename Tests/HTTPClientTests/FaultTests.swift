@@ -388,14 +388,14 @@ struct FaultTests {
             peer.respondToAll { peer.respond(200, "\($0.body.count)") }
         }
         let upstream = server.upstream {
-            $0.firstByteTimeout = 3_000_000_000
-            $0.progressTimeout = 3_000_000_000
+            $0.firstByteTimeout = 10_000_000_000
+            $0.progressTimeout = 10_000_000_000
         }
         let text = try await TestLoop.run {
             let pipe = RequestBodyPipe(length: 10)
             let exchange = upstream.start(ClientRequest("PUT", "/x", body: .pipe(pipe)))
             for _ in 0..<10 {
-                await Pause.sleep(400_000_000)
+                await Pause.sleep(1_100_000_000)
                 try await fill(pipe, 1)
             }
             let response = try await exchange.response()
