@@ -4,8 +4,8 @@ import Wire
 
 @testable import Gateway
 
-/// A multipart body: the first line of the input is its content type. However it is cut, and however much of its content
-/// is taken at a time, it comes to the same.
+/// A multipart body: the first line of the input is its content type. The result must not depend
+/// on where the body is cut, or on how much of its content is read at a time.
 func fuzzMultipart(_ bytes: [UInt8]) {
     let line = bytes.prefix { $0 != 0x0a }
     let type = String(decoding: line, as: UTF8.self)

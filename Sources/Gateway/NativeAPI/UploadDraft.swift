@@ -51,7 +51,7 @@ struct UploadDraft: Equatable {
 
     static let partialUpload: StaticString = "application/partial-upload"
 
-    /// Whether the client is told of progress during a request: from version 5.
+    /// Whether the response reports progress while the request is received. Clients know this from version 5.
     var reportsProgress: Bool { version ?? 8 >= 5 }
 
     // Several field lines are a list, and not an item.

@@ -36,7 +36,7 @@ private final class Interleaving: @unchecked Sendable {
     private var acknowledged: [Acknowledged] = []
     /// The highest offset that an operation has reported.
     private var reported = 0
-    /// The md5 of so many bytes.
+    /// The MD5 digests of the first bytes of the data, by their number.
     private var prefixes: [Int: [UInt8]] = [:]
     private var generation: Int64?
     private var size: UInt64?

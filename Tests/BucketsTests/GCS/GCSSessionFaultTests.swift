@@ -9,7 +9,7 @@ import Testing
 struct GCSSessionFaultTests {
     private static let quantum = 256 * 1024
 
-    /// A client that continues at the offset that it is told, at one of two gateways in turn, until it is done.
+    /// Uploads through two gateways in turn, each time from the offset that the gateway reports, until all is stored.
     private func upload(
         _ bytes: [UInt8], _ buckets: [GCSBucket], pieces: Int, isAllOrNothing: Bool = false
     ) async throws {
