@@ -38,7 +38,9 @@ final class RunningServer: Sendable {
         var arguments: [String]
         switch server {
         case .moto:
-            arguments = [bin + "moto_server", "-H", "127.0.0.1", "-p", "\(ports[0])"]
+            let tests = #filePath.components(separatedBy: "/BucketsTests/")[0]
+            let script = tests + "/EndToEnd/support/moto_server.py"
+            arguments = [bin + "python", script, "-H", "127.0.0.1", "-p", "\(ports[0])"]
         case .rclone:
             arguments = [
                 bin + "rclone", "serve", "s3", directory.path, "--addr", "127.0.0.1:\(ports[0])",

@@ -226,8 +226,8 @@ class Moto(S3):
     name = "moto"
 
     def command(self):
-        return [VENV / "bin" / "python", VENV / "bin" / "moto_server", "-H", "127.0.0.1",
-                "-p", str(self.port)]
+        return [VENV / "bin" / "python", pathlib.Path(__file__).with_name("moto_server.py"),
+                "-H", "127.0.0.1", "-p", str(self.port)]
 
     def store(self, endpoint=None, bucket=None):
         # It accepts any key.
