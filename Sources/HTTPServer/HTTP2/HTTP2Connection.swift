@@ -14,6 +14,7 @@ final class HTTP2Connection: Engine {
     @exclusivity(unchecked) private(set) var connection: Connection?
     let context: LoopContext
     @exclusivity(unchecked) private(set) var session: OpaquePointer?
+    private let memory = SessionMemory()
     // The callbacks use these about thirty times per request, and no access to them is held while other code runs.
     // Checking for exclusive access would cost a twentieth of a request.
     @exclusivity(unchecked) var streams = StreamTable()
@@ -61,9 +62,11 @@ final class HTTP2Connection: Engine {
         guards = HTTP2Guards(limits, context.statistics)
         window = ConnectionWindow(limits)
         idleSince = context.loop.now
-        nghttp2_session_server_new2(
-            &session, context.http2.callbacks, Unmanaged.passUnretained(self).toOpaque(),
-            context.http2.options)
+        _ = memory.whileOpen { memory in
+            nghttp2_session_server_new3(
+                &session, context.http2.callbacks, Unmanaged.passUnretained(self).toOpaque(),
+                context.http2.options, memory)
+        }
         guard session != nil else { fatalError("nghttp2: out of memory") }
         let settings = HTTP2LocalSettings(limits).entries
         nghttp2_submit_settings(
@@ -78,6 +81,7 @@ final class HTTP2Connection: Engine {
             streams.isEmpty && accepted.isEmpty && sentStreams.isEmpty && runningHandlers == 0,
             "a connection releases its streams when it ends")
         nghttp2_session_del(session)
+        memory.release()
         context.live.destroyed(.session)
     }
 

@@ -215,7 +215,7 @@ def test_idle_tls_connections(calm, report):
 def test_idle_http2_connections_over_tls(calm, report):
     def opener():
         return http2.Peer(("127.0.0.1", calm.https), tls=True).handshake()
-    assert per_connection(calm, report, "idle TLS connections with HTTP/2", opener) <= 44
+    assert per_connection(calm, report, "idle TLS connections with HTTP/2", opener) <= 34
 
 
 def test_idle_http2_connections_that_were_used(calm, report):
@@ -232,7 +232,7 @@ def test_idle_http2_connections_that_were_used(calm, report):
 def test_idle_connections_in_clear_text(calm, report):
     def opener():
         return http2.Peer(("127.0.0.1", calm.http)).handshake()
-    assert per_connection(calm, report, "idle clear HTTP/2 connections", opener) <= 24
+    assert per_connection(calm, report, "idle clear HTTP/2 connections", opener) <= 20
 
 
 def test_memory_comes_back_after_a_burst(calm, tmp_path, report):
