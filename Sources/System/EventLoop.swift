@@ -39,7 +39,7 @@ public struct Registration: Sendable, Equatable {
 /// 1. events, and work from other threads;
 /// 2. ``settle()``: ready tasks and dirty handlers, until none is left or the turn has lasted for ``turnBudget``;
 /// 3. timers, and ``settle()`` again;
-/// 4. tasks that called ``yield()``.
+/// 4. tasks that called ``yield()``, then handlers that called ``postpone(_:)``, each for a part of ``turnBudget``.
 ///
 /// Only ``execute(_:)``, ``enqueue(_:)`` and ``stop()`` may be called on other threads. Debug builds check it.
 ///
@@ -71,6 +71,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     @exclusivity(unchecked) private var readyJobs: [UnownedJob] = []
     @exclusivity(unchecked) private var dirty: [any EventHandler] = []
     @exclusivity(unchecked) private var yielded: [UnsafeContinuation<Void, Never>] = []
+    @exclusivity(unchecked) private var postponed: [any EventHandler] = []
     private let inbox = Lock(Inbox())
     private let wakePending = Atomic<Bool>(false)
     private let stopping = Atomic<Bool>(false)
@@ -152,6 +153,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
             while let due = timers.takeDue(now) { due() }
             settle()
             resumeYielded()
+            settlePostponed()
         }
         thread.store(0, ordering: .relaxed)
     }
@@ -163,7 +165,9 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     }
 
     private func waitMilliseconds() -> Int32 {
-        if !readyJobs.isEmpty || !dirty.isEmpty || !yielded.isEmpty { return 0 }
+        if !readyJobs.isEmpty || !dirty.isEmpty || !yielded.isEmpty || !postponed.isEmpty {
+            return 0
+        }
         guard let deadline = timers.nextDeadline else { return -1 }
         let current = EventLoop.monotonicNow()
         if deadline <= current { return 0 }
@@ -257,6 +261,29 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
             settle()
         } while resumed < waiting.count && EventLoop.monotonicNow() &- begin < turnBudget
         yielded.insert(contentsOf: waiting[resumed...], at: 0)
+    }
+
+    /// Settles the postponed handlers, in order, while there is time, and always at least one.
+    private func settlePostponed() {
+        if postponed.isEmpty { return }
+        let begin = EventLoop.monotonicNow()
+        var waiting: [any EventHandler] = []
+        swap(&waiting, &postponed)
+        var settled = 0
+        repeat {
+            waiting[settled].settle()
+            settled += 1
+            settle()
+        } while settled < waiting.count && EventLoop.monotonicNow() &- begin < turnBudget / 4
+        postponed.insert(contentsOf: waiting[settled...], at: 0)
+    }
+
+    /// Calls `handler.settle()` in a later turn, after its events and tasks and behind the handlers that were postponed
+    /// before. For a handler that has done its part of a turn and has more to do. A handler must not be postponed twice,
+    /// nor marked as well.
+    public func postpone(_ handler: any EventHandler) {
+        assertCurrent()
+        postponed.append(handler)
     }
 
     /// Calls `handler.settle()` at the end of this batch. A handler must not be marked twice.

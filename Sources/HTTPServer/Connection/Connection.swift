@@ -101,6 +101,12 @@ final class Connection: EventHandler {
         context.loop.markDirty(self)
     }
 
+    private func postpone() {
+        guard !isDirty, state != .closed else { return }
+        isDirty = true
+        context.loop.postpone(self)
+    }
+
     // MARK: EventHandler
 
     func ready(_ events: Readiness) {
@@ -120,7 +126,8 @@ final class Connection: EventHandler {
         let hasMore = readAvailable()
         isDirty = false
         flush()
-        if hasMore || (wasBlocked && !output.isBlocked) { markDirty() }
+        if hasMore { postpone() }
+        if wasBlocked && !output.isBlocked { markDirty() }
         updateTimer()
     }
 
@@ -140,7 +147,7 @@ final class Connection: EventHandler {
                     return false
                 }
             }
-            if rounds == 4 { return true }
+            if rounds == LoopContext.roundsPerTurn { return true }
             rounds += 1
             if state == .handshaking {
                 handshake()
@@ -281,7 +288,7 @@ final class Connection: EventHandler {
             }
             engine.flushed()
             rounds += 1
-            if rounds == 4 { return markDirty() }
+            if rounds == LoopContext.roundsPerTurn { return postpone() }
         }
         if state == .open, let engine {
             engine.flushed()

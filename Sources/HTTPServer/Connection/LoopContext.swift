@@ -39,6 +39,8 @@ final class LoopContext {
     let live: LiveCounts
     let output = OutputBuffer()
     let tlsOutput = TLSOutput()
+    /// How often a connection reads, and how often it writes, before others run.
+    static let roundsPerTurn = 2
     let input = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 * 1024, alignment: 64)
     let http2 = HTTP2Callbacks()
     private(set) var connections: [ObjectIdentifier: Connection] = [:]
