@@ -24,6 +24,8 @@ final class HTTP2Connection: Engine {
     @exclusivity(unchecked) var arrivingSince: UInt64?
     /// Requests whose head is complete and whose handler has not been started.
     @exclusivity(unchecked) var accepted: [Accepted] = []
+    /// How many of ``accepted`` have begun while a turn begins them.
+    @exclusivity(unchecked) private var beginning = 0
     /// Streams that closed while nghttp2 ran.
     @exclusivity(unchecked) var closed: [Int32] = []
     /// Streams whose response was handed to nghttp2 as a whole, and which the next flush completes.
@@ -146,23 +148,20 @@ final class HTTP2Connection: Engine {
 
     private func beginAccepted() {
         if begun.turn != context.loop.now { begun = (context.loop.now, 0) }
-        // A handler may respond at once and so come back here: no access to the list is held meanwhile.
-        var batch: [Accepted] = []
-        swap(&batch, &accepted)
-        var count = 0
-        while count < batch.count, mayBegin {
+        // A handler may respond at once and so come back here, which begins the requests that follow.
+        while beginning < accepted.count, mayBegin {
+            let request = accepted[beginning]
             begun.count += 1
-            begin(batch[count])
-            count += 1
+            beginning += 1
+            begin(request)
         }
-        if connection == nil { return }
-        if count < batch.count {
-            accepted.insert(contentsOf: batch[count...], at: 0)
+        if beginning == accepted.count {
+            accepted.removeAll(keepingCapacity: true)
+        } else {
+            accepted.removeFirst(beginning)
             connection?.markDirty()
-        } else if accepted.isEmpty {
-            batch.removeAll(keepingCapacity: true)
-            swap(&batch, &accepted)
         }
+        beginning = 0
     }
 
     /// Whether one more request may begin in this turn of the loop: the first one always, others while there is time.
@@ -280,6 +279,7 @@ final class HTTP2Connection: Engine {
         streams = StreamTable()
         sentStreams = []
         accepted = []
+        beginning = 0
         arriving = Arriving.none
         arrivingSince = nil
         closed = []
