@@ -1,3 +1,5 @@
+import Glibc
+
 /// A text that is compared and ordered by its bytes.
 ///
 /// Swift compares strings by canonical equivalence: "é" as one code point equals "é" as two. To a store these are
@@ -36,9 +38,12 @@ public struct BytewiseString: Sendable, Hashable, Comparable, ExpressibleByStrin
     package static func areEqual(_ left: String, _ right: String) -> Bool {
         // Most texts differ in length, which costs less to read than their bytes.
         guard left.utf8.count == right.utf8.count else { return false }
-        let (left, right) = (left.utf8.span, right.utf8.span)
-        for index in left.indices where left[index] != right[index] { return false }
-        return true
+        return left.utf8.span.withUnsafeBufferPointer { left in
+            right.utf8.span.withUnsafeBufferPointer { right in
+                // Empty texts have no bytes to compare, and perhaps no address.
+                left.isEmpty || memcmp(left.baseAddress!, right.baseAddress!, left.count) == 0
+            }
+        }
     }
 
     /// A hash of the bytes (FNV-1a) for a cache of fixed size, where a collision costs one more lookup. Not for tables

@@ -39,52 +39,65 @@ struct DateWriter {
 
 /// Parses the parts of a date one after the other. If a part does not match, nothing is consumed.
 struct DateReader {
-    private(set) var rest: ArraySlice<UInt8>
+    private let text: ArraySlice<UInt8>
+    /// The index of the next byte.
+    private var next: Int
 
-    init(_ text: ArraySlice<UInt8>) { rest = text }
+    init(_ text: ArraySlice<UInt8>) {
+        self.text = text
+        next = text.startIndex
+    }
 
-    mutating func skip(_ text: StaticString) -> Bool {
-        guard ASCII.hasPrefix(rest.span, text) else { return false }
-        rest = rest.dropFirst(text.utf8CodeUnitCount)
+    /// The bytes that were not consumed.
+    var rest: ArraySlice<UInt8> { text[next...] }
+
+    /// Whether all bytes were consumed.
+    var isAtEnd: Bool { next == text.endIndex }
+
+    mutating func skip(_ expected: StaticString) -> Bool {
+        let count = expected.utf8CodeUnitCount
+        guard text.endIndex - next >= count else { return false }
+        for offset in 0..<count where text[next + offset] != expected.utf8Start[offset] {
+            return false
+        }
+        next += count
         return true
     }
 
     /// Skips one of several words.
     mutating func skip(anyOf words: [String]) -> Bool {
         guard let word = words.first(where: { rest.starts(with: $0.utf8) }) else { return false }
-        rest = rest.dropFirst(word.utf8.count)
+        next += word.utf8.count
         return true
     }
 
-    /// Parses a number of exactly `digits` digits.
+    /// Parses a number of exactly `digits` digits, at most 18.
     mutating func number(_ digits: Int) -> Int? {
-        guard rest.count >= digits, let value = Decimal.parse(rest.prefix(digits)) else {
-            return nil
+        guard text.endIndex - next >= digits else { return nil }
+        var value = 0
+        for index in next..<next + digits {
+            guard ASCII.isDigit(text[index]) else { return nil }
+            value = value * 10 + Int(text[index] - 0x30)
         }
-        rest = rest.dropFirst(digits)
-        return Int(value)
+        next += digits
+        return value
     }
 
     /// Parses one digit.
-    mutating func digit() -> Int? {
-        guard let byte = rest.first, ASCII.isDigit(byte) else { return nil }
-        rest = rest.dropFirst()
-        return Int(byte - 0x30)
-    }
+    mutating func digit() -> Int? { number(1) }
 
     /// Parses a three-letter name; returns its index in the table.
     mutating func name(of table: StaticString) -> Int? {
-        guard rest.count >= 3 else { return nil }
-        let first = rest.startIndex
-        let (a, b, c) = (rest[first], rest[first + 1], rest[first + 2])
-        return table.withUTF8Buffer { names in
-            for index in stride(from: 0, to: names.count, by: 3)
-            where names[index] == a && names[index + 1] == b && names[index + 2] == c {
-                rest = rest[(first + 3)...]
-                return index / 3
-            }
-            return nil
+        guard text.endIndex - next >= 3 else { return nil }
+        let (a, b, c) = (text[next], text[next + 1], text[next + 2])
+        for index in stride(from: 0, to: table.utf8CodeUnitCount, by: 3)
+        where table.utf8Start[index] == a && table.utf8Start[index + 1] == b
+            && table.utf8Start[index + 2] == c
+        {
+            next += 3
+            return index / 3
         }
+        return nil
     }
 
     /// Parses a time such as `08:49:37`.

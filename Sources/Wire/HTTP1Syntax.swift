@@ -39,16 +39,33 @@ package struct HTTP1FieldLine {
 
     /// Whether `text` contains a control character other than the tab.
     package static func hasControl(_ text: Span<UInt8>) -> Bool {
-        // No early exit: the compiler then vectorizes the loop, 16 bytes at a time.
         text.withUnsafeBufferPointer { bytes in
-            var found: UInt8 = 0
-            for byte in bytes {
-                let isLow: UInt8 = byte < 0x20 ? 1 : 0
-                let isNoTab: UInt8 = byte != 0x09 ? 1 : 0
-                let isDelete: UInt8 = byte == 0x7f ? 1 : 0
-                found |= isLow & isNoTab | isDelete
-            }
-            return found != 0
+            if !mayHaveControl(UnsafeRawBufferPointer(bytes)) { return false }
+            return bytes.contains { ASCII.isControl($0) && $0 != 0x09 }
         }
+    }
+
+    /// Whether any byte is a control character, which includes the tab. Eight bytes are tested at once; the last eight
+    /// overlap those before them.
+    private static func mayHaveControl(_ bytes: UnsafeRawBufferPointer) -> Bool {
+        guard bytes.count >= 8 else { return bytes.contains(where: ASCII.isControl) }
+        let last = bytes.count - 8
+        var offset = 0
+        while offset < last {
+            if hasControl(bytes.loadUnaligned(fromByteOffset: offset, as: UInt64.self)) {
+                return true
+            }
+            offset += 8
+        }
+        return hasControl(bytes.loadUnaligned(fromByteOffset: last, as: UInt64.self))
+    }
+
+    /// Whether a byte of `word` is less than 0x20, or 0x7f. A subtraction sets the upper bit of the first such byte if
+    /// that byte did not have it before.
+    private static func hasControl(_ word: UInt64) -> Bool {
+        let ones: UInt64 = 0x0101_0101_0101_0101
+        let deleted = word ^ (ones &* 0x7f)
+        let low = (word &- ones &* 0x20) & ~word
+        return (low | (deleted &- ones) & ~deleted) & (ones &* 0x80) != 0
     }
 }

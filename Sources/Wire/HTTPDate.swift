@@ -77,7 +77,7 @@ package enum HTTPDate {
             let isPadded = text.skip(" ")
             guard let day = text.number(isPadded ? 1 : 2), text.skip(" "),
                 text.clock(into: &time), text.skip(" "), let year = text.number(4),
-                text.rest.isEmpty
+                text.isAtEnd
             else { return nil }
             (time.day, time.year) = (day, year)
             return time.seconds
@@ -93,7 +93,7 @@ package enum HTTPDate {
 
         /// The end of a date.
         private mutating func clockAndZone() -> Bool {
-            text.clock(into: &time) && text.skip(" GMT") && text.rest.isEmpty
+            text.clock(into: &time) && text.skip(" GMT") && text.isAtEnd
         }
     }
 }

@@ -62,8 +62,8 @@ public struct HeaderFields: Sendable, Equatable {
         }
     }
 
-    /// Adds a field that is assembled on the stack, so that the block grows only once.
-    /// - Parameter change: Modifies the name in the assembled field.
+    /// Adds a field at the end of the block, which grows only once.
+    /// - Parameter change: Modifies the name in the block.
     @inline(__always)
     private mutating func append(
         _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>,
@@ -71,15 +71,17 @@ public struct HeaderFields: Sendable, Equatable {
     ) {
         let valueStart = HeaderFields.prefixBytes + name.count
         let length = valueStart + value.count
-        withUnsafeTemporaryAllocation(of: UInt8.self, capacity: length) { field in
-            let lengths = UInt64(UInt32(name.count)) | UInt64(UInt32(value.count)) << 32
-            UnsafeMutableRawBufferPointer(field).storeBytes(of: lengths, as: UInt64.self)
-            let copy = UnsafeMutableBufferPointer(
-                rebasing: field[HeaderFields.prefixBytes..<valueStart])
-            _ = copy.initialize(fromContentsOf: name)
-            change(copy)
-            _ = field[valueStart...].initialize(fromContentsOf: value)
-            bytes.append(contentsOf: UnsafeBufferPointer(field))
+        bytes.append(addingCapacity: length) { output in
+            output.withUnsafeMutableBufferPointer { field, count in
+                let lengths = UInt64(UInt32(name.count)) | UInt64(UInt32(value.count)) << 32
+                UnsafeMutableRawBufferPointer(field).storeBytes(of: lengths, as: UInt64.self)
+                let copy = UnsafeMutableBufferPointer(
+                    rebasing: field[HeaderFields.prefixBytes..<valueStart])
+                _ = copy.initialize(fromContentsOf: name)
+                change(copy)
+                _ = field[valueStart...].initialize(fromContentsOf: value)
+                count = length
+            }
         }
         count += 1
     }

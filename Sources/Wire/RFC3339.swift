@@ -29,7 +29,7 @@ package struct RFC3339 {
             }
             if fractionDigits == 0 { return nil }
         }
-        guard readOffset(&reader), reader.rest.isEmpty else { return nil }
+        guard readOffset(&reader), reader.isAtEnd else { return nil }
     }
 
     private mutating func readOffset(_ reader: inout DateReader) -> Bool {

@@ -43,19 +43,19 @@ extension S3Bucket {
     }
 
     /// The metadata of the object that a response describes.
-    func metadata(_ head: S3Head, _ name: String, size: UInt64) -> ObjectMetadata {
+    func metadata(_ head: consuming S3Head, _ name: String, size: UInt64) -> ObjectMetadata {
         head.metadata(
             name, size: size, isAWS: isAWS, tagsAreMD5: tagsAreMD5.load(ordering: .relaxed))
     }
 
     /// The md5 in an entity tag, if the tags of this service are md5s.
-    func taggedMD5(_ head: S3Head) -> [UInt8]? {
+    func taggedMD5(_ head: borrowing S3Head) -> [UInt8]? {
         tagsAreMD5.load(ordering: .relaxed) ? head.taggedMD5(isAWS: isAWS) : nil
     }
 
     /// Rejects a response without an entity tag: every S3 object has one, so the response is not about an object. Only
     /// unsigned requests accept it, because a plain file server may respond to them.
-    func checkTag(_ head: S3Head, _ what: String) throws(BucketError) {
+    func checkTag(_ head: borrowing S3Head, _ what: String) throws(BucketError) {
         if isSigned, head.etag == nil {
             throw BucketError(.unavailable, "\(what): the response has no entity tag")
         }

@@ -46,15 +46,14 @@ extension S3Bucket {
             response.body.close()
             throw error
         }
+        // Without an entity tag a further request cannot be pinned to the same bytes.
+        let isPinned = head.etag != nil
         let object = metadata(head, name, size: size)
         do throws(BucketError) { try checkEmpty(object, "read") } catch {
             response.body.close()
             throw error
         }
-        // Without an entity tag a further request cannot be pinned to the same bytes.
-        return S3Reader(
-            self, object, response, covers: covered,
-            isPinned: head.etag != nil)
+        return S3Reader(self, object, response, covers: covered, isPinned: isPinned)
     }
 
     /// Requests a range of one version of an object.
@@ -197,11 +196,7 @@ private final class S3Reader: ObjectReader {
         let source = source(response, range)
         guard range.upperBound - range.lowerBound <= S3Reader.verifiedAhead else { return source }
         // Nothing has been sent yet, so a failure can still have an error status.
-        var bytes: [UInt8] = []
-        try await source.readAll { part throws(BucketError) in
-            part.withUnsafeBytes { bytes += $0 }
-        }
-        return BytesSource(bytes)
+        return BytesSource(try await source.collect(Int(range.upperBound - range.lowerBound)))
     }
 
     /// The bytes of a response, continued by further requests if it breaks off.
@@ -249,24 +244,52 @@ extension ByteSource {
         }
     }
 
+    /// Reads to the end and closes, if there are at most `limit` bytes: one buffer of this size receives them.
+    /// - Throws: ``BucketError`` if the bytes break off, there are more, or the task is cancelled.
+    fileprivate func collect(_ limit: Int) async throws(BucketError) -> [UInt8] {
+        defer { close() }
+        // The last byte is never filled, so that the source can report its end.
+        var bytes = [UInt8](repeating: 0, count: limit + 1)
+        var count = 0
+        while true {
+            if Task.isCancelled {
+                throw BucketError(.unavailable, "read: nobody wants it any more")
+            }
+            switch try readOnce(into: &bytes, from: count) {
+            case .bytes(let more): count += more
+            case .wait: await becomeReadable()
+            case .end:
+                bytes.removeLast(bytes.count - count)
+                return bytes
+            }
+            if count > limit { throw BucketError(.internal, "read: more than \(limit) bytes") }
+        }
+    }
+
     /// Waits for the next bytes.
     /// - Returns: The number of bytes in the buffer; nil at the end.
     func next(into buffer: inout [UInt8]) async throws(BucketError) -> Int? {
         while true {
-            switch try readOnce(into: &buffer) {
+            switch try readOnce(into: &buffer, from: 0) {
             case .end: return nil
             case .bytes(let count): return count
-            case .wait:
-                await withCheckedContinuation { waiter in whenReadable { waiter.resume() } }
+            case .wait: await becomeReadable()
             }
         }
     }
 
-    private func readOnce(into buffer: inout [UInt8]) throws(BucketError) -> SourceRead {
+    private func becomeReadable() async {
+        await withCheckedContinuation { waiter in whenReadable { waiter.resume() } }
+    }
+
+    private func readOnce(into buffer: inout [UInt8], from start: Int) throws(BucketError)
+        -> SourceRead
+    {
         do {
-            var span = buffer.mutableSpan
-            var bytes = span.mutableBytes
-            return try read(into: &bytes)
+            return try buffer.withUnsafeMutableBytes { bytes in
+                var rest = UnsafeMutableRawBufferPointer(rebasing: bytes[start...]).mutableBytes
+                return try read(into: &rest)
+            }
         } catch let error as ClientError {
             throw BucketError(error)
         } catch {

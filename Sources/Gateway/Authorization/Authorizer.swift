@@ -21,7 +21,7 @@ final class Authorizer {
     @exclusivity(unchecked) var until: Int64?
     /// The results of document lookups, and the cause of a failed one.
     @exclusivity(unchecked) private var documents: [DocumentPath: Lookup] = [:]
-    private var lookupFailure: String?
+    @exclusivity(unchecked) private var lookupFailure: String?
 
     init(
         _ context: RequestContext, _ bucket: Bucket, _ access: RequestedAccess,

@@ -18,14 +18,14 @@ enum HTTPMethod: String {
 final class RequestContext {
     let exchange: Exchange
     let target: RequestTarget
+    // Exclusive access holds for the variables: no code that runs during an access reads them.
     /// The method that counts, which some dialects also take from a header field; nil for one that no dialect serves.
-    var method: HTTPMethod?
+    @exclusivity(unchecked) var method: HTTPMethod?
     /// Whether the client awaits no body, whichever method counts.
     let isHead: Bool
-    var caller: Caller
+    @exclusivity(unchecked) var caller: Caller
     /// Whether a grant has allowed the request.
-    var isAllowedByGrant = false
-    // Exclusive access holds for these: no code that runs during an access reads them.
+    @exclusivity(unchecked) var isAllowedByGrant = false
     /// The state of an upload session that the response reports, if it concerns one.
     @exclusivity(unchecked) var upload: UploadReport?
     /// The caller's use of its limits, if its group has any.

@@ -10,7 +10,7 @@ final class HTTP1Connection: EventHandler {
     }
     let transport: HTTP1Transport
     private let loop: EventLoop
-    private var state = State.resolving
+    @exclusivity(unchecked) private var state = State.resolving
     @exclusivity(unchecked) private(set) var descriptor: Int32 = -1
     /// nil in clear text, and before the socket is connected.
     @exclusivity(unchecked) private(set) var session: TLSClientSession?
@@ -18,26 +18,26 @@ final class HTTP1Connection: EventHandler {
     /// The exchange that it carries; nil while it is idle.
     @exclusivity(unchecked) private var exchange: HTTP1Exchange?
     /// Whether an earlier exchange has completed on it. If so, the upstream may have closed it meanwhile.
-    private(set) var isReused = false
+    @exclusivity(unchecked) private(set) var isReused = false
     /// The socket's readiness. With TLS, the session knows it.
     @exclusivity(unchecked) var isReadable = false
     @exclusivity(unchecked) var isWritable = false
     /// Whether the upstream has closed the connection.
-    var hasHangup = false
+    @exclusivity(unchecked) var hasHangup = false
     /// Whether bytes were received that belong to no response.
-    var hasGarbage = false
+    @exclusivity(unchecked) var hasGarbage = false
     /// Whether the connection can move bytes.
     var isOpen: Bool { state == .open }
-    private var isDirty = false
+    @exclusivity(unchecked) private var isDirty = false
     private var addresses: ArraySlice<SocketAddress> = []
     /// Why the previous address failed.
     private var lastFailure = "no address"
     /// The deadline of the connection, and that of the current address.
     private var connectDeadline: UInt64
     private var addressDeadline: UInt64 = .max
-    private var idleSince: UInt64 = 0
+    @exclusivity(unchecked) private var idleSince: UInt64 = 0
     @exclusivity(unchecked) private var timer: LoopTimer?
-    private var armedFor: UInt64 = .max
+    @exclusivity(unchecked) private var armedFor: UInt64 = .max
 
     /// Begins to connect, for `exchange`.
     init(_ transport: HTTP1Transport, _ loop: EventLoop, for exchange: HTTP1Exchange) {

@@ -12,16 +12,16 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
     /// Set by the transport; nil once nothing more is sent or read.
     @exclusivity(unchecked) var connection: HTTP1Connection?
     @exclusivity(unchecked) var state = HTTP1ExchangeState()
-    var failure: ClientError?
+    @exclusivity(unchecked) var failure: ClientError?
 
     // Sending.
     @exclusivity(unchecked) private var writer: HTTP1RequestWriter
     var request: ClientRequest { writer.request }
     /// The time at which the kernel accepted the last byte of the request, or at which the upstream last acknowledged
     /// bytes after that.
-    private var sentAt: UInt64 = 0
+    @exclusivity(unchecked) private var sentAt: UInt64 = 0
     /// The number of bytes that the upstream had not acknowledged at the last check.
-    private var unacknowledged = Int.max
+    @exclusivity(unchecked) private var unacknowledged = Int.max
     @exclusivity(unchecked) private var sendClock = ProgressClock()
 
     // Receiving.
@@ -31,7 +31,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
     @exclusivity(unchecked) var chunks = ChunkedDecoder(lineLimit: chunkLineBytes)
     /// The body bytes that arrived with the head, and how many of them were read.
     @exclusivity(unchecked) var rest: [UInt8] = []
-    var restRead = 0
+    @exclusivity(unchecked) var restRead = 0
     @exclusivity(unchecked) var waiter: (() -> Void)?
     @exclusivity(unchecked) var readClock = ProgressClock()
 

@@ -29,10 +29,10 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
     /// Idle connections, the most recently used last.
     @exclusivity(unchecked) private var idle: [HTTP1Connection] = []
     @exclusivity(unchecked) private var openCount = 0
-    var onConnections: (() -> Void)?
-    private var isClosed = false
+    @exclusivity(unchecked) var onConnections: (() -> Void)?
+    @exclusivity(unchecked) private var isClosed = false
     /// The host's addresses, and their expiry.
-    private var addresses: (list: [SocketAddress], until: UInt64) = ([], 0)
+    @exclusivity(unchecked) private var addresses: (list: [SocketAddress], until: UInt64) = ([], 0)
     /// The connections that wait for a lookup; nil if none runs.
     private var unresolved: [HTTP1Connection]?
     @exclusivity(unchecked) private var later: [() -> Void] = []

@@ -9,15 +9,16 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     private let upstream: Upstream
     private let pool: LoopConnectionPool
     private let begun: UInt64
+    // Exclusive access holds for these: no access to them is held while other code runs.
     /// nil before the request is sent and after its end.
-    private var transfer: (any Transfer)?
-    private var outcome: Result<ClientResponse, ClientError>?
+    @exclusivity(unchecked) private var transfer: (any Transfer)?
+    @exclusivity(unchecked) private var outcome: Result<ClientResponse, ClientError>?
     private var collected: [UInt8] = []
-    private var waiter: UnsafeContinuation<Void, Never>?
-    private var status: Int?
-    private var failure: ClientError?
-    private var firstByte: UInt64?
-    private(set) var isOver = false
+    @exclusivity(unchecked) private var waiter: UnsafeContinuation<Void, Never>?
+    @exclusivity(unchecked) private var status: Int?
+    @exclusivity(unchecked) private var failure: ClientError?
+    @exclusivity(unchecked) private var firstByte: UInt64?
+    @exclusivity(unchecked) private(set) var isOver = false
     /// The deadline of the queue.
     let queueDeadline: UInt64
 

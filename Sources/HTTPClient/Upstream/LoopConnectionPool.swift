@@ -7,12 +7,12 @@ final class LoopConnectionPool {
     let loop: EventLoop
     /// nil if no request can be sent.
     private let transport: (any Transport)?
-    private var live = 0
-    private var queue: [ClientExchange] = []
-    private var head = 0
-    private var timer: LoopTimer?
-
-    private var isClosed: Bool
+    // Exclusive access holds for these: no access to them is held while other code runs.
+    @exclusivity(unchecked) private var live = 0
+    @exclusivity(unchecked) private var queue: [ClientExchange] = []
+    @exclusivity(unchecked) private var head = 0
+    @exclusivity(unchecked) private var timer: LoopTimer?
+    @exclusivity(unchecked) private var isClosed: Bool
 
     init(_ upstream: Upstream, _ loop: EventLoop, isClosed: Bool) {
         self.isClosed = isClosed
@@ -102,7 +102,7 @@ final class LoopConnectionPool {
 
     private func leftQueue() { upstream.statistics.waiting.subtract(1, ordering: .relaxed) }
 
-    private var published = (open: 0, idle: 0)
+    @exclusivity(unchecked) private var published = (open: 0, idle: 0)
 
     /// Updates the numbers of connections in the statistics.
     private func publish() {

@@ -19,20 +19,20 @@ final class Connection: EventHandler {
     /// The version of the listener's credentials that the session was begun with.
     private let credentialsVersion: Int
     /// nil if the client sent no certificate.
-    private(set) var verified: VerifiedPeer?
+    @exclusivity(unchecked) private(set) var verified: VerifiedPeer?
     // The properties that every turn uses have no check of exclusive access: no access to them is held while other code
     // of the connection runs.
     @exclusivity(unchecked) private var registration: Registration?
-    private var state: State {
+    @exclusivity(unchecked) private var state: State {
         didSet { precondition(oldValue != .closed, "a connection that is closed stays closed") }
     }
     @exclusivity(unchecked) private var engine: (any Engine)?
     private var sniffed: [UInt8] = []
-    private var isDirty = false
-    private var readable = true
-    private var hasHangup = false
+    @exclusivity(unchecked) private var isDirty = false
+    @exclusivity(unchecked) private var readable = true
+    @exclusivity(unchecked) private var hasHangup = false
     /// Whether the peer sends no more.
-    private var hasEnded = false
+    @exclusivity(unchecked) private var hasEnded = false
     @exclusivity(unchecked) private var output: SocketOutput
     /// When the current state began.
     private var stateSince: UInt64
@@ -41,7 +41,7 @@ final class Connection: EventHandler {
     /// When the engine began to end; nil before.
     @exclusivity(unchecked) private var endingSince: UInt64?
     @exclusivity(unchecked) private var timer: LoopTimer?
-    private var armedFor: UInt64 = .max
+    @exclusivity(unchecked) private var armedFor: UInt64 = .max
 
     init(
         _ context: LoopContext, descriptor: Int32, peer: SocketAddress, tls: TLSSession?,

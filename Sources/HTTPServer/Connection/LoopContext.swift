@@ -7,7 +7,7 @@ import Wire
 final class OutputBuffer {
     static let capacity = 48 * 1024 + HTTP2Connection.frameSpace
     let start = UnsafeMutableRawPointer.allocate(byteCount: OutputBuffer.capacity, alignment: 64)
-    private(set) var count = 0
+    @exclusivity(unchecked) private(set) var count = 0
 
     deinit { start.deallocate() }
 
@@ -46,13 +46,13 @@ final class LoopContext {
     private(set) var connections: [ObjectIdentifier: Connection] = [:]
     private var networks: [NetworkPrefix: Int] = [:]
     /// Bytes of request bodies that wait in memory, over all connections.
-    private(set) var waitingBytes = 0
+    @exclusivity(unchecked) private(set) var waitingBytes = 0
     /// Receive windows granted beyond the initial ones, over all streams.
-    private(set) var grownWindows = 0
-    private(set) var isDraining = false
+    @exclusivity(unchecked) private(set) var grownWindows = 0
+    @exclusivity(unchecked) private(set) var isDraining = false
     private var whenEmpty: (() -> Void)?
     private var paused: [Connection] = []
-    private var date: (second: Int, text: [UInt8]) = (-1, [])
+    @exclusivity(unchecked) private var date: (second: Int, text: [UInt8]) = (-1, [])
 
     init(loop: EventLoop, limits: ServerLimits, statistics: ServerStatistics) {
         self.loop = loop

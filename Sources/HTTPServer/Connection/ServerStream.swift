@@ -50,11 +50,11 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     @exclusivity(unchecked) private var source: (any ByteSource)?
     @exclusivity(unchecked) private var sent: UInt64 = 0
     /// Why the source failed.
-    private var sourceFailure: (any Error)?
+    @exclusivity(unchecked) private var sourceFailure: (any Error)?
     @exclusivity(unchecked) private var completion: ((ResponseOutcome) -> Void)?
     @exclusivity(unchecked) private var task: Task<Void, Never>?
     /// Whether the client waits for `100 Continue` before it sends the body.
-    private(set) var isContinueDue: Bool
+    @exclusivity(unchecked) private(set) var isContinueDue: Bool
 
     init(id: Int32, owner: any StreamOwner, context: LoopContext, expectsContinue: Bool) {
         self.id = id
@@ -215,8 +215,8 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     private static let directBytes: UInt64 = 64 * 1024
 
     /// Whether the rest of the body may go directly to a socket.
-    private(set) var isDirect = false
-    private var mayBeDirect = false
+    @exclusivity(unchecked) private(set) var isDirect = false
+    @exclusivity(unchecked) private var mayBeDirect = false
 
     /// Moves the next bytes of the body directly to a socket. `.unsupported`: read them.
     /// - Throws: if the source or the socket fails.
