@@ -1,11 +1,7 @@
-/// Sends the requests of one upstream on one loop.
+/// Sends the requests of one upstream on one loop, and counts its connections in ``UpstreamStatistics``.
 protocol Transport: AnyObject {
     /// Begins a request. The delegate is called later, never within this call.
     func start(_ request: ClientRequest, _ delegate: any TransferDelegate) -> any Transfer
-    /// The number of open connections, and how many of them are idle.
-    var connections: (open: Int, idle: Int) { get }
-    /// Called when these numbers have changed.
-    var onConnections: (() -> Void)? { get set }
     /// Closes idle connections, on the loop. No request may be begun afterwards. Must be called before the transport
     /// is released.
     func close()

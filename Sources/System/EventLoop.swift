@@ -70,6 +70,9 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     @exclusivity(unchecked) private var timers = TimerHeap()
     @exclusivity(unchecked) private var readyJobs: [UnownedJob] = []
     @exclusivity(unchecked) private var dirty: [any EventHandler] = []
+    // The batches that run now. They are kept between turns because allocating them would cost more than running them.
+    @exclusivity(unchecked) private var runningJobs: [UnownedJob] = []
+    @exclusivity(unchecked) private var settling: [any EventHandler] = []
     @exclusivity(unchecked) private var yielded: [UnsafeContinuation<Void, Never>] = []
     @exclusivity(unchecked) private var postponed: [any EventHandler] = []
     private let inbox = Lock(Inbox())
@@ -212,14 +215,14 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         {
             rounds += 1
             if !readyJobs.isEmpty {
-                var jobs: [UnownedJob] = []
-                swap(&jobs, &readyJobs)
-                for job in jobs { job.runSynchronously(on: asUnownedTaskExecutor()) }
+                swap(&runningJobs, &readyJobs)
+                for job in runningJobs { job.runSynchronously(on: asUnownedTaskExecutor()) }
+                runningJobs.removeAll(keepingCapacity: true)
             }
             if !dirty.isEmpty {
-                var handlers: [any EventHandler] = []
-                swap(&handlers, &dirty)
-                for handler in handlers { handler.settle() }
+                swap(&settling, &dirty)
+                for handler in settling { handler.settle() }
+                settling.removeAll(keepingCapacity: true)
             }
         }
     }

@@ -5,9 +5,10 @@ import Glibc
 ///
 /// Safety: `value` is touched only with `mutex` held.
 public final class Lock<Value>: @unchecked Sendable {
-    private let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
+    // Inlined into other modules, where each use then has the code for its own types.
+    @usableFromInline let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
     // The holder of the mutex has exclusive access.
-    @exclusivity(unchecked) private var value: Value
+    @exclusivity(unchecked) @usableFromInline var value: Value
 
     public init(_ value: sending Value) {
         self.value = value
@@ -20,7 +21,7 @@ public final class Lock<Value>: @unchecked Sendable {
     }
 
     /// Waits for the lock and runs `body` with it. `body` must not take the same lock.
-    public func withLock<Result, Failure: Error>(
+    @inlinable public func withLock<Result, Failure: Error>(
         _ body: (inout Value) throws(Failure) -> Result
     ) throws(Failure) -> Result {
         pthread_mutex_lock(mutex)

@@ -37,19 +37,14 @@ struct DateWriter {
     }
 }
 
-/// Parses the parts of a date one after the other. If a part does not match, nothing is consumed.
+/// Parses the parts of a date one after the other. If a part does not match, nothing is consumed. The text is borrowed:
+/// use the reader only while it is lent.
 struct DateReader {
-    private let text: ArraySlice<UInt8>
+    private let text: UnsafeBufferPointer<UInt8>
     /// The index of the next byte.
-    private var next: Int
+    private var next = 0
 
-    init(_ text: ArraySlice<UInt8>) {
-        self.text = text
-        next = text.startIndex
-    }
-
-    /// The bytes that were not consumed.
-    var rest: ArraySlice<UInt8> { text[next...] }
+    init(_ text: UnsafeBufferPointer<UInt8>) { self.text = text }
 
     /// Whether all bytes were consumed.
     var isAtEnd: Bool { next == text.endIndex }
@@ -66,7 +61,9 @@ struct DateReader {
 
     /// Skips one of several words.
     mutating func skip(anyOf words: [String]) -> Bool {
-        guard let word = words.first(where: { rest.starts(with: $0.utf8) }) else { return false }
+        guard let word = words.first(where: { text[next...].starts(with: $0.utf8) }) else {
+            return false
+        }
         next += word.utf8.count
         return true
     }

@@ -22,8 +22,9 @@ package struct HTTP1FieldLine {
     /// Parses a line without its line end.
     /// - Throws: ``HTTP1SyntaxError`` if two parsers could read different fields.
     package init(_ line: Span<UInt8>) throws(HTTP1SyntaxError) {
-        var nameEnd = 0
-        while nameEnd < line.count, ASCII.isToken(line[nameEnd]) { nameEnd += 1 }
+        let nameEnd = line.withUnsafeBufferPointer { bytes in
+            bytes.firstIndex { !ASCII.isToken($0) } ?? bytes.count
+        }
         guard nameEnd > 0, nameEnd < line.count, line[nameEnd] == UInt8(ascii: ":"), nameEnd < 256
         else { throw HTTP1SyntaxError("malformed header field name") }
         var start = nameEnd + 1

@@ -32,13 +32,20 @@ package enum HTTPDate {
     /// Parses the three formats of RFC 9110, section 5.6.7: IMF-fixdate, and the obsolete RFC 850 and `asctime`.
     /// - Parameter now: Seconds since 1970. A two-digit year is at most 50 years after it.
     /// - Returns: Seconds since 1970; nil if the text is not a date.
-    package static func parse(_ text: ArraySlice<UInt8>, now: Int64) -> Int64? {
+    package static func parse(_ text: Span<UInt8>, now: Int64) -> Int64? {
         guard text.count <= 40 else { return nil }
-        var reader = Reader(text)
-        guard let comma = text.firstIndex(of: UInt8(ascii: ",")) else {
-            return reader.asctime()
+        return text.withUnsafeBufferPointer { text in
+            var reader = Reader(text)
+            guard let comma = text.firstIndex(of: UInt8(ascii: ",")) else {
+                return reader.asctime()
+            }
+            return comma == 3 ? reader.imfFixdate() : reader.rfc850(now: now)
         }
-        return comma - text.startIndex == 3 ? reader.imfFixdate() : reader.rfc850(now: now)
+    }
+
+    /// Parses the same formats.
+    package static func parse(_ text: ArraySlice<UInt8>, now: Int64) -> Int64? {
+        parse(text.span, now: now)
     }
 
     private static func clamped(_ seconds: Int64) -> Int64 {
@@ -49,7 +56,7 @@ package enum HTTPDate {
         private var text: DateReader
         private var time = CivilDate()
 
-        init(_ text: ArraySlice<UInt8>) { self.text = DateReader(text) }
+        init(_ text: UnsafeBufferPointer<UInt8>) { self.text = DateReader(text) }
 
         mutating func imfFixdate() -> Int64? {
             guard dayName(), text.skip(", "), let day = text.number(2), text.skip(" "), month(),

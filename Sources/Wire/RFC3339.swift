@@ -14,11 +14,18 @@ package struct RFC3339 {
 
     /// Parses a text; nil if the syntax is wrong.
     package init?(_ text: String) {
-        var reader = DateReader(Array(text.utf8)[...])
+        let isWellFormed = text.utf8.span.withUnsafeBufferPointer { bytes in
+            var reader = DateReader(bytes)
+            return readAll(&reader)
+        }
+        if !isWellFormed { return nil }
+    }
+
+    private mutating func readAll(_ reader: inout DateReader) -> Bool {
         guard let year = reader.number(4), reader.skip("-"), let month = reader.number(2),
             reader.skip("-"), let day = reader.number(2), reader.skip("T") || reader.skip("t"),
             reader.clock(into: &date)
-        else { return nil }
+        else { return false }
         (date.year, date.month, date.day) = (year, month, day)
         if reader.skip(".") {
             var scale = 100_000_000
@@ -27,9 +34,9 @@ package struct RFC3339 {
                 scale /= 10
                 fractionDigits += 1
             }
-            if fractionDigits == 0 { return nil }
+            if fractionDigits == 0 { return false }
         }
-        guard readOffset(&reader), reader.isAtEnd else { return nil }
+        return readOffset(&reader) && reader.isAtEnd
     }
 
     private mutating func readOffset(_ reader: inout DateReader) -> Bool {

@@ -199,9 +199,10 @@ public final class S3Bucket: BucketDriver {
         var credentials: AWSCredentials?
     }
 
-    private func prepared(_ request: consuming ClientRequest, _ signature: Signature)
+    private func prepared(_ request: ClientRequest, _ signature: Signature)
         throws(ClientError) -> ClientRequest
     {
+        var request = request
         if isClosed.load(ordering: .relaxed) {
             throw ClientError(.cancelled, "the bucket is closed")
         }
@@ -235,24 +236,35 @@ public final class S3Bucket: BucketDriver {
     func send(_ request: ClientRequest) async throws(BucketError) -> ClientResponse {
         do throws(ClientError) {
             let signature = Signature()
-            var response = try await upstream.send(try prepared(request, signature))
+            let response = try await upstream.send(try prepared(request, signature))
             guard credentials != nil, response.status == 400 || response.status == 403 else {
                 return response
             }
-            let body = (try? await response.collect(limit: 1 << 16)) ?? []
-            let collected = CollectedResponse(
-                status: response.status, fields: response.fields, body: body)
-            // The response to HEAD has no body, so it cannot name the error.
-            let isHead = request.method.utf8Start[0] == UInt8(ascii: "H")
-            if renews(signature.credentials, after: collected, isHead: isHead) {
-                return try await upstream.send(try prepared(request, signature))
-            }
-            response.body = BytesSource(body)
-            response.contentLength = UInt64(body.count)
-            return response
+            return try await sendAgain(request, signature, after: response)
         } catch {
             throw BucketError(error)
         }
+    }
+
+    /// Sends a request once more if the response rejects its credentials and new ones are available; otherwise returns the
+    /// response.
+    // Not inlined, so that the task of every request does not reserve memory for it.
+    @inline(never)
+    private func sendAgain(
+        _ request: ClientRequest, _ signature: Signature, after rejection: ClientResponse
+    ) async throws(ClientError) -> ClientResponse {
+        var response = rejection
+        let body = (try? await response.collect(limit: 1 << 16)) ?? []
+        let collected = CollectedResponse(
+            status: response.status, fields: response.fields, body: body)
+        // The response to HEAD has no body, so it cannot name the error.
+        let isHead = request.method.utf8Start[0] == UInt8(ascii: "H")
+        if renews(signature.credentials, after: collected, isHead: isHead) {
+            return try await upstream.send(try prepared(request, signature))
+        }
+        response.body = BytesSource(body)
+        response.contentLength = UInt64(body.count)
+        return response
     }
 
     /// Sends a request and collects the response. The request is retried if the service says that it has done nothing,

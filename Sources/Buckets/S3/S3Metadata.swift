@@ -51,7 +51,7 @@ struct S3Head: ~Copyable {
             let tag = S3Head.opaqueTag(value)
             etag = tag.utf8.isEmpty ? nil : tag
         case UInt8(ascii: "l") where name.matches("last-modified"):
-            lastModified = HTTPDate.parse(Array(value)[...], now: 0) ?? 0
+            lastModified = HTTPDate.parse(value.span, now: 0) ?? 0
         case UInt8(ascii: "c"):
             if name.matches("content-length") {
                 contentLength = S3Head.decimal(value)

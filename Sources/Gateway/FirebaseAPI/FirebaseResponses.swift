@@ -8,7 +8,7 @@ extension FirebaseAPI {
     func render(
         _ result: consuming OperationResult, of route: Route, in bucket: Bucket,
         _ context: RequestContext
-    ) async -> Response {
+    ) -> Response {
         switch consume result {
         case .content(let object, let content): return render(object, content, context)
         case .metadata(let object):
@@ -31,13 +31,18 @@ extension FirebaseAPI {
         case .patched(let object): return metadata(object, in: bucket)
         case .session(let report): return render(report, context)
         case .deleted, .link: return Response(status: 204)
-        case .page(let page, let request):
-            let json = await page.json(request, in: bucket, context) { json, item in
-                json.member("name", item)
-                json.member("bucket", bucket.name)
-            }
-            return Response(status: 200, json: json)
+        case .page: preconditionFailure("a page is rendered in slices")
         }
+    }
+
+    func render(
+        _ page: ListPage, _ request: ListRequest, in bucket: Bucket, _ context: RequestContext
+    ) async -> Response {
+        let json = await page.json(request, in: bucket, context) { json, item in
+            json.member("name", item)
+            json.member("bucket", bucket.name)
+        }
+        return Response(status: 200, json: json)
     }
 
     private func metadata(_ object: ObjectMetadata, in bucket: Bucket) -> Response {

@@ -17,10 +17,10 @@ extension Preconditions {
         }
         // A field with two dates is malformed: it is not clear which one counts.
         if let text = fields.list("if-modified-since") {
-            ifModifiedSince = HTTPDate.parse(Array(text.utf8)[...], now: now())
+            ifModifiedSince = HTTPDate.parse(text.utf8.span, now: now())
         }
         if let text = fields.list("if-unmodified-since") {
-            ifUnmodifiedSince = HTTPDate.parse(Array(text.utf8)[...], now: now())
+            ifUnmodifiedSince = HTTPDate.parse(text.utf8.span, now: now())
         }
         generation = try Preconditions.number(fields, "x-object-generation-match")
         metageneration = try Preconditions.number(fields, "x-object-metageneration-match")

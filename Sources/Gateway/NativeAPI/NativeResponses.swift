@@ -3,28 +3,28 @@ import HTTPServer
 import Wire
 
 extension NativeAPI {
-    // Not inlined into the handler of every request, whose task would reserve memory for it.
-    @inline(never)
     func render(
         _ result: consuming OperationResult, of route: Route, in bucket: Bucket,
         _ context: RequestContext
-    ) async -> Response {
-        var response: Response
-        if case .page(let page, let request) = result {
-            let json = await page.json(request, in: bucket, context) { json, item in
-                json.member("bucket", bucket.name)
-                json.member("fullPath", item)
-                json.member("name", lastSegment(of: item))
-            }
-            response = Response(status: 200, json: json)
-        } else {
-            response = rendered(consume result, of: route, in: bucket, context)
-        }
+    ) -> Response {
+        var response = rendered(consume result, of: route, in: bucket, context)
         decorate(&response.head.fields, context)
         return response
     }
 
-    /// Renders what takes no time; a page does.
+    func render(
+        _ page: ListPage, _ request: ListRequest, in bucket: Bucket, _ context: RequestContext
+    ) async -> Response {
+        let json = await page.json(request, in: bucket, context) { json, item in
+            json.member("bucket", bucket.name)
+            json.member("fullPath", item)
+            json.member("name", lastSegment(of: item))
+        }
+        var response = Response(status: 200, json: json)
+        decorate(&response.head.fields, context)
+        return response
+    }
+
     private func rendered(
         _ result: consuming OperationResult, of route: Route, in bucket: Bucket,
         _ context: RequestContext

@@ -1,3 +1,4 @@
+import Buckets
 import Wire
 
 /// An HTTP interface to buckets. It parses requests into operations and renders their results.
@@ -54,10 +55,15 @@ protocol Dialect: AnyObject, Sendable {
         _ operation: ObjectOperation, _ route: Route, in bucket: Bucket, _ context: RequestContext
     ) throws(Problem) -> (any Grant)?
 
-    /// Renders a result. It may suspend to let the loop do other work.
+    /// Renders a result other than a page.
     func render(
         _ result: consuming OperationResult, of route: Route, in bucket: Bucket,
         _ context: RequestContext
+    ) -> Response
+
+    /// Renders a page of a list. It may suspend to let the loop do other work. The default is for dialects without lists.
+    func render(
+        _ page: ListPage, _ request: ListRequest, in bucket: Bucket, _ context: RequestContext
     ) async -> Response
 
     /// The failure as the dialect's clients get it. The log has the original.
@@ -120,6 +126,12 @@ extension Dialect {
         }
         context.record.bucket = bucket.name
         return bucket
+    }
+
+    func render(
+        _ page: ListPage, _ request: ListRequest, in bucket: Bucket, _ context: RequestContext
+    ) async -> Response {
+        preconditionFailure("this dialect has no lists")
     }
 
     func shown(_ problem: Problem, of context: RequestContext) -> Problem { problem }

@@ -80,7 +80,7 @@ public final class Gateway: Sendable {
         } catch {
             response = failed(context, context.counted(error, callers), dialect)
         }
-        finish(context, response, dialect)
+        finish(context, consume response, dialect)
     }
 
     /// Performs a request to a bucket.
@@ -91,7 +91,10 @@ public final class Gateway: Sendable {
         if !route.claimsGrant, context.hasCredential { try await context.identify(callers) }
         let (operation, handler) = try begin(context, route, dialect)
         let result = try await handler.perform(operation)
-        return await dialect.render(result, of: route, in: handler.bucket, context)
+        if case .page(let page, let request) = result {
+            return await dialect.render(page, request, in: handler.bucket, context)
+        }
+        return dialect.render(result, of: route, in: handler.bucket, context)
     }
 
     /// The dialect of a path.

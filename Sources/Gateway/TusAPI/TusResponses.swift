@@ -6,7 +6,7 @@ extension TusAPI {
     func render(
         _ result: consuming OperationResult, of route: Route, in bucket: Bucket,
         _ context: RequestContext
-    ) async -> Response {
+    ) -> Response {
         var response: Response
         switch consume result {
         case .stored(let result):

@@ -1,4 +1,5 @@
 import CCurl
+import Synchronization
 import System
 import Wire
 
@@ -21,7 +22,8 @@ final class CurlTransport: Transport, EventHandler {
     /// Idle easy handles. Creating one costs more than a request.
     private var idle: [UnsafeMutableRawPointer] = []
     private var isDirty = false
-    var onConnections: (() -> Void)?
+    /// The numbers of connections that the statistics include.
+    private var counted = (open: 0, idle: 0)
     private var changed: [CurlTransfer] = []
 
     private static let isInitialized = curl_global_init(Int(CURL_GLOBAL_DEFAULT)) == CURLE_OK
@@ -58,9 +60,13 @@ final class CurlTransport: Transport, EventHandler {
         Unmanaged<CurlTransport>.fromOpaque(pointer!).takeUnretainedValue()
     }
 
-    /// libcurl does not report which connections are idle: the idle ones are those in excess of the requests.
-    var connections: (open: Int, idle: Int) {
-        (sockets.count, max(0, sockets.count - live.count))
+    /// Updates the numbers of connections in the statistics. libcurl does not report which connections are idle: the idle
+    /// ones are those in excess of the requests.
+    private func countConnections() {
+        let now = (open: sockets.count, idle: max(0, sockets.count - live.count))
+        statistics.open.add(now.open - counted.open, ordering: .relaxed)
+        statistics.idle.add(now.idle - counted.idle, ordering: .relaxed)
+        counted = now
     }
 
     // MARK: Transport
@@ -74,7 +80,7 @@ final class CurlTransport: Transport, EventHandler {
         let transfer = CurlTransfer(easy, request, delegate, self)
         live[UInt(bitPattern: easy)] = transfer
         curl_multi_add_handle(multi, easy)
-        onConnections?()
+        countConnections()
         return transfer
     }
 
@@ -99,7 +105,7 @@ final class CurlTransport: Transport, EventHandler {
         if what == CURL_POLL_REMOVE {
             if let socket = sockets.removeValue(forKey: descriptor) {
                 loop.deregister(socket.registration)
-                onConnections?()
+                countConnections()
             }
             return
         }
@@ -111,7 +117,7 @@ final class CurlTransport: Transport, EventHandler {
         } else {
             do throws(SystemError) {
                 sockets[descriptor] = try CurlSocket(descriptor, interest, self)
-                onConnections?()
+                countConnections()
             } catch {
                 live[UInt(bitPattern: easy)]?.unwatchable(error)
             }
@@ -175,7 +181,7 @@ final class CurlTransport: Transport, EventHandler {
         // The buffer belongs to the transfer, and the handle is used again.
         sluice_easy_pointer(easy, CURLOPT_ERRORBUFFER, nil)
         live[UInt(bitPattern: easy)] = nil
-        onConnections?()
+        countConnections()
         if idle.count >= CurlTransport.maximumIdle {
             curl_easy_cleanup(easy)
         } else {

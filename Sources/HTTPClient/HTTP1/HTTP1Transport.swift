@@ -1,5 +1,6 @@
 import Glibc
 import OpenSSL
+import Synchronization
 import System
 import Wire
 
@@ -28,8 +29,6 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
         byteCount: 4096, alignment: 64)
     /// Idle connections, the most recently used last.
     @exclusivity(unchecked) private var idle: [HTTP1Connection] = []
-    @exclusivity(unchecked) private var openCount = 0
-    @exclusivity(unchecked) var onConnections: (() -> Void)?
     @exclusivity(unchecked) private var isClosed = false
     /// The host's addresses, and their expiry.
     @exclusivity(unchecked) private var addresses: (list: [SocketAddress], until: UInt64) = ([], 0)
@@ -64,8 +63,6 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
 
     // MARK: Transport
 
-    var connections: (open: Int, idle: Int) { (openCount, idle.count) }
-
     func start(_ request: ClientRequest, _ delegate: any TransferDelegate) -> any Transfer {
         let exchange = HTTP1Exchange(self, request, delegate)
         if isClosed {
@@ -88,17 +85,16 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
     func connect(_ exchange: HTTP1Exchange, fresh: Bool = false) {
         loop.assertCurrent()
         while !fresh, let connection = idle.popLast() {
+            statistics.idle.subtract(1, ordering: .relaxed)
             // A request that can't be repeated needs a connection that the upstream has not closed.
             guard exchange.isRepeatable || connection.isQuiet() else {
                 discard(connection)
                 continue
             }
             exchange.connection = connection
-            onConnections?()
             return connection.carry(exchange)
         }
-        openCount += 1
-        onConnections?()
+        statistics.open.add(1, ordering: .relaxed)
         let connection = HTTP1Connection(self, loop, for: exchange)
         exchange.connection = connection
         if addresses.until > loop.now {
@@ -112,16 +108,17 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
     func rest(_ connection: HTTP1Connection) {
         if isClosed || idle.count >= settings.maximumTransfers { return discard(connection) }
         idle.append(connection)
-        onConnections?()
+        statistics.idle.add(1, ordering: .relaxed)
     }
 
     /// Closes a connection.
     func discard(_ connection: HTTP1Connection) {
         loop.assertCurrent()
-        if let index = idle.lastIndex(where: { $0 === connection }) { idle.remove(at: index) }
-        guard connection.close() else { return }
-        openCount -= 1
-        onConnections?()
+        if let index = idle.lastIndex(where: { $0 === connection }) {
+            idle.remove(at: index)
+            statistics.idle.subtract(1, ordering: .relaxed)
+        }
+        if connection.close() { statistics.open.subtract(1, ordering: .relaxed) }
     }
 
     // MARK: Names

@@ -20,7 +20,6 @@ final class LoopConnectionPool {
         self.loop = loop
         transport = isClosed ? nil : upstream.makeTransport(loop)
         timer = LoopTimer { [weak self] in self?.dropLate() }
-        transport?.onConnections = { [weak self] in self?.publish() }
     }
 
     /// Closes on the loop what ``close()`` has not. ``Upstream/close()`` is the orderly way. This one is for an
@@ -101,17 +100,6 @@ final class LoopConnectionPool {
     }
 
     private func leftQueue() { upstream.statistics.waiting.subtract(1, ordering: .relaxed) }
-
-    @exclusivity(unchecked) private var published = (open: 0, idle: 0)
-
-    /// Updates the numbers of connections in the statistics.
-    private func publish() {
-        let now = transport?.connections ?? (open: 0, idle: 0)
-        if now == published { return }
-        upstream.statistics.open.add(now.open - published.open, ordering: .relaxed)
-        upstream.statistics.idle.add(now.idle - published.idle, ordering: .relaxed)
-        published = now
-    }
 
     private func armTimer() {
         guard let timer, !timer.isArmed, head < queue.count else { return }

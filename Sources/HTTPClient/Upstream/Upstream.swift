@@ -108,19 +108,29 @@ public final class Upstream: Sendable {
         async throws(ClientError) -> ClientExchange
     {
         budget.requestBegan()
-        var attempt = 1
+        let first =
+            request.authorize == nil
+            ? start(request, attempt: 1) : try await authorized(request, 1)
+        await first.settled()
+        let pause = repetition(request, 1, first)
+        if pause == nil, limit == nil { return first }
+        return try await furtherAttempts(request, after: first, pause, collecting: limit)
+    }
+
+    // Not inlined, so that the task of every request does not reserve memory for it.
+    @inline(never)
+    private func furtherAttempts(
+        _ request: ClientRequest, after first: ClientExchange, _ firstPause: UInt64?,
+        collecting limit: Int?
+    ) async throws(ClientError) -> ClientExchange {
+        var (exchange, pause, attempt) = (first, firstPause, 1)
         while true {
-            let exchange =
-                request.authorize == nil
-                ? start(request, attempt: attempt) : try await authorized(request, attempt)
-            await exchange.settled()
-            var pause = repetition(request, attempt, exchange)
             // If only the response's body can show whether a repetition makes sense, read it first.
             if let limit, exchange.hasResponse, pause == nil || !request.isRepeatable {
                 await exchange.collect(limit: limit)
                 if !exchange.hasResponse { pause = repetition(request, attempt, exchange) }
             }
-            guard let pause else { return exchange }
+            guard let delay = pause else { return exchange }
             if request.isRepeatable {
                 if exchange.hasResponse { try exchange.result().body.close() }
             } else if !(try await isConfirmed(request, exchange, isCollected: limit != nil)) {
@@ -128,8 +138,13 @@ public final class Upstream: Sendable {
             }
             attempt += 1
             statistics.repeated.add(1, ordering: .relaxed)
-            await Pause.sleep(pause)
+            await Pause.sleep(delay)
             if Task.isCancelled { throw ClientError(.cancelled, "the caller went away") }
+            exchange =
+                request.authorize == nil
+                ? start(request, attempt: attempt) : try await authorized(request, attempt)
+            await exchange.settled()
+            pause = repetition(request, attempt, exchange)
         }
     }
 
@@ -147,6 +162,8 @@ public final class Upstream: Sendable {
         return await request.confirmsRepetition?(nil) == true
     }
 
+    // Not inlined for the same reason.
+    @inline(never)
     private func authorized(_ request: ClientRequest, _ attempt: Int)
         async throws(ClientError) -> ClientExchange
     {
@@ -236,7 +253,7 @@ public final class Upstream: Sendable {
             seconds = number
         } else {
             let now = SystemClock.seconds()
-            guard let date = HTTPDate.parse(Array(text.utf8)[...], now: now), date > now else {
+            guard let date = HTTPDate.parse(text.utf8.span, now: now), date > now else {
                 return 0
             }
             seconds = UInt64(date - now)

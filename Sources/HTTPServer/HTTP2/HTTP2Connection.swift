@@ -20,7 +20,7 @@ final class HTTP2Connection: Engine {
     @exclusivity(unchecked) var streams = StreamTable()
     @exclusivity(unchecked) var guards: HTTP2Guards
     /// The incomplete header block, and when it began. There is at most one (RFC 9113, section 4.3).
-    @exclusivity(unchecked) var arriving = Arriving.none
+    @exclusivity(unchecked) var arriving: IncomingRequest?
     @exclusivity(unchecked) var arrivingSince: UInt64?
     /// Requests whose head is complete and whose handler has not been started.
     @exclusivity(unchecked) var accepted: [Accepted] = []
@@ -170,8 +170,8 @@ final class HTTP2Connection: Engine {
             || (begun.count < context.limits.requestsPerTurn && !context.loop.isTurnSpent)
     }
 
-    private func begin(_ request: Accepted) {
-        let stream = request.stream
+    private func begin(_ accepted: Accepted) {
+        let (stream, request) = (accepted.stream, accepted.request)
         guard streams[stream.id] === stream, let connection, !isTerminated else { return }
         // Twice as many as streams: a handler ends a little later than its stream, and a peer that has its response may
         // send the next request at once. The limit stops a peer that resets streams to have more work done at a time.
@@ -196,8 +196,8 @@ final class HTTP2Connection: Engine {
 
     /// nghttp2 has closed a stream: its work ends.
     private func forget(_ id: Int32) {
-        if arriving.id == id {
-            arriving = Arriving.none
+        if arriving?.id == id {
+            arriving = nil
             arrivingSince = nil
         }
         guard let entry = streams.remove(id) else { return }
@@ -280,7 +280,7 @@ final class HTTP2Connection: Engine {
         sentStreams = []
         accepted = []
         beginning = 0
-        arriving = Arriving.none
+        arriving = nil
         arrivingSince = nil
         closed = []
         unsendable = []

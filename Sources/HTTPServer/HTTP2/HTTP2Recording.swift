@@ -9,45 +9,33 @@ import Wire
 /// the bytes or send them to an upstream at once, and its end may resume the handler's task, which runs later. No
 /// callback closes the connection, begins or ends a response, or runs a handler: ``isInCallback`` is asserted there.
 extension HTTP2Connection {
-    /// A header block that is arriving.
-    struct Arriving {
-        /// No block arrives.
-        static let none = Arriving(id: 0, fields: HeaderFields())
-        var id: Int32
-        var head: RequestHead
-        var hasHost = false
-        var hasExpectation = false
-        var hasLength = false
-        var bytes = 0
-        var rejection: (status: Int, reason: String)?
+    /// A request whose header block is arriving, or complete. A class, because its many references would be copied with every
+    /// move.
+    final class IncomingRequest {
+        let id: Int32
+        // No access to these is held while other code runs.
+        @exclusivity(unchecked) var head: RequestHead
+        /// Which of the fields that concern the connection are present.
+        @exclusivity(unchecked) var hasHost = false
+        @exclusivity(unchecked) var hasExpectation = false
+        @exclusivity(unchecked) var hasLength = false
+        /// The size of the block so far, as HTTP/2 counts it.
+        @exclusivity(unchecked) var bytes = 0
+        /// Why the request is rejected; nil if it is not.
+        @exclusivity(unchecked) var rejection: (status: Int, reason: String)?
 
-        init(id: Int32, fields: HeaderFields = HeaderFields(reserving: 384)) {
+        init(id: Int32) {
             self.id = id
             head = RequestHead(
-                method: "", target: "", authority: nil, fields: fields, contentLength: nil,
-                hasBody: false, expectsContinue: false)
-        }
-
-        /// The head, which leaves the block.
-        mutating func takeHead() -> RequestHead {
-            var taken = Arriving.none.head
-            swap(&taken, &head)
-            return taken
+                method: "", target: "", authority: nil, fields: HeaderFields(reserving: 384),
+                contentLength: nil, hasBody: false, expectsContinue: false)
         }
     }
-    /// A request whose head is complete. A class, because its many references would be copied with every move.
-    final class Accepted {
-        let stream: ServerStream
-        let head: RequestHead
-        let rejection: (status: Int, reason: String)?
 
-        init(
-            _ stream: ServerStream, _ head: RequestHead, _ rejection: (status: Int, reason: String)?
-        ) {
-            self.stream = stream
-            self.head = head
-            self.rejection = rejection
-        }
+    /// A request whose head is complete, with its stream.
+    struct Accepted {
+        let stream: ServerStream
+        let request: IncomingRequest
     }
 
     func frameBegan(_ header: nghttp2_frame_hd) {
@@ -58,69 +46,74 @@ extension HTTP2Connection {
         guard frame.headers.cat == NGHTTP2_HCAT_REQUEST else { return }
         guards.opened(frame.hd.stream_id)
         arrivingSince = context.loop.now
-        arriving = Arriving(id: frame.hd.stream_id)
+        arriving = IncomingRequest(id: frame.hd.stream_id)
     }
 
     func field(
         _ id: Int32, _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>
     ) {
         // Trailers arrive when the head is complete: they are ignored.
-        guard arriving.id == id else { return }
+        guard let arriving, arriving.id == id else { return }
         let limits = context.limits
         arriving.bytes += name.count + value.count + 32
         if arriving.bytes > limits.headerBytes || name.count > 255 {
-            return reject(431, "header block too large", .headerBytes)
+            return reject(arriving, 431, "header block too large", .headerBytes)
         }
-        if name.first == UInt8(ascii: ":") { return pseudo(name, value) }
-        if name.count == 4 || name.count == 6 || name.count == 14 { note(name) }
+        if name.first == UInt8(ascii: ":") { return pseudo(arriving, name, value) }
+        if name.count == 4 || name.count == 6 || name.count == 14 { note(arriving, name) }
         arriving.head.fields.append(name, value)
         if arriving.head.fields.count > limits.headerFields {
-            reject(431, "too many header fields", .headerFields)
+            reject(arriving, 431, "too many header fields", .headerFields)
         }
     }
 
-    private func pseudo(_ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>) {
+    private func pseudo(
+        _ request: IncomingRequest, _ name: UnsafeBufferPointer<UInt8>,
+        _ value: UnsafeBufferPointer<UInt8>
+    ) {
         if value.count > context.limits.targetBytes {
-            return reject(414, "request target too long", .targetBytes)
+            return reject(request, 414, "request target too long", .targetBytes)
         }
         // The other pseudo-header that nghttp2 accepts is :scheme, which is not used.
         if name.count == 7 && name[1] == UInt8(ascii: "s") { return }
         guard let text = String(utf8: value) else {
-            return reject(400, "request target is not UTF-8")
+            return reject(request, 400, "request target is not UTF-8")
         }
         switch (name.count, name[1]) {
-        case (5, UInt8(ascii: "p")): arriving.head.target = text
-        case (7, UInt8(ascii: "m")): arriving.head.method = text
-        case (10, _): arriving.head.authority = text
+        case (5, UInt8(ascii: "p")): request.head.target = text
+        case (7, UInt8(ascii: "m")): request.head.method = text
+        case (10, _): request.head.authority = text
         default: break
         }
     }
 
     /// Notes which of the few fields that concern the connection are present, so that ``check(_:)`` searches only for
     /// those.
-    private func note(_ name: UnsafeBufferPointer<UInt8>) {
+    private func note(_ request: IncomingRequest, _ name: UnsafeBufferPointer<UInt8>) {
         if name.elementsEqual("host".utf8) {
-            arriving.hasHost = true
+            request.hasHost = true
         } else if name.elementsEqual("expect".utf8) {
-            arriving.hasExpectation = true
+            request.hasExpectation = true
         } else if name.elementsEqual("content-length".utf8) {
-            arriving.hasLength = true
+            request.hasLength = true
         }
     }
 
-    private func reject(_ status: Int, _ reason: String, _ limit: LimitKind? = nil) {
-        guard arriving.rejection == nil else { return }
+    private func reject(
+        _ request: IncomingRequest, _ status: Int, _ reason: String, _ limit: LimitKind? = nil
+    ) {
+        guard request.rejection == nil else { return }
         if let limit { context.statistics.hit(limit) }
-        arriving.rejection = (status, reason)
-        arriving.head.fields = HeaderFields()
+        request.rejection = (status, reason)
+        request.head.fields = HeaderFields()
     }
 
     func frameReceived(_ frame: nghttp2_frame) {
         let ends = frame.hd.flags & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0
         switch UInt32(frame.hd.type) {
         case NGHTTP2_HEADERS.rawValue:
-            if arriving.id == frame.hd.stream_id {
-                accept(ends)
+            if let arriving, arriving.id == frame.hd.stream_id {
+                accept(arriving, ends)
             } else if ends {
                 streams[frame.hd.stream_id]?.body.end()
             }
@@ -135,27 +128,26 @@ extension HTTP2Connection {
         }
     }
 
-    private func accept(_ ends: Bool) {
-        arriving.head.hasBody = !ends
-        if arriving.rejection == nil { arriving.rejection = check(&arriving) }
-        let id = arriving.id
+    private func accept(_ request: IncomingRequest, _ ends: Bool) {
+        request.head.hasBody = !ends
+        if request.rejection == nil { request.rejection = check(request) }
         let stream = ServerStream(
-            id: id, owner: self, context: context,
-            expectsContinue: arriving.head.expectsContinue)
-        stream.isHead = arriving.head.method == "HEAD"
+            id: request.id, owner: self, context: context,
+            expectsContinue: request.head.expectsContinue)
+        stream.isHead = request.head.method == "HEAD"
         if ends { stream.body.end() }
         context.statistics.streamOpened()
         streams.insert(HTTP2Stream(stream: stream))
         streamDeadline = min(
             streamDeadline, stream.progressMark.time + context.limits.progressInterval)
-        accepted.append(Accepted(stream, arriving.takeHead(), arriving.rejection))
-        arriving = Arriving.none
+        accepted.append(Accepted(stream: stream, request: request))
+        arriving = nil
         arrivingSince = nil
     }
 
     /// Checks what nghttp2 does not, as the HTTP/1.1 parser does.
     /// - Returns: Why the request is rejected; nil if it is not.
-    private func check(_ request: inout Arriving) -> (status: Int, reason: String)? {
+    private func check(_ request: IncomingRequest) -> (status: Int, reason: String)? {
         if request.hasHost, let host = request.head.fields["host"] {
             if request.head.authority == nil { request.head.authority = host }
             if !request.head.authority!.utf8.elementsEqual(host.utf8) {

@@ -51,7 +51,7 @@ final class RawDialect: Dialect {
     func render(
         _ result: consuming OperationResult, of route: Route, in bucket: Bucket,
         _ context: RequestContext
-    ) async -> Response {
+    ) -> Response {
         guard case .content(_, let content) = consume result else { return Response(status: 204) }
         var response = Response(status: 200)
         response.body = content.body
