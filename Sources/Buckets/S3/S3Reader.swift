@@ -252,12 +252,13 @@ extension ByteSource {
         var bytes = [UInt8](repeating: 0, count: limit + 1)
         var count = 0
         while true {
-            if Task.isCancelled {
-                throw BucketError(.unavailable, "read: nobody wants it any more")
-            }
             switch try readOnce(into: &bytes, from: count) {
             case .bytes(let more): count += more
-            case .wait: await becomeReadable()
+            case .wait:
+                await becomeReadable()
+                if Task.isCancelled {
+                    throw BucketError(.unavailable, "read: nobody wants it any more")
+                }
             case .end:
                 bytes.removeLast(bytes.count - count)
                 return bytes

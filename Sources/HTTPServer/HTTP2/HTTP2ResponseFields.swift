@@ -24,13 +24,11 @@ extension ResponseHead {
     func withFields<Result>(
         date: [UInt8], length: UInt64?, _ body: (UnsafePointer<nghttp2_nv>, Int) -> Result
     ) -> Result {
-        var status = String(status)
-        var digits = length.map { String($0) } ?? ""
         let count = fields.count + (length == nil ? 2 : 3)
         return withUnsafeTemporaryAllocation(of: nghttp2_nv.self, capacity: count) { list in
-            status.withUTF8 { status in
+            UInt64(status).withDigits { status in
                 date.withUnsafeBufferPointer { date in
-                    digits.withUTF8 { digits in
+                    (length ?? 0).withDigits { digits in
                         list.initializeElement(at: 0, to: nghttp2_nv(":status", status))
                         list.initializeElement(at: 1, to: nghttp2_nv("date", date))
                         if length != nil {
@@ -41,6 +39,21 @@ extension ResponseHead {
                     }
                 }
             }
+        }
+    }
+}
+
+extension UInt64 {
+    /// Lends the decimal digits, on the stack.
+    fileprivate func withDigits<Result>(_ body: (UnsafeBufferPointer<UInt8>) -> Result) -> Result {
+        withUnsafeTemporaryAllocation(of: UInt8.self, capacity: 20) { digits in
+            var (rest, start) = (self, digits.endIndex)
+            repeat {
+                start -= 1
+                digits.initializeElement(at: start, to: UInt8(rest % 10) + UInt8(ascii: "0"))
+                rest /= 10
+            } while rest > 0
+            return body(UnsafeBufferPointer(rebasing: digits[start...]))
         }
     }
 }
