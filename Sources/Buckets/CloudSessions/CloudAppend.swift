@@ -11,12 +11,16 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
     private let loop: EventLoop
     private let transfer: any CloudTransfer
     private let limit: UInt64
+    /// The size of a buffer in bytes: ``step``, or that of the whole append.
+    private let capacity: Int
     /// The length that this append has declared.
     private let length: UInt64?
     private let isAllOrNothing: Bool
     /// The size of the object including the bytes of this append.
     private var taken: UInt64
     private var filling: [UInt8] = []
+    /// The bytes that the transfer takes next.
+    private var full: [UInt8] = []
     /// The durable offset.
     private var offset: UInt64
     private var failure: SessionError?
@@ -31,16 +35,17 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
     private var ending: Task<Void, Never>?
 
     init(
-        _ session: CloudSession, _ loop: EventLoop, _ transfer: any CloudTransfer, offset: UInt64,
-        limit: UInt64, length: UInt64?, isAllOrNothing: Bool
+        _ session: CloudSession, _ loop: EventLoop, _ transfer: any CloudTransfer,
+        _ plan: AppendPlan, limit: UInt64, length: UInt64?
     ) {
         self.session = session
         self.loop = loop
         self.transfer = transfer
         self.limit = limit
         self.length = length
-        self.isAllOrNothing = isAllOrNothing
-        self.offset = offset
+        capacity = Int(min(plan.size ?? .max, UInt64(CloudAppend.step)))
+        isAllOrNothing = plan.isAllOrNothing
+        offset = plan.offset
         taken = offset
     }
 
@@ -53,6 +58,8 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
         if bytes.byteCount > 0, taken == limit { throw SessionError.lengthExceeded(limit: limit) }
         let free = min(CloudAppend.step - filling.count, Int(clamping: limit - taken))
         let count = min(bytes.byteCount, free)
+        // It would double as it grows, beyond what it may hold.
+        if filling.isEmpty { filling.reserveCapacity(capacity) }
         bytes.extracting(0..<count).withUnsafeBytes { filling += $0 }
         taken += UInt64(count)
         store()
@@ -76,10 +83,9 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
     private func store() {
         guard filling.count == CloudAppend.step, !isRunning, failure == nil else { return }
         isRunning = true
-        let bytes = filling
-        filling = []
+        (full, filling) = (filling, [])
         Task(executorPreference: loop) { [self] in
-            await take(bytes)
+            await take()
             isRunning = false
             if let idle = idle.take() { return idle.resume() }
             store()
@@ -87,8 +93,12 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
         }
     }
 
-    private func take(_ bytes: [UInt8]) async {
-        do throws(SessionError) { try await transfer.take(bytes) } catch {
+    /// Stores the full buffer.
+    private func take() async {
+        do throws(SessionError) {
+            try await transfer.take(released())
+            try await transfer.forward()
+        } catch {
             failure = failure ?? error
         }
         if failure == nil, session.file.isExpired { failure = .notFound }
@@ -96,6 +106,12 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
             offset = now
             if ending == nil { durable?(now) }
         }
+    }
+
+    /// The full buffer, which the append does not hold any more.
+    private func released() -> [UInt8] {
+        defer { full = [] }
+        return full
     }
 
     // MARK: Ending
@@ -149,9 +165,8 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
         var keeps = keeping && !(isAllOrNothing && isStopped)
         if !keeps { transfer.cancel() }
         if isRunning { await withCheckedContinuation { idle = $0 } }
-        let last = filling
-        filling = []
-        if keeps, failure == nil, !last.isEmpty { await take(last) }
+        (full, filling) = (filling, [])
+        if keeps, failure == nil, !full.isEmpty { await take() }
         if session.file.isExpired { failure = failure ?? .notFound }
         if failure != nil, isAllOrNothing || session.file.isExpired { keeps = false }
         if keeps {

@@ -83,9 +83,8 @@ final class CloudSession: UploadSession {
             let transfer = try await service.transfer(file, state, plan)
             let limit = state.length ?? plan.length ?? service.maximumSessionLength
             let append = CloudAppend(
-                self, loop, transfer, offset: state.offset, limit: limit,
-                length: state.length == nil ? plan.length : nil,
-                isAllOrNothing: plan.isAllOrNothing)
+                self, loop, transfer, plan, limit: limit,
+                length: state.length == nil ? plan.length : nil)
             current.withLock { $0 = append }
             return append
         }

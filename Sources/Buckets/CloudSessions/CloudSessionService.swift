@@ -32,11 +32,15 @@ protocol CloudSessionService: CloudSessionStore {
 
 /// Moves the bytes of one append to the service. Its calls follow one another, except for ``cancel()``.
 protocol CloudTransfer: AnyObject {
-    /// Takes the next bytes. Returns when more can be taken.
+    /// Takes the next bytes. ``forward()`` follows.
     func take(_ bytes: [UInt8]) async throws(SessionError)
 
-    /// Makes the taken bytes durable and writes the state, if it changes. After a failure of ``take(_:)`` these are the
-    /// bytes that were taken before, if possible.
+    /// Waits for what is due after the bytes that were taken. Nobody holds them meanwhile, which counts if there are many
+    /// appends.
+    func forward() async throws(SessionError)
+
+    /// Makes the taken bytes durable and writes the state, if it changes. After a failure these are the bytes that were
+    /// taken before, if possible.
     /// - Parameter length: The length of the whole object that the append has declared.
     /// - Returns: The durable offset.
     /// - Throws: ``SessionError/superseded`` if another gateway has changed the session.
@@ -45,7 +49,7 @@ protocol CloudTransfer: AnyObject {
     /// Gives up all taken bytes.
     func discard() async
 
-    /// Cancels the request of a running ``take(_:)``, because its bytes are not wanted any more.
+    /// Cancels the request of a running ``take(_:)`` or ``forward()``, because its bytes are not wanted any more.
     func cancel()
 }
 

@@ -124,12 +124,20 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
         try await inStore { () throws(BucketError) in
             try await self.hash(bytes, spooling: count)
         }
-        if let chunk {
-            try await send(part)
-            if chunk.spool.count == chunk.limit { try await endChunk() }
-        }
+        try await send(part)
         position.tail += bytes[count...]
-        // The tail is not copied with each call.
+    }
+
+    func forward() async throws(SessionError) {
+        do throws(SessionError) { try await advance() } catch {
+            hasFailed = true
+            throw error
+        }
+    }
+
+    /// Ends the chunk if it is full, and writes the state after every ``checkpointStep``.
+    private func advance() async throws(SessionError) {
+        if let chunk, chunk.spool.count == chunk.limit { try await endChunk() }
         let isStep = position.sent - state.gcsTransfer.sent >= GCSTransfer.checkpointStep
         if isStep, chunk == nil, whole == nil {
             complete = position
@@ -353,6 +361,7 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
                 }
             }
             try await pass(bytes)
+            try await advance()
             offset += UInt64(bytes.count)
         }
     }

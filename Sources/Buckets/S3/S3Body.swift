@@ -15,11 +15,12 @@ final class S3Body: @unchecked Sendable {
     let length: UInt64
     private var rest: UInt64
     private var signer: ChunkSigner?
-    /// The chunk that is being filled; empty if chunks are not signed.
-    private var filling: [UInt8] = []
-    /// Signed bytes waiting for the pipe, and the number of them that the pipe has taken.
-    private var framed: [UInt8] = []
-    private var sent = 0
+    /// A signed chunk: space for its header, which is known last, and its bytes. Empty if chunks are not signed.
+    private var buffer: [UInt8] = []
+    /// The offset of the next byte in the buffer that the pipe takes; nil while the chunk is being filled.
+    private var next: Int?
+    /// The maximum size of a chunk's header: 4 digits, `;chunk-signature=`, 64 digits, CR LF.
+    private static let headSize = 4 + 17 + 64 + 2
 
     /// Whether the service rejected the credentials and new ones may be available, so that another attempt may succeed.
     private(set) var isSignedAnew = false
@@ -36,7 +37,7 @@ final class S3Body: @unchecked Sendable {
         self.signer = signer
         self.length = length
         rest = length
-        if length == 0, signer != nil { frame() }
+        if length == 0, signer != nil { seal() }
     }
 
     /// The number of bytes still to be written.
@@ -54,11 +55,13 @@ final class S3Body: @unchecked Sendable {
         var taken = 0
         while taken < offered.byteCount {
             guard try flush() else { break }
-            let count = min(S3Body.chunk - filling.count, offered.byteCount - taken)
-            offered.extracting(taken..<taken + count).withUnsafeBytes { filling += $0 }
+            if buffer.isEmpty { reserve() }
+            let full = S3Body.headSize + S3Body.chunk
+            let count = min(full - buffer.count, offered.byteCount - taken)
+            offered.extracting(taken..<taken + count).withUnsafeBytes { buffer += $0 }
             taken += count
             rest -= UInt64(count)
-            if filling.count == S3Body.chunk || rest == 0 { frame() }
+            if buffer.count == full || rest == 0 { seal() }
         }
         _ = try flush()
         return taken
@@ -66,30 +69,48 @@ final class S3Body: @unchecked Sendable {
 
     func whenWritable(_ resume: @escaping () -> Void) { pipe.whenWritable(resume) }
 
-    private func frame() {
-        while signer != nil {
-            let chunk = filling
-            framed += signer!.head(of: chunk.span.bytes).utf8
-            framed += chunk
-            framed += [0x0d, 0x0a]
-            let wasLast = filling.isEmpty
-            filling.removeAll(keepingCapacity: rest > 0)
-            if wasLast { signer = nil }
-            if rest > 0 { return }
+    /// Begins a chunk. The buffer never grows.
+    private func reserve() {
+        let size = Int(min(rest, UInt64(S3Body.chunk)))
+        // The empty chunk at the end, and two line ends.
+        buffer.reserveCapacity(2 * S3Body.headSize + size + 4)
+        buffer.append(contentsOf: repeatElement(0, count: S3Body.headSize))
+    }
+
+    /// Completes the chunk with its header. An empty chunk follows the last one.
+    private func seal() {
+        if buffer.isEmpty { reserve() }
+        guard var signer else { return }
+        let isEmpty = buffer.count == S3Body.headSize
+        let head = signer.head(of: buffer.span.bytes.extracting(droppingFirst: S3Body.headSize))
+        let start = S3Body.headSize - head.utf8.count
+        buffer.replaceSubrange(start..<S3Body.headSize, with: head.utf8)
+        buffer += [0x0d, 0x0a]
+        if rest == 0, !isEmpty {
+            buffer += signer.head(of: [UInt8]().span.bytes).utf8
+            buffer += [0x0d, 0x0a]
         }
+        next = start
+        self.signer = rest > 0 ? signer : nil
     }
 
     /// - Returns: Whether the pipe has taken all signed bytes.
     private func flush() throws -> Bool {
-        let bytes = framed
-        while sent < bytes.count {
-            let count = try pipe.write(bytes.span.bytes.extracting(sent..<bytes.count))
+        while let start = next, start < buffer.count {
+            // The buffer has another reference only for this call.
+            let bytes = buffer
+            let count = try pipe.write(bytes.span.bytes.extracting(droppingFirst: start))
             if count == 0 { return false }
-            sent += count
+            next = start + count
         }
-        framed.removeAll(keepingCapacity: rest > 0)
-        sent = 0
+        if next != nil { buffer.removeAll(keepingCapacity: rest > 0) }
+        next = nil
         return true
+    }
+
+    /// Waits until the pipe has taken all complete chunks.
+    func drain() async throws {
+        while try !flush() { await untilWritable() }
     }
 
     /// Writes all of `bytes`, waiting for the pipe when it is full.
@@ -109,7 +130,7 @@ final class S3Body: @unchecked Sendable {
     /// Returns the response. It arrives after the last byte, or earlier if the service does not want the rest.
     func response(limit: Int = 1 << 20) async throws(BucketError) -> CollectedResponse {
         do {
-            while try !flush() { await untilWritable() }
+            try await drain()
         } catch {
             // The response has the cause.
         }

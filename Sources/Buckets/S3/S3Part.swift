@@ -74,6 +74,11 @@ final class S3Part {
     private func copy(to body: S3Body) async throws(BucketError) {
         var offset: UInt64 = 0
         while offset < spool.count {
+            // Nothing is read before the last bytes were taken, so that a request holds one chunk.
+            do { try await body.drain() } catch {
+                // The response has the cause.
+                return
+            }
             let (start, spool) = (offset, spool)
             let bytes: [UInt8]
             do throws(BucketError) {
@@ -84,10 +89,7 @@ final class S3Part {
                 body.cancel()
                 throw error
             }
-            do { try await body.writeAll(bytes) } catch {
-                // The response has the cause.
-                return
-            }
+            do { try await body.writeAll(bytes) } catch { return }
             offset += UInt64(bytes.count)
         }
     }

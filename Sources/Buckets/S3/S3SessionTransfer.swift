@@ -79,15 +79,18 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
     }
 
     func take(_ bytes: [UInt8]) async throws(SessionError) {
-        var rest = bytes[...]
-        while !rest.isEmpty {
-            let size = partSize
-            let room = Int(clamping: size > pending ? size - pending : 0)
-            let next = Array(rest.prefix(room))
+        var offset = 0
+        while offset < bytes.count {
+            try await forward()
+            let count = min(bytes.count - offset, Int(clamping: partSize - pending))
+            let next = count == bytes.count ? bytes : Array(bytes[offset..<offset + count])
             try await inStore { () throws(BucketError) in try await keep(next) }
-            rest = rest.dropFirst(next.count)
-            if pending >= size { try await sendPart() }
+            offset += count
         }
+    }
+
+    func forward() async throws(SessionError) {
+        if pending >= partSize { try await sendPart() }
     }
 
     private func keep(_ bytes: [UInt8]) async throws(BucketError) {

@@ -5,7 +5,6 @@ SeaweedFS verifies the signatures here: with another secret every request fails.
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -19,24 +18,11 @@ import pytest
 import program
 import upstreams
 import wire as wire_client
-from secret_words import secret
 
 SMALL = b"Quercus robur, thirty metres tall.\n"
 LARGE = hashlib.shake_256(b"large").digest((9 << 20) + 1)
-SECRET = secret("hush-hush-secret")
-DOMAIN = "s3.test"
-
-
-class SignedSeaweedFS(upstreams.SeaweedFS):
-    """SeaweedFS verifies signatures; unsigned requests are permitted, so that the tests can inspect it."""
-
-    def command(self):
-        every = ["Admin", "Read", "Write", "List", "Tagging"]
-        identities = self.directory / "identities.json"
-        identities.write_text(json.dumps({"identities": [
-            {"name": "sluice", "actions": every, "credentials": [{"accessKey": "sluice", "secretKey": SECRET}]},
-            {"name": "anonymous", "actions": every}]}))
-        return [*super().command(), f"-s3.config={identities}", f"-s3.domainName={DOMAIN}"]
+SECRET = upstreams.SignedSeaweedFS.key
+DOMAIN = upstreams.SignedSeaweedFS.domain
 
 
 class TLSProxy:
@@ -100,7 +86,7 @@ class ForwardProxy(TLSProxy):
 
 @pytest.fixture(scope="module")
 def seaweedfs(tmp_path_factory):
-    with upstreams.warm(SignedSeaweedFS, tmp_path_factory.mktemp("upstream")) as running:
+    with upstreams.warm(upstreams.SignedSeaweedFS, tmp_path_factory.mktemp("upstream")) as running:
         yield running
 
 

@@ -15,13 +15,10 @@ import time
 
 import pytest
 
-import firebase
 import http2_peer as http2
 import raw
-import sessions
-import tus
 import wire
-from bounds import BOUND, DOWNLOAD, MIB, UPLOAD, held, many, sparse
+from bounds import BOUND, DOWNLOAD, MIB, SESSIONS, UPLOAD, a_hundred_appends, held, many, sparse
 from program import curl, wait_until
 
 pytestmark = pytest.mark.skipif("SANITIZER" in os.environ, reason="sanitizers keep what was freed")
@@ -86,28 +83,8 @@ def test_a_hundred_transfers_at_once(launch, tmp_path, report, protocol):
 
 @pytest.mark.parametrize("dialect", ["ietf", "tus", "firebase"])
 def test_a_hundred_resumable_uploads(launch, tmp_path, report, dialect):
-    server = launch(extra="firebase: true\nuploads: { sessions: 0, stagedBytes: 0 }\n", threads=2)
-    client = wire.Wire(server)
-
-    def session(number):
-        """The arguments of curl for a last append to a new session."""
-        if dialect == "ietf":
-            path = sessions.begin(client, f"o{number}").path
-            fields = ["Upload-Offset: 0", "Upload-Complete: ?1", f"Content-Type: {sessions.PARTIAL}"]
-        elif dialect == "tus":
-            path = tus.create(client, f"o{number}", UPLOAD).path
-            fields = ["Tus-Resumable: 1.0.0", "Upload-Offset: 0", ": ".join(tus.CHUNK)]
-        else:
-            path = firebase.Firebase(client).begin(f"o{number}", UPLOAD).path
-            fields = ["X-Goog-Upload-Command: upload, finalize", "X-Goog-Upload-Offset: 0"]
-        method = "POST" if dialect == "firebase" else "PATCH"
-        return ["-X", method, "-T", source, *(part for field in fields for part in ("-H", field)), server.url(path)]
-
-    source = sparse(tmp_path / "source", UPLOAD)
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        commands = list(pool.map(session, range(100)))
-    many(commands)
-    assert all(client.metadata(f"o{number}")["size"] == str(UPLOAD) for number in (0, 99))
+    server = launch(extra=SESSIONS, threads=2)
+    a_hundred_appends(server, wire.Wire(server), dialect, sparse(tmp_path / "source", UPLOAD))
     held(server, report, "100 resumable uploads")
 
 

@@ -23,6 +23,7 @@ import urllib.parse
 
 import gcs_faults
 import gcs_model
+from secret_words import secret
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 #: Removed from the environment, because unknown SLUICE_ variables are errors for sluice.
@@ -267,6 +268,25 @@ class SeaweedFS(S3):
                 "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-s3.port={self.port}",
                 "-volume.max=100", "-master.volumeSizeLimitMB=1024", "-master.telemetry=false",
                 *(f"-{flag}={port}" for flag, port in self.ports.items())]
+
+
+class SignedSeaweedFS(SeaweedFS):
+    """SeaweedFS verifies signatures; unsigned requests are permitted, so that the tests can inspect it."""
+
+    key = secret("hush-hush-secret")
+    domain = "s3.test"
+
+    def command(self):
+        every = ["Admin", "Read", "Write", "List", "Tagging"]
+        identities = self.directory / "identities.json"
+        identities.write_text(json.dumps({"identities": [
+            {"name": "sluice", "actions": every, "credentials": [{"accessKey": "sluice", "secretKey": self.key}]},
+            {"name": "anonymous", "actions": every}]}))
+        return [*super().command(), f"-s3.config={identities}", f"-s3.domainName={self.domain}"]
+
+    def store(self, endpoint=None, bucket=None):
+        return super().store(endpoint, bucket).replace(
+            "credentials: anonymous", f"accessKeyId: sluice, secretAccessKey: {self.key}")
 
 
 UPSTREAMS = {kind.name: kind for kind in (
