@@ -155,10 +155,16 @@ final class DirectoryAppend: HeldAppend, @unchecked Sendable {
     func discard() async { await settle(keeping: false) }
 
     /// Ends the append for another call, on any loop. An upload that must be complete is not complete then.
-    /// - Parameter limit: How long to wait, in nanoseconds: a disk may hang, and a loop may have ended.
+    /// - Parameter limit: How long to wait for a disk that hangs, in nanoseconds.
     /// - Returns: Whether it has ended.
     func stop(keeping: Bool, within limit: UInt64) async -> Bool {
-        await loop.finishes(within: limit) { [self] in await stopHere(keeping: keeping) }
+        guard loop.isRunning else {
+            // A loop that has ended runs nothing any more. Only a job and a change can still be executed.
+            await pool.run { [part] in part.abandon() }
+            session.abandon(self)
+            return true
+        }
+        return await loop.finishes(within: limit) { [self] in await stopHere(keeping: keeping) }
     }
 
     private func stopHere(keeping: Bool) async {

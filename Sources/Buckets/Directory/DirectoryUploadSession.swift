@@ -152,6 +152,13 @@ final class DirectoryUploadSession: UploadSession {
         }
     }
 
+    /// Continues without an append that does not end any more. Its last change may be executed later than now, but
+    /// before the next one.
+    func abandon(_ append: DirectoryAppend) {
+        detach(append)
+        forget()
+    }
+
     // MARK: Ending
 
     func finish() async throws(SessionError) -> ContentFacts {

@@ -3,7 +3,7 @@ import System
 
 /// The open file of an upload session during an append, with the digests of its content.
 ///
-/// Safety: used by one job on the pool at a time, or by the loop while no job runs.
+/// Safety: used by one job on the pool at a time, or by the loop while no job runs; except for ``abandon()``.
 final class SessionPart: @unchecked Sendable {
     /// The maximum offset in a file.
     static let maximumLength = UInt64(Int64.max)
@@ -18,6 +18,8 @@ final class SessionPart: @unchecked Sendable {
     private(set) var offset: UInt64
     private(set) var digests: SessionDigests
     private var handedToKernel: UInt64
+    /// Whether another call continues without this append. Held while a job changes the file.
+    private let isAbandoned = Lock(false)
 
     private init(_ row: SessionRow, _ directory: OpenDirectory, _ pool: BlockingPool)
         throws(BucketError)
@@ -59,9 +61,12 @@ final class SessionPart: @unchecked Sendable {
 
     /// Appends a buffer. If that fails, none of it counts.
     func append(_ buffer: UploadBuffer) throws(BucketError) {
-        try buffer.withBytes { bytes throws(BucketError) in
-            try DirectoryFiles.writeAll(descriptor, bytes, at: offset, name)
-            digests.update(RawSpan(_unsafeBytes: bytes))
+        try isAbandoned.withLock { isAbandoned throws(BucketError) in
+            if isAbandoned { throw BucketError(.internal, "another append uses the \(name)") }
+            try buffer.withBytes { bytes throws(BucketError) in
+                try DirectoryFiles.writeAll(descriptor, bytes, at: offset, name)
+                digests.update(RawSpan(_unsafeBytes: bytes))
+            }
         }
         offset += UInt64(buffer.count)
         if offset - handedToKernel >= SessionPart.writebackStep {
@@ -76,5 +81,12 @@ final class SessionPart: @unchecked Sendable {
     }
 
     /// Frees the space after the durable bytes. A failure does not matter, because the next append truncates the file.
-    func truncate(to offset: UInt64) { ftruncate(descriptor, off_t(offset)) }
+    func truncate(to offset: UInt64) {
+        isAbandoned.withLock { isAbandoned in
+            if !isAbandoned { _ = ftruncate(descriptor, off_t(offset)) }
+        }
+    }
+
+    /// Waits for a job that changes the file. No later one does.
+    func abandon() { isAbandoned.withLock { $0 = true } }
 }

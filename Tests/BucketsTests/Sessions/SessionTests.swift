@@ -39,31 +39,73 @@ struct SessionTests {
         try await withBucket { bucket in #expect(bucket.capabilities().uploadSessions) }
     }
 
-    @Test("A call does not wait forever for an append whose loop has ended")
+    @Test("A session goes on after the loop of its append has ended")
     func endedLoop() async throws {
-        let bucket = try DirectoryBucket(
-            path: path, pool: sharedPool, readers: 1, stopLimit: 50_000_000)
-        let id = try await onLoop {
+        let bucket = try DirectoryBucket(path: path, pool: sharedPool, readers: 1)
+        let bytes = pattern(400_000, seed: 1)
+        let session = try await onLoop {
             try await bucket.beginSession(
-                "o", SessionPlan(UploadPlan(ObjectAttributes()), expires: 4_000_000_000)
-            ).id
+                "o", SessionPlan(UploadPlan(ObjectAttributes()), expires: 4_000_000_000))
         }
-        let loop = try EventLoop()
-        let thread = startThread { loop.run() }
-        let append = try await Task(executorPreference: loop) {
-            Held(try await bucket.openSession(id).append(AppendPlan(at: 0)))
-        }.value
-        loop.stop()
-        pthread_join(thread, nil)
+        for round in 0..<4 {
+            let start = round * 100
+            let loop = try EventLoop()
+            let thread = startThread { loop.run() }
+            let append = try await Task(executorPreference: loop) {
+                try await session.append(Array(bytes[start..<start + 100]), at: start)
+                let append = try await session.append(AppendPlan(at: UInt64(start + 100)))
+                // Other bytes than those that come later. Jobs on the pool may write them after the loop has ended.
+                try await append.fill(pattern(100_000, seed: 2))
+                return Held(append)
+            }.value
+            loop.stop()
+            pthread_join(thread, nil)
+            try await onLoop {
+                let offset = try await session.offset()
+                #expect(offset == start + 100)
+            }
+            withExtendedLifetime(append) {}
+        }
         try await onLoop {
+            try await session.append(Array(bytes[400...]), at: 400)
+            try await session.commitAll()
+            let reader = try await bucket.open("o", ReadPlan())
+            defer { reader.close() }
+            let stored = try await readAll(reader, 0..<400_000)
+            #expect(stored == bytes)
+        }
+        await bucket.close()
+    }
+
+    @Test("A call does not wait forever for an append whose disk hangs")
+    func hangingDisk() async throws {
+        let pool = BlockingPool(threads: 1)
+        let bucket = try DirectoryBucket(
+            path: path, pool: pool, readers: 1, stopLimit: 50_000_000)
+        var ends: [Int32] = [-1, -1]
+        #expect(pipe(&ends) == 0)
+        let (blocked, release) = (ends[0], ends[1])
+        try await onLoop {
+            let session = try await bucket.beginSession(
+                "o", SessionPlan(UploadPlan(ObjectAttributes()), expires: 4_000_000_000))
+            let append = try await session.append(AppendPlan(at: 0))
+            pool.submit {
+                var byte: UInt8 = 0
+                _ = read(blocked, &byte, 1)
+            }
+            try await append.fill(pattern(40_000, seed: 1))
             do throws(SessionError) {
-                _ = try await bucket.openSession(id).state()
+                _ = try await session.state()
                 Issue.record("the append has ended")
             } catch {
                 guard case .store(let cause) = error, cause.code == .timedOut else { throw error }
             }
+            close(release)
+            let offset = try await session.offset()
+            #expect(offset == 40_000)
+            await append.discard()
         }
-        withExtendedLifetime(append) {}
+        close(blocked)
         await bucket.close()
     }
 
