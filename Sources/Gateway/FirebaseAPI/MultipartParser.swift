@@ -74,16 +74,19 @@ struct MultipartBoundary {
 }
 
 /// Parses a `multipart/related` body of exactly two parts while it arrives: a description, which is kept, and content,
-/// which is passed on. It is strict: each part has one `Content-Type`, lines end with CRLF, nothing is before the first
-/// part, and what follows the last one is ignored.
+/// which is passed on. What precedes the first part or follows the last one is ignored. Otherwise it is strict: each part
+/// has one `Content-Type`, and all lines end as that of the first boundary, with CRLF, or with LF alone as some clients
+/// write them.
 struct MultipartParser {
     /// Why a body is malformed.
     struct Malformed: Error, Equatable {
         var reason: String
     }
     private enum State {
-        /// In the first boundary.
+        /// At the first boundary, if the line is one.
         case opening
+        /// In a line before the first boundary.
+        case preamble
         /// After a boundary: the end of its line, or of the body.
         case boundaryEnd
         case fields
@@ -94,9 +97,14 @@ struct MultipartParser {
 
     /// The maximum size of a part's header fields in bytes.
     static let maximumFieldBytes = 8 * 1024
+    /// The maximum size of what precedes the first boundary in bytes.
+    static let maximumPreamble = 8 * 1024
 
-    /// CRLF, two hyphens, and the boundary. A CR is only at its beginning.
-    private let delimiter: [UInt8]
+    /// CRLF or LF, two hyphens, and the boundary. Its first byte is only at its beginning.
+    private var delimiter: [UInt8]
+    /// Whether lines end with LF alone; nil before the end of the first boundary's line.
+    private var hasBareLF: Bool?
+    private var preambleBytes = 0
     private let maximumDescription: Int
     private var state = State.opening
     /// The number of matched bytes of the delimiter. They may turn out to be content.
@@ -116,8 +124,8 @@ struct MultipartParser {
     /// - Parameter maximumDescription: The maximum size of the description in bytes.
     init(_ boundary: MultipartBoundary, maximumDescription: Int) {
         delimiter = Array("\r\n--".utf8) + boundary.bytes
-        // The first boundary has no CRLF before it.
-        matched = 2
+        // The first boundary needs no line end before it.
+        matched = MultipartParser.lineEnd
         self.maximumDescription = maximumDescription
     }
 
@@ -131,11 +139,24 @@ struct MultipartParser {
         while offset < bytes.byteCount {
             switch state {
             case .opening:
-                guard bytes[offset] == delimiter[matched] else {
+                if bytes[offset] == delimiter[matched] {
+                    offset += 1
+                    advance()
+                } else {
+                    preambleBytes += matched - MultipartParser.lineEnd
+                    state = .preamble
+                }
+            case .preamble:
+                let end = bytes.firstIndex(of: 0x0a, from: offset)
+                let next = min(end + 1, bytes.byteCount)
+                preambleBytes += next - offset
+                guard preambleBytes <= MultipartParser.maximumPreamble else {
                     throw Malformed(reason: "the body does not begin with the boundary")
                 }
-                offset += 1
-                advance()
+                offset = next
+                if end < bytes.byteCount {
+                    (state, matched) = (.opening, MultipartParser.lineEnd)
+                }
             case .boundaryEnd:
                 try endBoundary(bytes[offset])
                 offset += 1
@@ -174,6 +195,9 @@ struct MultipartParser {
 
     // MARK: Boundaries
 
+    /// The length of CRLF, with which the delimiter begins until the end of the first line is known.
+    private static let lineEnd = 2
+
     /// Counts one more matched byte of the delimiter.
     private mutating func advance() {
         matched += 1
@@ -183,7 +207,7 @@ struct MultipartParser {
         state = .boundaryEnd
     }
 
-    /// `--` at the end of the body, or else spaces and CRLF.
+    /// `--` at the end of the body, or else spaces and the end of the line.
     private mutating func endBoundary(_ byte: UInt8) throws(Malformed) {
         line.append(byte)
         if line == [UInt8(ascii: "-")] { return }
@@ -194,17 +218,23 @@ struct MultipartParser {
         }
         switch byte {
         case 0x20, 0x09: if line.allSatisfy(ASCII.isSpace), line.count <= 128 { return }
-        case 0x0d: if line.dropLast().allSatisfy(ASCII.isSpace) { return }
+        case 0x0d: if hasBareLF != true, line.dropLast().allSatisfy(ASCII.isSpace) { return }
         case 0x0a:
-            if line.count > 1, line[line.count - 2] == 0x0d {
+            let isBare = line.dropLast().last != 0x0d
+            if isBare == hasBareLF ?? isBare,
+                line.dropLast(isBare ? 1 : 2).allSatisfy(ASCII.isSpace)
+            {
                 guard parts < 2 else { throw Malformed(reason: "the body has two parts") }
+                if isBare, hasBareLF == nil { delimiter.removeFirst() }
+                hasBareLF = isBare
                 parts += 1
                 (line, fieldBytes, type, state) = ([], 0, nil, .fields)
                 return
             }
         default: break
         }
-        throw Malformed(reason: "a boundary is followed by CRLF, or by two hyphens at the end")
+        throw Malformed(
+            reason: "a boundary is followed by the end of its line, or by two hyphens at the end")
     }
 
     // MARK: Fields
@@ -214,14 +244,15 @@ struct MultipartParser {
         guard fieldBytes <= MultipartParser.maximumFieldBytes else {
             throw Malformed(reason: "the fields of a part are too long")
         }
-        if line.last == 0x0d {
-            guard byte == 0x0a else { throw Malformed(reason: "a field has a control character") }
-            line.removeLast()
+        let isBare = hasBareLF == true
+        if byte == 0x0a, isBare || line.last == 0x0d {
+            if !isBare { line.removeLast() }
             try line.isEmpty ? endFields() : takeField()
             line = []
             return
         }
-        guard byte == 0x0d || byte == 0x09 || !ASCII.isControl(byte) else {
+        guard line.last != 0x0d, byte == 0x0d && !isBare || byte == 0x09 || !ASCII.isControl(byte)
+        else {
             throw Malformed(reason: "a field has a control character")
         }
         line.append(byte)
@@ -278,7 +309,7 @@ struct MultipartParser {
             matched = 0
             return start
         }
-        let end = bytes.firstIndex(of: 0x0d, from: start)
+        let end = bytes.firstIndex(of: delimiter[0], from: start)
         if end == start {
             matched = 1
             return start + 1

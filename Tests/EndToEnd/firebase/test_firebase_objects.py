@@ -115,9 +115,9 @@ HEAD = b"--" + B + b"\r\nContent-Type: application/json\r\n\r\n"
 
 
 @pytest.mark.parametrize("body", [
-    None, b"", b"x", GOOD[:-1], GOOD[:-3], GOOD[:40], GOOD[:-len(B) - 10], GOOD[2:], b"\r\n" + GOOD, b"preamble\r\n" + GOOD,
+    None, b"", b"x", GOOD[:-1], GOOD[:-3], GOOD[:40], GOOD[:-len(B) - 10], GOOD[2:], b"x" * 8192 + b"\r\n" + GOOD,
     HEAD + b"{}\r\n--" + B + b"--", related({}, b"x")[:-2] + b"\r\nContent-Type: a/b\r\n\r\nthird\r\n--" + B + b"--",
-    GOOD.replace(b"\r\n", b"\n"), GOOD.replace(b"Content-Type: text/plain\r\n", b""), GOOD.replace(b"Content-Type: text", b"Content-Type : text"),
+    GOOD.replace(b"Content-Type: text/plain\r\n", b""), GOOD.replace(b"Content-Type: text", b"Content-Type : text"),
     GOOD.replace(b"Content-Type: text", b"Content-Type: text\r\n folded"), GOOD.replace(b"text/plain", b"a/b\r\nContent-Type: c/d"),
     GOOD.replace(b"text/plain", b""), GOOD.replace(b"text/plain", b"a\x00b"), GOOD.replace(b"text/plain", b"a" * 9000),
     related(b"{", b"x"), related(b"[]", b"x"), related(b'{"a":1,"a":2}', b"x"), related(b"\xff", b"x"),
@@ -131,10 +131,12 @@ def test_malformed_bodies_store_nothing(client, folder, body):
     refused(client.metadata(f"{folder}/m"), 404)
 
 
-def test_an_epilogue_is_ignored(client, folder):
+def test_what_other_clients_write_is_accepted(client, folder):
     assert client.raw_multipart(f"{folder}/m", GOOD + b"\r\n").status == 200
     assert client.raw_multipart(f"{folder}/m", GOOD + b"junk" * 100_000).json["size"] == "7"
     assert client.raw_multipart(f"{folder}/m", GOOD.replace(B + b"\r\n", B + b" \t\r\n")).json["size"] == "7"
+    for body in (b"a preamble\r\n" + GOOD, b"\r\n" + GOOD, GOOD.replace(b"\r\n", b"\n"), b"a preamble\n" + GOOD.replace(b"\r\n", b"\n")):
+        assert client.raw_multipart(f"{folder}/m", body).json["size"] == "7"
 
 
 def test_digests(client, folder):

@@ -41,9 +41,13 @@ import Wire
             type: parser.contentType, content: String(decoding: content, as: UTF8.self))
     }
 
-    private func body(_ description: String, _ content: String) -> String {
-        "--B\r\nContent-Type: application/json\r\n\r\n\(description)\r\n--B\r\n"
-            + "X-A: b\r\ncontent-type:\ta/b \r\n\r\n\(content)\r\n--B--"
+    private func body(_ description: String, _ content: String, lineEnd: String = "\r\n") -> String
+    {
+        let lines = [
+            "--B", "Content-Type: application/json", "", description, "--B", "X-A: b",
+            "content-type:\ta/b ", "", content, "--B--",
+        ]
+        return lines.joined(separator: lineEnd)
     }
 
     @Test(arguments: [
@@ -62,10 +66,52 @@ import Wire
     }
 
     @Test(arguments: [
+        "", "x", "\n", "\r", "\r\n", "\r\n-", "\n--", "\n\n--A", "--B--", "\r\n--b\n\n",
+        "\n-\n--\n",
+    ])
+    func linesMayEndWithLFAlone(content: String) {
+        let wanted = Outcome(description: "{}", type: "a/b", content: content)
+        let text = body("{}", content, lineEnd: "\n")
+        for chunk in [1, 2, 3, 7, .max] {
+            for room in [1, 2, 5, .max] {
+                #expect(parse(text, chunk: chunk, room: room) == wanted)
+                #expect(parse(text + "\nepilogue--B", chunk: chunk) == wanted)
+            }
+        }
+    }
+
+    @Test("A bare LF is content if lines end with CRLF", arguments: ["\n--B", "\n--B--", "\n"])
+    func bareLF(content: String) {
+        let wanted = Outcome(description: "{}", type: "a/b", content: content)
+        for chunk in [1, 3, .max] { #expect(parse(body("{}", content), chunk: chunk) == wanted) }
+    }
+
+    @Test(arguments: [
+        "\r\n", "\n", "preamble\r\n", "several\nlines\r\n\n", "-\n", "--\n", "--A\r\n", " --B\n",
+        "--\r\n--\r\n",
+        String(repeating: "x", count: 8191) + "\n",
+    ])
+    func ignoresWhatPrecedesTheFirstBoundary(preamble: String) {
+        let wanted = Outcome(description: "{}", type: "a/b", content: "x")
+        for chunk in [1, 2, 5, .max] {
+            for lineEnd in ["\r\n", "\n"] {
+                let text = preamble + body("{}", "x", lineEnd: lineEnd)
+                #expect(parse(text, chunk: chunk) == wanted)
+            }
+        }
+    }
+
+    @Test(arguments: [
         ("", "before its last boundary"), ("--B", "before its last boundary"),
-        ("x", "does not begin with"), ("\r\n--B\r\n", "does not begin with"),
-        ("--B--", "two parts"), ("--Bx", "followed by CRLF"), ("--B\n", "followed by CRLF"),
-        ("--B \r\r\n", "followed by CRLF"), ("--B -", "followed by CRLF"),
+        ("x", "before its last boundary"), ("\r\n--B\r\n", "before its last boundary"),
+        (String(repeating: "x", count: 8193), "does not begin with"),
+        (String(repeating: "x\n", count: 4097), "does not begin with"),
+        ("--B--", "two parts"), ("--Bx", "end of its line"), ("x\n--Bx", "end of its line"),
+        ("--B \r\r\n", "end of its line"), ("--B -", "end of its line"),
+        ("--B-\n", "end of its line"),
+        ("--B\nContent-Type: a\n\n{}\n--B\r\n", "end of its line"),
+        ("--B\r\nContent-Type: a\r\n\r\n{}\r\n--B\n", "end of its line"),
+        ("--B\nA: b\r\n", "control character"),
         ("--B\r\n\r\n", "one Content-Type"), ("--B\r\nA\r\n", "not a field"),
         ("--B\r\n: x\r\n", "not a field"), ("--B\r\nA b: x\r\n", "not a field"),
         ("--B\r\nA: b\n\r\n", "control character"), ("--B\r\nA: b\rx", "control character"),
