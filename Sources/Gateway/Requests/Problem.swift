@@ -146,13 +146,17 @@ public final class Problem: Error, Sendable {
     let field: (name: StaticString, value: String)?
     /// Members of the problem besides the usual ones.
     let members: [(name: StaticString, value: Int64)]
+    /// The registered type; nil for the default.
+    let type: StaticString?
 
+    /// - Parameter type: The registered type, if it is not the code's.
     init(
         _ code: Code, _ detail: String, cause: String? = nil,
         field: (name: StaticString, value: String)? = nil,
-        members: [(name: StaticString, value: Int64)] = []
+        members: [(name: StaticString, value: Int64)] = [], type: StaticString? = nil
     ) {
         self.members = members
+        self.type = type ?? code.type
         self.code = code
         self.detail = detail
         self.cause = cause
@@ -228,7 +232,7 @@ public final class Problem: Error, Sendable {
     func json(requestId: String, status: Int? = nil) -> [UInt8] {
         var json = JSONWriter(reserving: 256)
         json.beginObject()
-        if let type = code.type { json.member("type", "\(type)") }
+        if let type { json.member("type", "\(type)") }
         json.member("status", Int64(status ?? code.status))
         json.member("code", code.rawValue)
         json.member("title", code.title)

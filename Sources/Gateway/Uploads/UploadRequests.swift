@@ -113,7 +113,10 @@ extension Problem {
             self.init(.uploadLengthMismatch, "The upload has at most \(limit) bytes.")
         case .superseded:
             self.init(.uploadConflict, "A newer request of this upload has stopped this one.")
-        case .finished: self.init(.uploadConflict, "The upload has ended.")
+        case .finished:
+            self.init(
+                .uploadConflict, "The upload has ended.",
+                type: "https://iana.org/assignments/http-problem-types#completed-upload")
         case .otherBytes:
             self.init(
                 .checksumMismatch,

@@ -46,8 +46,10 @@ def test_a_finished_session_repeats_its_result(wire, folder):
     assert (again.status, again.json) == (201, first.json) and again["upload-complete"] == "?1"
     state = session.head()
     assert (state["upload-complete"], state["upload-offset"], state["upload-length"]) == ("?1", str(len(DATA)), str(len(DATA)))
-    problem(session.patch(len(DATA), b"more"), 409, "upload-conflict")
-    problem(session.patch(3, None, last=True), 409, "upload-conflict")
+    for refused in (session.patch(len(DATA), b"more"), session.patch(3, None, last=True)):
+        found = problem(refused, 409, "upload-conflict")
+        assert found["type"] == "https://iana.org/assignments/http-problem-types#completed-upload"
+        assert (refused["upload-complete"], refused["upload-offset"]) == ("?1", str(len(DATA)))
     assert wire.get(f"{folder}/o").body == DATA
     # The object stays when the session is removed.
     assert session.cancel().status == 204 and session.head().status == 404
