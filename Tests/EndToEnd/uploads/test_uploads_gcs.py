@@ -94,6 +94,24 @@ def test_a_refused_upload_leaves_nothing(gcs, gateways):
     assert [name for name, _ in gcs.model.commits] == ["there", "new"]
 
 
+def test_a_long_append_reports_its_progress(gateways):
+    first, second = gateways
+    session = Anywhere(Wire(first), Wire(first).put("long", b"x", complete(False)))
+    size = 96 << 20
+    request = append(first, session.path, 1, size, more=[("Upload-Draft-Interop-Version", "8")])
+    # The state is written after every 64 MiB.
+    for _ in range(84):
+        request.send(DATA[:1 << 20])
+    status, fields = request.head()
+    assert status == 104 and "location" not in fields, fields
+    reported = int(fields["upload-offset"])
+    assert 64 << 20 <= reported <= 1 + (84 << 20)
+    # What was reported is there at another gateway.
+    first.stop(signal.SIGKILL)
+    request.close()
+    assert reported <= session.at(second).offset() <= 1 + (84 << 20)
+
+
 def test_random_kills_lose_nothing(gcs, gateways):
     chance = random.Random(5)
     for turn in range(2):
