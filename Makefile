@@ -39,6 +39,7 @@ test: libraries test-tools browser .venv/installed .venv-upstreams/installed
 	@Tests/quiet .build/swift-tests.log swift test --skip-build
 	$(PYTEST) 4 --ignore $(MEMORY_TESTS) Tests/EndToEnd
 	for upstream in $(UPSTREAMS); do $(PYTEST) 4 --ignore $(MEMORY_TESTS) Tests/EndToEnd --upstream $$upstream; done
+	$(PYTEST) 4 Tests/EndToEnd/firebase --upstream gcs-model
 	$(MAKE) --no-print-directory test-release
 
 # For use during development: at most five minutes, most of them for the first build.

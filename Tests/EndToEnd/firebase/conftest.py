@@ -19,9 +19,10 @@ RULES = rules(
 
 
 @pytest.fixture(scope="session")
-def firebase_server(tmp_path_factory):
+def firebase_server(tmp_path_factory, store):
     """The server that the tests of the protocol share: everything is open."""
-    running = program.Server(tmp_path_factory.mktemp("firebase"), extra="firebase: true\n")
+    directory = tmp_path_factory.mktemp("firebase")
+    running = program.Server(directory, buckets=f"  photos: {{ {store(directory, 'photos')} }}\n", extra="firebase: true\n")
     yield running
     assert running.stop() == 0, running.output()
 
@@ -39,14 +40,14 @@ def client(firebase_server):
 
 
 @pytest.fixture
-def ruled(launch, tmp_path):
+def ruled(launch, tmp_path, store):
     """Starts a server with rules and two callers: returns a function from a caller's name (or None) to a client."""
     def start(more="", buckets=None):
         (tmp_path / "storage.rules").write_text(RULES)
         tokens = {name: program.new_token(name) for name in ("alice", "bob")}
         lines = "".join(f"{line}\n" for _, line in tokens.values())
         server = launch(extra=f"firebase: true\ntokens:\n{lines}{more}", rules=tmp_path / "storage.rules",
-                        buckets=buckets and buckets(tmp_path))
+                        buckets=buckets(tmp_path) if buckets else f"  photos: {{ {store(tmp_path, 'photos')} }}\n")
 
         def client(name=None):
             return Firebase(wire_client.Wire(server), token=name and tokens[name][0])
