@@ -1,4 +1,5 @@
 import System
+import Wire
 
 /// The upload sessions of a bucket in the cloud: the ``SessionDriver`` of its driver.
 final class CloudSessions: Sendable {
@@ -95,7 +96,7 @@ final class CloudSessions: Sendable {
         var found: [(id: UploadSessionID, state: SessionState)] = []
         var after = id.map { HiddenName.state($0).text }
         while found.count < limit {
-            let names = try await service.listHidden(HiddenName.prefix, after: after)
+            let names = try await names(after: after)
             guard let last = names.last else { break }
             for name in names where found.count < limit {
                 guard case .state(let id)? = HiddenName(name),
@@ -110,13 +111,27 @@ final class CloudSessions: Sendable {
         return found
     }
 
+    /// The next names of hidden objects.
+    /// - Throws: ``BucketError`` if the service repeats names: the list would not end.
+    private func names(after name: String?) async throws(BucketError) -> [String] {
+        let names = try await service.listHidden(HiddenName.prefix, after: name)
+        var last = name
+        for name in names {
+            if let last, BytewiseString(name) <= BytewiseString(last) {
+                throw BucketError(.unavailable, "the service lists names in no order")
+            }
+            last = name
+        }
+        return names
+    }
+
     // MARK: The sweep
 
     func removeExpired(limit: Int) async throws(BucketError) -> Int {
         var removed = 0
         var after: String?
         while removed < limit {
-            let names = try await service.listHidden(HiddenName.prefix, after: after)
+            let names = try await names(after: after)
             guard let last = names.last else { return removed }
             for text in names {
                 guard let name = HiddenName(text) else { continue }

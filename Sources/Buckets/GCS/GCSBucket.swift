@@ -51,7 +51,7 @@ public final class GCSBucket: BucketDriver {
     /// The maximum number of evaluations of a change if other changes intervene.
     static let attempts = 8
     /// The maximum number of service pages for one list page.
-    private static let maximumPages = 64
+    static let maximumPages = 64
     /// The maximum size of a page of a list: 8 MiB. A thousand of the longest names with all escapes need less.
     static let maximumPageBytes = 8 << 20
 

@@ -48,7 +48,7 @@ extension GCSBucket: CloudSessionStore {
         // The offset is inclusive.
         if let name { query.append(("startOffset", name)) }
         var token: String?
-        while true {
+        for _ in 0..<GCSBucket.maximumPages {
             let paged = query + (token.map { [("pageToken", $0)] } ?? [])
             let response = try await requests.call(
                 ClientRequest("GET", requests.objects(paged)), limit: GCSBucket.maximumPageBytes)
@@ -62,5 +62,7 @@ extension GCSBucket: CloudSessionStore {
             if !names.isEmpty || page.next == nil { return names }
             token = page.next
         }
+        throw BucketError(
+            .unavailable, "\(GCSBucket.maximumPages) pages of hidden objects in a row are empty")
     }
 }

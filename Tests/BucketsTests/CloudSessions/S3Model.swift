@@ -75,6 +75,8 @@ final class S3ModelGateway: S3SessionRequests, @unchecked Sendable {
         self.send = send
     }
 
+    /// Whether every list begins anew.
+    var repeatsLists = false
     /// How long a call of a session waits for the append that it stops, in nanoseconds.
     var stopLimit: UInt64 = 30_000_000_000
 
@@ -277,7 +279,8 @@ final class S3ModelGateway: S3SessionRequests, @unchecked Sendable {
     }
 
     func listHidden(_ prefix: String, after name: String?) async throws(BucketError) -> [String] {
-        try await request("list") { model in
+        let name = repeatsLists ? nil : name
+        return try await request("list") { model in
             Array(
                 model.objects.keys.filter { $0.hasPrefix(prefix) && $0 > name ?? "" }.sorted()
                     .prefix(1000))

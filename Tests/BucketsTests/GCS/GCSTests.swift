@@ -223,6 +223,23 @@ struct GCSDownloadTests {
         #expect(service.log.count == 2)
     }
 
+    @Test("A list of hidden objects ends, even if its pages alternate")
+    func emptyPagesOfHiddenObjects() async throws {
+        let service = FakeService { request in
+            let next = request.query["pageToken"] == "a" ? "b" : "a"
+            return .json(#"{"items": [], "nextPageToken": "\#(next)"}"#)
+        }
+        try await onLoop {
+            let bucket = bucket(service)
+            let error = await #expect(throws: BucketError.self) {
+                try await bucket.listHidden(HiddenName.prefix, after: nil)
+            }
+            #expect(error?.code == .unavailable)
+            await bucket.close()
+        }
+        #expect(service.log.count == GCSBucket.maximumPages)
+    }
+
     @Test(arguments: ["9223372036854775807", "9223372036854775808", "18446744073709551614"])
     func sizesAtTheEndOfNumbersAreErrors(size: String) async throws {
         let bytes = [UInt8](1...9)
