@@ -36,36 +36,63 @@ final class SessionRegistry<Session: UploadSession>: Sendable {
 final class AsyncTurn: Sendable {
     private struct State {
         var isTaken = false
-        var waiters: [CheckedContinuation<Void, Never>] = []
+        var waiters: [(number: UInt64, waiter: CheckedContinuation<Bool, Never>)] = []
+        var last: UInt64 = 0
     }
     private let state = Lock(State())
 
-    /// Waits for the turn. ``end()`` must follow.
-    func take() async {
-        await withCheckedContinuation { waiter in
-            let isFree = state.withLock { state in
-                if state.isTaken {
-                    state.waiters.append(waiter)
-                    return false
-                }
-                state.isTaken = true
-                return true
-            }
-            if isFree { waiter.resume() }
+    /// Waits for the turn. ``end()`` must follow if it has come.
+    /// - Parameter givingUp: Whether a task that is cancelled waits no longer.
+    /// - Returns: Whether it has come.
+    func take(givingUp: Bool = false) async -> Bool {
+        let number = state.withLock { state in
+            state.last += 1
+            return state.last
         }
+        return await withTaskCancellationHandler {
+            await withCheckedContinuation { waiter in
+                let hasCome: Bool? = state.withLock { state in
+                    if state.isTaken, givingUp, Task.isCancelled { return false }
+                    if state.isTaken {
+                        state.waiters.append((number, waiter))
+                        return nil
+                    }
+                    state.isTaken = true
+                    return true
+                }
+                if let hasCome { waiter.resume(returning: hasCome) }
+            }
+        } onCancel: {
+            if givingUp { giveUp(number) }
+        }
+    }
+
+    private func giveUp(_ number: UInt64) {
+        let waiter = state.withLock { state in
+            state.waiters.firstIndex { $0.number == number }.map {
+                state.waiters.remove(at: $0).waiter
+            }
+        }
+        waiter?.resume(returning: false)
     }
 
     /// Passes the turn to the next task.
     func end() {
-        let next: CheckedContinuation<Void, Never>? = state.withLock { state in
+        let next: CheckedContinuation<Bool, Never>? = state.withLock { state in
             if state.waiters.isEmpty {
                 state.isTaken = false
                 return nil
             }
-            return state.waiters.removeFirst()
+            return state.waiters.removeFirst().waiter
         }
-        next?.resume()
+        next?.resume(returning: true)
     }
+}
+
+extension SessionError {
+    /// A request whose client went away before its turn came.
+    static let givenUp = SessionError.store(
+        BucketError(.unavailable, "the client went away before the upload session was free"))
 }
 
 extension EventLoop {

@@ -28,12 +28,13 @@ final class CloudSession: UploadSession {
     }
 
     /// Waits for its turn, ends an append in progress, and runs `body`.
+    /// - Parameter givingUp: Whether nothing need be done if the client goes away before the turn comes.
     private func inTurn<Result: Sendable>(
-        keepingAppend: Bool = true,
+        keepingAppend: Bool = true, givingUp: Bool = false,
         _ body: @escaping @Sendable () async throws(SessionError) -> Result
     ) async throws(SessionError) -> Result {
-        try await toItsEnd { [self] () throws(SessionError) in
-            await turn.take()
+        guard await turn.take(givingUp: givingUp) else { throw .givenUp }
+        return try await toItsEnd { [self] () throws(SessionError) in
             defer { turn.end() }
             if let append = current.withLock({ $0 }),
                 await !append.stop(keeping: keepingAppend, within: sessions.stopLimit)
@@ -57,14 +58,16 @@ final class CloudSession: UploadSession {
     /// - Throws: ``SessionError/notFound`` if the session does not exist.
     func open() async throws(SessionError) {
         // Opening a session does not end its append.
-        await turn.take()
+        guard await turn.take(givingUp: true) else { throw .givenUp }
         defer { turn.end() }
         if current.withLock({ $0 }) == nil, !file.isKnown { try await file.read() }
         if file.isGone { throw .notFound }
     }
 
     func state() async throws(SessionError) -> SessionState {
-        try await inTurn { [self] () throws(SessionError) in try await file.claim().visible }
+        try await inTurn(givingUp: true) { [self] () throws(SessionError) in
+            try await file.claim().visible
+        }
     }
 
     // MARK: Appending
@@ -73,7 +76,7 @@ final class CloudSession: UploadSession {
         guard let loop = EventLoop.current else {
             throw .store(BucketError(.internal, "an append belongs on a loop"))
         }
-        let append = try await inTurn { [self] () throws(SessionError) in
+        let append = try await inTurn(givingUp: true) { [self] () throws(SessionError) in
             // Without bytes nothing is written that would fail if the state is out of date.
             var state = plan.size == 0 ? try await file.claim() : try await file.trusted()
             do throws(SessionError) { try check(plan, state) } catch {

@@ -68,11 +68,12 @@ final class DirectoryUploadSession: UploadSession {
     // MARK: Serialized calls
 
     /// Waits for its turn, ends an append in progress, and runs `body` with the durable state.
+    /// - Parameter givingUp: Whether nothing need be done if the client goes away before the turn comes.
     private func inTurn<Result>(
-        keepingAppend: Bool = true,
+        keepingAppend: Bool = true, givingUp: Bool = false,
         _ body: (SessionRow, OpenDirectory) async throws(SessionError) -> Result
     ) async throws(SessionError) -> Result {
-        await turn.take()
+        guard await turn.take(givingUp: givingUp) else { throw .givenUp }
         defer { turn.end() }
         if let append = held.withLock({ $0.append }),
             await !append.stop(keeping: keepingAppend, within: bucket.stopLimit)
@@ -96,7 +97,7 @@ final class DirectoryUploadSession: UploadSession {
     /// - Throws: ``SessionError/notFound`` if the session does not exist.
     func open() async throws(SessionError) {
         // Opening a session does not end its append.
-        await turn.take()
+        guard await turn.take(givingUp: true) else { throw .givenUp }
         defer { turn.end() }
         let known = held.withLock { $0.row }
         let row: SessionRow
@@ -105,7 +106,7 @@ final class DirectoryUploadSession: UploadSession {
     }
 
     func state() async throws(SessionError) -> SessionState {
-        try await inTurn { row, _ throws(SessionError) in
+        try await inTurn(givingUp: true) { row, _ throws(SessionError) in
             do throws(BucketError) { return try row.state() } catch { throw .store(error) }
         }
     }
@@ -116,7 +117,7 @@ final class DirectoryUploadSession: UploadSession {
         guard let loop = EventLoop.current else {
             throw .store(BucketError(.internal, "an append belongs on a loop"))
         }
-        return try await inTurn { row, directory throws(SessionError) in
+        return try await inTurn(givingUp: true) { row, directory throws(SessionError) in
             var row = row
             try DirectoryUploadSession.check(plan, row)
             if row.length == nil, let length = plan.length {

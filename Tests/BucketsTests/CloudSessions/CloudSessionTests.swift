@@ -80,6 +80,66 @@ struct CloudSessionTests {
         gateway.service.close()
     }
 
+    @Test("A call whose client goes away does not wait for its turn")
+    func cancelledWaiters() async throws {
+        let stuck = Lock<[CheckedContinuation<Void, Never>]>([])
+        let isStuck = Lock(true)
+        let gateway = model.gateway { what, _ in
+            if what.hasPrefix("part"), isStuck.withLock({ $0 }) {
+                await withCheckedContinuation { waiter in stuck.withLock { $0.append(waiter) } }
+            }
+            return .none
+        }
+        try await onLoop {
+            let session = try await gateway.service.begin("n", Self.plan)
+            let append = try await session.append(AppendPlan(at: 0))
+            try await append.fill(pattern(65_000, seed: 1))
+            while stuck.withLock({ $0.isEmpty }) { await Task.yield() }
+            let loop = EventLoop.current
+            // The first one waits for the append. The others wait for the first one.
+            let first = Task(executorPreference: loop) { try await session.offset() }
+            let others = (0..<100).map { number in
+                Task(executorPreference: loop) {
+                    if number % 3 == 0 { try await session.open() }
+                    _ = try await session.offset()
+                }
+            }
+            for other in others {
+                await Task.yield()
+                other.cancel()
+            }
+            for other in others {
+                let result = await other.result
+                #expect(throws: SessionError.self) { try result.get() }
+            }
+            isStuck.withLock { $0 = false }
+            for waiter in stuck.withLock({ $0 }) { waiter.resume() }
+            let offset = try await first.value
+            #expect(offset == 65_000)
+            withExtendedLifetime(append) {}
+        }
+        gateway.service.close()
+    }
+
+    @Test("A service whose list does not end keeps neither a list nor the sweep busy")
+    func repeatedLists() async throws {
+        let gateway = model.gateway { _, _ in .none }
+        gateway.repeatsLists = true
+        try await onLoop {
+            _ = try await gateway.service.begin("n", Self.plan)
+            let found = try await gateway.service.list(after: nil, limit: 1)
+            #expect(found.count == 1)
+            await #expect(throws: BucketError.self) {
+                _ = try await gateway.service.list(after: nil, limit: 2)
+            }
+            model.now.withLock { $0 = 1_003_600 - 1 }
+            await #expect(throws: BucketError.self) {
+                _ = try await gateway.service.removeExpired(limit: 10)
+            }
+        }
+        gateway.service.close()
+    }
+
     @Test("Of two gateways that commit on S3, one has made the object, which the other repeats")
     func twoCommitters() async throws {
         for isAtOnce in [false, true] {
