@@ -271,7 +271,8 @@ extension S3Bucket: S3SessionRequests {
         defer { reader.close() }
         let source = try await reader.bytes(0..<min(size, reader.metadata.size))
         defer { source.close() }
-        var buffer = [UInt8](repeating: 0, count: CloudAppend.step)
+        // Half a step, because a copy of it is on its way to the file.
+        var buffer = [UInt8](repeating: 0, count: CloudAppend.step / 2)
         while let count = try await source.next(into: &buffer) {
             try await spool.append(Array(buffer[..<count]))
         }
