@@ -51,8 +51,12 @@ struct CloudList {
     /// - Parameters:
     ///   - items: Names, in any order.
     ///   - prefixes: Folded names, each ending in `/`, in any order.
+    ///   - properties: Those of items, by name.
     ///   - isLast: Whether this is the service's last page.
-    mutating func add(items: [String], prefixes: [String], isLast: Bool) {
+    mutating func add(
+        items: [String], prefixes: [String], properties: [BytewiseString: ListedProperties] = [:],
+        isLast: Bool
+    ) {
         var entries = items.map { (name: $0, isPrefix: false) }
         entries += prefixes.map { (name: $0, isPrefix: true) }
         entries.sort { $0.name.utf8.lexicographicallyPrecedes($1.name.utf8) }
@@ -72,6 +76,8 @@ struct CloudList {
                 page.prefixes.append(entry.name)
             } else {
                 page.items.append(entry.name)
+                let key = BytewiseString(entry.name)
+                if let known = properties[key] { page.properties[key] = known }
             }
         }
         if !isLast, page.items.count + page.prefixes.count == query.limit {

@@ -238,11 +238,14 @@ public struct ListQuery: Sendable, Equatable {
     public var delimited: Bool
     /// The maximum number of entries of a page, items and prefixes together.
     public var limit: Int
+    /// Whether the page has the properties of its items too, at no further request or scan.
+    public var withProperties: Bool
 
-    public init(prefix: String, delimited: Bool, limit: Int) {
+    public init(prefix: String, delimited: Bool, limit: Int, withProperties: Bool = false) {
         self.prefix = prefix
         self.delimited = delimited
         self.limit = limit
+        self.withProperties = withProperties
     }
 }
 
@@ -252,8 +255,32 @@ public struct ListPage: Sendable, Equatable {
     public var prefixes: [String] = []
     /// Object names in byte order.
     public var items: [String] = []
+    /// The properties of items by name, if the query asks for them. It can have entries that are no items.
+    public var properties: [BytewiseString: ListedProperties] = [:]
     /// The last name or prefix that the page covers; nil on the last page.
     public var end: String?
 
     public init() {}
+}
+
+/// What a list of the store says of an object. What it does not say is nil.
+public struct ListedProperties: Sendable, Equatable {
+    /// Bytes.
+    public var size: UInt64
+    /// Time of the last change, in milliseconds since 1970. On S3 in whole seconds.
+    public var updated: Int64
+    /// Identifies the bytes, without quotes.
+    public var etag: String
+    /// nil on S3, which keeps it, as the next three, in metadata that a list does not have.
+    public var generation: Int64?
+    public var contentType: String?
+    /// 16 bytes.
+    public var md5: [UInt8]?
+    public var crc32c: UInt32?
+
+    public init(size: UInt64, updated: Int64, etag: String) {
+        self.size = size
+        self.updated = updated
+        self.etag = etag
+    }
 }

@@ -1,4 +1,5 @@
 import Buckets
+import Wire
 
 extension BucketConformance {
     static let listCases: [Case] = [
@@ -11,6 +12,7 @@ extension BucketConformance {
         Case("names are folded into prefixes, in byte order", folders),
         Case("pages of any size contain every entry once, in order", pages),
         Case("names that can't be opened are not listed", hidden),
+        Case("a list can have the properties of its items", properties),
         Case(
             "an object that exists throughout is listed once while others change", changing),
         Case("a list continues after an entry that was deleted") { driver in
@@ -79,6 +81,45 @@ extension BucketConformance {
                     try expectEqual(walked, whole, "'\(prefix)' in pages of \(limit)")
                 }
             }
+        }
+    }
+
+    @Sendable private static func properties(_ driver: any BucketDriver) async throws {
+        let names = ["a", "f/b ü+%", "f/c", "f/g/d", "z"]
+        for (size, name) in names.enumerated() {
+            try await driver.put(
+                name, [UInt8](repeating: 1, count: size * 1000),
+                ObjectAttributes(contentType: "text/x-\(size)"))
+        }
+        for (prefix, delimited) in [("", false), ("", true), ("f/", true), ("f/", false)] {
+            let query = ListQuery(
+                prefix: prefix, delimited: delimited, limit: 2, withProperties: true)
+            var after: String?
+            var seen: [String] = []
+            repeat {
+                let page = try await driver.list(query, after: after)
+                seen += page.items
+                for item in page.items {
+                    let object = try await driver.stat(item)
+                    guard let listed = page.properties[BytewiseString(item)] else {
+                        throw ConformanceFailure(description: "\(item) has no properties")
+                    }
+                    try expectEqual(listed.size, object.size, "size of \(item)")
+                    try expectEqual(listed.etag, object.etag, "etag of \(item)")
+                    // Some stores list whole seconds, and of their own clock.
+                    try expect(abs(listed.updated - object.updated) < 5000, "time of \(item)")
+                    try expect(
+                        [nil, object.generation].contains(listed.generation)
+                            && [nil, object.md5].contains(listed.md5)
+                            && [nil, object.crc32c].contains(listed.crc32c)
+                            && [nil, object.attributes.contentType].contains(listed.contentType),
+                        "\(listed) are of \(object)")
+                }
+                after = page.end
+            } while after != nil
+            let whole = try await driver.listAll(prefix: prefix, delimited: delimited, limit: 1000)
+            try expectEqual(seen, whole.items, "items of '\(prefix)'")
+            try expectEqual(whole.properties, [:], "properties that were not asked for")
         }
     }
 

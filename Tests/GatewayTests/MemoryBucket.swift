@@ -2,6 +2,7 @@ import Buckets
 import OpenSSL
 import Synchronization
 import System
+import Wire
 
 /// A store in memory that can be told to fail.
 ///
@@ -171,10 +172,26 @@ final class MemoryBucket: BucketDriver, @unchecked Sendable {
                 page.end = String(decoding: last, as: UTF8.self)
                 return page
             }
-            if isFolded { page.prefixes.append(text) } else { page.items.append(text) }
+            if isFolded {
+                page.prefixes.append(text)
+            } else {
+                page.items.append(text)
+                if query.withProperties { page.properties[BytewiseString(text)] = listed(name) }
+            }
             last = entry
         }
         return page
+    }
+
+    private func listed(_ name: [UInt8]) -> ListedProperties? {
+        guard let object = with({ $0.objects[name]?.metadata }) else { return nil }
+        var listed = ListedProperties(
+            size: object.size, updated: object.updated, etag: object.etag)
+        listed.generation = object.generation
+        listed.contentType = object.attributes.contentType
+        listed.md5 = object.md5
+        listed.crc32c = object.crc32c
+        return listed
     }
 
     func checkHealth() async throws(BucketError) { try called("health") }

@@ -162,6 +162,33 @@ private func policy(
         #expect(await new.send("GET", "/b/photos/o").status == 200)
     }
 
+    /// A full view shows the properties of what the caller may get, and only the names of the rest.
+    @Test(arguments: [
+        ("allow read;", true), ("allow list;", false), ("allow list, create, update;", false),
+        ("allow list; allow get: if request.path == /b/photos/o/images/a.png;", true),
+        ("allow list; allow get: if request.path == /b/photos/o/images/b.png;", false),
+        ("allow list; allow get: if request.params.view == 'full';", true),
+        // A rule that reads the object, which the list does not have as a whole, is not asked.
+        ("allow list; allow get: if resource.size == 1;", false),
+        ("allow list; allow get: if resource.metadata == null;", false),
+        ("allow list; allow get: if resource.size == 1 || true;", true),
+        ("allow list; allow get: if firestore.exists(/databases/(default)/documents/a/b);", false),
+    ])
+    func aFullViewNeedsGet(statements: String, isShown: Bool) async throws {
+        driver.seed(name, [7], ObjectAttributes(contentType: "image/png"))
+        let client = Client(driver, policy: try policy(statements))
+        for target in ["/b/photos/o/images/?view=full", "/b/photos/o?view=full"] {
+            let reply = await client.send("GET", target)
+            #expect(reply.status == 200 && reply.names == [name])
+            #expect(client.records.last.decision == .allowed)
+            let item = (reply.json["items"] as? [[String: any Sendable]])?.first ?? [:]
+            #expect(item.count == (isShown ? 10 : 3))
+            #expect(item["size"] as? String == (isShown ? "1" : nil))
+            #expect(item["contentType"] as? String == (isShown ? "image/png" : nil))
+        }
+        #expect(driver.calls == ["list images/", "list "], "one request a page")
+    }
+
     @Test func bodiesAreDecidedByTheirTrueProperties() async throws {
         driver.seed(name, [9])
         let client = Client(

@@ -137,7 +137,10 @@ final class IndexReader: @unchecked Sendable {
     private let end: SQLiteStatement
     private let lookupStatement: SQLiteStatement
     private let contentStatement: SQLiteStatement
+    /// The names from a name on.
     let seek: SQLiteStatement
+    /// The same with the other columns of ``IndexSchema/listedColumns``.
+    let seekListed: SQLiteStatement
     private var snapshot: UInt64 = 0
 
     init(_ path: String, cacheKiB: Int) throws(SQLiteError) {
@@ -147,8 +150,10 @@ final class IndexReader: @unchecked Sendable {
         lookupStatement = try SQLiteStatement(connection, IndexSchema.lookup)
         contentStatement = try SQLiteStatement(
             connection, "SELECT bytes FROM contents WHERE generation = ?1")
-        seek = try SQLiteStatement(
-            connection, "SELECT name FROM objects WHERE name >= ?1 ORDER BY name")
+        let rest = "FROM objects WHERE name >= ?1 ORDER BY name"
+        seek = try SQLiteStatement(connection, "SELECT name \(rest)")
+        seekListed = try SQLiteStatement(
+            connection, "SELECT \(IndexSchema.listedColumns) \(rest)")
     }
 
     /// Runs `body`. Releases the snapshot if it fails.

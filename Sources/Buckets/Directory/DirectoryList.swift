@@ -1,9 +1,12 @@
+import Wire
+
 /// Lists with range seeks on the primary key, without scanning names that are folded or hidden.
 extension IndexReader {
     /// One page, and its cost in steps of SQLite's virtual machine. The cost depends only on the page and not on the
     /// size of the bucket.
     func list(_ query: ListQuery, after: String?) throws(SQLiteError) -> (ListPage, steps: Int) {
         let walk = ListWalk(query)
+        let seek = query.withProperties ? seekListed : seek
         let before = seek.machineSteps
         defer { seek.reset() }
         var page = ListPage()
@@ -25,6 +28,9 @@ extension IndexReader {
                         page.prefixes.append(last)
                     } else {
                         page.items.append(last)
+                        if query.withProperties {
+                            page.properties[BytewiseString(last)] = IndexSchema.listed(seek)
+                        }
                     }
                 }
                 if found.isEnd { break rows }

@@ -19,6 +19,8 @@ enum IndexSchema {
         generation, metageneration, size, created, updated, md5, crc32c, blob, content_type, \
         cache_control, content_disposition, content_encoding, content_language, custom, system
         """
+    /// What a list shows of an object.
+    static let listedColumns = "name, generation, size, updated, md5, crc32c, content_type"
     static let lookup = "SELECT \(columns) FROM objects WHERE name = ?1"
 
     static let definition = """
@@ -87,6 +89,18 @@ enum IndexSchema {
         let found = try connection.integer(
             "SELECT count(*) FROM pragma_table_info('\(table)') WHERE name = 'system'")
         if found == 0 { try connection.execute("ALTER TABLE \(table) ADD COLUMN system BLOB") }
+    }
+
+    /// Reads the current row of a statement with ``listedColumns``.
+    static func listed(_ statement: SQLiteStatement) -> ListedProperties {
+        let generation = statement.int64(1)
+        var listed = ListedProperties(
+            size: UInt64(statement.int64(2)), updated: statement.int64(3), etag: String(generation))
+        listed.generation = generation
+        listed.md5 = statement.blob(4)
+        listed.crc32c = UInt32(truncatingIfNeeded: statement.int64(5))
+        listed.contentType = statement.text(6)
+        return listed
     }
 
     /// Reads the current row of a statement whose columns begin with ``columns``.

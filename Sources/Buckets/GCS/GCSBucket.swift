@@ -261,7 +261,7 @@ public final class GCSBucket: BucketDriver {
         if list.isHidden { return ListPage() }
         var parameters = [
             ("prefix", query.prefix), ("maxResults", String(min(query.limit + 1, 1000))),
-            ("fields", "items(name),prefixes,nextPageToken"),
+            ("fields", "items(\(GCSListPage.members(of: query))),prefixes,nextPageToken"),
         ]
         if query.delimited { parameters.append(("delimiter", "/")) }
         // The offset is inclusive. Entries that were already shown are dropped again.
@@ -273,14 +273,19 @@ public final class GCSBucket: BucketDriver {
                 ClientRequest("GET", requests.objects(paged)), limit: GCSBucket.maximumPageBytes)
             guard response.status == 200 else { throw bucketFailure(response) }
             // Parsing several megabytes would block the loop.
-            guard let page = await pool.run({ [body = response.body] in GCSListPage(body) }) else {
+            let page = await pool.run { [body = response.body] in
+                GCSListPage(body, withProperties: query.withProperties)
+            }
+            guard let page else {
                 throw BucketError(.unavailable, "a page of the list is not a list in JSON")
             }
             guard page.next == nil || page.next != token else {
                 throw BucketError(.unavailable, "a page of the list is followed by itself")
             }
             token = page.next
-            list.add(items: page.items, prefixes: page.prefixes, isLast: token == nil)
+            list.add(
+                items: page.items, prefixes: page.prefixes, properties: page.properties,
+                isLast: token == nil)
             if token == nil || list.isFull { return list.page }
         }
         list.cut()

@@ -22,6 +22,23 @@ enum GCSObject {
             etag: String(generation), attributes: attributes(json))
     }
 
+    /// Parses an item of a list with properties; nil if the list has only names.
+    static func listed(_ json: JSONValue) -> ListedProperties? {
+        guard let generation = json["generation"]?.integer, generation > 0,
+            // As in `metadata(_:)`.
+            let size = json["size"].map(\.integer) ?? 0, size >= 0,
+            let updated = (json["updated"] ?? json["timeCreated"])?.text
+                .flatMap({ HTTPDate.parse(rfc3339: $0) })
+        else { return nil }
+        var listed = ListedProperties(
+            size: UInt64(size), updated: updated, etag: String(generation))
+        listed.generation = generation
+        listed.contentType = ObjectAttributes.property(json["contentType"]?.text)
+        listed.md5 = digest(json["md5Hash"], count: 16)
+        listed.crc32c = digest(json["crc32c"], count: 4).map(crc32c)
+        return listed
+    }
+
     /// The crc32c of an `x-goog-hash` field: `crc32c=…,md5=…`.
     static func crc32c(hashField field: String?) -> UInt32? {
         for part in field?.split(separator: ",") ?? [] {
@@ -167,23 +184,44 @@ enum GCSObject {
 struct GCSListPage {
     let items: [String]
     let prefixes: [String]
+    /// Of the items that have them, if they are wanted.
+    let properties: [BytewiseString: ListedProperties]
     /// The token of the next page; nil on the last page.
     let next: String?
 
+    /// The members of items that a query needs.
+    static func members(of query: ListQuery) -> String {
+        query.withProperties
+            ? "name,generation,size,timeCreated,updated,contentType,md5Hash,crc32c" : "name"
+    }
+
     /// nil if the body is not a page: a JSON object whose lists, if present, contain names.
-    init?(_ body: [UInt8]) {
+    init?(_ body: [UInt8], withProperties: Bool = false) {
         guard let json = try? JSONReader.parse(body), case .object = json, json["error"] == nil,
             let items = GCSListPage.texts(json["items"], { $0["name"] }),
             let prefixes = GCSListPage.texts(json["prefixes"], { $0 })
         else { return nil }
         self.items = items
         self.prefixes = prefixes
+        // Some servers send more members than were asked for.
+        properties = withProperties ? GCSListPage.properties(json["items"]?.elements ?? []) : [:]
         switch json["nextPageToken"] {
         case nil, .null: next = nil
         case .some(let token):
             guard let text = token.text else { return nil }
             next = text.isEmpty ? nil : text
         }
+    }
+
+    private static func properties(_ items: [JSONValue]) -> [BytewiseString: ListedProperties] {
+        var all: [BytewiseString: ListedProperties] = [:]
+        for item in items {
+            guard let name = item["name"]?.text, let listed = GCSObject.listed(item) else {
+                continue
+            }
+            all[BytewiseString(name)] = listed
+        }
+        return all
     }
 
     /// The texts of a list. Empty if the list is missing, nil if it is malformed.

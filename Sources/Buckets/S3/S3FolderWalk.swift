@@ -66,14 +66,17 @@ final class S3FolderWalk {
         }
         requests += 1
         let page = try await bucket.page(
-            prefix, delimited: delimited, limit: limit ?? max(query.limit, 32), start)
+            prefix, delimited: delimited, limit: limit ?? max(query.limit, 32), start,
+            withProperties: query.withProperties)
         if !page.isLast, page.next == start {
             throw BucketError(.unavailable, "list: a page is followed by itself")
         }
         return page
     }
 
-    private func add(_ item: String) { list.add(items: [item], prefixes: [], isLast: true) }
+    private func add(_ item: String, of page: S3ListPage) {
+        list.add(items: [item], prefixes: [], properties: page.properties, isLast: true)
+    }
 
     /// Adds the entries of a folder that are not covered yet. `folder` ends in a slash, or is the list's prefix.
     private func visit(_ folder: String) async throws(BucketError) {
@@ -85,7 +88,9 @@ final class S3FolderWalk {
             // One request returns all of a small folder, including its subfolders.
             let page = try await fetch(folder, delimited: false)
             if page.isLast {
-                for item in page.items.sorted(by: Self.precedesInBytes) where goesOn { add(item) }
+                for item in page.items.sorted(by: Self.precedesInBytes) where goesOn {
+                    add(item, of: page)
+                }
                 return
             }
         }
@@ -110,7 +115,7 @@ final class S3FolderWalk {
                 try await open(&waiting, before: name)
                 guard goesOn else { return }
                 if name.utf8.last != Self.slash {
-                    add(name)
+                    add(name, of: page)
                 } else if waiting.last != name, name != folder {
                     waiting.append(name)
                 }

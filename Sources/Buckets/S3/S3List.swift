@@ -35,13 +35,16 @@ extension S3Bucket {
                 case .after(let name): .after(name)
                 }
             let page = try await page(
-                query.prefix, delimited: query.delimited, limit: limit, next ?? start)
+                query.prefix, delimited: query.delimited, limit: limit, next ?? start,
+                withProperties: query.withProperties)
             if listsByFolder.load(ordering: .relaxed) { return nil }
             if let token = page.next, token == next {
                 throw BucketError(.unavailable, "list: a page is followed by itself")
             }
             let before = list.covered.map { BytewiseString($0) }
-            list.add(items: page.items, prefixes: page.prefixes, isLast: page.isLast)
+            list.add(
+                items: page.items, prefixes: page.prefixes, properties: page.properties,
+                isLast: page.isLast)
             if list.isFull || page.isLast { return list.page }
             let advances = list.covered.map { BytewiseString($0) } != before
             // Skips names that are hidden as a group.
@@ -60,10 +63,13 @@ extension S3Bucket {
     }
 
     /// Requests one page of the service.
-    /// - Parameter limit: The maximum number of entries. The service allows 1,000.
-    func page(_ prefix: String, delimited: Bool, limit: Int, _ start: S3ListPage.Start)
-        async throws(BucketError) -> S3ListPage
-    {
+    /// - Parameters:
+    ///   - limit: The maximum number of entries. The service allows 1,000.
+    ///   - withProperties: Whether the properties of items are parsed too.
+    func page(
+        _ prefix: String, delimited: Bool, limit: Int, _ start: S3ListPage.Start,
+        withProperties: Bool
+    ) async throws(BucketError) -> S3ListPage {
         var pairs = ["list-type=2", "encoding-type=url"]
         if delimited { pairs.append("delimiter=%2F") }
         pairs.append("max-keys=\(min(1000, limit))")
@@ -79,7 +85,7 @@ extension S3Bucket {
         guard response.status == 200 else { throw S3ErrorResponse(response).error("list") }
         // Parsing several megabytes would block the loop.
         let page = try await pool.run { [body = response.body] () throws(BucketError) in
-            try S3ListPage(body)
+            try S3ListPage(body, withProperties: withProperties)
         }
         let isByFolder = response.fields["server"]?.hasPrefix("SeaweedFS") == true
         if isByFolder || page.isByFolder { listsByFolder.store(true, ordering: .relaxed) }
@@ -100,13 +106,16 @@ struct S3ListPage {
     }
     private(set) var items: [String] = []
     private(set) var prefixes: [String] = []
+    /// Of the items, if they are wanted.
+    private(set) var properties: [BytewiseString: ListedProperties] = [:]
     /// Whether this is the last page.
     private(set) var isLast = true
     /// The position of the next page, if the service names it.
     private(set) var next: Start?
 
     /// - Throws: ``BucketError`` if the body is not a page of a list, or if the list would never end.
-    init(_ body: [UInt8]) throws(BucketError) {
+    init(_ body: [UInt8], withProperties: Bool = false) throws(BucketError) {
+        var columns = Columns()
         var page = (items: [String](), prefixes: [String](), token: String?.none)
         var isEncoded = false
         var isTruncated: Bool?
@@ -114,6 +123,7 @@ struct S3ListPage {
             try XMLReader.read(body) { parent, name, text in
                 switch (parent, name) {
                 case ("Contents", "Key"): page.items.append(text)
+                case ("Contents", _) where withProperties: columns.take(name, text)
                 case ("CommonPrefixes", "Prefix"): page.prefixes.append(text)
                 case ("ListBucketResult", "EncodingType"): isEncoded = text == "url"
                 case ("ListBucketResult", "IsTruncated"): isTruncated = text == "true"
@@ -138,11 +148,50 @@ struct S3ListPage {
         }
         items = isEncoded ? page.items.compactMap(S3ListPage.decoded) : page.items
         prefixes = isEncoded ? page.prefixes.compactMap(S3ListPage.decoded) : page.prefixes
+        properties = columns.properties(of: page.items) { isEncoded ? S3ListPage.decoded($0) : $0 }
         // Entries that are not UTF-8 are dropped. A token leads past them; without a token the list could not continue.
         let hasEntries = !page.items.isEmpty || !page.prefixes.isEmpty
         let canAdvance = next != nil ? hasEntries : !items.isEmpty || !prefixes.isEmpty
         if isTruncated, !canAdvance {
             throw BucketError(.unavailable, "list: a page without entries says that more follow")
+        }
+    }
+
+    /// The properties of the items, in the order of the document. Each item has all of them, or they are not used.
+    private struct Columns {
+        private var sizes: [UInt64] = []
+        private var times: [Int64] = []
+        private var tags: [String] = []
+
+        mutating func take(_ name: String, _ text: String) {
+            switch name {
+            case "Size":
+                let digits = Array(text.utf8)
+                if let size = Decimal.parse(
+                    digits.span, maximumDigits: 19, maximum: S3Head.largestSize)
+                {
+                    sizes.append(size)
+                }
+            case "LastModified":
+                if let time = HTTPDate.parse(rfc3339: text) { times.append(time) }
+            case "ETag": tags.append(S3Head.unquoted(text))
+            default: break
+            }
+        }
+
+        func properties(of items: [String], decode: (String) -> String?)
+            -> [BytewiseString: ListedProperties]
+        {
+            guard [sizes.count, times.count, tags.count].allSatisfy({ $0 == items.count }) else {
+                return [:]
+            }
+            var properties: [BytewiseString: ListedProperties] = [:]
+            for (index, item) in items.enumerated() {
+                guard let name = decode(item), !tags[index].isEmpty else { continue }
+                properties[BytewiseString(name)] = ListedProperties(
+                    size: sizes[index], updated: times[index], etag: tags[index])
+            }
+            return properties
         }
     }
 

@@ -254,7 +254,8 @@ extension S3Bucket: S3SessionRequests {
 
     func listHidden(_ prefix: String, after name: String?) async throws(BucketError) -> [String] {
         let page = try await page(
-            prefix, delimited: false, limit: 1000, name.map { .after($0) } ?? .beginning)
+            prefix, delimited: false, limit: 1000, name.map { .after($0) } ?? .beginning,
+            withProperties: false)
         return page.items
     }
 

@@ -167,6 +167,16 @@ extension Authorizer {
         return bucket.policy.decide(request) == .allow
     }
 
+    /// Whether the policy allows a `get` of an object of the list, whatever the object is. It looks up no documents
+    /// and is no decision on the request itself, so nothing is logged.
+    func isReadable(_ name: String) -> Bool {
+        if grant != nil { return false }
+        var request = request(.unknown)
+        request.access = RequestedAccess(.get, bucket: bucket.name, name: name)
+        request.documents = documents
+        return bucket.policy.decide(request) == .allow
+    }
+
     /// The maximum number of documents that one request may look up, as in the rules language.
     private static let maximumDocuments = 2
 

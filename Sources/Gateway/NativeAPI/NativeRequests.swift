@@ -121,7 +121,8 @@ extension ListRequest {
             }
         }
         let list = ListQuery(
-            prefix: prefix, delimited: isDelimited, limit: query.maxResults ?? 1000)
+            prefix: prefix, delimited: isDelimited, limit: query.maxResults ?? 1000,
+            withProperties: query.isFull ?? false)
         self.init(list, after: after)
     }
 

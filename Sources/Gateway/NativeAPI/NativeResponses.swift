@@ -19,6 +19,7 @@ extension NativeAPI {
             json.member("bucket", bucket.name)
             json.member("fullPath", item)
             json.member("name", lastSegment(of: item))
+            page.properties[BytewiseString(item)]?.write(to: &json)
         }
         var response = Response(status: 200, json: json)
         decorate(&response.head.fields, context)
@@ -95,5 +96,18 @@ extension NativeAPI {
         Response(
             status: problem.code.status, json: problem.json(requestId: requestId),
             type: "application/problem+json")
+    }
+}
+
+extension ListedProperties {
+    /// Writes what is known as members, with the names and forms that an object's metadata has.
+    fileprivate func write(to json: inout JSONWriter) {
+        if let generation { json.member("generation", String(generation)) }
+        json.member("size", String(size))
+        json.member("updated", HTTPDate.rfc3339(milliseconds: updated))
+        json.member("etag", etag)
+        if let md5 { json.member("md5Hash", Base64.encode(md5)) }
+        if let crc32c { json.member("crc32c", crc32c.base64) }
+        if let contentType { json.member("contentType", contentType) }
     }
 }

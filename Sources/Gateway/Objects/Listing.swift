@@ -15,7 +15,21 @@ extension OperationHandler {
             }
         }
         page.cut(toBytes: OperationHandler.pageBytes)
+        if request.query.withProperties { try await hideUnreadable(&page) }
         return .page(page, request)
+    }
+
+    /// Keeps the properties of the objects that the caller may `get`. `list` alone allows names.
+    private func hideUnreadable(_ page: inout ListPage) async throws(Problem) {
+        var shown: [BytewiseString: ListedProperties] = [:]
+        for item in page.items {
+            let name = BytewiseString(item)
+            guard let properties = page.properties[name] else { continue }
+            try await context.giveWay()
+            if context.exchange.isClientGone { throw RequestContext.clientGone }
+            if authorizer.isReadable(item) { shown[name] = properties }
+        }
+        page.properties = shown
     }
 
     /// The time for which one list may search for an entry to show, in nanoseconds: 30 s.
@@ -55,7 +69,7 @@ extension OperationHandler {
         }
     }
 
-    /// The maximum size of the names in one page in bytes: 256 KiB. Pages of slow clients stay in memory.
+    /// The maximum size of the names and content types in one page in bytes: 256 KiB. Pages of slow clients stay in memory.
     private static let pageBytes = 256 * 1024
 
     /// The maximum number of folders that one page may reveal. Each folder needs a decision.
@@ -110,13 +124,17 @@ extension ListPage {
         end = last
     }
 
-    /// Keeps the first entries whose names have at most `limit` bytes in total, but at least one entry.
+    /// Keeps the first entries whose names and content types have at most `limit` bytes in total, but at least one
+    /// entry.
     fileprivate mutating func cut(toBytes limit: Int) {
-        func total(_ names: [String]) -> Int { names.reduce(0) { $0 + $1.utf8.count } }
+        func size(_ name: String) -> Int {
+            name.utf8.count + (properties[BytewiseString(name)]?.contentType?.utf8.count ?? 0)
+        }
+        func total(_ names: [String]) -> Int { names.reduce(0) { $0 + size($1) } }
         guard total(items) + total(prefixes) > limit else { return }
         var bytes = 0
         let count = (items + prefixes).sorted().prefix { name in
-            bytes += name.utf8.count
+            bytes += size(name)
             return bytes <= limit
         }.count
         cut(to: max(1, count))

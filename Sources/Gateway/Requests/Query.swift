@@ -6,6 +6,7 @@ struct Query: Equatable {
     var isDelimited: Bool?
     var maxResults: Int?
     var pageToken: String?
+    var isFull: Bool?
 
     init() {}
 
@@ -35,6 +36,13 @@ struct Query: Equatable {
         case "pageToken":
             try once(pageToken == nil, name)
             pageToken = try QueryParameters.decoded(encoded, of: name)
+        case "view":
+            try once(isFull == nil, name)
+            switch try QueryParameters.decoded(encoded, of: name) {
+            case "names": isFull = false
+            case "full": isFull = true
+            default: throw Problem(.invalidArgument, "view is 'names' or 'full'.")
+            }
         default: break
         }
     }

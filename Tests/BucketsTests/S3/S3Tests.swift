@@ -141,6 +141,30 @@ struct S3Tests {
         #expect(try S3ListPage(Array((head + dropped).utf8)).next == .token("token"))
     }
 
+    @Test func propertiesAreListedOnlyIfEachItemHasThem() throws {
+        func page(_ contents: [String], withProperties: Bool = true) throws -> S3ListPage {
+            let body =
+                "<ListBucketResult><EncodingType>url</EncodingType><IsTruncated>false</IsTruncated>"
+                + contents.map { "<Contents>\($0)</Contents>" }.joined() + "</ListBucketResult>"
+            return try S3ListPage(Array(body.utf8), withProperties: withProperties)
+        }
+        let time = "<LastModified>2026-01-02T03:04:05.000Z</LastModified>"
+        let rest = time + "<ETag>&quot;e&quot;</ETag><Size>7</Size>"
+        let owner = "<Owner><ID>i</ID><Size>9</Size></Owner>"
+        let items = ["<Key>a%20b</Key>\(rest)\(owner)", "<Key>%FF</Key>\(rest)"]
+        let wanted = ListedProperties(size: 7, updated: 1_767_323_045_000, etag: "e")
+        #expect(try page(items).properties == ["a b": wanted])
+        #expect(try page(items, withProperties: false).properties.isEmpty)
+        // Otherwise one item could get the properties of another.
+        for lacking in [
+            "<Key>c</Key>", "<Key>c</Key>\(time)<ETag>e</ETag>",
+            "<Key>c</Key>\(time)<Size>-1</Size><ETag>e</ETag>",
+        ] {
+            let found = try page([items[0], lacking])
+            #expect(found.items == ["a b", "c"] && found.properties.isEmpty)
+        }
+    }
+
     @Test func aTagThatContradictsTheServicesOwnChecksumIsNoMD5() {
         var fields = otherBytesFields
         fields.append("x-amz-checksum-crc32c", "AAAAAQ==")

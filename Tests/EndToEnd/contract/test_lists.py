@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import hashlib
+import re
 import sqlite3
 import threading
 import urllib.parse
@@ -116,7 +117,7 @@ def test_the_root(trees):
     "maxResults=0", "maxResults=1001", "maxResults=-1", "maxResults=x", "maxResults=", "maxResults=1.0",
     "maxResults=99999999999999999999", "delimiter=x", "delimiter=//", "prefix=" + "x" * 1025, "prefix=a%00",
     "prefix=a%0Ab", "prefix=a%0D", "prefix=%FF", "prefix=%", "pageToken=", "pageToken=x", "pageToken=AAAAAAAAAAAAAAAA",
-    "pageToken=%00", "maxResults=1&maxResults=2", "prefix=a&prefix=b",
+    "pageToken=%00", "view=", "view=all", "view=full&view=full", "maxResults=1&maxResults=2", "prefix=a&prefix=b",
 ])
 def test_invalid_arguments(wire, query):
     wire.call("GET", "/b/photos/o?" + query).is_problem("invalid-argument")
@@ -124,10 +125,31 @@ def test_invalid_arguments(wire, query):
 
 @pytest.mark.parametrize("query", [
     "maxResults=1", "maxResults=1000", "prefix=" + "x" * 1024, "prefix=//", "prefix=../", "delimiter=%2F", "unknown=%", "",
-    "&&", "prefix=%E2%98%83+%26",
+    "&&", "view=names", "prefix=%E2%98%83+%26",
 ])
 def test_valid_arguments(wire, query):
     listed(wire.call("GET", "/b/photos/o?" + query))
+
+
+def test_a_full_view(wire, folder):
+    """Items have the properties that the metadata has; S3 services do not list all of them."""
+    for name, body in (("a.txt", b"hello"), ("b/c.png", b"x" * 1000), ("z", b"")):
+        wire.put(f"{folder}/{name}", body)
+    for target in (f"/b/photos/o/{folder}/?view=full", f"/b/photos/o?view=full&prefix={folder}/"):
+        response = wire.call("GET", target)
+        assert response.status == 200
+        page = response.json
+        names = [item["fullPath"] for item in page["items"]]
+        assert names == sorted(names) and f"{folder}/a.txt" in names
+        assert listed(wire.call("GET", target.replace("full", "names")))["prefixes"] == page["prefixes"]
+        for item in page["items"]:
+            metadata = wire.get(item["fullPath"] + "?metadata").json
+            assert {"bucket", "fullPath", "name", "size", "updated", "etag"} <= set(item)
+            assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", item.pop("updated"))
+            assert item == {name: metadata[name] for name in item}
+    first = ask(wire, prefix=f"{folder}/", maxResults=1, view="full").json
+    second = ask(wire, prefix=f"{folder}/", maxResults=2, view="full", pageToken=first["nextPageToken"]).json
+    assert [item["size"] for item in first["items"] + second["items"]] == ["5", "1000", "0"]
 
 
 def test_a_folder_that_no_object_can_be_in(http1):

@@ -338,10 +338,10 @@ def test_values_of_a_parameter(gateways, operation, parameter):
             assert response.status not in REJECTED, said
 
 
-@pytest.mark.parametrize("name", ["prefix", "delimiter", "maxResults", "pageToken"])
+@pytest.mark.parametrize("name", ["prefix", "delimiter", "maxResults", "pageToken", "view"])
 def test_a_duplicate_parameter(gateways, name):
     operation = OPERATIONS["listObjects"]
-    value = {"maxResults": "5", "delimiter": "/"}.get(name, "a")
+    value = {"maxResults": "5", "delimiter": "/", "view": "full"}.get(name, "a")
     response = call(gateways["plain"], operation, operation.target(f"{name}={value}&{name}={value}"))
     assert response.status == 400
     check(operation, response)
