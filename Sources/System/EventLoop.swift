@@ -158,6 +158,9 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
             resumeYielded()
             settlePostponed()
         }
+        // They may hold the loop.
+        dirty = []
+        postponed = []
         thread.store(0, ordering: .relaxed)
     }
 
@@ -270,10 +273,13 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     private func settlePostponed() {
         if postponed.isEmpty { return }
         let begin = EventLoop.monotonicNow()
+        isResuming = true
+        defer { isResuming = false }
         var waiting: [any EventHandler] = []
         swap(&waiting, &postponed)
         var settled = 0
         repeat {
+            sliceStart = EventLoop.monotonicNow()
             waiting[settled].settle()
             settled += 1
             settle()

@@ -121,8 +121,11 @@ extension OperationHandler {
         let session: any UploadSession
         let state: SessionState
         do throws(SessionError) {
-            session = try await driver.openSession(token.id)
-            state = try await session.state()
+            (session, state) =
+                request.endsUpload
+                ? try await uncancelled { () throws(SessionError) in
+                    try await driver.find(token.id)
+                } : try await driver.find(token.id)
         } catch {
             throw Problem(error)
         }
@@ -156,4 +159,26 @@ extension OperationHandler {
             throw Problem(uploadNotFound: "it is another caller's")
         }
     }
+}
+
+extension SessionDriver {
+    /// Opens a session and reads its state.
+    fileprivate func find(_ id: UploadSessionID) async throws(SessionError)
+        -> (any UploadSession, SessionState)
+    {
+        let session = try await openSession(id)
+        return (session, try await session.state())
+    }
+}
+
+/// Runs `body` to its end, even if the calling task is cancelled because its client has gone.
+func uncancelled<Value: Sendable>(
+    _ body: @escaping @Sendable () async throws(SessionError) -> Value
+) async throws(SessionError) -> Value {
+    let task = Task(executorPreference: EventLoop.current) { () -> Result<Value, SessionError> in
+        do throws(SessionError) { return .success(try await body()) } catch {
+            return .failure(error)
+        }
+    }
+    return try await task.value.get()
 }

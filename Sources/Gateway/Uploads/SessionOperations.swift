@@ -138,7 +138,8 @@ extension OperationHandler {
         let state: SessionState
         var known: ContentFacts?
         do throws(SessionError) {
-            state = try await upload.session.state()
+            let session = upload.session
+            state = try await uncancelled { () throws(SessionError) in try await session.state() }
             if state.end == nil { known = try await upload.session.finish() }
         } catch {
             throw Problem(error)

@@ -47,6 +47,14 @@ struct SessionRequest {
     /// The object's name, if the request has it.
     var name: String?
     var action: Action
+
+    /// Whether it ends the upload, also if its client does not wait for that.
+    var endsUpload: Bool {
+        switch action {
+        case .finish, .cancel: true
+        case .report, .append: false
+        }
+    }
 }
 
 /// The properties of an append.

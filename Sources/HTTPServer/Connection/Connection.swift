@@ -9,7 +9,7 @@ final class Connection: EventHandler {
         case handshaking, sniffing, open, lingering, closed
     }
     let context: LoopContext
-    private let listener: ListenerConfiguration
+    let listener: ListenerConfiguration
     /// The client's `host:port`.
     let peer: String
     /// The network that the connection is counted under.
@@ -28,6 +28,8 @@ final class Connection: EventHandler {
     }
     @exclusivity(unchecked) private var engine: (any Engine)?
     private var sniffed: [UInt8] = []
+    /// Bytes read so far, after decryption.
+    @exclusivity(unchecked) private var received = 0
     @exclusivity(unchecked) private var isDirty = false
     @exclusivity(unchecked) private var readable = true
     @exclusivity(unchecked) private var hasHangup = false
@@ -83,25 +85,14 @@ final class Connection: EventHandler {
     var isSecure: Bool { tls != nil }
     var handler: RequestHandler { listener.handler }
 
-    /// Reports a request that was rejected before any handler. `head` is nil if it was not read.
-    func rejected(
-        _ rejection: Rejection, _ body: [UInt8], of head: RequestHead?, _ version: HTTPVersion
-    ) {
-        listener.onRejection(
-            RejectedRequest(
-                requestId: rejection.instance, method: head?.method ?? "",
-                target: head?.target ?? "", status: rejection.status, code: rejection.code,
-                reason: rejection.detail,
-                bodyBytes: body.count, version: version, isSecure: isSecure, peer: peer))
-    }
-
     func markDirty() {
         guard !isDirty, state != .closed else { return }
         isDirty = true
         context.loop.markDirty(self)
     }
 
-    private func postpone() {
+    /// Lets others run before it continues.
+    func postpone() {
         guard !isDirty, state != .closed else { return }
         isDirty = true
         context.loop.postpone(self)
@@ -136,7 +127,8 @@ final class Connection: EventHandler {
     /// Reads until the kernel has no more or the engine wants no more.
     /// - Returns: Whether it stopped only to let other connections run.
     private func readAvailable() -> Bool {
-        var rounds = 0
+        var steps = 0
+        let before = received
         while readable && state != .closed && !hasEnded {
             // TLS responds to some records by itself. It must not do so while the peer reads nothing.
             if isSecure && output.isBlocked && state != .lingering { return false }
@@ -147,8 +139,8 @@ final class Connection: EventHandler {
                     return false
                 }
             }
-            if rounds == LoopContext.roundsPerTurn { return true }
-            rounds += 1
+            if LoopContext.isShare(steps: steps, bytes: received - before) { return true }
+            steps += 1
             if state == .handshaking {
                 handshake()
             } else if tls != nil && state != .lingering {
@@ -241,6 +233,7 @@ final class Connection: EventHandler {
     }
 
     private func take(_ bytes: UnsafeRawBufferPointer) {
+        received += bytes.count
         switch state {
         case .lingering: act(on: .received(bytes.count, now: context.loop.now))
         case .sniffing: sniff(bytes)
@@ -267,7 +260,7 @@ final class Connection: EventHandler {
     // MARK: Writing
 
     private func flush() {
-        var rounds = 0
+        var (steps, bytes) = (0, 0)
         while state != .closed {
             if output.isBlocked && !writeUnsent() { return }
             if state == .lingering { act(on: .flushed) }
@@ -276,6 +269,7 @@ final class Connection: EventHandler {
             buffer.reset()
             engine.produce(buffer)
             if buffer.count > 0 {
+                bytes += buffer.count
                 send(buffer.bytes)
                 if output.isBlocked { return }
             } else {
@@ -284,11 +278,12 @@ final class Connection: EventHandler {
                     output.isWritable = false
                     return
                 }
-                guard case .bytes = moved else { break }
+                guard case .bytes(let count) = moved else { break }
+                bytes += count
             }
             engine.flushed()
-            rounds += 1
-            if rounds == LoopContext.roundsPerTurn { return postpone() }
+            steps += 1
+            if LoopContext.isShare(steps: steps, bytes: bytes) { return postpone() }
         }
         if state == .open, let engine {
             engine.flushed()

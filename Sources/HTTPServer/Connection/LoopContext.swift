@@ -39,8 +39,9 @@ final class LoopContext {
     let live: LiveCounts
     let output = OutputBuffer()
     let tlsOutput = TLSOutput()
-    /// How often a connection reads, and how often it writes, before others run.
-    static let roundsPerTurn = 2
+    /// Whether a connection has read, or has written, its share of a turn. Small steps are many, because a TLS record
+    /// may hold few bytes.
+    static func isShare(steps: Int, bytes: Int) -> Bool { bytes >= 64 * 1024 || steps >= 16 }
     let input = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 * 1024, alignment: 64)
     let http2 = HTTP2Callbacks()
     private(set) var connections: [ObjectIdentifier: Connection] = [:]

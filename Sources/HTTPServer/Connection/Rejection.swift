@@ -57,3 +57,17 @@ struct Rejection {
             """.utf8)
     }
 }
+
+extension Connection {
+    /// Reports a request that was rejected before any handler. `head` is nil if it was not read.
+    func rejected(
+        _ rejection: Rejection, _ body: [UInt8], of head: RequestHead?, _ version: HTTPVersion
+    ) {
+        listener.onRejection(
+            RejectedRequest(
+                requestId: rejection.instance, method: head?.method ?? "",
+                target: head?.target ?? "", status: rejection.status, code: rejection.code,
+                reason: rejection.detail,
+                bodyBytes: body.count, version: version, isSecure: isSecure, peer: peer))
+    }
+}

@@ -159,7 +159,7 @@ final class HTTP2Connection: Engine {
             accepted.removeAll(keepingCapacity: true)
         } else {
             accepted.removeFirst(beginning)
-            connection?.markDirty()
+            connection?.postpone()
         }
         beginning = 0
     }
@@ -259,7 +259,7 @@ final class HTTP2Connection: Engine {
         {
             isTerminated = true
         }
-        if !accepted.isEmpty { connection?.markDirty() }
+        if !accepted.isEmpty { connection?.postpone() }
     }
 
     var isEnding: Bool { isTerminated }
