@@ -118,7 +118,7 @@ def embedded(rounds):
                     cells.setdefault(f"GET {size}", []).append(rate and rate * scale)
             for directory in ("sluice", "rclone", "fake-gcs", "seaweedfs"):
                 shutil.rmtree(WORK / directory, ignore_errors=True)
-    table("Embedded store, HTTP/1.1 in clear, one CPU: requests/s at 1 KiB, MB/s at 16 MiB (Sluice is so many times faster)",
+    table("Embedded store, HTTP/1.1 in clear, one CPU: requests/s at 1 KiB, MB/s at 16 MiB (in brackets: Sluice's figure divided by the peer's)",
           rows, lambda value: f"{value:,.0f}", "sluice")
 
 
@@ -144,7 +144,7 @@ def front(rounds):
     for cells in rows.values():
         for column in rows["sluice"]:
             cells.setdefault(column, [])
-    table("Front end: CPU µs a request at 1 KiB, s/GB at 16 MiB (the peer takes so many times as much)",
+    table("Front end: CPU µs a request at 1 KiB, s/GB at 16 MiB (in brackets: divided by Sluice's figure)",
           rows, lambda value: f"{value:.2f}", "sluice", lower_is_better=True)
 
 

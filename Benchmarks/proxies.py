@@ -183,7 +183,7 @@ def proxy(rounds):
                             scale = 1e6 if size == "1 KiB" else 1e9 / SIZES[size]
                             column = f"{title}, {'TLS' if tls else 'clear'}"
                             cells.setdefault(column, []).append(rate and spent * scale)
-    table("In front of an upstream: CPU µs a request at 1 KiB, s/GB at 16 MiB (the peer takes so many times as much)",
+    table("In front of an upstream: CPU µs a request at 1 KiB, s/GB at 16 MiB (in brackets: divided by Sluice's figure)",
           rows, lambda value: f"{value:.2f}", "sluice", lower_is_better=True)
 
 
@@ -218,5 +218,5 @@ def mix(rounds):
                     for column, values, part in (("alone, p50", alone, .5), ("alone, p99", alone, .99),
                                                  ("beside downloads, p50", beside, .5), ("beside downloads, p99", beside, .99)):
                         cells.setdefault(column, []).append(quantile(values, part))
-    table("A GET of 1 KiB, alone and beside eight downloads of 16 MiB: latency in ms (the peer takes so many times as long)",
+    table("A GET of 1 KiB, alone and beside eight downloads of 16 MiB: latency in ms (in brackets: divided by Sluice's figure)",
           rows, lambda value: f"{value:.2f}", "sluice", lower_is_better=True)

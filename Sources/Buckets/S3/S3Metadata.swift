@@ -5,7 +5,7 @@ import Wire
 ///
 /// Properties that S3 lacks are stored in user metadata with the key prefix `sluice-`. Objects stored by other clients
 /// have none. Their generation is derived from the modification time and the entity tag, so that it changes when an
-/// upload changes the bytes. Not copyable, because a copy of so many properties would cost as much as reading them.
+/// upload changes the bytes. Not copyable: copying its many properties would cost as much as parsing them.
 struct S3Head: ~Copyable {
     /// Without quotes.
     var etag: String?

@@ -75,7 +75,7 @@ final class S3ModelGateway: S3SessionRequests, @unchecked Sendable {
         self.send = send
     }
 
-    /// Whether every list begins anew.
+    /// Whether lists ignore where they should start, and always return the first page.
     var repeatsLists = false
     /// How long a call of a session waits for the append that it stops, in nanoseconds.
     var stopLimit: UInt64 = 30_000_000_000
