@@ -12,6 +12,7 @@ test test-release soak capabilities sanitize: export SLUICE_UPSTREAMS ?= $(CURDI
 # The servers behind the gateway in the contract tests. All possible ones: UPSTREAMS="gcs-model fake-gcs-server
 # seaweedfs moto rclone". gcp-storage-emulator has no conditional requests, so only the conformance suite uses it.
 UPSTREAMS ?= moto rclone
+COMPLETIONS := bash-completion/completions zsh/vendor-completions fish/vendor_completions.d
 # How long `make fuzz` runs each target.
 SECONDS_EACH ?= 60
 # The number of test files that run in parallel follows: most tests wait for peers. Memory tests run separately.
@@ -26,7 +27,20 @@ SOAK_SECONDS ?= 3600
 # `make run`, so that it need not build again.
 RELEASE_TEST_FLAGS := --scratch-path .build-release-tests -Xswiftc -enable-testing
 
+# What `make dist` builds knows its version, commit and date: `sluice --version`.
+VERSION := $(shell sed -n 's/.*version: "\([0-9.]*\)", commit.*/\1/p' Sources/Telemetry/BuildInfo.swift)
+STAMP = SLUICE_BUILD_COMMIT=$$(git describe --always --dirty --exclude='*' --abbrev=12) \
+	SLUICE_BUILD_DATE=$$(git log -1 --format=%cs)
+STATIC := -c release --static-swift-stdlib --scratch-path .build-static
+PACKAGE_TOOLS := binutils dpkg-dev lintian python3
+# Where `make install` puts the program and what belongs to it. DESTDIR is for packagers.
+PREFIX ?= /usr/local
+SYSCONFDIR ?= /etc
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+dist deb test-package: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+
 .PHONY: run test check test-release soak capabilities lint bench fuzz sanitize clean libraries test-tools browser
+.PHONY: dist deb install test-package alerts
 
 run: libraries
 	swift build -c release --product sluice $(RUN_FLAGS)
@@ -66,6 +80,49 @@ capabilities: libraries test-tools .venv-upstreams/installed
 	swift build --build-tests
 	WRITE_CAPABILITIES=1 swift test --skip-build --filter CapabilitiesTests
 
+# What is released, in .dist: a program that needs no Swift, its tarball, debug symbols, SBOM and SHA-256 sums.
+dist: libraries
+	@.ci/install $(PACKAGE_TOOLS)
+	env $(STAMP) swift build $(STATIC) --product sluice
+	mkdir -p .dist
+	objcopy --only-keep-debug --compress-debug-sections .build-static/release/sluice .dist/sluice.debug
+	cd .dist && objcopy --strip-all --remove-section=.comment --add-gnu-debuglink=sluice.debug \
+	    ../.build-static/release/sluice sluice
+	deploy/package/dist $(VERSION)
+
+# A package for `apt install ./sluice_….deb`. lintian may have no errors.
+deb: dist
+	deploy/package/deb $(VERSION)
+	lintian --fail-on error --tag-display-limit 0 .dist/*.deb
+
+# Installs the deb in a Debian 12 without Swift, serves and purges it. Needs root and a Debian mirror.
+test-package: deb
+	deploy/package/test
+
+# Builds first if nothing has been built; so a second `sudo make install` needs no toolchain. A configuration that exists
+# stays.
+install: .dist/sluice
+	install -D -m 0755 .dist/sluice $(DESTDIR)$(PREFIX)/bin/sluice
+	test -e $(DESTDIR)$(SYSCONFDIR)/sluice/sluice.yaml || \
+	    install -D -m 0644 deploy/sluice.yaml $(DESTDIR)$(SYSCONFDIR)/sluice/sluice.yaml
+	install -d $(DESTDIR)$(UNITDIR)
+	sed 's|/usr/local/bin|$(PREFIX)/bin|' deploy/sluice.service >$(DESTDIR)$(UNITDIR)/sluice.service
+	install -D -m 0644 deploy/sluice.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/sluice.conf
+	install -d $(DESTDIR)$(PREFIX)/share/doc/sluice/examples $(addprefix $(DESTDIR)$(PREFIX)/share/,$(COMPLETIONS))
+	install -m 0644 README.md CHANGELOG.md LICENSE $(DESTDIR)$(PREFIX)/share/doc/sluice
+	install -m 0644 config/* $(DESTDIR)$(PREFIX)/share/doc/sluice/examples
+	.dist/sluice --generate-completion-script bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
+	.dist/sluice --generate-completion-script zsh >$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_sluice
+	.dist/sluice --generate-completion-script fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice.fish
+
+# Checks the alert rules, and whether they fire on the series of a test.
+alerts:
+	.ci/promtool check rules deploy/grafana/alerts.yaml
+	.ci/promtool test rules deploy/grafana/alerts.test.yaml
+
+.dist/sluice:
+	$(MAKE) dist
+
 lint:
 	swift format lint --strict --recursive Package.swift Sources Tests Benchmarks Fuzz
 
@@ -87,7 +144,7 @@ sanitize: libraries test-tools browser .venv/installed .venv-upstreams/installed
 	done
 
 clean:
-	rm -rf .build .build-release-tests .build-static .build-asan .build-tsan .build-fuzz .venv .venv-upstreams .bench .soak
+	rm -rf .build .build-release-tests .build-static .build-asan .build-tsan .build-fuzz .venv .venv-upstreams .bench .soak .dist .promtool
 
 libraries:
 	@command -v swift >/dev/null || { \

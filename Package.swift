@@ -10,6 +10,11 @@ let strict: [SwiftSetting] = [
 /// Test code stays unoptimised in a release build, which tests what is shipped and not itself. Builds in half the time.
 let tests = strict + [.unsafeFlags(["-Onone"], .when(configuration: .release))]
 
+/// What the program says of its build: `make dist` sets these variables. A build without them works too.
+let stamp: [CSetting] = ["SLUICE_BUILD_COMMIT", "SLUICE_BUILD_DATE"].compactMap { name in
+    Context.environment[name].map { .define(name, to: "\"\($0)\"") }
+}
+
 let package = Package(
     name: "sluice",
     products: [
@@ -64,10 +69,12 @@ let package = Package(
                 "System", "OpenSSL", "Wire", "XML", "HTTPClient", "Credentials", "CSQLite",
             ],
             swiftSettings: strict),
+        .target(name: "CBuild", cSettings: stamp),
         .target(
             name: "Telemetry",
             dependencies: [
-                "System", "Wire", .product(name: "Logging", package: "swift-log"),
+                "System", "Wire", "CBuild",
+                .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
             ],
             swiftSettings: strict),
@@ -100,7 +107,13 @@ let package = Package(
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
             ],
-            swiftSettings: strict),
+            swiftSettings: strict,
+            // Resolve all symbols at the start, and make their table read-only (full RELRO).
+            linkerSettings: [
+                .unsafeFlags(
+                    ["-Xlinker", "-z", "-Xlinker", "now", "-Xlinker", "--build-id=sha1"],
+                    .when(configuration: .release))
+            ]),
         .executableTarget(
             name: "BucketBenchmark", dependencies: ["Buckets", "System"],
             path: "Benchmarks/Buckets", swiftSettings: strict),

@@ -2,31 +2,14 @@ import Glibc
 import System
 import Wire
 
-/// The build of this program.
-public struct BuildInfo: Sendable, Equatable {
-    /// The version of Sluice.
-    public var version: String
-    /// The compiler's version, as far as conditional compilation can detect it.
-    public var swift: String
-
-    public init(version: String) {
-        self.version = version
-        #if compiler(>=6.4)
-            swift = "6.4+"
-        #elseif compiler(>=6.3)
-            swift = "6.3"
-        #else
-            swift = "6.2"
-        #endif
-    }
-}
-
 extension PrometheusRegistry {
     /// Adds metrics of the build, and the usual metrics of a process (`process_…`), which are read from `/proc` at each
     /// scrape.
     public func addProcess(_ build: BuildInfo) {
         let labels = [
             PrometheusLabel("version", build.version), PrometheusLabel("swift", build.swift),
+            PrometheusLabel("commit", build.commit ?? "unknown"),
+            PrometheusLabel("date", build.date ?? "unknown"),
         ]
         let started = ProcessFacts.startTime()
         collect { text in

@@ -180,7 +180,7 @@ struct Exposition {
     @Test func serverAndProcessAreShownAtScrapeTime() throws {
         let registry = PrometheusRegistry()
         registry.addServer(ServerStatistics(), operators: ServerStatistics())
-        registry.addProcess(BuildInfo(version: "1.2.3"))
+        registry.addProcess(BuildInfo(version: "1.2.3", date: "2026-01-31"))
         let sink = LogSink(descriptor: 2, format: .json, capacity: 0)
         sink.append("lost")
         registry.addLog(sink)
@@ -198,7 +198,8 @@ struct Exposition {
         }
         #expect(read.samples["sluice_log_lines_dropped_total"] == 1)
         let swift = BuildInfo(version: "").swift
-        #expect(read.samples["sluice_build_info{version=\"1.2.3\",swift=\"\(swift)\"}"] == 1)
+        let build = "version=\"1.2.3\",swift=\"\(swift)\",commit=\"unknown\",date=\"2026-01-31\""
+        #expect(read.samples["sluice_build_info{\(build)}"] == 1)
         #expect(try #require(read.samples["process_resident_memory_bytes"]) > 1_000_000)
         #expect(try #require(read.samples["process_open_fds"]) >= 3)
         #expect(try #require(read.samples["process_max_fds"]) >= 3)

@@ -132,7 +132,8 @@ private final class Clock: Sendable {
         registry.addProcess(BuildInfo(version: "1.2.3"))
         return (
             OperatorEndpoints(
-                health: health, registry: registry, build: BuildInfo(version: "1.2.3")), health
+                health: health, registry: registry,
+                build: BuildInfo(version: "1.2.3", commit: "abc", date: "2026-01-31")), health
         )
     }
 
@@ -177,7 +178,11 @@ private final class Clock: Sendable {
     @Test func versionIsJSONAndMetricsAreText() async throws {
         let (endpoints, _) = endpoints()
         let version = await endpoints.respond("GET", "/version", "r1")
-        #expect(try object(text(version))["version"] as? String == "1.2.3")
+        let build = try object(text(version))
+        #expect(build["version"] as? String == "1.2.3" && build["commit"] as? String == "abc")
+        #expect(build["date"] as? String == "2026-01-31")
+        #expect(BuildInfo(version: "1.2.3").description == "1.2.3")
+        #expect(BuildInfo(version: "1", commit: "abc", date: "x").description == "1 (abc, x)")
         let metrics = await endpoints.respond("GET", "/metrics", "r1")
         #expect(metrics.contentType == "text/plain; version=0.0.4; charset=utf-8")
         #expect(try Exposition(metrics.body).kinds["sluice_build_info"] == "gauge")

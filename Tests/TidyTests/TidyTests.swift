@@ -31,7 +31,7 @@ import Testing
         ("YAML", ["Wire", "CYAML"]),
         ("OpenSSL", ["Wire", "COpenSSL"]),
         ("SecurityRules", ["Wire", "CRE2"]),
-        ("Telemetry", ["System", "Wire", "Logging", "CoreMetrics"]),
+        ("Telemetry", ["System", "Wire", "CBuild", "Logging", "CoreMetrics"]),
         ("HTTPServer", ["System", "OpenSSL", "Wire", "CNghttp2"]),
         ("HTTPClient", ["System", "OpenSSL", "Wire", "CCurl"]),
         ("Identity", ["System", "OpenSSL", "Wire", "HTTPClient"]),

@@ -1,5 +1,5 @@
 import ArgumentParser
-import Gateway
+import Telemetry
 
 /// The program. Each subcommand has a file of its own.
 @main
@@ -7,7 +7,7 @@ struct Sluice: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "sluice",
         abstract: "A storage gateway: buckets over HTTP/2 and HTTP/1.1, streaming both ways.",
-        version: sluiceVersion,
+        version: BuildInfo.current.description,
         subcommands: [
             Serve.self, Check.self, Rules.self, Tokens.self, Sign.self, UploadsCommand.self,
         ])

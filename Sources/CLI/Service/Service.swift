@@ -60,7 +60,6 @@ final class Service: Sendable {
         pool = BlockingPool(threads: configuration.fileThreads)
         let registry = PrometheusRegistry()
         self.registry = registry
-        let build = BuildInfo(version: sluiceVersion)
         observer = configuration.observer(sink, registry)
         let loops = try (0..<configuration.loopCount).map { _ in try EventLoop() }
         for loop in loops { _ = startThread { loop.run() } }
@@ -99,7 +98,7 @@ final class Service: Sendable {
         gateway = Lock(
             try Service.gateway(
                 configuration, stores, policies, staged, uploads, callers, observer))
-        registry.addProcess(build)
+        registry.addProcess(.current)
         for (index, loop) in loops.enumerated() { health.add("loop \(index)", loop: loop) }
         authenticator.start(on: loops[0]) { [logger] in
             logger.warning("issuer's keys", metadata: ["cause": "\($0)"])
@@ -107,7 +106,7 @@ final class Service: Sendable {
         show(in: registry)
         warn(acceptsUnsigned: acceptsUnsigned, connections: limits.connections)
         let endpoints = OperatorEndpoints(
-            health: health, registry: registry, build: build, callers: callers)
+            health: health, registry: registry, build: .current, callers: callers)
         try listen(configuration, endpoints)
         tell(rules, since: nil)
         watchFiles(on: loops[0])

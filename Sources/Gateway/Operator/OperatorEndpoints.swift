@@ -62,7 +62,7 @@ public struct OperatorEndpoints: Sendable {
         add("/openapi.yaml", "The HTTP API, in OpenAPI 3.1.") { _ in
             Response(200, "application/yaml", PackageResources.openapi_yaml)
         }
-        add("/version", "The program's version.") { _ in
+        add("/version", "The program's version, and what it was built from.") { _ in
             Response(200, "application/json", build.json)
         }
     }
@@ -188,6 +188,14 @@ extension BuildInfo {
         line.quoted(version)
         line.raw(",\"swift\":")
         line.quoted(swift)
+        if let commit {
+            line.raw(",\"commit\":")
+            line.quoted(commit)
+        }
+        if let date {
+            line.raw(",\"date\":")
+            line.quoted(date)
+        }
         line.raw("}\n")
         return line.bytes
     }
