@@ -5,6 +5,8 @@ import System
 /// An address to listen on, and the handler of its requests.
 public struct ListenerConfiguration: Sendable {
     public var address: SocketAddress
+    /// A socket that listens on this address already; nil to bind one. It stays open.
+    public var inherited: Int32?
     /// nil for clear text: HTTP/2 with prior knowledge and HTTP/1.1 on the same port.
     public var credentials: TLSCredentials?
     public var handler: RequestHandler
@@ -17,13 +19,14 @@ public struct ListenerConfiguration: Sendable {
     public var onRejection: @Sendable (RejectedRequest) -> Void
 
     public init(
-        address: SocketAddress, credentials: TLSCredentials? = nil,
+        address: SocketAddress, inherited: Int32? = nil, credentials: TLSCredentials? = nil,
         identify: (@Sendable (PeerCertificate) -> any AnyObject & Sendable)? = nil,
         onUntrusted: @escaping @Sendable (_ peer: String, _ reason: String) -> Void = { _, _ in },
         onRejection: @escaping @Sendable (RejectedRequest) -> Void = { _ in },
         handler: @escaping RequestHandler
     ) {
         self.address = address
+        self.inherited = inherited
         self.credentials = credentials
         self.identify = identify
         self.onUntrusted = onUntrusted
@@ -56,7 +59,12 @@ public final class HTTPServer: Sendable {
             for listener in listeners {
                 var address = listener.address
                 for (index, worker) in workers.enumerated() {
-                    let descriptor = try Socket.listen(address, joining: index > 0)
+                    let descriptor =
+                        if let inherited = listener.inherited {
+                            try Socket.duplicate(inherited)
+                        } else {
+                            try Socket.listen(address, joining: index > 0)
+                        }
                     sockets.append((descriptor, listener, worker))
                     if address.port == 0 { address = Socket.localAddress(descriptor) ?? address }
                 }

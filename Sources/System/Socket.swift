@@ -155,6 +155,12 @@ public enum Socket {
         }
     }
 
+    /// Another descriptor of the same socket, close-on-exec.
+    /// - Throws: ``SystemError`` if no descriptor is free.
+    public static func duplicate(_ descriptor: Int32) throws(SystemError) -> Int32 {
+        try SystemError.check("fcntl") { fcntl(descriptor, F_DUPFD_CLOEXEC, 0) }
+    }
+
     /// Begins to connect, close-on-exec, non-blocking and without Nagle's delay. At the end of the attempt the socket
     /// becomes writable or hangs up, and ``failure(_:)`` returns the result.
     /// - Throws: ``SystemError`` if the attempt can't begin.

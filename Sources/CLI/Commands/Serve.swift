@@ -30,9 +30,11 @@ struct Serve: ParsableCommand {
         let configuration = try options.load()
         if unsignedTokens { try requireLoopback(configuration) }
         let signals = SignalSet([SIGTERM, SIGINT, SIGHUP])
+        let manager: ServiceManager
         let service: Service
         do {
-            service = try Service(configuration, acceptsUnsigned: unsignedTokens)
+            manager = try ServiceManager(Environment.variables())
+            service = try Service(configuration, manager, acceptsUnsigned: unsignedTokens)
         } catch {
             complain("\(file): error: \(error)")
             throw ExitCode(2)
@@ -41,7 +43,9 @@ struct Serve: ParsableCommand {
         while true {
             let signal = signals.wait()
             if signal == SIGHUP {
+                manager.reloading()
                 service.reload { try options.read() }
+                manager.ready()
             } else if isEnding {
                 service.abandon()
                 Glibc._exit(128 + signal)

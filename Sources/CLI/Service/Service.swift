@@ -17,6 +17,7 @@ final class Service: Sendable {
     private let server: HTTPServer
     private let operatorServer: HTTPServer
     let pool: BlockingPool
+    let manager: ServiceManager
     let observer: GatewayObserver
     let registry: PrometheusRegistry
     private let health: Health
@@ -48,9 +49,10 @@ final class Service: Sendable {
     let linkFailure = Lock<String?>(nil)
     let uploadFailure = Lock<String?>(nil)
 
-    init(_ configuration: Configuration, acceptsUnsigned: Bool) throws {
+    init(_ configuration: Configuration, _ manager: ServiceManager, acceptsUnsigned: Bool) throws {
         let descriptors = raiseDescriptorLimit()
         started = configuration
+        self.manager = manager
         let sink = LogSink(
             descriptor: STDERR_FILENO, format: .named(configuration.logFormat, for: STDERR_FILENO))
         let level = Logger.Level(rawValue: configuration.logLevel) ?? .info
@@ -111,6 +113,8 @@ final class Service: Sendable {
         tell(rules, since: nil)
         watchFiles(on: loops[0])
         startUploads(on: loops[0])
+        startWatchdog(loops)
+        manager.ready()
     }
 
     private func warn(acceptsUnsigned: Bool, connections: Int) {
@@ -164,13 +168,18 @@ final class Service: Sendable {
             observer.finished(RequestRecord(request))
         }
         var listeners: [ListenerConfiguration] = []
+        let inherited = try manager.sockets(for: configuration)
         if let http = try resolved(configuration.http) {
-            listeners.append(.init(address: http, onRejection: onRejection, handler: handler))
+            listeners.append(
+                .init(
+                    address: http, inherited: inherited[http.description],
+                    onRejection: onRejection, handler: handler))
         }
         if let https = try resolved(configuration.https.address) {
             listeners.append(
                 .init(
-                    address: https, credentials: credentials,
+                    address: https, inherited: inherited[https.description],
+                    credentials: credentials,
                     identify: configuration.https.clients.identify,
                     onUntrusted: { [logger] peer, reason in
                         logger.info(
@@ -184,7 +193,9 @@ final class Service: Sendable {
         }
         if let address = try resolved(configuration.operatorAddress) {
             let bound = try operatorServer.start([
-                .init(address: address, handler: endpoints.handler)
+                .init(
+                    address: address, inherited: inherited[address.description],
+                    handler: endpoints.handler)
             ])
             logger.info("operator endpoints", metadata: ["address": "\(bound[0])"])
         }
@@ -234,6 +245,7 @@ final class Service: Sendable {
 
     func drain() async {
         logger.info("draining")
+        manager.stopping()
         health.beginDraining()
         await server.drain()
         await authenticator.close()

@@ -1,0 +1,93 @@
+import Glibc
+import Wire
+
+/// Talks to the service manager that started this process, such as systemd: state messages (sd_notify(3)), the watchdog
+/// (sd_watchdog_enabled(3)) and listening sockets that it has bound (sd_listen_fds(3)). Without a manager it does nothing.
+public final class ServiceManager: Sendable {
+    /// How often ``alive()`` is expected, in nanoseconds; nil without a watchdog.
+    public let watchdogInterval: UInt64?
+    /// Listening sockets that the manager has bound. They belong to the process that uses them.
+    public let sockets: [InheritedSocket]
+    /// The path of the manager's socket; a path in the abstract namespace begins with `@`.
+    private let path: String?
+
+    /// Reads `NOTIFY_SOCKET`, `WATCHDOG_USEC`, `WATCHDOG_PID`, `LISTEN_FDS` and `LISTEN_PID`. Variables for another
+    /// process are ignored.
+    /// - Throws: ``SystemError`` if an inherited descriptor is no listening stream socket.
+    public init(_ environment: [BytewiseString: String]) throws(SystemError) {
+        path = environment["NOTIFY_SOCKET"]
+        let isOurs = environment["WATCHDOG_PID"].map { Int32($0) == getpid() } ?? true
+        let microseconds = environment["WATCHDOG_USEC"].flatMap { UInt64($0) }
+        watchdogInterval = microseconds.flatMap { count in
+            isOurs && count > 0 ? count.multipliedReportingOverflow(by: 1000).partialValue : nil
+        }
+        var sockets: [InheritedSocket] = []
+        if let process = environment["LISTEN_PID"], Int32(process) == getpid() {
+            let count = environment["LISTEN_FDS"].flatMap { Int32($0) } ?? 0
+            for descriptor in 3..<(3 + max(0, min(count, 64))) {
+                sockets.append(try InheritedSocket(descriptor))
+            }
+        }
+        self.sockets = sockets
+    }
+
+    /// The service accepts requests, for the first time or after a reload.
+    public func ready() { send("READY=1") }
+
+    /// A reload begins. The manager waits for ``ready()``.
+    public func reloading() {
+        send("RELOADING=1\nMONOTONIC_USEC=\(EventLoop.monotonicNow() / 1000)")
+    }
+
+    /// The service drains.
+    public func stopping() { send("STOPPING=1") }
+
+    /// The service works. Without this message for an interval, the manager restarts it.
+    public func alive() { send("WATCHDOG=1") }
+
+    /// Sends a message. A manager that is gone or too slow is ignored: the service does not depend on it.
+    private func send(_ message: String) {
+        guard let path, path.utf8.count > 1 else { return }
+        var address = sockaddr_un()
+        address.sun_family = sa_family_t(AF_UNIX)
+        var name = Array(path.utf8)
+        if name[0] == UInt8(ascii: "@") { name[0] = 0 }
+        guard name.count < MemoryLayout.size(ofValue: address.sun_path) else { return }
+        withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: name) }
+        let type = Int32(SOCK_DGRAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
+        let descriptor = socket(AF_UNIX, type, 0)
+        guard descriptor >= 0 else { return }
+        defer { close(descriptor) }
+        // The length is exact, because a zero byte is a part of an abstract name.
+        let length = socklen_t(MemoryLayout<sa_family_t>.size + name.count)
+        let bytes = Array(message.utf8)
+        _ = withUnsafePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                sendto(descriptor, bytes, bytes.count, Int32(MSG_NOSIGNAL), $0, length)
+            }
+        }
+    }
+}
+
+/// A listening socket that the service manager has bound.
+public struct InheritedSocket: Sendable {
+    /// Non-blocking, and closed on exec.
+    public let descriptor: Int32
+    /// The address in the format of the configuration's listeners.
+    public let address: SocketAddress
+
+    init(_ descriptor: Int32) throws(SystemError) {
+        var isListening: Int32 = 0
+        var length = socklen_t(4)
+        try SystemError.check("inherited descriptor \(descriptor)") {
+            getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &isListening, &length)
+        }
+        guard isListening == 1, let address = Socket.localAddress(descriptor) else {
+            throw SystemError("inherited descriptor \(descriptor): not listening", EINVAL)
+        }
+        _ = fcntl(descriptor, F_SETFD, FD_CLOEXEC)
+        _ = fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_NONBLOCK)
+        self.descriptor = descriptor
+        self.address = address
+    }
+}
