@@ -94,7 +94,8 @@ public struct PeerCertificate: Sendable, Equatable {
         return X509_digest(certificate, EVP_sha256(), &bytes, &count) == 1 ? bytes : nil
     }
 
-    private static func seconds(_ time: UnsafePointer<ASN1_TIME>?) -> Int64? {
+    /// Seconds since 1970; nil if the time is malformed.
+    static func seconds(_ time: UnsafePointer<ASN1_TIME>?) -> Int64? {
         guard let epoch = ASN1_TIME_set(nil, 0) else { return nil }
         defer { ASN1_TIME_free(epoch) }
         var days: Int32 = 0

@@ -138,6 +138,15 @@ public final class TLSContext: @unchecked Sendable {
         SSL_CTX_set_alpn_select_cb(pointer, selectProtocol, nil)
     }
 
+    /// The first and the last second in which the own certificate is valid, since 1970; nil if they can't be read.
+    public var validity: (begin: Int64, end: Int64)? {
+        guard let certificate = SSL_CTX_get0_certificate(pointer),
+            let begin = PeerCertificate.seconds(X509_get0_notBefore(certificate)),
+            let end = PeerCertificate.seconds(X509_get0_notAfter(certificate))
+        else { return nil }
+        return (begin, end)
+    }
+
     deinit { SSL_CTX_free(pointer) }
 }
 

@@ -39,7 +39,9 @@ struct Check: ParsableCommand {
         }
         let configuration = try options.load(file)
         do {
-            _ = try configuration.credentials()
+            if let warning = try configuration.credentials()?.expiryWarning() {
+                complain("listen.https: warning: \(warning)")
+            }
         } catch {
             complain("listen.https: error: \(error)")
             throw ExitCode(1)
@@ -55,6 +57,9 @@ struct Check: ParsableCommand {
         } catch {
             complain("uploads.keys: \(error)")
             throw ExitCode(1)
+        }
+        for path in configuration.exposedFiles {
+            complain("\(path): warning: every user can read this file with secrets (chmod o-r)")
         }
         let rules = RulesInEffect(configuration)
         if connect { return try tryServices(configuration, rules) }

@@ -1,6 +1,7 @@
 import ArgumentParser
 import Configuration
 import Gateway
+import Glibc
 import System
 import Wire
 
@@ -33,16 +34,21 @@ struct Sign: ParsableCommand {
     @Option(help: "The gateway's origin, written before the path: https://sluice.example.")
     var origin = ""
 
-    @Option(help: "The key file (default: links.keys of the configuration).")
+    @Option(
+        help: """
+            The key file (default: links.keys of the configuration). With --new-key: the file that gets the new key \
+            as its first line; a new file can only be read by its owner.
+            """)
     var keys: String?
 
-    @Option(help: "Print a line for the key file with a new key of this ID; sign nothing.")
+    @Option(
+        help: "Make a new key of this ID, in the file of --keys, or print its line; sign nothing.")
     var newKey: String?
 
     @OptionGroup var options: ConfigurationOptions
 
     func run() throws {
-        if let newKey { return print(try generated(newKey)) }
+        if let newKey { return try makeKey(newKey) }
         guard let method = SignedLink.Method(rawValue: method.asciiUppercased()) else {
             throw ValidationError("--method must be GET, PUT or DELETE.")
         }
@@ -67,6 +73,21 @@ struct Sign: ParsableCommand {
                 method, path: path, issued: now, expires: now + Int64(lifetime / 1_000_000_000),
                 size: size, contentType: type)
             print((origin.hasSuffix("/") ? String(origin.dropLast()) : origin) + link.target(keys))
+        } catch {
+            complain("\(error)")
+            throw ExitCode(1)
+        }
+    }
+
+    /// Adds a key to the file. It becomes the first one, which signs; the others still verify their links.
+    private func makeKey(_ id: String) throws {
+        let line = try generated(id)
+        guard let keys else { return print(line) }
+        do {
+            let old = access(keys, F_OK) == 0 ? try TextFile.read(keys) : ""
+            let text = "\(line)\n\(old)"
+            _ = try LinkKeys(text: text)
+            try TextFile.replace(keys, with: text, mode: 0o600)
         } catch {
             complain("\(error)")
             throw ExitCode(1)

@@ -149,6 +149,7 @@ extension Service {
             credentials.current = context
             certificateFailure.withLock { $0 = nil }
             logger.info("certificate loaded", metadata: ["path": "\(certificates.paths[0])"])
+            warnOfExpiry()
         } catch {
             certificateFailure.withLock { $0 = "\(error)" }
             logger.error(

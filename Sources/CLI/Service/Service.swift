@@ -107,6 +107,8 @@ final class Service: Sendable {
         }
         show(in: registry)
         warn(acceptsUnsigned: acceptsUnsigned, connections: limits.connections)
+        warnOfFiles()
+        watchHealth(health, on: loops[0])
         let endpoints = OperatorEndpoints(
             health: health, registry: registry, build: .current, callers: callers)
         try listen(configuration, endpoints)
@@ -142,9 +144,7 @@ final class Service: Sendable {
         health.addNote("configuration") { [configurationFailure] in
             configurationFailure.withLock { $0 }
         }
-        health.addNote("certificates") { [certificateFailure] in
-            certificateFailure.withLock { $0 }
-        }
+        showCertificate(in: registry, health)
         health.addNote("links") { [linkFailure] in linkFailure.withLock { $0 } }
         health.addNote("uploads") { [uploadFailure] in uploadFailure.withLock { $0 } }
         registry.collect { [rulesFailure] text in

@@ -50,9 +50,10 @@ enum TextFile {
     }
 
     /// Replaces a file atomically and keeps its permissions.
-    static func replace(_ path: String, with text: String) throws(Failure) {
+    /// - Parameter mode: The permissions of a new file.
+    static func replace(_ path: String, with text: String, mode: mode_t = 0o644) throws(Failure) {
         var status = stat()
-        let mode = stat(path, &status) == 0 ? status.st_mode & 0o7777 : 0o644
+        let mode = stat(path, &status) == 0 ? status.st_mode & 0o7777 : mode
         // Follow a symbolic link: rename would replace the link, not its target.
         let target =
             realpath(path, nil).map { pointer in

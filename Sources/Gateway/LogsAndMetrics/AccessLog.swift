@@ -4,10 +4,10 @@ import Telemetry
 /// Writes one line for each request, whether it succeeded, was denied, failed or lost its connection.
 ///
 /// A JSON line has one object with the keys `time`, `level`, `request`, `peer`, `principal`, `group`, `method`, `path`,
-/// `operation`, `bucket`, `status`, `duration_ms`, `bytes_in`, `bytes_out`, `protocol`, `tls`, `code`, `cause`. Keys
-/// that do not apply are absent. `level` is `warning` for 4xx and for rejected requests, `error` for other 5xx and for
-/// responses that the gateway aborted after the status had been sent, and otherwise `info`. A text line has the same
-/// values in columns.
+/// `operation`, `bucket`, `status`, `duration_ms`, `bytes_in`, `bytes_out`, `protocol`, `tls`, `host`, `user_agent`,
+/// `caller_request`, `code`, `cause`. Keys that do not apply are absent. `level` is `warning` for 4xx other than 404, 412
+/// and 416 and for rejected requests, `error` for other 5xx and for responses that the gateway aborted after the status
+/// had been sent, and otherwise `info`. A text line has the same values in columns, but not the host and the user agent.
 public struct AccessLog: RequestObserver {
     private let sink: LogSink
 
@@ -28,7 +28,7 @@ public struct AccessLog: RequestObserver {
         line.now()
         switch record.statusClass {
         case 5: line.raw("\",\"level\":\"error\",\"request\":")
-        case 4: line.raw("\",\"level\":\"warning\",\"request\":")
+        case 4 where !record.isUsual: line.raw("\",\"level\":\"warning\",\"request\":")
         default: line.raw("\",\"level\":\"info\",\"request\":")
         }
         line.quoted(record.requestId)
@@ -58,6 +58,9 @@ public struct AccessLog: RequestObserver {
         line.raw(",\"protocol\":\"")
         line.raw(record.version.label)
         line.raw(record.isSecure ? "\",\"tls\":true" : "\",\"tls\":false")
+        line.field(",\"host\":", quoted: record.origin.host)
+        line.field(",\"user_agent\":", quoted: record.origin.userAgent)
+        line.field(",\"caller_request\":", quoted: record.origin.requestId)
         line.field(",\"code\":", quoted: record.errorCode)
         line.field(",\"cause\":", quoted: record.cause)
         line.raw("}")
@@ -96,6 +99,7 @@ public struct AccessLog: RequestObserver {
         line.field(" principal=", word: record.principal)
         line.raw(" request=")
         line.word(record.requestId)
+        line.field(" caller_request=", word: record.origin.requestId)
         line.field(" code=", word: record.errorCode)
         line.field(" cause=", quoted: record.cause)
     }

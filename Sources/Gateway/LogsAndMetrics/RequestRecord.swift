@@ -3,8 +3,8 @@ import HTTPServer
 /// The result of a request, complete when its response has ended. Every request gives one record, whether it succeeded,
 /// was denied, failed or was reset. Each record makes one access log line and one measurement.
 ///
-/// It contains no secrets: neither the query, which may contain a token, nor any header field. ``path`` and ``cause``
-/// contain bytes from the client, so logs must escape them.
+/// It contains no secrets: neither the query, which may contain a token, nor any header field but those named here.
+/// Texts from the client may contain any byte, so logs must escape them.
 ///
 /// A class, because a copy of its many texts would cost a request a hundredth of its time.
 ///
@@ -30,6 +30,8 @@ public final class RequestRecord: @unchecked Sendable {
     @exclusivity(unchecked) public internal(set) var bytesOut: UInt64
     /// The client's address, `host:port`.
     public let peer: String
+    /// What the client says of the request, if its header was read.
+    @exclusivity(unchecked) public internal(set) var origin = RequestOrigin()
     public let version: HTTPVersion
     /// Whether the connection used TLS.
     public let isSecure: Bool
@@ -55,6 +57,9 @@ public final class RequestRecord: @unchecked Sendable {
     @exclusivity(unchecked) public internal(set) var isBroken = false
     /// Whether the server rejected the request before any handler: it was malformed, too large or too slow.
     @exclusivity(unchecked) public internal(set) var isRejected = false
+
+    /// Whether the status is a usual result of a client's question: not found, a precondition or a range that fails.
+    public var isUsual: Bool { !isRejected && [404, 412, 416].contains(status) }
 
     /// The status class for logs and metrics, 1 to 5. An aborted response counts as 5xx whatever its status was. A
     /// rejected request counts as 4xx, even if its status is 501 or 505.

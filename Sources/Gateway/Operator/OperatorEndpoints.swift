@@ -171,6 +171,10 @@ extension Health {
                 text.raw(" failed: ")
                 text.quoted(failure)
                 text.raw("\n")
+            } else if let detail = result.detail {
+                text.raw(" ok: ")
+                text.quoted(detail)
+                text.raw("\n")
             } else {
                 text.raw(" ok\n")
             }

@@ -5,7 +5,7 @@ import Wire
 ///
 /// A check runs when readiness is requested and its last result is older than ``freshness``. The request waits for the
 /// checks it started, at most ``timeout``. A check that takes longer counts as failed until it ends, and does not run
-/// twice at a time. So nothing runs without requests, and each store is checked at most once per second.
+/// twice at a time. So each store is checked at most once per second. ``watch()`` runs them without requests too.
 public final class Health: Sendable {
     /// A check passes if it returns and fails if it throws. The error's description is for the operator.
     public typealias Check = @Sendable () async throws -> Void
@@ -15,6 +15,8 @@ public final class Health: Sendable {
         public var name: String
         /// The cause of the failure; nil if the check passed.
         public var failure: String?
+        /// More about what passed.
+        public var detail: String?
     }
 
     /// The readiness at one time.
@@ -30,6 +32,8 @@ public final class Health: Sendable {
     private struct Entry {
         let name: String
         let check: Check
+        /// How old the result may be when nobody asks for readiness, in nanoseconds.
+        let interval: UInt64
         var failure: String?
         var checked: UInt64?
         var runningSince: UInt64?
@@ -39,7 +43,15 @@ public final class Health: Sendable {
         var waiters: [Int: CheckedContinuation<Void, Never>] = [:]
         var nextWaiter = 0
         var isDraining = false
-        var notes: [(name: String, failure: @Sendable () -> String?)] = []
+        var notes: [Note] = []
+        /// The names of the failed checks that were announced last; nil before the first report.
+        var announced: [BytewiseString]?
+        var observer: (@Sendable (Report) -> Void)?
+    }
+    private struct Note {
+        let name: String
+        let detail: @Sendable () -> String?
+        let failure: @Sendable () -> String?
     }
 
     /// How long a result is valid, in nanoseconds.
@@ -65,8 +77,12 @@ public final class Health: Sendable {
     }
 
     /// Adds a check, for example `health.add("bucket photos") { try await driver.checkHealth() }`.
-    public func add(_ name: String, _ check: @escaping Check) {
-        state.withLock { $0.entries.append(Entry(name: name, check: check)) }
+    /// - Parameter interval: How old the result may be in ``watch()``, in nanoseconds. Longer for a check that costs
+    ///   money.
+    public func add(_ name: String, interval: UInt64 = 0, _ check: @escaping Check) {
+        state.withLock {
+            $0.entries.append(Entry(name: name, check: check, interval: interval))
+        }
     }
 
     /// Adds a check that `loop` is running.
@@ -75,9 +91,21 @@ public final class Health: Sendable {
     }
 
     /// Adds a warning, which does not affect readiness.
-    public func addNote(_ name: String, _ failure: @escaping @Sendable () -> String?) {
-        state.withLock { $0.notes.append((name, failure)) }
+    /// - Parameter detail: What is reported while there is no warning.
+    public func addNote(
+        _ name: String, detail: @escaping @Sendable () -> String? = { nil },
+        _ failure: @escaping @Sendable () -> String?
+    ) {
+        state.withLock { $0.notes.append(Note(name: name, detail: detail, failure: failure)) }
     }
+
+    /// Calls `observer` with the first report, and with each one in which other checks fail than before.
+    public func onChange(_ observer: @escaping @Sendable (Report) -> Void) {
+        state.withLock { $0.observer = observer }
+    }
+
+    /// Runs the checks that nobody has asked for in their interval, for ``onChange(_:)``. Called again and again.
+    public func watch() async { _ = await report(isAsked: false) }
 
     /// Whether the process is draining.
     public var isDraining: Bool { state.withLock { $0.isDraining } }
@@ -86,13 +114,17 @@ public final class Health: Sendable {
     public func beginDraining() { state.withLock { $0.isDraining = true } }
 
     /// Runs the checks whose results are too old, and reports all.
-    public func report() async -> Report {
-        let due = begin()
+    public func report() async -> Report { await report(isAsked: true) }
+
+    private func report(isAsked: Bool) async -> Report {
+        let due = begin(isAsked: isAsked)
         for index in due { start(index) }
         await wait()
         let end = now()
-        let notes = state.withLock { $0.notes }.map { Result(name: $0.name, failure: $0.failure()) }
-        return state.withLock { state in
+        let notes = state.withLock { $0.notes }.map {
+            Result(name: $0.name, failure: $0.failure(), detail: $0.detail())
+        }
+        let report = state.withLock { state in
             Report(
                 results: state.entries.map { entry in
                     guard let since = entry.runningSince else {
@@ -104,16 +136,32 @@ public final class Health: Sendable {
                 },
                 notes: notes, isDraining: state.isDraining)
         }
+        announce(report)
+        return report
+    }
+
+    /// Calls the observer if other checks fail than before. Not while draining, which is no fault.
+    private func announce(_ report: Report) {
+        let failed = report.results.filter { $0.failure != nil }.map { BytewiseString($0.name) }
+        let observer = state.withLock { state -> (@Sendable (Report) -> Void)? in
+            if report.isDraining || state.announced == .some(failed) {
+                return nil
+            }
+            state.announced = failed
+            return state.observer
+        }
+        observer?(report)
     }
 
     /// Marks the due checks as running and returns their indices.
-    private func begin() -> [Int] {
+    private func begin(isAsked: Bool) -> [Int] {
         let now = now()
         return state.withLock { state in
             state.entries.indices.filter { index in
                 let entry = state.entries[index]
                 if entry.runningSince != nil { return false }
-                if let checked = entry.checked, now &- checked < freshness { return false }
+                let limit = isAsked ? freshness : max(freshness, entry.interval)
+                if let checked = entry.checked, now &- checked < limit { return false }
                 state.entries[index].runningSince = now
                 return true
             }

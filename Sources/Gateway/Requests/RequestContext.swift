@@ -46,6 +46,7 @@ final class RequestContext {
                 ? exchange.head.target : String(decoding: target.path, as: UTF8.self),
             status: 0, peer: exchange.peer, version: exchange.version,
             isSecure: exchange.isSecure)
+        record.origin = RequestOrigin(exchange.head)
     }
 
     var fields: HeaderFields { exchange.head.fields }

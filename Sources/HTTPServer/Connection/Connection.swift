@@ -156,6 +156,7 @@ final class Connection: EventHandler {
         guard let tls else { return }
         let step = tls.handshake()
         let rejection = step == .failed ? tls.peerRejection : nil
+        if step == .failed && tls.isPlainHTTP { return respondInClear(plainHTTPRejection()) }
         drainTLS()
         if let rejection { listener.onUntrusted(peer, rejection) }
         // Draining may have detected that the peer is gone.
@@ -175,6 +176,12 @@ final class Connection: EventHandler {
             context.statistics.handshakeFailed()
             close()
         }
+    }
+
+    private func respondInClear(_ bytes: [UInt8]) {
+        context.tlsOutput.drain { _ in }
+        bytes.withUnsafeBytes { write($0) }
+        beginLinger()
     }
 
     private func identify(_ tls: TLSSession) throws(TLSError) {
@@ -346,7 +353,7 @@ final class Connection: EventHandler {
         let allowance = engine is HTTP2Connection ? LingerState.http2Allowance : Int.max
         engine?.connectionLost()
         engine = nil
-        if let tls {
+        if let tls, state != .handshaking {
             tls.shutdown()
             drainTLS()
         }

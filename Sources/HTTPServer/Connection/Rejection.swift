@@ -59,6 +59,24 @@ struct Rejection {
 }
 
 extension Connection {
+    /// The response to HTTP in clear text on a TLS listener, after which the connection ends.
+    func plainHTTPRejection() -> [UInt8] {
+        context.statistics.handshakeFailed()
+        let rejection = Rejection(400, "This port needs TLS: use https.")
+        let body = rejection.body
+        rejected(rejection, body, of: nil, .http1_1)
+        let head = """
+            HTTP/1.1 400 Bad Request\r
+            content-type: application/problem+json\r
+            content-length: \(body.count)\r
+            x-request-id: \(rejection.instance)\r
+            connection: close\r
+            \r
+
+            """
+        return Array(head.utf8) + body
+    }
+
     /// Reports a request that was rejected before any handler. `head` is nil if it was not read.
     func rejected(
         _ rejection: Rejection, _ body: [UInt8], of head: RequestHead?, _ version: HTTPVersion
