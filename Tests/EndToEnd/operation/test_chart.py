@@ -1,0 +1,194 @@
+"""deploy/chart: what Helm makes of it is valid for two versions of Kubernetes, strictly, and the program takes the
+configuration in it. No cluster is needed. Helm's own engine renders (it is in the package helm_python)."""
+
+import json
+import pathlib
+import re
+
+import helm_python
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from program import ROOT, sluice
+
+CHART = ROOT / "deploy" / "chart"
+EXAMPLES = sorted((CHART / "examples").glob("*.yaml"))
+#: The oldest supported one, and a current one.
+VERSIONS = ["1.29", "1.37"]
+MANIFESTS = sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml"))
+
+
+def values(path, **changes):
+    return {**yaml.safe_load(pathlib.Path(path).read_text()), **changes}
+
+
+def render(given):
+    """The rendered objects, by kind; a kind of which there are several has the last one."""
+    with helm_python.Chart.load(CHART) as chart:
+        texts = chart.render(given, name="storage", namespace="storage")
+    objects = [found for text in texts.values() for found in yaml.safe_load_all(text) if found]
+    by_kind = {}
+    for found in objects:
+        by_kind.setdefault(found["kind"], []).append(found)
+    return by_kind
+
+
+def validate(found, version):
+    """Strictly: unknown fields are errors. The resource of the Prometheus operator has no schema in Kubernetes."""
+    if found["kind"] == "PodMonitor":
+        (endpoint,) = found["spec"]["podMetricsEndpoints"]
+        assert endpoint == {"port": "operator", "path": "/metrics"}
+        return
+    kubernetes_validate.validate(found, version, strict=True)
+
+
+def pod(objects):
+    (workload,) = objects.get("Deployment", []) + objects.get("StatefulSet", [])
+    return workload["spec"]["template"]["spec"]
+
+
+def gateway(objects):
+    spec = pod(objects)
+    return next(one for one in spec["containers"] + spec.get("initContainers", []) if one["name"] == "sluice")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_are_valid(example, version):
+    objects = render(values(example))
+    for found in sum(objects.values(), []):
+        validate(found, version)
+        assert found["metadata"]["name"].startswith("storage")
+    allowed = {"ConfigMap", "ServiceAccount", "Service", "NetworkPolicy", "PodDisruptionBudget", "HorizontalPodAutoscaler",
+               "PodMonitor", "Deployment", "StatefulSet"}
+    assert set(objects) <= allowed, "no roles, no bindings"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
+def test_plain_manifests_are_valid(path, version):
+    for found in yaml.safe_load_all(path.read_text()):
+        validate(found, version)
+
+
+def test_a_mistake_is_found():
+    objects = render(values(EXAMPLES[0]))
+    (found,) = objects["ServiceAccount"]
+    with pytest.raises(kubernetes_validate.ValidationError):
+        validate({**found, "automountToken": False}, VERSIONS[0])
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_the_program_takes_the_configuration(example, tmp_path):
+    objects = render(values(example))
+    for config in objects["ConfigMap"]:
+        for name, text in config["data"].items():
+            # The paths of the volumes, which this machine does not have.
+            text = re.sub(r"/etc/sluice-rules|/etc/sluice-tls|/etc/sluice-secrets|/var/lib/sluice", str(tmp_path), text)
+            (tmp_path / name).write_text(text)
+    status, line, _ = sluice("sign", "--new-key", "one")
+    assert status == 0
+    (tmp_path / "link-keys").write_text(line)
+    (tmp_path / "link-keys").chmod(0o600)
+    environment = {one["name"]: one["value"] for one in gateway(objects)["env"] if one["name"].startswith("SLUICE_")}
+    # A self-signed certificate stands for the secret.
+    arguments = ["--set", "listen.https.certificate=self-signed", "--set", "listen.https.key=null"]
+    served = "service" in {port["name"] for port in gateway(objects)["ports"]}
+    status, out, error = sluice("check", tmp_path / "sluice.yaml", *(arguments if served else []), environment=environment)
+    assert status == 0 and "error" not in error, error
+    effective = yaml.safe_load(out)["listen"]
+    assert effective["operator"] == "0.0.0.0:9090"
+    # The ports that the manifests name are those that it listens on.
+    address = effective["https"]["address"] if served else effective["http"]
+    assert address == ("0.0.0.0:8443" if served else "127.0.0.1:8080")
+    if served:
+        assert effective["http"] is None
+        assert {"name": "service", "containerPort": 8443} in gateway(objects)["ports"]
+        (service,) = objects["Service"]
+        assert [port["targetPort"] for port in service["spec"]["ports"]] == ["service"]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_pods_have_no_more_rights_than_they_need(example):
+    objects = render(values(example))
+    spec, container = pod(objects), gateway(objects)
+    assert spec["securityContext"]["runAsNonRoot"] and not spec["enableServiceLinks"]
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True,
+                                            "capabilities": {"drop": ["ALL"]}}
+    for probe in "startupProbe", "readinessProbe", "livenessProbe":
+        assert container[probe]["httpGet"]["port"] == "operator" and container[probe]["timeoutSeconds"] >= 2
+    # 25 s drain, 8 s closing.
+    assert spec["terminationGracePeriodSeconds"] > 25 + 8
+    names = {volume["name"] for volume in spec["volumes"]} | {
+        claim["metadata"]["name"] for workload in objects.get("StatefulSet", [])
+        for claim in workload["spec"]["volumeClaimTemplates"]}
+    assert {mount["name"] for mount in container["volumeMounts"]} <= names
+    for volume in spec["volumes"]:
+        assert volume.get("secret", {}).get("defaultMode", 0o440) & 0o007 == 0, "only the group reads secrets"
+
+
+def test_the_shapes():
+    objects = render(values(CHART / "examples" / "gateway.yaml"))
+    assert "replicas" not in objects["Deployment"][0]["spec"], "the autoscaler sets them"
+    assert objects["HorizontalPodAutoscaler"][0]["spec"]["scaleTargetRef"]["name"] == objects["Deployment"][0]["metadata"]["name"]
+    assert objects["PodDisruptionBudget"][0]["spec"]["maxUnavailable"] == 1
+    labels = objects["Deployment"][0]["spec"]["template"]["metadata"]["labels"]
+    for kind, path in ("Service", ["spec", "selector"]), ("NetworkPolicy", ["spec", "podSelector", "matchLabels"]), (
+            "PodMonitor", ["spec", "selector", "matchLabels"]):
+        found = objects[kind][0]
+        for key in path:
+            found = found[key]
+        assert found.items() <= labels.items(), kind
+    objects = render(values(CHART / "examples" / "directory.yaml"))
+    spec = objects["StatefulSet"][0]["spec"]
+    assert spec["replicas"] == 1 and spec["volumeClaimTemplates"][0]["spec"]["accessModes"] == ["ReadWriteOncePod"]
+    assert "HorizontalPodAutoscaler" not in objects
+    objects = render(values(CHART / "examples" / "sidecar.yaml"))
+    assert pod(objects)["initContainers"][0]["restartPolicy"] == "Always" and "Service" not in objects
+
+
+def test_nobody_connects_unless_the_policy_names_them():
+    given = values(CHART / "examples" / "gateway.yaml")
+    rules = render(given)["NetworkPolicy"][0]["spec"]["ingress"]
+    assert [rule["ports"][0]["port"] for rule in rules] == ["service", "operator"]
+    given["networkPolicy"] = {}
+    assert not render(given)["NetworkPolicy"][0]["spec"].get("ingress")
+
+
+def test_another_configuration_restarts_the_pods_and_other_rules_do_not():
+    def checksum(**changes):
+        (workload,) = render(values(CHART / "examples" / "gateway.yaml", **changes))["Deployment"]
+        return workload["spec"]["template"]["metadata"]["annotations"]["checksum/configuration"]
+
+    assert checksum() == checksum(rules="service firebase.storage {}")
+    assert checksum() != checksum(config={"buckets": {"photos": {"gcs": {"bucket": "other"}}}})
+
+
+@pytest.mark.parametrize("changes, fault", [
+    ({"rules": ""}, "rules"),
+    ({"open": True}, "rules"),
+    ({"tls": {"secretName": ""}}, "tls"),
+    ({"tls": {"secretName": "x", "plaintext": True}}, "tls"),
+    ({"config": {}}, "config"),
+    ({"config": {"buckets": {"a": {}}, "listen": {}}}, "config"),
+    ({"shape": "cluster"}, "shape"),
+    ({"replica": 2}, "replica"),
+    ({"networkPolicy": {"callers": "all"}}, "callers"),
+    ({"shape": "sidecar"}, "sidecar"),
+])
+def test_the_schema_rejects(changes, fault):
+    with pytest.raises(helm_python.HelmError) as caught:
+        render(values(CHART / "examples" / "gateway.yaml", **changes))
+    assert fault in str(caught.value)
+
+
+def test_the_schema_is_one_and_names_every_value():
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    jsonschema.Draft7Validator.check_schema(schema)
+    assert set(yaml.safe_load((CHART / "values.yaml").read_text())) == set(schema["properties"]) - {"global"}
+    version = re.search(r'version: "([^"]+)", commit', (ROOT / "Sources/Telemetry/BuildInfo.swift").read_text()).group(1)
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == version
