@@ -102,3 +102,31 @@ func fuzzUploadMetadata(_ bytes: [UInt8]) {
         precondition(value?.utf8.contains { ASCII.isControl($0) && $0 != 0x09 } != true)
     }
 }
+
+/// What a client sends in `Forwarded` and `X-Forwarded-For`, to which a trusted proxy appends the client's address. No
+/// other client is ever seen.
+func fuzzForwarded(_ bytes: [UInt8]) {
+    let proxies = TrustedProxies(["10.0.0.0/8", "::/0"])!
+    for (name, appended) in [("forwarded", "for=192.0.2.1"), ("x-forwarded-for", "192.0.2.1")] {
+        var sent = HeaderFields()
+        sent.append(name: name, String(decoding: bytes, as: UTF8.self))
+        sent.append(name: name, appended)
+        let head = RequestHead(
+            method: "GET", target: "/", authority: nil, fields: sent, contentLength: nil,
+            hasBody: false, expectsContinue: false)
+        let peer = ForwardedClient(head, proxies).peer
+        precondition(peer == "192.0.2.1:0" || peer == nil && name == "forwarded")
+    }
+}
+
+/// The first bytes of a connection from a trusted proxy. A header is within the bytes, and found at its last byte.
+func fuzzProxyHeader(_ bytes: [UInt8]) {
+    func read(_ bytes: some Collection<UInt8>) -> ProxyHeader {
+        Array(bytes).withUnsafeBytes { ProxyHeader($0) }
+    }
+    let header = read(bytes)
+    guard case .complete(let length, _, _) = header else { return }
+    precondition(length <= bytes.count && length <= ProxyHeader.limit)
+    precondition(read(bytes.prefix(length)) == header)
+    precondition(read(bytes.prefix(length - 1)) == .incomplete)
+}

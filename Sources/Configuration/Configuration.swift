@@ -58,6 +58,12 @@ public struct Configuration: Sendable {
     public var https = HTTPS()
     /// `host:port` of the operator endpoints; nil if they are switched off.
     public var operatorAddress: String? = "127.0.0.1:9090"
+    /// The permissions of Unix domain sockets.
+    public var socketMode: UInt32 = 0o600
+    /// Addresses, ranges, or ``TrustedProxies/processes``.
+    public var trustedProxies: [String] = []
+    /// Nanoseconds between SIGTERM and the drain.
+    public var drainDelay: UInt64 = 0
     /// The number of event loops; 0 for one for each available processor.
     public var threads = 0
     /// The number of threads for blocking file operations.

@@ -1,4 +1,5 @@
 import SecurityRules
+import System
 import Wire
 import YAML
 
@@ -113,13 +114,20 @@ struct Units: Sendable {
     }
 }
 
-/// `host:port`, not resolved.
+/// `host:port`, not resolved, or `unix:/path`.
 struct ListenAddress: Equatable {
-    /// Without brackets.
+    /// Without brackets. For a path, the whole text.
     let host: String
+    /// 0 for a path.
     let port: UInt16
 
     init?(_ text: String) {
+        if text.hasPrefix(SocketAddress.unixPrefix) {
+            guard SocketAddress(text) != nil else { return nil }
+            host = text
+            port = 0
+            return
+        }
         guard let colon = text.lastIndex(of: ":") else { return nil }
         let digits = text[text.index(after: colon)...]
         guard digits.allSatisfy({ $0.isASCII && $0.isNumber }), let port = UInt16(digits) else {
@@ -144,6 +152,7 @@ struct ListenAddress: Equatable {
     /// Whether both addresses would accept the same connections. Port 0 overlaps with nothing: the system chooses a
     /// port.
     func overlaps(_ other: ListenAddress) -> Bool {
+        if host.hasPrefix(SocketAddress.unixPrefix) { return host == other.host }
         guard port == other.port, port != 0 else { return false }
         func canonical(_ host: String) -> String { host == "localhost" ? "127.0.0.1" : host }
         return isWildcard || other.isWildcard || canonical(host) == canonical(other.host)

@@ -35,11 +35,11 @@ public struct Setting<Root: Sendable>: Sendable {
 }
 
 extension Setting {
-    /// `host:port`; null switches the listener off.
+    /// `host:port` or `unix:/path`; null switches the listener off.
     static func address(
         _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String
     ) -> Setting {
-        let form = "an address such as 127.0.0.1:8080 or '[::1]:8080'"
+        let form = "an address such as 127.0.0.1:8080, '[::1]:8080' or unix:/run/sluice/http.sock"
         return optionalText(path, form + ", or null for off", field, meaning) {
             (text, _) throws(SettingError) in
             guard ListenAddress(text) != nil else {
@@ -272,6 +272,23 @@ extension Setting {
             return value
         } print: {
             String($0)
+        }
+    }
+
+    /// The permissions of a file in octal digits.
+    static func mode(
+        _ path: String, _ field: WritableKeyPath<Root, UInt32> & Sendable, _ meaning: String
+    ) -> Setting {
+        let type = "permissions in octal digits such as 0660, to 0777"
+        return Setting(path, type, field, meaning) { (input) throws(SettingError) in
+            let (text, _) = try input.scalar(type)
+            guard text.utf8.allSatisfy({ (0x30...0x37).contains($0) }),
+                let mode = UInt32(text, radix: 8), mode <= 0o777
+            else { throw input.mismatch(type) }
+            return mode
+        } print: {
+            let digits = String($0, radix: 8)
+            return "\"" + String(repeating: "0", count: max(0, 4 - digits.count)) + digits + "\""
         }
     }
 

@@ -27,6 +27,15 @@ extension Configuration {
             .address(
                 "listen.operator", \.operatorAddress,
                 "Address of the operator endpoints: /livez, /readyz, /metrics and /version."),
+            .mode(
+                "listen.socketMode", \.socketMode,
+                "Permissions of the listeners that are Unix domain sockets."),
+            .list(
+                "listen.trustedProxies", "addresses, ranges such as 10.0.0.0/8, or unix",
+                \.trustedProxies,
+                "Proxies that say who the client is, by X-Forwarded-For, Forwarded or the PROXY protocol; 'unix' is "
+                    + "any process at a Unix domain socket.",
+                check: proxyFault),
             .integer(
                 "threads", 0...256, \.threads,
                 "Number of event loops; 0 is one for each available processor."),
@@ -75,14 +84,20 @@ extension Configuration {
         return "expected an origin such as https://app.example, or \"*\", found '\(text)'"
     }
 
+    private static func proxyFault(_ text: String) -> String? {
+        if TrustedProxies([text]) != nil { return nil }
+        return
+            "expected an address, a range such as 10.0.0.0/8 or 2001:db8::/32, or unix, found '\(text)'"
+    }
+
     private static let connectionSettings: [Setting<Configuration>] = [
         .integer(
             "limits.connections", 1...1_000_000, \.limits.connections,
             "Open connections of each event loop; more are closed at once."),
         .integer(
             "limits.connectionsPerAddress", 1...1_000_000, \.limits.connectionsPerAddress,
-            "The same from one address (IPv6: one /64 network). Raise it behind a proxy, where all "
-                + "have one address."),
+            "The same from one address (IPv6: one /64 network). Trusted proxies have no such limit."
+        ),
         .bytes(
             "limits.headerBytes", 1024...1 << 20, \.limits.headerBytes,
             "Size of a header block, with 32 bytes added for each field; over it status 431."),
@@ -125,8 +140,12 @@ extension Configuration {
             "limits.lingerInterval", times, \.limits.lingerInterval,
             "Such a connection is closed earlier if nothing arrives for this time."),
         .duration(
+            "limits.drainDelay", 0...3600 * second, \.drainDelay,
+            "How long new connections and requests are still served after SIGTERM, while the gateway reports that it "
+                + "is not ready."),
+        .duration(
             "limits.drainTimeout", times, \.limits.drainTimeout,
-            "How long open requests may take after SIGTERM; then their connections are closed."),
+            "How long open requests may take after drainDelay; then their connections are closed."),
     ]
 
     private static let streamSettings: [Setting<Configuration>] = [

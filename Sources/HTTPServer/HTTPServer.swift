@@ -1,3 +1,4 @@
+import Glibc
 import OpenSSL
 import Synchronization
 import System
@@ -17,9 +18,14 @@ public struct ListenerConfiguration: Sendable {
     public var onUntrusted: @Sendable (_ peer: String, _ reason: String) -> Void
     /// Called on the request's loop for each request that was rejected before the handler.
     public var onRejection: @Sendable (RejectedRequest) -> Void
+    /// The peers that say who their clients are.
+    public var proxies: TrustedProxies
+    /// The permissions of a Unix domain socket.
+    public var mode: UInt32
 
     public init(
-        address: SocketAddress, inherited: Int32? = nil, credentials: TLSCredentials? = nil,
+        address: SocketAddress, inherited: Int32? = nil, mode: UInt32 = 0o600,
+        credentials: TLSCredentials? = nil, proxies: TrustedProxies = TrustedProxies(),
         identify: (@Sendable (PeerCertificate) -> any AnyObject & Sendable)? = nil,
         onUntrusted: @escaping @Sendable (_ peer: String, _ reason: String) -> Void = { _, _ in },
         onRejection: @escaping @Sendable (RejectedRequest) -> Void = { _ in },
@@ -27,18 +33,25 @@ public struct ListenerConfiguration: Sendable {
     ) {
         self.address = address
         self.inherited = inherited
+        self.mode = mode
         self.credentials = credentials
+        self.proxies = proxies
         self.identify = identify
         self.onUntrusted = onUntrusted
         self.onRejection = onRejection
         self.handler = handler
     }
+
+    /// The path that is removed at the end; nil if there is none, or it belongs to another process.
+    var boundPath: String? { inherited == nil ? address.path : nil }
 }
 
 /// Accepts connections on every loop (`SO_REUSEPORT`) and serves their requests.
 public final class HTTPServer: Sendable {
     public let statistics: ServerStatistics
     private let workers: [Worker]
+    /// The paths of the Unix domain sockets that it listens on.
+    private let paths = Lock<[String]>([])
 
     /// Creates a server on `loops`. It does not listen yet.
     public init(
@@ -58,12 +71,15 @@ public final class HTTPServer: Sendable {
         do throws(SystemError) {
             for listener in listeners {
                 var address = listener.address
+                let first = sockets.count
                 for (index, worker) in workers.enumerated() {
                     let descriptor =
                         if let inherited = listener.inherited {
                             try Socket.duplicate(inherited)
+                        } else if index > 0 && address.path != nil {
+                            try Socket.duplicate(sockets[first].0)
                         } else {
-                            try Socket.listen(address, joining: index > 0)
+                            try Socket.listen(address, joining: index > 0, mode: listener.mode)
                         }
                     sockets.append((descriptor, listener, worker))
                     if address.port == 0 { address = Socket.localAddress(descriptor) ?? address }
@@ -71,9 +87,13 @@ public final class HTTPServer: Sendable {
                 bound.append(address)
             }
         } catch {
-            for (descriptor, _, _) in sockets { Socket.close(descriptor) }
+            for (descriptor, listener, _) in sockets {
+                if let path = listener.boundPath { unlink(path) }
+                Socket.close(descriptor)
+            }
             throw error
         }
+        paths.withLock { $0 += listeners.compactMap(\.boundPath) }
         for (descriptor, listener, worker) in sockets {
             worker.loop.execute { worker.listen(descriptor, listener) }
         }
@@ -83,6 +103,8 @@ public final class HTTPServer: Sendable {
     /// Stops accepting, lets every open request finish, and closes the connections: HTTP/2 by GOAWAY in two steps,
     /// HTTP/1.1 after the current response. Connections that remain after ``ServerLimits/drainTimeout`` are cut.
     public func drain() async {
+        // Another process may listen on these paths from now on.
+        for path in paths.withLock({ $0 }) { unlink(path) }
         for worker in workers { worker.loop.execute { worker.beginDrain() } }
         for worker in workers {
             await withCheckedContinuation { (done: CheckedContinuation<Void, Never>) in
@@ -116,11 +138,7 @@ private final class Worker: @unchecked Sendable {
     }
 
     func beginDrain() {
-        for listener in listeners {
-            // A client in the backlog may have sent a request already.
-            listener.acceptAll(most: 4096)
-            listener.close()
-        }
+        for listener in listeners { listener.close() }
         listeners = []
         let timer = LoopTimer { [unowned self] in context.closeAll() }
         deadline = timer
@@ -146,6 +164,8 @@ private final class Listener: EventHandler {
     private var registration: Registration?
     private var retry: LoopTimer?
     private var isClosed = false
+    /// Accepted sockets whose first bytes have not arrived.
+    private var proxied: [ObjectIdentifier: ProxiedSocket] = [:]
 
     init(_ context: LoopContext, _ descriptor: Int32, _ configuration: ListenerConfiguration) {
         self.context = context
@@ -164,8 +184,12 @@ private final class Listener: EventHandler {
 
     func settle() { acceptAll() }
 
+    /// Stops to accept, after the connections that are pending.
     func close() {
         guard !isClosed else { return }
+        // A client in the backlog may have sent a request already.
+        acceptAll(most: 4096)
+        for socket in proxied.values { socket.cancel() }
         isClosed = true
         if let retry { context.loop.disarm(retry) }
         if let registration { context.loop.deregister(registration) }
@@ -188,12 +212,30 @@ private final class Listener: EventHandler {
         }
     }
 
-    private func take(_ socket: Int32, _ peer: SocketAddress) {
+    private func take(_ socket: Int32, _ address: SocketAddress) {
+        let peer = Peer(socket, address, configuration.proxies)
+        guard peer.isProxy else { return open(socket, peer) }
+        guard context.connections.count + proxied.count < context.limits.connections else {
+            context.statistics.hit(.connections)
+            return Socket.close(socket)
+        }
+        let waiting = ProxiedSocket(context, socket, peer, configuration.proxies) {
+            [unowned self] waiting, peer in
+            proxied[ObjectIdentifier(waiting)] = nil
+            if let peer { open(socket, peer) } else { Socket.close(socket) }
+        }
+        proxied[ObjectIdentifier(waiting)] = waiting
+        waiting.begin()
+    }
+
+    /// Begins a connection, if the limits allow it. Trusted proxies have no limit of their own: many clients share them.
+    private func open(_ socket: Int32, _ peer: Peer) {
         guard context.connections.count < context.limits.connections else {
             context.statistics.hit(.connections)
             return Socket.close(socket)
         }
-        guard context.connections(of: peer.network) < context.limits.connectionsPerAddress else {
+        let limit = peer.isProxy ? .max : context.limits.connectionsPerAddress
+        guard context.connections(of: peer.network) < limit else {
             context.statistics.hit(.connectionsPerAddress)
             return Socket.close(socket)
         }

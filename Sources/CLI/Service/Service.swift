@@ -167,19 +167,21 @@ final class Service: Sendable {
         let onRejection: @Sendable (RejectedRequest) -> Void = { [observer] request in
             observer.finished(RequestRecord(request))
         }
+        let proxies = TrustedProxies(configuration.trustedProxies) ?? TrustedProxies()
         var listeners: [ListenerConfiguration] = []
         let inherited = try manager.sockets(for: configuration)
         if let http = try resolved(configuration.http) {
             listeners.append(
                 .init(
                     address: http, inherited: inherited[http.description],
+                    mode: configuration.socketMode, proxies: proxies,
                     onRejection: onRejection, handler: handler))
         }
         if let https = try resolved(configuration.https.address) {
             listeners.append(
                 .init(
                     address: https, inherited: inherited[https.description],
-                    credentials: credentials,
+                    mode: configuration.socketMode, credentials: credentials, proxies: proxies,
                     identify: configuration.https.clients.identify,
                     onUntrusted: { [logger] peer, reason in
                         logger.info(
@@ -195,7 +197,7 @@ final class Service: Sendable {
             let bound = try operatorServer.start([
                 .init(
                     address: address, inherited: inherited[address.description],
-                    handler: endpoints.handler)
+                    mode: configuration.socketMode, handler: endpoints.handler)
             ])
             logger.info("operator endpoints", metadata: ["address": "\(bound[0])"])
         }
@@ -243,10 +245,13 @@ final class Service: Sendable {
 
     // MARK: Shutdown
 
+    /// Reports that the gateway is not ready, goes on serving for `limits.drainDelay`, and then ends.
     func drain() async {
         logger.info("draining")
         manager.stopping()
         health.beginDraining()
+        // It is not cancelled. A load balancer needs this time to learn that it must send no more.
+        try? await Task.sleep(nanoseconds: started.drainDelay)
         await server.drain()
         await authenticator.close()
         await stores.close()
@@ -254,13 +259,13 @@ final class Service: Sendable {
         sink.close()
     }
 
-    /// The time for closing requests and stores after `limits.drainTimeout`, in nanoseconds: 8 s.
+    /// The time for closing requests and stores after `limits.drainDelay` and `limits.drainTimeout`, in nanoseconds: 8 s.
     private static let closingLimit: UInt64 = 8_000_000_000
 
     /// Exits with status 3 if the drain has not finished in time. A request that continues after its connection was
     /// closed, or a store that does not close, can't keep the process alive.
     func boundEnd() {
-        let limit = started.limits.drainTimeout + Service.closingLimit
+        let limit = started.drainDelay + started.limits.drainTimeout + Service.closingLimit
         // A separate thread, because the event loops or the task executor may be blocked.
         _ = startThread { [self] in
             let end = EventLoop.monotonicNow() + limit

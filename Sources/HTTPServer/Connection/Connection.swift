@@ -10,10 +10,7 @@ final class Connection: EventHandler {
     }
     let context: LoopContext
     let listener: ListenerConfiguration
-    /// The client's `host:port`.
-    let peer: String
-    /// The network that the connection is counted under.
-    let network: NetworkPrefix
+    let peer: Peer
     private let descriptor: Int32
     private let tls: TLSSession?
     /// The version of the listener's credentials that the session was begun with.
@@ -46,14 +43,13 @@ final class Connection: EventHandler {
     @exclusivity(unchecked) private var armedFor: UInt64 = .max
 
     init(
-        _ context: LoopContext, descriptor: Int32, peer: SocketAddress, tls: TLSSession?,
+        _ context: LoopContext, descriptor: Int32, peer: Peer, tls: TLSSession?,
         credentialsVersion: Int, listener: ListenerConfiguration
     ) {
         self.context = context
         self.descriptor = descriptor
         output = SocketOutput(descriptor)
-        self.peer = peer.description
-        network = peer.network
+        self.peer = peer
         self.tls = tls
         self.credentialsVersion = credentialsVersion
         self.listener = listener
@@ -158,7 +154,7 @@ final class Connection: EventHandler {
         let rejection = step == .failed ? tls.peerRejection : nil
         if step == .failed && tls.isPlainHTTP { return respondInClear(plainHTTPRejection()) }
         drainTLS()
-        if let rejection { listener.onUntrusted(peer, rejection) }
+        if let rejection { listener.onUntrusted(peer.description, rejection) }
         // Draining may have detected that the peer is gone.
         guard state == .handshaking else { return }
         switch step {
@@ -167,7 +163,7 @@ final class Connection: EventHandler {
                 try identify(tls)
                 state = tls.choseHTTP2 ? .open : .sniffing
             } catch {
-                listener.onUntrusted(peer, error.description)
+                listener.onUntrusted(peer.description, error.description)
                 context.statistics.handshakeFailed()
                 close()
             }

@@ -84,9 +84,10 @@ public typealias RequestHandler = @Sendable (Exchange) async -> Void
 public final class Exchange: @unchecked Sendable {
     public let head: RequestHead
     public let version: HTTPVersion
-    /// Whether the connection is encrypted.
+    /// Whether the client's connection is encrypted: to this server, or to a trusted proxy that says so.
     public let isSecure: Bool
-    /// The client's address, `host:port`.
+    /// The client's address: `host:port`, or `unix:USER:PROCESS`. It is the one that a trusted proxy names, with port 0
+    /// if the proxy names none.
     public let peer: String
     /// The listener's identity for the client's certificate; nil if it showed none.
     public let identity: (any AnyObject & Sendable)?
@@ -104,8 +105,11 @@ public final class Exchange: @unchecked Sendable {
         head: RequestHead, version: HTTPVersion, connection: Connection, loop: EventLoop,
         stream: any ExchangeStream
     ) {
+        let peer = connection.peer
+        let client = peer.isProxy ? ForwardedClient(head, connection.listener.proxies) : nil
         self.init(
-            head: head, version: version, isSecure: connection.isSecure, peer: connection.peer,
+            head: head, version: version, isSecure: client?.isSecure ?? connection.isSecure,
+            peer: client?.peer ?? peer.description,
             identity: connection.verified?.identity,
             isIdentityCurrent: connection.verified?.isCurrent ?? true,
             loop: loop,

@@ -71,7 +71,7 @@ final class LoopContext {
     func add(_ connection: Connection) {
         loop.assertCurrent()
         connections[ObjectIdentifier(connection)] = connection
-        networks[connection.network, default: 0] += 1
+        networks[connection.peer.network, default: 0] += 1
         statistics.connectionOpened()
     }
 
@@ -79,8 +79,8 @@ final class LoopContext {
         loop.assertCurrent()
         guard connections.removeValue(forKey: ObjectIdentifier(connection)) != nil else { return }
         paused.removeAll { $0 === connection }
-        let left = connections(of: connection.network) - 1
-        networks[connection.network] = left > 0 ? left : nil
+        let left = connections(of: connection.peer.network) - 1
+        networks[connection.peer.network] = left > 0 ? left : nil
         assert(!connections.isEmpty || networks.isEmpty, "a network without connections")
         statistics.connectionClosed()
         if connections.isEmpty { whenEmpty?() }

@@ -86,6 +86,7 @@ extension Connection {
                 requestId: rejection.instance, method: head?.method ?? "",
                 target: head?.target ?? "", status: rejection.status, code: rejection.code,
                 reason: rejection.detail,
-                bodyBytes: body.count, version: version, isSecure: isSecure, peer: peer))
+                bodyBytes: body.count, version: version, isSecure: isSecure,
+                peer: peer.description))
     }
 }

@@ -1,0 +1,187 @@
+import System
+
+/// The proxies that say who their clients are, by `X-Forwarded-For`, `Forwarded` (RFC 7239) or the PROXY protocol. What
+/// any other peer says is ignored.
+public struct TrustedProxies: Sendable, Equatable {
+    private var ranges: [AddressRange] = []
+    /// Whether processes that connect to a Unix domain socket are such proxies.
+    private(set) var includesProcesses = false
+
+    /// The entry for processes that connect to a Unix domain socket.
+    public static let processes = "unix"
+
+    /// No proxy is trusted.
+    public init() {}
+
+    /// - Parameter texts: Addresses and ranges such as `10.0.0.0/8`, and ``processes``.
+    /// - Returns: nil if one of them is something else.
+    public init?(_ texts: [String]) {
+        for text in texts {
+            if text == TrustedProxies.processes {
+                includesProcesses = true
+            } else if let range = AddressRange(text) {
+                ranges.append(range)
+            } else {
+                return nil
+            }
+        }
+    }
+
+    func contains(_ address: IPAddress) -> Bool {
+        ranges.contains { $0.contains(address) }
+    }
+}
+
+/// What a trusted proxy says about a request's client.
+struct ForwardedClient: Equatable {
+    /// `host:port`; the port is 0 if it is not known. nil if the proxy does not say who the client is.
+    var peer: String?
+    /// Whether the client's connection to the first trusted proxy is encrypted; nil if no proxy says it.
+    var isSecure: Bool?
+
+    /// Reads the fields of a request that a trusted proxy sent.
+    ///
+    /// Each proxy appends the address of its own peer. So the list is read from its end, for as long as the addresses
+    /// are those of trusted proxies. The first other one is the client: what is before it may be invented. A proxy may
+    /// pass on a field that it does not write itself. So if both fields are there, they must name the same client, or
+    /// neither counts.
+    init(_ head: RequestHead, _ proxies: TrustedProxies) {
+        let fields = head.fields
+        let chains = [
+            fields.list("forwarded").map(ForwardedClient.hops(forwarded:)),
+            fields.list("x-forwarded-for").map(ForwardedClient.hops(addresses:)),
+        ].compactMap { $0 }
+        let clients = chains.map { ForwardedClient.client($0, proxies) }
+        let client = clients.first ?? nil
+        guard clients.allSatisfy({ $0?.ip == client?.ip }) else { return }
+        peer = client.map { $0.ip.with(port: $0.port) }
+        let scheme =
+            client?.scheme
+            ?? fields.list("x-forwarded-proto")?.split(separator: ",").last.map {
+                $0.drop { $0 == " " }.lowercased()
+            }
+        switch scheme {
+        case "https": isSecure = true
+        case "http": isSecure = false
+        default: break
+        }
+    }
+
+    /// One entry of a list of proxies; nil if it has no address.
+    private typealias Hop = (ip: IPAddress, port: UInt16, scheme: String?)
+
+    /// The client: the last address that is not a trusted proxy's. Before an entry without an address, it is the
+    /// address of the proxy that made that entry.
+    private static func client(_ hops: [Hop?], _ proxies: TrustedProxies) -> Hop? {
+        var nearest: Hop?
+        for hop in hops.reversed() {
+            guard let hop else { break }
+            nearest = hop
+            if !proxies.contains(hop.ip) { break }
+        }
+        return nearest
+    }
+
+    private static func hops(addresses list: String) -> [Hop?] {
+        list.split(separator: ",", omittingEmptySubsequences: false).map { entry in
+            node(String(entry.drop { $0 == " " || $0 == "\t" }.prefix { $0 != " " && $0 != "\t" }))
+        }
+    }
+
+    /// The entries of `Forwarded` (RFC 7239, section 4). What does not follow its syntax has no address.
+    private static func hops(forwarded list: String) -> [Hop?] {
+        var hops: [Hop?] = []
+        var reader = ForwardedReader(list)
+        while let pairs = reader.nextElement() {
+            var hop = pairs.first { $0.name == "for" }.flatMap { node($0.value) }
+            hop?.scheme = pairs.first { $0.name == "proto" }?.value.lowercased()
+            hops.append(hop)
+        }
+        return hops
+    }
+
+    /// An address, perhaps with a port; an IPv6 address with a port has brackets (RFC 7239, section 6).
+    private static func node(_ text: String) -> Hop? {
+        if let ip = IPAddress(text) { return (ip, 0, nil) }
+        var host = text[...]
+        var port: UInt16 = 0
+        if let colon = text.lastIndex(of: ":"), !text.hasSuffix("]") {
+            // A port may be hidden, like `_a`.
+            port = UInt16(text[text.index(after: colon)...]) ?? 0
+            host = text[..<colon]
+        }
+        if host.hasPrefix("["), host.hasSuffix("]") { host = host.dropFirst().dropLast() }
+        return IPAddress(String(host)).map { ($0, port, nil) }
+    }
+}
+
+/// Reads the value of `Forwarded`: elements of `name=value` pairs, where a value may be in quotes.
+private struct ForwardedReader {
+    private let bytes: [UInt8]
+    private var index = 0
+    private var hasMore = true
+
+    init(_ text: String) { bytes = Array(text.utf8) }
+
+    /// The pairs of the next element, with names in lower case; empty if the element is malformed. nil at the end.
+    mutating func nextElement() -> [(name: String, value: String)]? {
+        guard hasMore else { return nil }
+        var pairs: [(name: String, value: String)] = []
+        var isMalformed = false
+        while true {
+            let name = token().lowercased()
+            if take("=") {
+                let value = take("\"") ? quoted() : token()
+                if let value { pairs.append((name, value)) } else { isMalformed = true }
+            } else if !name.isEmpty {
+                isMalformed = true
+            }
+            if take(";") { continue }
+            if index == bytes.count {
+                hasMore = false
+                break
+            }
+            if take(",") { break }
+            isMalformed = true
+            index += 1
+        }
+        return isMalformed ? [] : pairs
+    }
+
+    private mutating func token() -> String {
+        while index < bytes.count, bytes[index] == 0x20 || bytes[index] == 0x09 { index += 1 }
+        let start = index
+        while index < bytes.count, !"=;,\" \t".utf8.contains(bytes[index]) { index += 1 }
+        let end = index
+        while index < bytes.count, bytes[index] == 0x20 || bytes[index] == 0x09 { index += 1 }
+        return String(decoding: bytes[start..<end], as: UTF8.self)
+    }
+
+    /// The rest of a quoted string (RFC 9110, section 5.6.4); nil if it does not end.
+    private mutating func quoted() -> String? {
+        var value: [UInt8] = []
+        while index < bytes.count {
+            let byte = bytes[index]
+            index += 1
+            if byte == UInt8(ascii: "\"") {
+                while index < bytes.count, bytes[index] == 0x20 || bytes[index] == 0x09 {
+                    index += 1
+                }
+                return String(decoding: value, as: UTF8.self)
+            }
+            if byte == UInt8(ascii: "\\"), index < bytes.count {
+                value.append(bytes[index])
+                index += 1
+            } else {
+                value.append(byte)
+            }
+        }
+        return nil
+    }
+
+    private mutating func take(_ character: Unicode.Scalar) -> Bool {
+        guard index < bytes.count, bytes[index] == UInt8(ascii: character) else { return false }
+        index += 1
+        return true
+    }
+}
