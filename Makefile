@@ -103,8 +103,9 @@ test-package: deb
 # stays.
 install: .dist/sluice
 	install -D -m 0755 .dist/sluice $(DESTDIR)$(PREFIX)/bin/sluice
-	test -e $(DESTDIR)$(SYSCONFDIR)/sluice/sluice.yaml || \
-	    install -D -m 0644 deploy/sluice.yaml $(DESTDIR)$(SYSCONFDIR)/sluice/sluice.yaml
+	for file in sluice.yaml storage.rules; do \
+	    test -e $(DESTDIR)$(SYSCONFDIR)/sluice/$$file || \
+	        install -D -m 0644 deploy/$$file $(DESTDIR)$(SYSCONFDIR)/sluice/$$file; done
 	install -d $(DESTDIR)$(UNITDIR)
 	sed 's|/usr/local/bin|$(PREFIX)/bin|' deploy/sluice.service >$(DESTDIR)$(UNITDIR)/sluice.service
 	install -D -m 0644 deploy/sluice.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/sluice.conf

@@ -22,7 +22,8 @@ extension Configuration {
 
     /// Reads the file, applies the environment and then the flags, and validates the result.
     /// - Parameters:
-    ///   - file: A YAML file of at most 1 MiB. Relative paths in it are relative to its directory.
+    ///   - file: A YAML file of at most 1 MiB. Relative paths in it are relative to its directory. nil if environment
+    ///     and flags have all values.
     ///   - environment: ``variable(_:)`` is the name of a key's variable. An empty variable counts as not set. A
     ///     variable that starts with `SLUICE_` and names no key is an error, unless Kubernetes set it for a service
     ///     called `sluice`.
@@ -30,11 +31,11 @@ extension Configuration {
     ///   - directory: The base directory for relative paths in the environment and in flags.
     /// - Throws: ``ConfigurationError`` with all errors.
     public static func load(
-        file: String, environment: [BytewiseString: String] = [:], flags: [Override] = [],
+        file: String?, environment: [BytewiseString: String] = [:], flags: [Override] = [],
         directory: String = "."
     ) throws(ConfigurationError) -> Configuration {
-        var reader = ConfigurationReader(file: file, directory: directory)
-        reader.readFile()
+        var reader = ConfigurationReader(file: file ?? "configuration", directory: directory)
+        if file != nil { reader.readFile() }
         for flag in flags { reader.addEntry(of: flag) }
         reader.readEnvironment(environment)
         for flag in flags { reader.apply(flag) }

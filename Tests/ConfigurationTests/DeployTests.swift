@@ -131,12 +131,15 @@ import Yams
         let file = DeployTests.root.appending(path: "deploy/sluice.yaml").path
         let configuration = try Configuration.load(file: file)
         #expect(configuration.buckets.map(\.directory) == ["/var/lib/sluice/photos"])
+        // The image listens on all addresses.
+        #expect(configuration.rules?.hasSuffix("/deploy/storage.rules") == true)
         let start = "serve --config /etc/sluice/sluice.yaml"
         #expect(
             try text("deploy/sluice.service").contains("ExecStart=/usr/local/bin/sluice \(start)\n")
         )
         let image = try text("deploy/Dockerfile")
         #expect(image.contains("deploy/sluice.yaml /out/etc/sluice/sluice.yaml"))
+        #expect(image.contains("deploy/storage.rules /out/etc/sluice/storage.rules"))
         var environment: [BytewiseString: String] = [:]
         for match in image.matches(of: /(SLUICE_[A-Z_]+)=(\S+)/) {
             environment[String(match.1)] = String(match.2)

@@ -24,10 +24,11 @@ struct ConfigurationOptions: ParsableArguments {
         help: "Override a configuration key, as in --set limits.idleTimeout=30s. Repeatable.")
     var settings: [String] = []
 
-    /// The path of the configuration file.
-    /// - Throws: ``ValidationError`` if no file is named.
-    func file(_ argument: String? = nil) throws -> String {
-        guard let file = argument ?? config ?? Environment.variables()["SLUICE_CONFIG"] else {
+    /// The path of the configuration file; nil if there is none, and flags name the buckets.
+    /// - Throws: ``ValidationError`` if no file and no bucket is named.
+    func file(_ argument: String? = nil) throws -> String? {
+        let file = argument ?? config ?? Environment.variables()["SLUICE_CONFIG"]
+        if file == nil, !settings.contains(where: { $0.hasPrefix("buckets.") }) {
             throw ValidationError("No configuration: give --config FILE or set SLUICE_CONFIG.")
         }
         return file

@@ -16,6 +16,25 @@ struct Serve: ParsableCommand {
             wrong usage, 128 plus the signal's number after a second signal.
             """)
 
+    @Argument(
+        help: """
+            The configuration file (default: --config, or SLUICE_CONFIG), or a directory that is served as a bucket; \
+            it is created if its path ends with a slash.
+            """)
+    var path: String?
+
+    @Option(
+        help: "The bucket's name, if a directory is served (default: the directory's own name).")
+    var bucket: String?
+
+    @Option(help: "The file of Security Rules: overrides the key 'rules'.")
+    var rules: String?
+
+    @Flag(
+        help: "No rules: everybody who reaches the listeners may read, write and delete everything."
+    )
+    var open = false
+
     @OptionGroup var options: ConfigurationOptions
 
     @Flag(
@@ -25,9 +44,31 @@ struct Serve: ParsableCommand {
             """)
     var unsignedTokens = false
 
+    func validate() throws {
+        if open, rules != nil { throw ValidationError("--open and --rules exclude each other.") }
+    }
+
     func run() throws {
-        let file = try options.file()
-        let configuration = try options.load()
+        let served = try ServedDirectory(path, name: bucket)
+        if bucket != nil, served == nil {
+            throw ValidationError("--bucket NAME requires a directory to serve.")
+        }
+        var options = options
+        if let served {
+            options.settings += served.settings
+            let isDecided =
+                open || rules != nil || options.settings.contains { $0.hasPrefix("rules=") }
+            if !isDecided, Environment.variables()["SLUICE_RULES"] == nil {
+                throw ValidationError(
+                    "Give --rules FILE, or --open to let everybody who reaches the listener read and write."
+                )
+            }
+        }
+        if let rules = open ? Configuration.openToAll : rules {
+            options.settings.append("rules=\(rules)")
+        }
+        let file = served == nil ? path : nil
+        let configuration = try options.load(file)
         if unsignedTokens { try requireLoopback(configuration) }
         let signals = SignalSet([SIGTERM, SIGINT, SIGHUP])
         let manager: ServiceManager
@@ -36,15 +77,16 @@ struct Serve: ParsableCommand {
             manager = try ServiceManager(Environment.variables())
             service = try Service(configuration, manager, acceptsUnsigned: unsignedTokens)
         } catch {
-            complain("\(file): error: \(error)")
+            complain("\(try options.file(file) ?? path ?? "serve"): error: \(error)")
             throw ExitCode(2)
         }
+        if let served, isatty(STDERR_FILENO) == 1 { served.introduce(configuration) }
         var isEnding = false
         while true {
             let signal = signals.wait()
             if signal == SIGHUP {
                 manager.reloading()
-                service.reload { try options.read() }
+                service.reload { try options.read(file) }
                 manager.ready()
             } else if isEnding {
                 service.abandon()

@@ -1,0 +1,98 @@
+"""`sluice serve` without a configuration file."""
+
+import os
+import pty
+import signal
+import subprocess
+
+import pytest
+
+from program import BINARY, curl, free_port, sluice, status, wait_until
+
+RULES = """rules_version = '2';
+service firebase.storage { match /b/site/o { match /{name=**} { allow read; } } }
+"""
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """Runs `sluice serve` in a directory, on a terminal; returns the URL, and a function that returns what it printed."""
+    started = []
+
+    def start(*arguments):
+        address = f"127.0.0.1:{free_port()}"
+        terminal, other = pty.openpty()
+        process = subprocess.Popen(
+            [BINARY, "serve", *map(str, arguments), "--listen", address, "--set", "listen.operator=null"],
+            cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=other, stderr=other)
+        os.close(other)
+        os.set_blocking(terminal, False)
+        started.append((process, terminal))
+        printed = bytearray()
+
+        def output():
+            try:
+                printed.extend(os.read(terminal, 65536))
+            except (BlockingIOError, OSError):
+                pass
+            return printed.decode()
+
+        wait_until(lambda: "listening" in output() or process.poll() is not None, what="the listener")
+        assert process.poll() is None, output()
+        return f"http://{address}", output
+    yield start
+    for process, terminal in started:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        os.close(terminal)
+
+
+def test_a_directory_is_a_bucket(serve, tmp_path):
+    url, output = serve("photos/", "--open")
+    file = tmp_path / "a.txt"
+    file.write_text("hello")
+    # The commands of the banner.
+    banner = output()
+    assert f"{url}/b/photos/o/" in banner and "none: everybody" in banner
+    line = next(line for line in banner.splitlines() if " -T FILE " in line)
+    curl("--fail", *line.split("curl ")[1].replace("FILE", str(file)).split())
+    assert b'"a.txt"' in curl("--fail", f"{url}/b/photos/o/")
+    assert curl("--fail", f"{url}/b/photos/o/a.txt") == b"hello"
+
+
+def test_a_directory_with_rules_and_a_name(serve, tmp_path):
+    (tmp_path / "My Files").mkdir()
+    (tmp_path / "site.rules").write_text(RULES)
+    url, output = serve("My Files", "--bucket", "site", "--rules", "site.rules")
+    assert f"Rules:   {tmp_path}/site.rules" in output()
+    assert status(f"{url}/b/site/o/a") == 404
+    assert status("-X", "PUT", "-d", "x", f"{url}/b/site/o/a") in (401, 403)
+
+
+def test_a_file_is_a_configuration(serve, tmp_path):
+    (tmp_path / "sluice.yaml").write_text("rules: none\nbuckets: { a: { directory: { path: data } } }\n")
+    url, output = serve("sluice.yaml")
+    assert status(f"{url}/b/a/o/x") == 404 and "Try:" not in output()
+
+
+def test_flags_are_enough(serve, tmp_path):
+    url, _ = serve("--open", "--set", f"buckets.a.directory.path={tmp_path}/data")
+    assert status(f"{url}/b/a/o/x") == 404
+
+
+@pytest.mark.parametrize("arguments, text", [
+    (["{0}/photos/"], "--open"),
+    (["{0}/Photos/", "--open"], "give --bucket NAME"),
+    (["{0}/photos/", "--open", "--rules", "x"], "exclude each other"),
+    (["--bucket", "x", "--config", "y"], "requires a directory"),
+    ([], "No configuration"),
+])
+def test_wrong_usage(tmp_path, arguments, text):
+    code, _, error = sluice("serve", *[argument.format(tmp_path) for argument in arguments])
+    assert code == 64 and text in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    code, _, error = sluice("serve", tmp_path / "absent.yaml")
+    assert code == 1 and "absent.yaml: error: can't be opened" in error
