@@ -1,3 +1,4 @@
+import CLinux
 import Glibc
 
 /// An IPv4 or IPv6 address with a port, or the path of a Unix domain socket, in the kernel's format.
