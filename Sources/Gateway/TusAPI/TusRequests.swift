@@ -103,13 +103,6 @@ extension TusAPI {
     }
 }
 
-extension RequestContext {
-    /// Whether the request has a body that is not known to be empty.
-    fileprivate var hasBytes: Bool {
-        exchange.head.hasBody && exchange.head.contentLength != 0
-    }
-}
-
 /// The digest of one request's body, from `Upload-Checksum`.
 struct UploadChecksum {
     static let algorithms = "sha1,md5,sha256,crc32c"

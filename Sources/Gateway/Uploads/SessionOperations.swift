@@ -69,7 +69,7 @@ extension OperationHandler {
             context.upload = UploadReport(
                 kind: .appended, isCancelled: upload.isCancelled, expires: upload.id.expires,
                 maximumSize: bucket.maximumObjectSize)
-            if upload.state.end != nil { return try await again(append, upload) }
+            if let end = upload.state.end { return try await again(append, upload, after: end) }
             if request.dialect.overlaps {
                 context.upload?.offset = upload.state.offset
                 if append.offset < upload.state.offset {
@@ -91,7 +91,7 @@ extension OperationHandler {
         if remembers {
             context.upload = upload.report(.cancelled, in: bucket)
             if upload.isCancelled { return .session(upload.report(.cancelled, in: bucket)) }
-            if upload.state.end != nil { throw Problem(SessionError.finished) }
+            if let end = upload.state.end { throw ended(end) }
         }
         do throws(SessionError) {
             if remembers {
@@ -109,23 +109,39 @@ extension OperationHandler {
     }
 
     /// The result of an upload that has ended, for a request that repeats its end.
-    private func again(_ append: AppendRequest, _ upload: OpenUpload) async throws(Problem)
-        -> OperationResult
-    {
-        let hasBytes = context.exchange.head.hasBody && context.exchange.head.contentLength != 0
-        let end = upload.state.offset
-        context.upload?.offset = end
+    private func again(
+        _ append: AppendRequest, _ upload: OpenUpload, after end: SessionState.End
+    ) async throws(Problem) -> OperationResult {
+        let size = upload.state.offset
+        context.upload?.offset = size
         context.upload?.isComplete = true
         let dialect = upload.context.dialect
         guard append.isLast || dialect.endsAtLength,
-            dialect.overlaps || append.offset == end && append.length ?? end == end
-        else { throw Problem(SessionError.finished) }
-        guard dialect.overlaps || !hasBytes else {
+            dialect.overlaps || append.offset == size && append.length ?? size == size
+        else { throw ended(end) }
+        guard dialect.overlaps || !context.hasBytes else {
             throw dialect.endsAtLength
-                ? problem(.lengthExceeded(limit: end), append, upload)
-                : Problem(SessionError.finished)
+                ? problem(.lengthExceeded(limit: size), append, upload) : ended(end)
         }
         return try await finish(upload)
+    }
+
+    /// The problem of a request for an upload that has ended. Only an upload that was stored is called complete.
+    private func ended(_ end: SessionState.End) -> Problem {
+        switch end {
+        case .committed:
+            return Problem(
+                .uploadConflict, "The upload is complete.",
+                type: "https://iana.org/assignments/http-problem-types#completed-upload")
+        case .closed(OpenUpload.cancelled):
+            return Problem(.uploadConflict, "The upload was cancelled.")
+        case .closed(let record):
+            let refusal = Problem(record: record)
+            guard refusal.code != .internal else { return refusal }
+            return Problem(
+                .uploadConflict,
+                "The upload was refused: \(refusal.code.rawValue). \(refusal.detail)")
+        }
     }
 
     // MARK: The end
@@ -212,8 +228,9 @@ extension OperationHandler {
         context.upload?.isComplete = true
         switch state.end {
         case .committed(let result): return .stored(result)
-        case .closed(OpenUpload.cancelled): throw Problem(SessionError.finished)
-        case .closed(let record): throw Problem(record: record)
+        case .closed(let record)? where record != OpenUpload.cancelled:
+            throw Problem(record: record)
+        case let end?: throw ended(end)
         case nil: throw Problem(SessionError.notFound)
         }
     }

@@ -57,6 +57,11 @@ struct SessionRequest {
     }
 }
 
+extension RequestContext {
+    /// Whether the request has a body that is not known to be empty.
+    var hasBytes: Bool { exchange.head.hasBody && exchange.head.contentLength != 0 }
+}
+
 /// The properties of an append.
 struct AppendRequest {
     /// The offset of its first byte in the object.
@@ -121,10 +126,7 @@ extension Problem {
             self.init(.uploadLengthMismatch, "The upload has at most \(limit) bytes.")
         case .superseded:
             self.init(.uploadConflict, "A newer request of this upload has stopped this one.")
-        case .finished:
-            self.init(
-                .uploadConflict, "The upload has ended.",
-                type: "https://iana.org/assignments/http-problem-types#completed-upload")
+        case .finished: self.init(.uploadConflict, "The upload has ended.")
         case .otherBytes:
             self.init(
                 .checksumMismatch,

@@ -92,6 +92,8 @@ def test_a_refused_upload_leaves_nothing(gcs, gateways):
     assert session.patch(1_000_000, DATA[1_000_000:1_500_000], last=True).status == 412
     assert left(gcs) == [] and gcs.content("new") == b"faster"
     assert [name for name, _ in gcs.model.commits] == ["there", "new"]
+    found = problem(session.patch(1_500_000, b"x"), 409, "upload-conflict")
+    assert "type" not in found and "refused: precondition-failed" in found["detail"], found
 
 
 def test_a_long_append_reports_its_progress(gateways):

@@ -260,6 +260,10 @@ def test_the_rules_decide_twice(ruled):
         assert (answer["upload-complete"], answer["upload-offset"]) == ("?1", "10")
     wire.missing("large")
     assert session.head()["upload-complete"] == "?1"
+    # What else is appended learns why it ended, and not that it is complete.
+    for offset, body, last in ((10, b"x", False), (10, b"x", True), (3, None, True)):
+        found = problem(session.patch(offset, body, last=last), 409, "upload-conflict")
+        assert "type" not in found and "refused: unauthorized" in found["detail"], found
     # By the rules in effect at the end.
     session = begin(wire, "later?x=y", b"12345")
     server.rules.write_text(rules("match /{n} { allow read; allow create: if false; }"))
