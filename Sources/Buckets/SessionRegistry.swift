@@ -89,12 +89,6 @@ final class AsyncTurn: Sendable {
     }
 }
 
-extension SessionError {
-    /// A request whose client went away before its turn came.
-    static let givenUp = SessionError.store(
-        BucketError(.unavailable, "the client went away before the upload session was free"))
-}
-
 extension EventLoop {
     /// Runs `body` on this loop, in a task of its own, and waits for its end: at most `limit` nanoseconds. It continues
     /// after that.

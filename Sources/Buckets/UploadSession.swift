@@ -194,6 +194,8 @@ public enum SessionError: Error, Sendable {
     /// The store has other bytes than those that were acknowledged: two writers have sent different bytes at one offset.
     /// The session can't be committed any more.
     case otherBytes
+    /// The calling task was cancelled, because its client went away, before the session was free. Nothing was done.
+    case clientGone
     /// The store failed, or a precondition did not hold.
     case store(BucketError)
 }

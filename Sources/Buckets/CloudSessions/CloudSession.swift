@@ -33,7 +33,7 @@ final class CloudSession: UploadSession {
         keepingAppend: Bool = true, givingUp: Bool = false,
         _ body: @escaping @Sendable () async throws(SessionError) -> Result
     ) async throws(SessionError) -> Result {
-        guard await turn.take(givingUp: givingUp) else { throw .givenUp }
+        guard await turn.take(givingUp: givingUp) else { throw .clientGone }
         return try await toItsEnd { [self] () throws(SessionError) in
             defer { turn.end() }
             if let append = current.withLock({ $0 }),
@@ -58,7 +58,7 @@ final class CloudSession: UploadSession {
     /// - Throws: ``SessionError/notFound`` if the session does not exist.
     func open() async throws(SessionError) {
         // Opening a session does not end its append.
-        guard await turn.take(givingUp: true) else { throw .givenUp }
+        guard await turn.take(givingUp: true) else { throw .clientGone }
         defer { turn.end() }
         if current.withLock({ $0 }) == nil, !file.isKnown { try await file.read() }
         if file.isGone { throw .notFound }

@@ -73,7 +73,7 @@ final class DirectoryUploadSession: UploadSession {
         keepingAppend: Bool = true, givingUp: Bool = false,
         _ body: (SessionRow, OpenDirectory) async throws(SessionError) -> Result
     ) async throws(SessionError) -> Result {
-        guard await turn.take(givingUp: givingUp) else { throw .givenUp }
+        guard await turn.take(givingUp: givingUp) else { throw .clientGone }
         defer { turn.end() }
         if let append = held.withLock({ $0.append }),
             await !append.stop(keeping: keepingAppend, within: bucket.stopLimit)
@@ -97,7 +97,7 @@ final class DirectoryUploadSession: UploadSession {
     /// - Throws: ``SessionError/notFound`` if the session does not exist.
     func open() async throws(SessionError) {
         // Opening a session does not end its append.
-        guard await turn.take(givingUp: true) else { throw .givenUp }
+        guard await turn.take(givingUp: true) else { throw .clientGone }
         defer { turn.end() }
         let known = held.withLock { $0.row }
         let row: SessionRow

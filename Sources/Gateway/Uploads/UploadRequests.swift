@@ -127,6 +127,9 @@ extension Problem {
         case .superseded:
             self.init(.uploadConflict, "A newer request of this upload has stopped this one.")
         case .finished: self.init(.uploadConflict, "The upload has ended.")
+        case .clientGone:
+            self.init(
+                .invalidArgument, "The client has disconnected.", cause: "the client went away")
         case .otherBytes:
             self.init(
                 .checksumMismatch,

@@ -192,7 +192,8 @@ private final class Interleaving: @unchecked Sendable {
         case .store(let error):
             if error.code == .internal { fail("\(error)") }
         case .finished: break
-        case .notFound, .lengthMismatch, .lengthExceeded, .otherBytes: fail("\(error)")
+        case .notFound, .lengthMismatch, .lengthExceeded, .otherBytes, .clientGone:
+            fail("\(error)")
         }
     }
 
