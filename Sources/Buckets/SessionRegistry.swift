@@ -36,8 +36,19 @@ final class SessionRegistry<Session: UploadSession>: Sendable {
 final class AsyncTurn: Sendable {
     private struct State {
         var isTaken = false
-        var waiters: [(number: UInt64, waiter: CheckedContinuation<Bool, Never>)] = []
+        /// The waiting tasks by their numbers, which they get as they arrive.
+        var waiters: [UInt64: CheckedContinuation<Bool, Never>] = [:]
+        /// No waiter has a smaller number.
+        var first: UInt64 = 0
+        /// The number given last.
         var last: UInt64 = 0
+
+        mutating func remove(_ number: UInt64) -> CheckedContinuation<Bool, Never>? {
+            let waiter = waiters.removeValue(forKey: number)
+            // The memory of many waiters is given back.
+            if waiters.isEmpty, waiters.capacity > 64 { waiters = [:] }
+            return waiter
+        }
     }
     private let state = Lock(State())
 
@@ -53,12 +64,13 @@ final class AsyncTurn: Sendable {
             await withCheckedContinuation { waiter in
                 let hasCome: Bool? = state.withLock { state in
                     if state.isTaken, givingUp, Task.isCancelled { return false }
-                    if state.isTaken {
-                        state.waiters.append((number, waiter))
-                        return nil
+                    guard state.isTaken else {
+                        state.isTaken = true
+                        return true
                     }
-                    state.isTaken = true
-                    return true
+                    state.first = state.waiters.isEmpty ? number : min(state.first, number)
+                    state.waiters[number] = waiter
+                    return nil
                 }
                 if let hasCome { waiter.resume(returning: hasCome) }
             }
@@ -68,11 +80,7 @@ final class AsyncTurn: Sendable {
     }
 
     private func giveUp(_ number: UInt64) {
-        let waiter = state.withLock { state in
-            state.waiters.firstIndex { $0.number == number }.map {
-                state.waiters.remove(at: $0).waiter
-            }
-        }
+        let waiter = state.withLock { $0.remove(number) }
         waiter?.resume(returning: false)
     }
 
@@ -83,7 +91,11 @@ final class AsyncTurn: Sendable {
                 state.isTaken = false
                 return nil
             }
-            return state.waiters.removeFirst().waiter
+            // The numbers of tasks that have given up are passed only once.
+            while true {
+                defer { state.first += 1 }
+                if let next = state.remove(state.first) { return next }
+            }
         }
         next?.resume(returning: true)
     }
