@@ -101,25 +101,24 @@ final class AsyncTurn: Sendable {
     }
 }
 
-extension EventLoop {
-    /// Runs `body` on this loop, in a task of its own, and waits for its end: at most `limit` nanoseconds. It continues
-    /// after that.
-    /// - Returns: Whether it has ended.
-    func finishes(within limit: UInt64, _ body: @escaping @Sendable () async -> Void) async -> Bool
-    {
-        var alarm: Task<Void, any Error>?
-        let hasEnded = await withCheckedContinuation { done in
-            let waiting = Lock<CheckedContinuation<Bool, Never>?>(done)
-            Task(executorPreference: self) {
-                await body()
-                waiting.withLock { $0.take() }?.resume(returning: true)
-            }
-            alarm = Task {
-                try await Task.sleep(nanoseconds: limit)
-                waiting.withLock { $0.take() }?.resume(returning: false)
-            }
+/// Runs `body` in a task of its own, and waits for its end: at most `limit` nanoseconds. It continues after that.
+/// - Parameter loop: Where it runs; nil for no loop.
+/// - Returns: Whether it has ended.
+func finishes(
+    within limit: UInt64, on loop: EventLoop?, _ body: @escaping @Sendable () async -> Void
+) async -> Bool {
+    var alarm: Task<Void, any Error>?
+    let hasEnded = await withCheckedContinuation { done in
+        let waiting = Lock<CheckedContinuation<Bool, Never>?>(done)
+        Task(executorPreference: loop) {
+            await body()
+            waiting.withLock { $0.take() }?.resume(returning: true)
         }
-        alarm?.cancel()
-        return hasEnded
+        alarm = Task {
+            try await Task.sleep(nanoseconds: limit)
+            waiting.withLock { $0.take() }?.resume(returning: false)
+        }
     }
+    alarm?.cancel()
+    return hasEnded
 }

@@ -132,7 +132,9 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
     func stop(keeping: Bool, within limit: UInt64) async -> Bool {
         // A loop that has ended runs nothing any more.
         guard loop.isRunning else { return false }
-        return await loop.finishes(within: limit) { [self] in await stopHere(keeping: keeping) }
+        return await finishes(within: limit, on: loop) { [self] in
+            await stopHere(keeping: keeping)
+        }
     }
 
     private func stopHere(keeping: Bool) async {

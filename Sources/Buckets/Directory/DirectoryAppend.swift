@@ -160,11 +160,14 @@ final class DirectoryAppend: HeldAppend, @unchecked Sendable {
     func stop(keeping: Bool, within limit: UInt64) async -> Bool {
         guard loop.isRunning else {
             // A loop that has ended runs nothing any more. Only a job and a change can still be executed.
-            await pool.run { [part] in part.abandon() }
-            session.abandon(self)
-            return true
+            let part = part
+            let hasEnded = await finishes(within: limit, on: nil) { await part.abandon() }
+            if hasEnded { session.abandon(self) }
+            return hasEnded
         }
-        return await loop.finishes(within: limit) { [self] in await stopHere(keeping: keeping) }
+        return await finishes(within: limit, on: loop) { [self] in
+            await stopHere(keeping: keeping)
+        }
     }
 
     private func stopHere(keeping: Bool) async {

@@ -18,8 +18,15 @@ final class SessionPart: @unchecked Sendable {
     private(set) var offset: UInt64
     private(set) var digests: SessionDigests
     private var handedToKernel: UInt64
-    /// Whether another call continues without this append. Held while a job changes the file.
-    private let isAbandoned = Lock(false)
+    private struct Use {
+        /// Whether another call continues without this append.
+        var isAbandoned = false
+        /// Whether a job changes the file.
+        var isChanging = false
+        /// Resumed at the end of that job.
+        var waiters: [CheckedContinuation<Void, Never>] = []
+    }
+    private let use = Lock(Use())
 
     private init(_ row: SessionRow, _ directory: OpenDirectory, _ pool: BlockingPool)
         throws(BucketError)
@@ -61,12 +68,13 @@ final class SessionPart: @unchecked Sendable {
 
     /// Appends a buffer. If that fails, none of it counts.
     func append(_ buffer: UploadBuffer) throws(BucketError) {
-        try isAbandoned.withLock { isAbandoned throws(BucketError) in
-            if isAbandoned { throw BucketError(.internal, "another append uses the \(name)") }
-            try buffer.withBytes { bytes throws(BucketError) in
-                try DirectoryFiles.writeAll(descriptor, bytes, at: offset, name)
-                digests.update(RawSpan(_unsafeBytes: bytes))
-            }
+        guard beginChange() else {
+            throw BucketError(.internal, "another append uses the \(name)")
+        }
+        defer { endChange() }
+        try buffer.withBytes { bytes throws(BucketError) in
+            try DirectoryFiles.writeAll(descriptor, bytes, at: offset, name)
+            digests.update(RawSpan(_unsafeBytes: bytes))
         }
         offset += UInt64(buffer.count)
         if offset - handedToKernel >= SessionPart.writebackStep {
@@ -82,11 +90,40 @@ final class SessionPart: @unchecked Sendable {
 
     /// Frees the space after the durable bytes. A failure does not matter, because the next append truncates the file.
     func truncate(to offset: UInt64) {
-        isAbandoned.withLock { isAbandoned in
-            if !isAbandoned { _ = ftruncate(descriptor, off_t(offset)) }
+        guard beginChange() else { return }
+        _ = ftruncate(descriptor, off_t(offset))
+        endChange()
+    }
+
+    // MARK: Abandoning
+
+    /// - Returns: Whether the file may be changed. ``endChange()`` must follow then.
+    func beginChange() -> Bool {
+        use.withLock { use in
+            if use.isAbandoned { return false }
+            use.isChanging = true
+            return true
         }
     }
 
-    /// Waits for a job that changes the file. No later one does.
-    func abandon() { isAbandoned.withLock { $0 = true } }
+    func endChange() {
+        let waiters = use.withLock { use in
+            use.isChanging = false
+            defer { use.waiters = [] }
+            return use.waiters
+        }
+        for waiter in waiters { waiter.resume() }
+    }
+
+    /// Waits for a job that changes the file, without a thread of the pool. No later one does.
+    func abandon() async {
+        await withCheckedContinuation { waiter in
+            let isFree = use.withLock { use in
+                use.isAbandoned = true
+                if use.isChanging { use.waiters.append(waiter) }
+                return !use.isChanging
+            }
+            if isFree { waiter.resume() }
+        }
+    }
 }

@@ -109,6 +109,68 @@ struct SessionTests {
         await bucket.close()
     }
 
+    @Test("A session goes on after the loop of its append has ended, while a disk hangs")
+    func endedLoopAndHangingDisk() async throws {
+        let pool = BlockingPool(threads: 1)
+        let bucket = try DirectoryBucket(path: path, pool: pool, readers: 1)
+        var ends: [Int32] = [-1, -1]
+        #expect(pipe(&ends) == 0)
+        let (blocked, release) = (ends[0], ends[1])
+        let session = try await onLoop {
+            try await bucket.beginSession(
+                "o", SessionPlan(UploadPlan(ObjectAttributes()), expires: 4_000_000_000))
+        }
+        let loop = try EventLoop()
+        let thread = startThread { loop.run() }
+        let append = try await Task(executorPreference: loop) {
+            let append = try await session.append(AppendPlan(at: 0))
+            pool.submit {
+                var byte: UInt8 = 0
+                _ = read(blocked, &byte, 1)
+            }
+            try await append.fill(pattern(40_000, seed: 1))
+            return Held(append)
+        }.value
+        loop.stop()
+        pthread_join(thread, nil)
+        try await onLoop {
+            let offset = try await session.offset()
+            #expect(offset == 0)
+            close(release)
+            // The job of the first append, which has not begun before, writes nothing.
+            try await session.append(pattern(30_000, seed: 2), at: 0)
+            try await session.commitAll()
+            let stored = try await bucket.get("o")
+            #expect(stored == pattern(30_000, seed: 2))
+        }
+        withExtendedLifetime(append) {}
+        close(blocked)
+        await bucket.close()
+    }
+
+    @Test("Who abandons the file of an append waits for its job, as long as wanted")
+    func abandonedPart() async throws {
+        try await withBucket { bucket in
+            let session = try await bucket.beginSession(
+                "o", SessionPlan(UploadPlan(ObjectAttributes()), expires: 4_000_000_000))
+            let outcome = try await bucket.sessionChange(
+                .session(.load(session.id), nil), "")
+            let row = try #require(outcome.sessions.first)
+            let part = try await SessionPart.open(
+                row, try await bucket.openDirectory(), sharedPool)
+            #expect(part.beginChange())
+            let isEarly = await finishes(within: 20_000_000, on: nil) { await part.abandon() }
+            #expect(!isEarly)
+            part.endChange()
+            await part.abandon()
+            let buffer = UploadBuffer()
+            _ = buffer.append([1, 2, 3].span.bytes, expected: nil)
+            #expect(throws: BucketError.self) { try part.append(buffer) }
+            #expect(part.offset == 0)
+            await part.close()
+        }
+    }
+
     @Test("Only the commit that creates the object says that it did")
     func repeatedCommit() async throws {
         try await withBucket { bucket in
