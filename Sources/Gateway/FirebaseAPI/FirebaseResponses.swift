@@ -144,7 +144,7 @@ extension FirebaseAPI {
     }
 
     /// Adds the state of the upload session, if the request has one.
-    private func decorate(_ fields: inout HeaderFields, _ context: RequestContext) {
+    func decorate(_ fields: inout HeaderFields, _ context: RequestContext) {
         guard let report = context.upload else { return }
         let status = report.isCancelled ? "cancelled" : report.isComplete ? "final" : "active"
         fields.append("x-goog-upload-status", status)

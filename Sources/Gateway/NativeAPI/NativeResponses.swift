@@ -86,12 +86,6 @@ extension NativeAPI {
         return response
     }
 
-    func render(_ problem: Problem, of context: RequestContext) -> Response {
-        var response = render(problem, context.record.requestId)
-        decorate(&response.head.fields, context)
-        return response
-    }
-
     func render(_ problem: Problem, _ requestId: String) -> Response {
         Response(
             status: problem.code.status, json: problem.json(requestId: requestId),

@@ -75,6 +75,9 @@ protocol Dialect: AnyObject, Sendable {
     /// Writes a failure of a request, with what the response says beyond it.
     func render(_ problem: Problem, of context: RequestContext) -> Response
 
+    /// Adds the fields of an upload to a response, if it reports one.
+    func decorate(_ fields: inout HeaderFields, _ context: RequestContext)
+
     /// Adds to a response to `OPTIONS` what it says beyond the methods.
     /// - Throws: ``Problem`` if there is nothing at the route.
     func describe(
@@ -137,8 +140,12 @@ extension Dialect {
     func shown(_ problem: Problem, of context: RequestContext) -> Problem { problem }
 
     func render(_ problem: Problem, of context: RequestContext) -> Response {
-        render(problem, context.record.requestId)
+        var response = render(problem, context.record.requestId)
+        decorate(&response.head.fields, context)
+        return response
     }
+
+    func decorate(_ fields: inout HeaderFields, _ context: RequestContext) {}
 
     func describe(
         _ route: Route, _ context: RequestContext, among buckets: ServedBuckets,

@@ -29,12 +29,6 @@ extension TusAPI {
         return response
     }
 
-    func render(_ problem: Problem, of context: RequestContext) -> Response {
-        var response = render(problem, context.record.requestId)
-        decorate(&response.head.fields, context)
-        return response
-    }
-
     func render(_ problem: Problem, _ requestId: String) -> Response {
         // The protocol has its own status for it.
         let status = problem.code == .checksumMismatch ? 460 : problem.code.status
@@ -44,7 +38,7 @@ extension TusAPI {
     }
 
     /// Adds the fields of the upload.
-    private func decorate(_ fields: inout HeaderFields, _ context: RequestContext) {
+    func decorate(_ fields: inout HeaderFields, _ context: RequestContext) {
         fields.append("tus-resumable", TusAPI.version)
         guard let report = context.upload else { return }
         if let url = report.url { fields.append("location", url) }

@@ -18,6 +18,37 @@ struct CloudSessionTests {
         init(_ append: any SessionAppend) { self.append = append }
     }
 
+    /// A service that does not respond to the parts that it gets, until it is released.
+    private final class Stuck: Sendable {
+        private let waiters = Lock<[CheckedContinuation<Void, Never>]?>([])
+
+        func gateway(_ model: S3Model) -> S3ModelGateway {
+            model.gateway { [self] what, _ in
+                if what.hasPrefix("part") { await hold() }
+                return .none
+            }
+        }
+
+        private func hold() async {
+            await withCheckedContinuation { waiter in
+                let isFree = waiters.withLock { waiters in
+                    waiters?.append(waiter)
+                    return waiters == nil
+                }
+                if isFree { waiter.resume() }
+            }
+        }
+
+        /// Waits for a part.
+        func wait() async {
+            while waiters.withLock({ $0?.isEmpty == true }) { await Task.yield() }
+        }
+
+        func release() {
+            for waiter in waiters.withLock({ $0.take() }) ?? [] { waiter.resume() }
+        }
+    }
+
     /// Expects that a session goes on at `offset` with 30,000 bytes and becomes the object.
     private func expectGoesOn(_ session: CloudSession, at offset: Int) async throws {
         #expect(try await session.offset() == offset)
@@ -51,24 +82,17 @@ struct CloudSessionTests {
 
     @Test("A session goes on if the requests of its append don't end, which change nothing later")
     func stuckRequests() async throws {
-        let stuck = Lock<[CheckedContinuation<Void, Never>]>([])
-        let isStuck = Lock(true)
-        let gateway = model.gateway { what, _ in
-            if what.hasPrefix("part"), isStuck.withLock({ $0 }) {
-                await withCheckedContinuation { waiter in stuck.withLock { $0.append(waiter) } }
-            }
-            return .none
-        }
+        let stuck = Stuck()
+        let gateway = stuck.gateway(model)
         gateway.stopLimit = 50_000_000
         try await onLoop {
             let session = try await gateway.service.begin("n", Self.plan)
             try await session.append(pattern(100, seed: 1), at: 0)
             let append = try await session.append(AppendPlan(at: 100))
             try await append.fill(pattern(65_000, seed: 1))
-            while stuck.withLock({ $0.isEmpty }) { await Task.yield() }
+            await stuck.wait()
             #expect(try await session.offset() == 100)
-            isStuck.withLock { $0 = false }
-            for waiter in stuck.withLock({ $0 }) { waiter.resume() }
+            stuck.release()
             do throws(SessionError) {
                 _ = try await append.end()
                 Issue.record("the append has not lost")
@@ -82,19 +106,13 @@ struct CloudSessionTests {
 
     @Test("A call whose client goes away does not wait for its turn")
     func cancelledWaiters() async throws {
-        let stuck = Lock<[CheckedContinuation<Void, Never>]>([])
-        let isStuck = Lock(true)
-        let gateway = model.gateway { what, _ in
-            if what.hasPrefix("part"), isStuck.withLock({ $0 }) {
-                await withCheckedContinuation { waiter in stuck.withLock { $0.append(waiter) } }
-            }
-            return .none
-        }
+        let stuck = Stuck()
+        let gateway = stuck.gateway(model)
         try await onLoop {
             let session = try await gateway.service.begin("n", Self.plan)
             let append = try await session.append(AppendPlan(at: 0))
             try await append.fill(pattern(65_000, seed: 1))
-            while stuck.withLock({ $0.isEmpty }) { await Task.yield() }
+            await stuck.wait()
             let loop = EventLoop.current
             // The first one waits for the append. The others wait for the first one.
             let first = Task(executorPreference: loop) { try await session.offset() }
