@@ -214,9 +214,10 @@ final class Connection: EventHandler {
     }
 
     private func readPlain() {
-        let count = recv(descriptor, context.input.baseAddress, context.input.count, 0)
+        let limit = context.readLimit
+        let count = recv(descriptor, context.input.baseAddress, limit, 0)
         if count > 0 {
-            if count < context.input.count && !hasHangup { readable = false }
+            if count < limit && !hasHangup { readable = false }
             take(UnsafeRawBufferPointer(rebasing: context.input[..<count]))
         } else if count == 0 {
             ended()

@@ -133,6 +133,12 @@ final class LoopContext {
         }
     }
 
+    /// The maximum number of bytes to read from a socket at once. What the sink of a body does not accept of them waits in
+    /// memory, so they are few once much is waiting.
+    var readLimit: Int {
+        waitingBytes > limits.receiveBudget / 4 ? 16 * 1024 : input.count
+    }
+
     /// Whether connections with waiting bytes must not read more now.
     var isOverBudget: Bool { waitingBytes > limits.receiveBudget }
 
