@@ -289,6 +289,7 @@ private struct StateReader {
             }
             state.sent = try size()
             state.nextNumber = try number()
+            if state.nextNumber == 0 { throw StateReader.malformed("a part number of 0") }
             return .s3(state)
         case 2:
             return .gcs(

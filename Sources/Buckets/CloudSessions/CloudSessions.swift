@@ -95,8 +95,9 @@ final class CloudSessions: Sendable {
     {
         var found: [(id: UploadSessionID, state: SessionState)] = []
         var after = id.map { HiddenName.state($0).text }
+        var pages = 0
         while found.count < limit {
-            let names = try await names(after: after)
+            let names = try await names(after: after, &pages)
             guard let last = names.last else { break }
             for name in names where found.count < limit {
                 guard case .state(let id)? = HiddenName(name),
@@ -111,9 +112,20 @@ final class CloudSessions: Sendable {
         return found
     }
 
+    /// The most pages of 1,000 names of one list: ten million names.
+    private static let pageLimit = 10_000
+
     /// The next names of hidden objects.
-    /// - Throws: ``BucketError`` if the service repeats names: the list would not end.
-    private func names(after name: String?) async throws(BucketError) -> [String] {
+    /// - Parameter pages: The number of pages before this one.
+    /// - Throws: ``BucketError`` if the list would not end: the service repeats names, or has more than there can be.
+    private func names(after name: String?, _ pages: inout Int) async throws(BucketError)
+        -> [String]
+    {
+        pages += 1
+        if Task.isCancelled { throw BucketError(.unavailable, "nobody waits for the list") }
+        if pages > CloudSessions.pageLimit {
+            throw BucketError(.unavailable, "the list of upload sessions does not end")
+        }
         let names = try await service.listHidden(HiddenName.prefix, after: name)
         var last = name
         for name in names {
@@ -127,22 +139,33 @@ final class CloudSessions: Sendable {
 
     // MARK: The sweep
 
+    /// The most objects of one sweep that can't be removed. Others are removed nevertheless.
+    private static let failureLimit = 16
+
     func removeExpired(limit: Int) async throws(BucketError) -> Int {
         var removed = 0
+        var failures: [BucketError] = []
         var after: String?
-        while removed < limit {
-            let names = try await names(after: after)
-            guard let last = names.last else { return removed }
+        var pages = 0
+        list: while removed < limit {
+            let names = try await names(after: after, &pages)
+            guard let last = names.last else { break }
             for text in names {
                 guard let name = HiddenName(text) else { continue }
                 // Names sort by hours.
-                if name.expires / 3600 > now / 3600 { return removed }
+                if name.expires / 3600 > now / 3600 { break list }
                 guard name.expires <= now else { continue }
-                if try await remove(name) { removed += 1 }
-                if removed == limit { return removed }
+                do throws(BucketError) {
+                    if try await remove(name) { removed += 1 }
+                } catch {
+                    failures.append(error)
+                    if failures.count == CloudSessions.failureLimit { throw error }
+                }
+                if removed == limit { break list }
             }
             after = last
         }
+        if removed < limit, let failure = failures.first { throw failure }
         return removed
     }
 

@@ -35,8 +35,18 @@ extension Service {
                 logger.error("upload sessions not counted", metadata: ["cause": "\(failure)"])
             }
         }
+        // A slow store does not make sweeps pile up.
+        let isSweeping = Lock(false)
         repeated(every: started.uploads.sweepInterval, on: loop) { [self] in
-            Task(executorPreference: loop) { [self] in await sweepUploads() }
+            let isFree = isSweeping.withLock { isSweeping in
+                defer { isSweeping = true }
+                return !isSweeping
+            }
+            guard isFree else { return }
+            Task(executorPreference: loop) { [self] in
+                await sweepUploads()
+                isSweeping.withLock { $0 = false }
+            }
         }
     }
 

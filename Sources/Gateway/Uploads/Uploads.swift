@@ -127,19 +127,27 @@ public final class Uploads: Sendable {
         async throws(BucketError) -> Int
     {
         var removed = 0
-        while true {
-            let count = try await driver.removeExpiredSessions(limit: Uploads.sweepBatch)
-            removed += count
-            if count < Uploads.sweepBatch { break }
-            await EventLoop.giveWay()
+        var failure: BucketError?
+        do throws(BucketError) {
+            while true {
+                let count = try await driver.removeExpiredSessions(limit: Uploads.sweepBatch)
+                removed += count
+                if count < Uploads.sweepBatch { break }
+                await EventLoop.giveWay()
+            }
+        } catch {
+            failure = error
         }
+        // Expired sessions count for nobody, also if the store can't remove what they left.
         while true {
             let entries = ledger.removeExpired(
                 of: bucket, SystemClock.seconds(), limit: Uploads.sweepBatch)
             for entry in entries { statistics.ended(entry, .expired) }
-            guard entries.count == Uploads.sweepBatch else { return removed }
+            guard entries.count == Uploads.sweepBatch else { break }
             await EventLoop.giveWay()
         }
+        if let failure { throw failure }
+        return removed
     }
 
     /// Counts a session that has ended.

@@ -73,6 +73,19 @@ func randomState(_ random: inout some RandomNumberGenerator) -> CloudSessionStat
 
 @Suite("The state of an upload session in a cloud store")
 struct CloudSessionStateTests {
+    @Test("A part has no number of 0")
+    func partNumbers() throws {
+        var state = CloudSessionState(
+            name: "n", attributes: ObjectAttributes(), created: 1, context: [], mark: 1, owner: 1,
+            expires: 2, length: nil, digests: SessionDigests([]).saved)
+        state.transfer = .s3(S3TransferState())
+        #expect(try CloudSessionState(state.bytes) == state)
+        var transfer = S3TransferState()
+        transfer.nextNumber = 0
+        state.transfer = .s3(transfer)
+        #expect(throws: BucketError.self) { try CloudSessionState(state.bytes) }
+    }
+
     @Test("What was written is read")
     func roundTrip() throws {
         var random = SeededGenerator(1)

@@ -160,6 +160,52 @@ struct CloudSessionTests {
         gateway.service.close()
     }
 
+    @Test("A list that goes on and on in order ends", arguments: [false, true])
+    func endlessLists(isCancelled: Bool) async throws {
+        let gateway = model.gateway { _, _ in .none }
+        gateway.listsForever = true
+        try await onLoop {
+            let loop = EventLoop.current
+            let sweep = Task(executorPreference: loop) {
+                try await gateway.service.removeExpired(limit: 10)
+            }
+            let list = Task(executorPreference: loop) {
+                try await gateway.service.list(after: nil, limit: 10)
+            }
+            if isCancelled {
+                sweep.cancel()
+                list.cancel()
+            }
+            await #expect(throws: BucketError.self) { try await sweep.value }
+            await #expect(throws: BucketError.self) { try await list.value }
+        }
+        gateway.service.close()
+    }
+
+    @Test("A session that can't be removed does not keep the sweep from the others")
+    func stuckSweep() async throws {
+        let stays = Lock(true)
+        let gateway = model.gateway { what, _ in
+            what == "abort" && stays.withLock { $0 } ? .before : .none
+        }
+        try await onLoop {
+            for (name, bytes) in [("a", 10), ("b", 30_000), ("c", 10), ("d", 30_000), ("e", 10)] {
+                let session = try await gateway.service.begin(name, Self.plan)
+                try await session.append(pattern(bytes, seed: 1), at: 0)
+            }
+            model.now.withLock { $0 = 1_003_600 }
+            await #expect(throws: BucketError.self) {
+                _ = try await gateway.service.removeExpired(limit: 10)
+            }
+            #expect(model.state.withLock { $0.objects.count } == 2)
+            stays.withLock { $0 = false }
+            let removed = try await gateway.service.removeExpired(limit: 10)
+            #expect(removed == 2)
+            #expect(model.state.withLock { $0.objects.isEmpty && $0.uploads.isEmpty })
+        }
+        gateway.service.close()
+    }
+
     @Test("Of two gateways that commit on S3, one has made the object, which the other repeats")
     func twoCommitters() async throws {
         for isAtOnce in [false, true] {

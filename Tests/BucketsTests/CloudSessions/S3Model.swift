@@ -77,6 +77,8 @@ final class S3ModelGateway: S3SessionRequests, @unchecked Sendable {
 
     /// Whether lists ignore where they should start, and always return the first page.
     var repeatsLists = false
+    /// Whether lists go on forever, in order, with names that are no session's.
+    var listsForever = false
     /// How long a call of a session waits for the append that it stops, in nanoseconds.
     var stopLimit: UInt64 = 30_000_000_000
 
@@ -279,6 +281,10 @@ final class S3ModelGateway: S3SessionRequests, @unchecked Sendable {
     }
 
     func listHidden(_ prefix: String, after name: String?) async throws(BucketError) -> [String] {
+        if listsForever {
+            let next = (name.flatMap { Int($0.dropFirst(prefix.count)) } ?? 1_000_000_000) + 1
+            return (next..<next + 10).map { "\(prefix)\($0)" }
+        }
         let name = repeatsLists ? nil : name
         return try await request("list") { model in
             Array(
