@@ -34,6 +34,10 @@ public protocol UploadSession: AnyObject, Sendable {
     /// Identifies the session for ``SessionDriver/openSession(_:)``.
     var id: UploadSessionID { get }
 
+    /// The session's ``SessionPlan/context``, as ``SessionDriver/openSession(_:)`` has found it; nil if it is not at hand
+    /// without a request to the store.
+    var context: [UInt8]? { get }
+
     /// The current state.
     func state() async throws(SessionError) -> SessionState
 

@@ -82,6 +82,14 @@ struct Client {
         _ method: String, _ target: String, _ fields: [(String, String)] = [],
         body: [UInt8]? = nil, declared: UInt64?? = nil, _ trouble: Trouble = .none
     ) async -> Reply {
+        await begin(method, target, fields, body: body, declared: declared, trouble).reply
+    }
+
+    /// Begins a request. It is handled until it waits for something.
+    func begin(
+        _ method: String, _ target: String, _ fields: [(String, String)] = [],
+        body: [UInt8]? = nil, declared: UInt64?? = nil, _ trouble: Trouble = .none
+    ) async -> Pending {
         var header = HeaderFields()
         for (name, value) in fields { header.append(name: name, value) }
         let head = RequestHead(
@@ -94,10 +102,31 @@ struct Client {
             let exchange = Exchange(
                 head: head, version: .http2, isSecure: false, peer: "127.0.0.1:1",
                 loop: Client.loop, stream: stream)
-            await gateway.respond(exchange)
-            precondition(stream.answers == 1, "a request is answered once")
-            return stream.reply
+            let task = Task.immediate(executorPreference: Client.loop) {
+                await gateway.respond(exchange)
+                precondition(stream.answers == 1, "a request is answered once")
+                return stream.reply
+            }
+            return Pending(task: task, stream: stream)
         }.value
+    }
+
+    /// A request in progress.
+    ///
+    /// Safety: the stream is used on the loop.
+    struct Pending: @unchecked Sendable {
+        fileprivate let task: Task<Reply, Never>
+        fileprivate let stream: FakeStream
+
+        var reply: Reply { get async { await task.value } }
+
+        /// The client goes away.
+        func leave() async {
+            await Task(executorPreference: Client.loop) {
+                stream.isGone = true
+                task.cancel()
+            }.value
+        }
     }
 
     func send(
@@ -107,10 +136,11 @@ struct Client {
     }
 }
 
-private final class FakeStream: ExchangeStream {
+/// Safety: used on the loop.
+private final class FakeStream: ExchangeStream, @unchecked Sendable {
     var reply = Client.Reply()
     var answers = 0
-    private(set) var isGone = false
+    fileprivate(set) var isGone = false
     private let body: [UInt8]
     private let trouble: Client.Trouble
 

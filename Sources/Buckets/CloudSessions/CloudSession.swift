@@ -23,6 +23,8 @@ final class CloudSession: UploadSession {
 
     var file: CloudSessionFile { known.withLock { $0 } }
 
+    var context: [UInt8]? { file.context }
+
     func create(_ state: CloudSessionState) async throws(SessionError) {
         try await toItsEnd { [file] () throws(SessionError) in try await file.create(state) }
     }

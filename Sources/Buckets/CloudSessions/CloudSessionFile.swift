@@ -70,6 +70,9 @@ final class CloudSessionFile: Sendable {
         return size
     }
 
+    /// The session's context, which never changes; nil if no state is at hand.
+    var context: [UInt8]? { held.withLock { ($0.own ?? $0.read)?.state.context } }
+
     /// Whether a state is at hand, so that the session was there a moment ago.
     var isKnown: Bool { held.withLock { $0.own != nil || $0.read != nil } }
 

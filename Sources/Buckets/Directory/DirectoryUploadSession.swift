@@ -59,6 +59,8 @@ final class DirectoryUploadSession: UploadSession {
         return row
     }
 
+    var context: [UInt8]? { held.withLock { $0.row?.context } }
+
     /// The number of durable bytes.
     var durable: UInt64 { held.withLock { $0.row?.offset ?? 0 } }
 

@@ -26,6 +26,8 @@ final class RequestContext {
     @exclusivity(unchecked) var caller: Caller
     /// Whether a grant has allowed the request.
     @exclusivity(unchecked) var isAllowedByGrant = false
+    /// Whether a decision is made even if the client has gone: all bytes of an upload are there.
+    @exclusivity(unchecked) var outlivesClient = false
     /// The state of an upload session that the response reports, if it concerns one.
     @exclusivity(unchecked) var upload: UploadReport?
     /// The caller's use of its limits, if its group has any.
@@ -61,9 +63,9 @@ final class RequestContext {
         .invalidArgument, "The client has disconnected.", cause: "the client went away")
 
     /// Lets the loop do other work if this request has used its share of time.
-    /// - Throws: ``Problem`` if the client has disconnected.
+    /// - Throws: ``Problem`` if the client has disconnected, unless the request outlives it.
     func giveWay() async throws(Problem) {
-        if exchange.isClientGone { throw RequestContext.clientGone }
+        if exchange.isClientGone, !outlivesClient { throw RequestContext.clientGone }
         if exchange.loop.isTurnSpent { await exchange.loop.yield() }
     }
 

@@ -14,12 +14,7 @@ extension OperationHandler {
             context.upload?.offset = offset
             return offset
         } catch {
-            switch error.code {
-            case .uploadConflict, .uploadOffsetMismatch: count(upload, .conflict)
-            case .requestTimeout: count(upload, .cut)
-            case .invalidArgument where context.exchange.isClientGone: count(upload, .cut)
-            default: count(upload, .refused)
-            }
+            count(upload, error)
             if let member = error.members.first(where: { "\($0.name)" == "expected-offset" }) {
                 context.upload?.offset = UInt64(clamping: member.value)
             }
@@ -28,6 +23,32 @@ extension OperationHandler {
                 try? stage(offset, upload)
             }
             throw error
+        }
+    }
+
+    /// Checks an append without bytes that completes an upload. The store need not be asked for it.
+    func complete(_ request: AppendRequest, _ upload: OpenUpload) throws(Problem) {
+        do throws(Problem) {
+            _ = try plan(request, upload)
+            guard request.offset == upload.state.offset else {
+                context.upload?.offset = upload.state.offset
+                throw Problem(
+                    SessionError.offsetMismatch(durable: upload.state.offset),
+                    offset: request.offset)
+            }
+            count(upload, .stored)
+        } catch {
+            count(upload, error)
+            throw error
+        }
+    }
+
+    private func count(_ upload: OpenUpload, _ problem: Problem) {
+        switch problem.code {
+        case .uploadConflict, .uploadOffsetMismatch: count(upload, .conflict)
+        case .requestTimeout: count(upload, .cut)
+        case .invalidArgument where context.exchange.isClientGone: count(upload, .cut)
+        default: count(upload, .refused)
         }
     }
 

@@ -114,21 +114,12 @@ extension OperationHandler {
         else {
             throw Problem(uploadNotFound: "the token is another bucket's or dialect's, or expired")
         }
-        // Checked before the session is opened, which would stop an append of its creator.
+        // Checked before the session is opened.
         if let known = uploads.ledger.entry(token.id) {
             try requireCreator(known.creator, token.dialect)
         }
-        let session: any UploadSession
-        let state: SessionState
-        do throws(SessionError) {
-            (session, state) =
-                request.endsUpload
-                ? try await uncancelled { () throws(SessionError) in
-                    try await driver.find(token.id)
-                } : try await driver.find(token.id)
-        } catch {
-            throw Problem(error)
-        }
+        let (session, state) = try await find(
+            token, driver, request.end(hasBytes: context.hasBytes))
         guard let stored = StoredUpload(bucket.name, token.id, state),
             stored.context.dialect == token.dialect, let name = try? ObjectName(state.name)
         else { throw Problem(uploadNotFound: "the session was not begun by this program") }
@@ -140,6 +131,39 @@ extension OperationHandler {
             uploads.statistics.takenOver(bucket.name)
         }
         return OpenUpload(session: session, context: stored.context, name: name, state: state)
+    }
+
+    /// Finds a session in its store, when no other request uses it. The wait ends if the client goes away, except for the
+    /// first request that ends the upload in this way.
+    private func find(
+        _ token: UploadToken, _ driver: any SessionDriver, _ end: SessionRequest.End?
+    ) async throws(Problem) -> (any UploadSession, SessionState) {
+        let outlives = end.map { uploads.ends.enter(token.id, $0) } ?? false
+        defer { if outlives, let end { uploads.ends.leave(token.id, end) } }
+        let session: any UploadSession
+        do throws(SessionError) {
+            session = try await uncancelled(outlives) { () async throws(SessionError) in
+                try await driver.openSession(token.id)
+            }
+        } catch {
+            throw Problem(error)
+        }
+        // Checked before the state is claimed, which stops an append of the creator, also at another gateway.
+        if let json = session.context,
+            let saved = UploadContext(json: json, bucket: bucket.name, name: "")
+        {
+            try requireCreator(saved.caller?.principal.identity, token.dialect)
+        }
+        do throws(SessionError) {
+            return (
+                session,
+                try await uncancelled(outlives) { () async throws(SessionError) in
+                    try await session.state()
+                }
+            )
+        } catch {
+            throw Problem(error)
+        }
     }
 
     /// Checks that the request's caller is the session's creator. If the creator is nil, any caller may continue.
@@ -161,20 +185,31 @@ extension OperationHandler {
     }
 }
 
-extension SessionDriver {
-    /// Opens a session and reads its state.
-    fileprivate func find(_ id: UploadSessionID) async throws(SessionError)
-        -> (any UploadSession, SessionState)
-    {
-        let session = try await openSession(id)
-        return (session, try await session.state())
+/// The completions and cancellations that wait for their sessions, whether their clients are still there or not: one of
+/// each for a session, so that clients that come and go can't make more of them wait.
+final class UploadEnds: Sendable {
+    private struct Key: Hashable {
+        var id: UploadSessionID
+        var end: SessionRequest.End
+    }
+    private let waiting = Lock<Set<Key>>([])
+
+    /// - Returns: Whether there was none. ``leave(_:_:)`` must follow then.
+    func enter(_ id: UploadSessionID, _ end: SessionRequest.End) -> Bool {
+        waiting.withLock { $0.insert(Key(id: id, end: end)).inserted }
+    }
+
+    func leave(_ id: UploadSessionID, _ end: SessionRequest.End) {
+        waiting.withLock { _ = $0.remove(Key(id: id, end: end)) }
     }
 }
 
 /// Runs `body` to its end, even if the calling task is cancelled because its client has gone.
+/// - Parameter outlives: Whether this is wanted.
 func uncancelled<Value: Sendable>(
-    _ body: @escaping @Sendable () async throws(SessionError) -> Value
+    _ outlives: Bool = true, _ body: @escaping @Sendable () async throws(SessionError) -> Value
 ) async throws(SessionError) -> Value {
+    guard outlives else { return try await body() }
     let task = Task(executorPreference: EventLoop.current) { () -> Result<Value, SessionError> in
         do throws(SessionError) { return .success(try await body()) } catch {
             return .failure(error)

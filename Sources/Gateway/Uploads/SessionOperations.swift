@@ -77,8 +77,12 @@ extension OperationHandler {
                     append.offset = upload.state.offset
                 }
             }
-            upload.state.offset = try await self.append(append, to: upload)
-            upload.state.length = upload.state.length ?? append.length
+            if append.isLast, !append.isVerified, !context.hasBytes {
+                try complete(append, upload)
+            } else {
+                upload.state.offset = try await self.append(append, to: upload)
+                upload.state.length = upload.state.length ?? append.length
+            }
             if append.isLast || upload.isWhole { return try await finish(upload) }
             let report = upload.report(.appended, in: bucket)
             context.upload = report
@@ -149,6 +153,7 @@ extension OperationHandler {
     /// Evaluates the current rules with the complete body, and commits the object. If the upload was committed before,
     /// the result is the same.
     private func finish(_ upload: OpenUpload) async throws(Problem) -> OperationResult {
+        context.outlivesClient = true
         await uploads.finishing.take(upload.id.text)
         defer { uploads.finishing.end(upload.id.text) }
         let state: SessionState

@@ -48,11 +48,18 @@ struct SessionRequest {
     var name: String?
     var action: Action
 
-    /// Whether it ends the upload, also if its client does not wait for that.
-    var endsUpload: Bool {
+    /// How an upload is ended.
+    enum End: Hashable { case completion, cancellation }
+
+    /// How the request ends the upload, also if its client does not wait for that; nil if it does not. A last part with
+    /// bytes is none: they don't arrive without the client.
+    /// - Parameter hasBytes: Whether the request has a body that is not empty.
+    func end(hasBytes: Bool) -> End? {
         switch action {
-        case .finish, .cancel: true
-        case .report, .append: false
+        case .finish: .completion
+        case .cancel: .cancellation
+        case .append(let append): append.isLast && !hasBytes ? .completion : nil
+        case .report: nil
         }
     }
 }

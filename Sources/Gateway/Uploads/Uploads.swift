@@ -31,6 +31,7 @@ public final class Uploads: Sendable {
     let statistics = UploadStatistics()
     /// Serializes the completion of a session, by its id. A second request gets the result of the first.
     let finishing = Turns()
+    let ends = UploadEnds()
     private let currentKeys: Lock<UploadKeys>
     private let start: UploadStart
 

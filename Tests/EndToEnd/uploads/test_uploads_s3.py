@@ -1,5 +1,6 @@
 """Upload sessions on an S3 bucket that several gateways share."""
 
+import base64
 import hashlib
 import random
 import re
@@ -9,9 +10,10 @@ import subprocess
 import pytest
 
 import upstreams
-from program import BINARY, wait_until
+from program import BINARY, new_token, wait_until
+from rulesets import rules
 from secret_words import secret
-from sessions import PARTIAL, Raw, Session, append, begin, complete
+from sessions import PARTIAL, Raw, Session, append, begin, complete, problem, received
 from tus import create
 from wire import Wire
 
@@ -33,8 +35,8 @@ def gateways(moto, launch, tmp_path):
     file.write_text(done.stdout)
     secret(done.stdout.split()[1])
 
-    def start(count, settings=""):
-        return [launch(buckets=f"  photos: {{ {moto.store()} }}\n", extra=f"uploads:\n  keys: {file}\n{settings}")
+    def start(count, settings="", **options):
+        return [launch(buckets=f"  photos: {{ {moto.store()} }}\n", extra=f"uploads:\n  keys: {file}\n{settings}", **options)
                 for _ in range(count)]
 
     return start
@@ -85,6 +87,37 @@ def test_a_cancelled_session_leaves_nothing(moto, gateways):
         assert session.head().status == 404
         assert hidden(moto) == [] and moto.uploads() == 0
     Wire(first).missing("o")
+
+
+def test_a_refused_session_tells_why(moto, gateways):
+    first, second = gateways(2)
+    other = base64.b64encode(hashlib.md5(b"other").digest()).decode()
+    session = begin(Wire(first), "o", DATA[:10], ("Content-MD5", other))
+    problem(session.patch(10, DATA[10:20], last=True), 400, "checksum-mismatch")
+    for server in (first, second):
+        found = problem(Session(Wire(server), session.created).patch(20, b"x"), 409, "upload-conflict")
+        assert "type" not in found and "refused: checksum-mismatch" in found["detail"], found
+    assert moto.uploads() == 0
+    Wire(first).missing("o")
+
+
+def test_others_do_not_stop_an_append_at_another_gateway(gateways, tmp_path):
+    tokens, entries = zip(*(new_token(name) for name in ("alice", "bob")))
+    (tmp_path / "storage.rules").write_text(rules("match /{n} { allow read; allow create: if request.auth.uid == 'alice'; }"))
+    first, second = gateways(2, "tokens:\n" + "".join(f"{entry}\n" for entry in entries), rules=tmp_path / "storage.rules")
+    alice, bob = (("Authorization", f"Bearer {token}") for token in tokens)
+    session = begin(Wire(first), "o", None, alice)
+    # The length is declared.
+    wait = received(first, 5)
+    request = append(first, session.path, 0, 5, last=True, more=[alice])
+    request.send(b"123")
+    wait()
+    # The second gateway does not know the session, and learns whose it is before it takes the session over.
+    for method in ("HEAD", "DELETE"):
+        assert Wire(second).call(method, session.path, [bob]).status == 404
+        assert Wire(second).call(method, session.path).status == 401
+    request.send(b"45")
+    assert request.head()[0] == 201
 
 
 def test_expired_sessions_are_swept(moto, gateways):

@@ -1,4 +1,5 @@
 import Buckets
+import Glibc
 import System
 import TestSupport
 import Testing
@@ -12,10 +13,10 @@ import Wire
     private let directory = TemporaryDirectory()
     private let now = Lock<Int64>(1_767_225_600)
 
-    private func driver() throws -> DirectoryBucket {
+    private func driver(_ pool: BlockingPool = UploadSessionTests.pool) throws -> DirectoryBucket {
         let now = now
         return try DirectoryBucket(
-            path: directory.path + "/bucket", pool: UploadSessionTests.pool, readers: 1,
+            path: directory.path + "/bucket", pool: pool, readers: 1,
             clock: { now.withLock { $0 } * 1_000_000 })
     }
 
@@ -70,6 +71,89 @@ import Wire
         #expect(await client.send("HEAD", path).status == 404)
         #expect(try await driver.removeExpiredSessions(limit: 10) == 1)
         await driver.close()
+    }
+
+    /// A session whose turn an append holds, because its disk hangs.
+    private struct Busy {
+        let driver: DirectoryBucket
+        let client: Client
+        let path: String
+        let slow: Client.Pending
+        /// Ends the wait.
+        let release: Int32
+    }
+
+    /// The append of a byte to a session of one byte hangs.
+    private func busy() async throws -> Busy {
+        let pool = BlockingPool(threads: 1)
+        let driver = try driver(pool)
+        let client = client(driver, Uploads())
+        let path = try await begin(client)
+        var ends: [Int32] = [-1, -1]
+        #expect(pipe(&ends) == 0)
+        let blocked = ends[0]
+        pool.submit {
+            var byte: UInt8 = 0
+            _ = read(blocked, &byte, 1)
+            close(blocked)
+        }
+        let slow = await client.begin(
+            "PATCH", path, part(at: 1, isLast: false) + [("upload-length", "2")], body: [2])
+        // The length is stored when it has the turn.
+        while try await driver.listSessions(after: nil, limit: 1).first?.state.length == nil {
+            await Task.yield()
+        }
+        return Busy(driver: driver, client: client, path: path, slow: slow, release: ends[1])
+    }
+
+    private func part(at offset: Int, isLast: Bool) -> [(String, String)] {
+        [
+            ("content-type", "application/partial-upload"), ("upload-offset", "\(offset)"),
+            ("upload-complete", isLast ? "?1" : "?0"),
+        ]
+    }
+
+    @Test(arguments: ["DELETE", "PATCH"])
+    func theEndOfAnUploadOutlivesItsClient(method: String) async throws {
+        let busy = try await busy()
+        let fields = method == "PATCH" ? part(at: 2, isLast: true) : []
+        let end = await busy.client.begin(method, busy.path, fields)
+        await end.leave()
+        close(busy.release)
+        #expect(await busy.slow.reply.status == 204)
+        _ = await end.reply
+        #expect(busy.client.records.last.status == 499)
+        let state = await busy.client.send("HEAD", busy.path)
+        let object = await busy.client.send("GET", "/b/photos/o/a")
+        if method == "PATCH" {
+            #expect(state.fields["upload-complete"] == "?1" && object.body == [1, 2])
+        } else {
+            #expect(state.status == 404 && object.status == 404)
+        }
+        await busy.driver.close()
+    }
+
+    @Test func clientsThatComeAndGoLeaveOneEndWaiting() async throws {
+        let busy = try await busy()
+        let before = busy.client.records.count
+        let first = await busy.client.begin("DELETE", busy.path)
+        await first.leave()
+        for _ in 0..<100 {
+            let other = await busy.client.begin("DELETE", busy.path)
+            await other.leave()
+            _ = await other.reply
+        }
+        let report = await busy.client.begin("HEAD", busy.path)
+        await report.leave()
+        _ = await report.reply
+        #expect(busy.client.records.count == before + 101)
+        #expect(busy.client.records.last.status == 499)
+        #expect(busy.client.records.last.cause == "the client went away")
+        close(busy.release)
+        _ = await first.reply
+        #expect(await busy.client.send("HEAD", busy.path).status == 404)
+        _ = await busy.slow.reply
+        await busy.driver.close()
     }
 
     @Test func creationsWaitForTheCountButNotForever() async throws {
