@@ -104,7 +104,10 @@ extension ConfigurationReader {
                 SettingError(message: "'\(path).tls.\(missing.0)' is missing"),
                 at: "\(path).tls.\(given[0].0)")
         }
-        for (key, file) in pair + [("certificateAuthorities", tls.certificateAuthorities)] {
+        let verification = [
+            ("certificateAuthorities", tls.certificateAuthorities), ("revoked", tls.revoked),
+        ]
+        for (key, file) in pair + verification {
             if let file { checkFile(file, "\(path).tls.\(key)") }
         }
     }

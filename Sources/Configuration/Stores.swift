@@ -56,6 +56,8 @@ extension Configuration {
     public struct StoreTLS: Sendable, Equatable {
         /// Replaces the system's authorities.
         public var certificateAuthorities: String?
+        /// Revocation lists; nil: revocation is not checked.
+        public var revoked: String?
         /// Either both are set or neither.
         public var clientCertificate: String?, clientKey: String?
     }
@@ -162,6 +164,10 @@ extension Configuration.Bucket {
             "tls.certificateAuthorities", \.tls.certificateAuthorities,
             "PEM file with the authorities for the certificate of a gcs or s3 endpoint; null is the system's."
         ),
+        .path(
+            "tls.revoked", \.tls.revoked,
+            "PEM file with revocation lists, one for each authority of the endpoint's certificate; null does "
+                + "not check revocation."),
         .path(
             "tls.clientCertificate", \.tls.clientCertificate,
             "PEM file with the certificate chain that is sent to the endpoint."),

@@ -8,16 +8,21 @@ public struct TLSClientSettings: Sendable, Equatable {
     public var host: String
     /// A PEM file with the trusted certificates; nil for the system's.
     public var authorities: String?
+    /// A PEM file with one revocation list for every authority of a chain. If a list is missing or expired, the server
+    /// is rejected. nil: revocation is not checked.
+    public var revocations: String?
     /// A PEM file with the client's certificate chain; nil if it has none.
     public var certificate: String?
     /// A PEM file with the key of that certificate.
     public var key: String?
 
     public init(
-        host: String, authorities: String? = nil, certificate: String? = nil, key: String? = nil
+        host: String, authorities: String? = nil, revocations: String? = nil,
+        certificate: String? = nil, key: String? = nil
     ) {
         self.host = host
         self.authorities = authorities
+        self.revocations = revocations
         self.certificate = certificate
         self.key = key
     }
@@ -66,11 +71,12 @@ public final class TLSClientContext: @unchecked Sendable {
         guard SSL_CTX_set_alpn_protos(pointer, protocols, UInt32(protocols.count)) == 0 else {
             throw TLSError("ALPN")
         }
-        try verifyServer(settings.authorities)
+        try verifyServer(settings)
         if let certificate = settings.certificate {
             try present(certificate, key: settings.key ?? certificate)
         }
-        keepSessions()
+        // Resuming a session would not check revocation again.
+        if settings.revocations == nil { keepSessions() }
     }
 
     deinit {
@@ -78,8 +84,8 @@ public final class TLSClientContext: @unchecked Sendable {
         SSL_CTX_free(pointer)
     }
 
-    private func verifyServer(_ authorities: String?) throws(TLSError) {
-        if let authorities {
+    private func verifyServer(_ settings: TLSClientSettings) throws(TLSError) {
+        if let authorities = settings.authorities {
             guard SSL_CTX_load_verify_file(pointer, authorities) == 1 else {
                 throw TLSError("certificate authorities \(authorities)")
             }
@@ -95,8 +101,13 @@ public final class TLSClientContext: @unchecked Sendable {
             ? X509_VERIFY_PARAM_set1_ip_asc(parameters, host)
             : X509_VERIFY_PARAM_set1_host(parameters, host, host.utf8.count)
         guard isSet == 1 else { throw TLSError("the host name \(host)") }
-        // Any trusted certificate ends a chain, so a file may have an intermediate authority alone.
-        X509_VERIFY_PARAM_set_flags(parameters, UInt(X509_V_FLAG_PARTIAL_CHAIN))
+        if let file = settings.revocations {
+            try checkRevocation(by: file, in: pointer)
+        } else {
+            // Any trusted certificate ends a chain, so a file may have an intermediate authority alone. Where revocation
+            // is checked, a chain must end with a root, as nobody else can have revoked it.
+            X509_VERIFY_PARAM_set_flags(parameters, UInt(X509_V_FLAG_PARTIAL_CHAIN))
+        }
         SSL_CTX_set_verify(pointer, SSL_VERIFY_PEER, nil)
     }
 

@@ -70,13 +70,7 @@ public final class TLSContext: @unchecked Sendable {
             let names = SSL_load_client_CA_file(clients.authorities)
         else { throw TLSError("certificate authorities \(clients.authorities)") }
         SSL_CTX_set_client_CA_list(pointer, names)
-        if let file = clients.revocations {
-            let store = SSL_CTX_get_cert_store(pointer)
-            guard let lookup = X509_STORE_add_lookup(store, X509_LOOKUP_file()),
-                X509_load_crl_file(lookup, file, X509_FILETYPE_PEM) > 0
-            else { throw TLSError("revocation lists \(file)") }
-            X509_STORE_set_flags(store, UInt(X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL))
-        }
+        if let file = clients.revocations { try checkRevocation(by: file, in: pointer) }
         let mode = SSL_VERIFY_PEER | (clients.isRequired ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0)
         SSL_CTX_set_verify(pointer, mode, nil)
         SSL_CTX_set_verify_depth(pointer, 8)
@@ -148,6 +142,16 @@ public final class TLSContext: @unchecked Sendable {
     }
 
     deinit { SSL_CTX_free(pointer) }
+}
+
+/// Reads a PEM file with revocation lists. From then on `context` accepts a chain only if the list of each of its
+/// authorities is there, is current, and does not have the certificate (RFC 5280, section 6.3).
+func checkRevocation(by file: String, in context: OpaquePointer) throws(TLSError) {
+    let store = SSL_CTX_get_cert_store(context)
+    guard let lookup = X509_STORE_add_lookup(store, X509_LOOKUP_file()),
+        X509_load_crl_file(lookup, file, X509_FILETYPE_PEM) > 0
+    else { throw TLSError("revocation lists \(file)") }
+    X509_STORE_set_flags(store, UInt(X509_V_FLAG_CRL_CHECK | X509_V_FLAG_CRL_CHECK_ALL))
 }
 
 /// Selects `h2`, otherwise `http/1.1`. A client that offers neither is rejected (RFC 7301, section 3.2).

@@ -45,8 +45,8 @@ import Wire
         let keys = Configuration.settings.map(\.path).filter { $0.hasPrefix("limits.") }
         let upstream = Mirror(reflecting: Configuration().upstream).children.compactMap(\.label)
         let others = [
-            "name", "origin", "certificateAuthorities", "clientCertificate", "clientKey",
-            "secureTransport",
+            "name", "origin", "certificateAuthorities", "revocations", "clientCertificate",
+            "clientKey", "secureTransport",
         ]
         let ofUpstreams = Configuration.settings.map(\.path).filter { $0.hasPrefix("upstream.") }
         #expect(

@@ -69,6 +69,37 @@ final class TestIdentity: @unchecked Sendable {
         EVP_PKEY_free(key)
     }
 
+    /// A PEM file with this authority's revocation list.
+    /// - Parameter ends: In seconds from now.
+    func revocations(_ revoked: TestIdentity..., ends: Int = 3600) -> String {
+        let list = X509_CRL_new()!
+        defer { X509_CRL_free(list) }
+        X509_CRL_set_version(list, 1)
+        X509_CRL_set_issuer_name(list, X509_get_subject_name(certificate))
+        let (begin, end) = (X509_gmtime_adj(nil, -7200), X509_gmtime_adj(nil, ends))
+        X509_CRL_set1_lastUpdate(list, begin)
+        X509_CRL_set1_nextUpdate(list, end)
+        for identity in revoked {
+            let entry = X509_REVOKED_new()
+            X509_REVOKED_set_serialNumber(entry, X509_get_serialNumber(identity.certificate))
+            X509_REVOKED_set_revocationDate(entry, begin)
+            X509_CRL_add0_revoked(list, entry)
+        }
+        ASN1_TIME_free(begin)
+        ASN1_TIME_free(end)
+        precondition(X509_CRL_sign(list, key, EVP_sha256()) > 0)
+        let path = TestIdentity.directory.appending(path: UUID().uuidString + ".crl").path
+        let file = BIO_new_file(path, "w")
+        PEM_write_bio_X509_CRL(file, list)
+        BIO_free(file)
+        return path
+    }
+
+    /// Sends this authority's certificate with that of a server.
+    func extend(_ context: OpaquePointer) {
+        precondition(SSL_CTX_ctrl(context, SSL_CTRL_CHAIN_CERT, 1, .init(certificate)) == 1)
+    }
+
     /// A server's context, which the caller releases.
     func context(_ change: (OpaquePointer) -> Void = { _ in }) -> OpaquePointer {
         let context = SSL_CTX_new(TLS_server_method())!

@@ -130,6 +130,7 @@ extension Configuration {
         settings.origin = origin
         settings.secureTransport = .own
         settings.certificateAuthorities = bucket.tls.certificateAuthorities
+        settings.revocations = bucket.tls.revoked
         settings.clientCertificate = bucket.tls.clientCertificate
         settings.clientKey = bucket.tls.clientKey
         return settings

@@ -37,6 +37,9 @@ extension CurlTransfer {
         if !request.isBulk, settings.origin.scheme == .https { set(CURLOPT_PIPEWAIT, 1) }
         set(CURLOPT_SSLVERSION, Int(CURL_SSLVERSION_TLSv1_2))
         set(CURLOPT_CAINFO, settings.certificateAuthorities)
+        set(CURLOPT_CRLFILE, settings.revocations)
+        // Resuming a session would not check revocation again.
+        if settings.revocations != nil { set(CURLOPT_SSL_SESSIONID_CACHE, 0) }
         set(CURLOPT_SSLCERT, settings.clientCertificate)
         set(CURLOPT_SSLKEY, settings.clientKey)
         sluice_easy_pointer(easy, CURLOPT_ERRORBUFFER, words)

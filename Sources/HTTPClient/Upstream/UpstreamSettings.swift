@@ -30,6 +30,8 @@ public struct UpstreamSettings: Sendable, Equatable {
     public var maximumRetryDelay: UInt64 = 5_000_000_000
     /// A PEM file of trusted certificates that replaces the system's.
     public var certificateAuthorities: String?
+    /// A PEM file with one revocation list for every authority of the upstream's chain; nil: revocation is not checked.
+    public var revocations: String?
     /// A PEM file with the client certificate.
     public var clientCertificate: String?
     /// A PEM file with its key.

@@ -15,13 +15,16 @@ final class UpstreamTLS: Sendable {
     init(_ settings: UpstreamSettings) {
         self.settings = TLSClientSettings(
             host: settings.origin.host, authorities: settings.certificateAuthorities,
-            certificate: settings.clientCertificate, key: settings.clientKey)
+            revocations: settings.revocations, certificate: settings.clientCertificate,
+            key: settings.clientKey)
     }
 
     /// The context for a new connection.
     /// - Throws: ``TLSError`` with the file that can't be read or used.
     func context() throws(TLSError) -> TLSClientContext {
-        let files = [settings.authorities, settings.certificate, settings.key]
+        let files = [
+            settings.authorities, settings.revocations, settings.certificate, settings.key,
+        ]
         let stamps = files.compactMap { $0.map { FileStamp($0) } }
         return try loaded.withLock { (loaded) throws(TLSError) in
             if let loaded, loaded.stamps == stamps { return loaded.context }
