@@ -39,7 +39,9 @@ public struct Registration: Sendable, Equatable {
 /// 1. events, and work from other threads;
 /// 2. ``settle()``: ready tasks and dirty handlers, until none is left or the turn has lasted for ``turnBudget``;
 /// 3. timers, and ``settle()`` again;
-/// 4. tasks that called ``yield()``, then handlers that called ``postpone(_:)``, each for a part of ``turnBudget``.
+/// 4. tasks that called ``yield()`` and handlers that were postponed, in turn, for a part of ``turnBudget``.
+///
+/// Timers wait after a pause of the thread until handlers have read what arrived meanwhile.
 ///
 /// Only ``execute(_:)``, ``enqueue(_:)`` and ``stop()`` may be called on other threads. Debug builds check it.
 ///
@@ -48,6 +50,11 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     private struct Slot {
         var generation: UInt32 = 0
         var handler: (any EventHandler)?
+    }
+    /// Work that waits for the next turn.
+    private enum Continuation {
+        case task(UnsafeContinuation<Void, Never>)
+        case handler(any EventHandler)
     }
     private struct Inbox {
         var jobs: [UnownedJob] = []
@@ -58,8 +65,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     public var now: UInt64 { turnTime }
     // Not public itself, because other modules would check each access.
     @exclusivity(unchecked) private var turnTime: UInt64 = EventLoop.monotonicNow()
-    /// Nanoseconds that a turn may spend on events, and again on the tasks that yielded. The rest waits for the next
-    /// turn.
+    /// Nanoseconds that a turn may spend on events. The rest waits for the next turn.
     @exclusivity(unchecked) public var turnBudget: UInt64 = 5_000_000
     @exclusivity(unchecked) private var sliceStart: UInt64 = 0
     @exclusivity(unchecked) private var isResuming = false
@@ -73,8 +79,11 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     // The batches that run now. They are kept between turns because allocating them would cost more than running them.
     @exclusivity(unchecked) private var runningJobs: [UnownedJob] = []
     @exclusivity(unchecked) private var settling: [any EventHandler] = []
-    @exclusivity(unchecked) private var yielded: [UnsafeContinuation<Void, Never>] = []
-    @exclusivity(unchecked) private var postponed: [any EventHandler] = []
+    @exclusivity(unchecked) private var postponed: [Continuation] = []
+    /// Until when timers wait if there is other work: set by a turn that begins long after the one before.
+    @exclusivity(unchecked) private var timersWait: UInt64 = 0
+    /// Nanoseconds between turns that are a pause, and for which timers wait at most after one.
+    private static let pause: UInt64 = 1_000_000_000
     private let inbox = Lock(Inbox())
     private let wakePending = Atomic<Bool>(false)
     private let stopping = Atomic<Bool>(false)
@@ -145,18 +154,17 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         defer { events.deallocate() }
         while !stopping.load(ordering: .acquiring) {
             let count = epoll_wait(epoll, events, Int32(capacity), waitMilliseconds())
-            turnTime = EventLoop.monotonicNow()
-            sliceStart = turnTime
+            beginTurn()
             for index in 0..<max(0, Int(count)) { dispatch(events[index]) }
             takeInbox()
-            // Before the timers: bytes that arrived during a long pause of the thread must be processed before a
-            // timeout.
             settle()
-            // Timers arm and disarm other timers and themselves, so no access to the heap is held while they run.
-            while let due = timers.takeDue(now) { due() }
-            settle()
-            resumeYielded()
-            settlePostponed()
+            // Bytes that arrived during a pause of the thread must be processed before a timeout.
+            if !hasWork && count < capacity || turnTime >= timersWait {
+                // Timers arm and disarm other timers and themselves, so no access to the heap is held while they run.
+                while let due = timers.takeDue(now) { due() }
+                settle()
+            }
+            resumePostponed()
         }
         // They may hold the loop.
         dirty = []
@@ -170,10 +178,18 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         wake()
     }
 
+    private func beginTurn() {
+        let last = turnTime
+        turnTime = EventLoop.monotonicNow()
+        sliceStart = turnTime
+        if turnTime &- last > EventLoop.pause { timersWait = turnTime &+ EventLoop.pause }
+    }
+
+    /// Whether the next turn has something to do, whatever epoll reports.
+    private var hasWork: Bool { !readyJobs.isEmpty || !dirty.isEmpty || !postponed.isEmpty }
+
     private func waitMilliseconds() -> Int32 {
-        if !readyJobs.isEmpty || !dirty.isEmpty || !yielded.isEmpty || !postponed.isEmpty {
-            return 0
-        }
+        if hasWork { return 0 }
         guard let deadline = timers.nextDeadline else { return -1 }
         let current = EventLoop.monotonicNow()
         if deadline <= current { return 0 }
@@ -241,7 +257,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     /// Suspends the calling task until a later turn, behind events, timers and tasks that yielded before it.
     public func yield() async {
         preconditionCurrent()
-        await withUnsafeContinuation { yielded.append($0) }
+        await withUnsafeContinuation { postponed.append(.task($0)) }
     }
 
     /// Lets the loop do other work if its turn is spent. Does nothing if the task is on no loop.
@@ -249,42 +265,26 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         if let loop = EventLoop.current, loop.isTurnSpent { await loop.yield() }
     }
 
-    /// Resumes the tasks that yielded, in order, while there is time, and always at least one. Each gets a quarter of
-    /// the budget, so that short tasks do not wait long. Tasks that yield again wait behind the others for the next
-    /// turn.
-    private func resumeYielded() {
-        if yielded.isEmpty { return }
-        let begin = EventLoop.monotonicNow()
-        isResuming = true
-        defer { isResuming = false }
-        var waiting: [UnsafeContinuation<Void, Never>] = []
-        swap(&waiting, &yielded)
-        var resumed = 0
-        repeat {
-            sliceStart = EventLoop.monotonicNow()
-            waiting[resumed].resume()
-            resumed += 1
-            settle()
-        } while resumed < waiting.count && EventLoop.monotonicNow() &- begin < turnBudget
-        yielded.insert(contentsOf: waiting[resumed...], at: 0)
-    }
-
-    /// Settles the postponed handlers, in order, while there is time, and always at least one.
-    private func settlePostponed() {
+    /// Resumes the tasks that yielded and settles the postponed handlers, in order, while there is time, and always at
+    /// least one. What is postponed again waits behind the others for the next turn.
+    private func resumePostponed() {
         if postponed.isEmpty { return }
         let begin = EventLoop.monotonicNow()
         isResuming = true
         defer { isResuming = false }
-        var waiting: [any EventHandler] = []
+        var waiting: [Continuation] = []
         swap(&waiting, &postponed)
-        var settled = 0
+        var resumed = 0
         repeat {
             sliceStart = EventLoop.monotonicNow()
-            waiting[settled].settle()
-            settled += 1
+            switch waiting[resumed] {
+            case .task(let task): task.resume()
+            case .handler(let handler): handler.settle()
+            }
+            resumed += 1
             settle()
-        } while settled < waiting.count && EventLoop.monotonicNow() &- begin < turnBudget / 4
-        postponed.insert(contentsOf: waiting[settled...], at: 0)
+        } while resumed < waiting.count && EventLoop.monotonicNow() &- begin < turnBudget / 4
+        postponed.insert(contentsOf: waiting[resumed...], at: 0)
     }
 
     /// Calls `handler.settle()` in a later turn, after its events and tasks and behind the handlers that were postponed
@@ -292,7 +292,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     /// nor marked as well.
     public func postpone(_ handler: any EventHandler) {
         assertCurrent()
-        postponed.append(handler)
+        postponed.append(.handler(handler))
     }
 
     /// Calls `handler.settle()` at the end of this batch. A handler must not be marked twice.

@@ -68,6 +68,47 @@ private final class Notes: @unchecked Sendable {
         pthread_join(thread, nil)
         pipe.close()
     }
+
+    /// What arrived during a pause of the thread is processed before a timeout.
+    @Test func timersWaitAfterAPause() async throws {
+        let loop = try EventLoop()
+        let thread = startThread { loop.run() }
+        let order = await withCheckedContinuation { waiter in
+            loop.execute {
+                let handler = PausingHandler(loop)
+                let timer = LoopTimer {
+                    waiter.resume(returning: handler.order + ["timer"])
+                    handler.timer = nil
+                }
+                handler.timer = timer
+                loop.arm(timer, after: 500_000_000)
+                loop.postpone(handler)
+            }
+        }
+        #expect(order == ["paused", "settled", "timer"])
+        loop.stop()
+        pthread_join(thread, nil)
+    }
+}
+
+/// Stops its thread once, and has more to do then.
+///
+/// Safety: confined to its loop.
+private final class PausingHandler: EventHandler, @unchecked Sendable {
+    var order: [String] = []
+    var timer: LoopTimer?
+    private let loop: EventLoop
+
+    init(_ loop: EventLoop) { self.loop = loop }
+
+    func ready(_ events: Readiness) {}
+
+    func settle() {
+        order.append(order.isEmpty ? "paused" : "settled")
+        guard order.count == 1 else { return }
+        usleep(1_200_000)
+        loop.postpone(self)
+    }
 }
 
 /// Works for as long as its share of a turn each time, and has always more to do.
