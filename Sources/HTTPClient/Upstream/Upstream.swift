@@ -120,10 +120,10 @@ public final class Upstream: Sendable {
     // Not inlined, so that the task of every request does not reserve memory for it.
     @inline(never)
     private func furtherAttempts(
-        _ request: ClientRequest, after first: ClientExchange, _ firstPause: UInt64?,
+        _ request: ClientRequest, after exchange: consuming ClientExchange, _ firstPause: UInt64?,
         collecting limit: Int?
     ) async throws(ClientError) -> ClientExchange {
-        var (exchange, pause, attempt) = (first, firstPause, 1)
+        var (pause, attempt) = (firstPause, 1)
         while true {
             // If only the response's body can show whether a repetition makes sense, read it first.
             if let limit, exchange.hasResponse, pause == nil || !request.isRepeatable {
