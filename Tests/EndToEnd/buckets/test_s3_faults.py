@@ -13,7 +13,8 @@ import pytest
 
 import upstreams
 import wire as wire_client
-from faults import SMALL, Alter, Break, Fault, FaultProxy, Reset, Stall, Status
+from fault_proxy import FaultProxy
+from faults import SMALL, Alter, Break, Fault, Reset, Stall, Status
 from program import BINARY, wait_until
 from s3 import BODY, FAILED, LARGE, LIMITS, NEWER, VISIBLE, XML, upload
 
@@ -42,18 +43,17 @@ def each(request, moto, tmp_path_factory):
         yield running
 
 
-def started(real, launch, more="", faults=lambda proxy: None, **options):
+def started(real, certificate, launch, more="", faults=lambda proxy: None, **options):
     """A gateway in front of a proxy whose faults apply to the gateway's first requests too."""
-    proxy = FaultProxy(real.port)
+    proxy = FaultProxy(real.port, certificate)
     faults(proxy)
-    store = real.store(proxy.endpoint).replace(" }", f"{more} }}")
-    server = launch(buckets=f"  photos: {{ {store} }}\n", extra=LIMITS, **options)
+    server = launch(buckets=f"  photos: {{ {proxy.store(real, more)} }}\n", extra=LIMITS, **options)
     return types.SimpleNamespace(real=real, proxy=proxy, server=server, client=wire_client.Wire(server))
 
 
 @pytest.fixture
-def broken(moto, launch):
-    running = started(moto, launch)
+def broken(moto, certificate, launch):
+    running = started(moto, certificate, launch)
     yield running
     running.proxy.stop()
 
@@ -217,8 +217,8 @@ def test_a_busy_service_that_stays_so_is_503(broken, moto, name):
 
 @pytest.mark.parametrize("target", ["uploads=", "partNumber=1", "partNumber=2", "uploadId=[^&]*$"])
 @pytest.mark.parametrize("fault", [lambda: Status(503), lambda: Reset(0)], ids=["503", "reset"])
-def test_larger_uploads_in_parts_are_sent_again(moto, launch, name, target, fault):
-    running = started(moto, launch, ", uploadRetries: parts")
+def test_larger_uploads_in_parts_are_sent_again(moto, certificate, launch, name, target, fault):
+    running = started(moto, certificate, launch, ", uploadRetries: parts")
     running.proxy.fault(fault(), method=("PUT", "POST"), target=target)
     assert running.client.put(name, LARGE).status == 201
     assert running.client.get(name).body == LARGE
@@ -229,8 +229,8 @@ def test_larger_uploads_in_parts_are_sent_again(moto, launch, name, target, faul
 # Unknown multipart uploads
 
 
-def test_an_upload_whose_creation_had_no_response_is_aborted(each, launch, name):
-    running = started(each, launch)
+def test_an_upload_whose_creation_had_no_response_is_aborted(each, certificate, launch, name):
+    running = started(each, certificate, launch)
     running.proxy.fault(Reset(None), method="POST", target="uploads=")
     body, response = upload(running, name, "parts")
     assert response.status == 201, response
@@ -239,19 +239,19 @@ def test_an_upload_whose_creation_had_no_response_is_aborted(each, launch, name)
     running.proxy.stop()
 
 
-def test_creations_without_a_response_leave_nothing(each, launch, name):
+def test_creations_without_a_response_leave_nothing(each, certificate, launch, name):
     if each.name == "moto":
         pytest.skip("it says of every upload that it began in 2010")
-    running = started(each, launch)
+    running = started(each, certificate, launch)
     running.proxy.fault(Reset(None), method="POST", target="uploads=", times=None)
     assert upload(running, name, "parts")[1].status in (502, 503)
     wait_until(lambda: each.uploads(of=name) == 0, what="the abort of all")
     running.proxy.stop()
 
 
-def test_an_upload_of_others_is_not_aborted(moto, launch, name):
+def test_an_upload_of_others_is_not_aborted(moto, certificate, launch, name):
     """It has the same name and start time."""
-    running = started(moto, launch)
+    running = started(moto, certificate, launch)
     path = f"/{moto.bucket}/{name}?uploads="
 
     class Others(Reset):
@@ -386,7 +386,7 @@ def test_a_list_that_repeats_itself_ends(broken):
 # Readiness
 
 
-def test_a_bucket_that_does_not_exist_is_not_ready(moto, launch):
+def test_a_bucket_that_does_not_exist_is_not_ready(moto, certificate, launch):
     server = launch(buckets=f"  photos: {{ {moto.store(bucket='missing')} }}\n", ready=503)
     with pytest.raises(urllib.error.HTTPError) as response:
         urllib.request.urlopen(f"http://127.0.0.1:{server.operator}/readyz?verbose", timeout=5)
@@ -430,14 +430,14 @@ OWNED = "allow read, create; allow update: if resource.metadata.owner == 'me';"
 
 
 @pytest.fixture
-def conditional(moto, launch, tmp_path):
+def conditional(moto, certificate, launch, tmp_path):
     made = []
 
     def make(rules):
         path = tmp_path / "update.rules"
         path.write_text(MATCH_EVERYTHING % rules)
         running = started(
-            moto, launch, environment={"SLUICE_RULES": str(path)},
+            moto, certificate, launch, environment={"SLUICE_RULES": str(path)},
             faults=lambda proxy: proxy.fault(Conditional(moto), method=("PUT", "DELETE"), times=None))
         made.append(running)
         return running
@@ -471,10 +471,10 @@ def test_rules_on_the_result_of_a_patch_work_with_conditional_copies(conditional
     assert not [left for left in running.real.names() if left.startswith(".sluice-probe")]
 
 
-def test_the_shipped_rules_let_metadata_of_images_change(each, launch, name):
+def test_the_shipped_rules_let_metadata_of_images_change(each, certificate, launch, name):
     """SeaweedFS supports conditional copies."""
     rules = pathlib.Path(__file__).resolve().parents[3] / "config/storage.rules"
-    running = started(each, launch, environment={"SLUICE_RULES": str(rules)})
+    running = started(each, certificate, launch, environment={"SLUICE_RULES": str(rules)})
     image = name.replace("uploads", "images")
     running.client.stored(image, SMALL, "Content-Type: image/png")
     wanted = {"seaweedfs": 200, "moto": 501}[each.name]
@@ -508,10 +508,10 @@ def test_rules_on_the_stored_object_can_not_be_enforced(conditional, name):
     assert running.client.patch(name, {"contentType": "image/gif"}).status == 501
 
 
-def test_without_conditional_copies_such_rules_are_rejected(moto, launch, tmp_path, name):
+def test_without_conditional_copies_such_rules_are_rejected(moto, certificate, launch, tmp_path, name):
     path = tmp_path / "update.rules"
     path.write_text(MATCH_EVERYTHING % IMAGES)
-    running = started(moto, launch, environment={"SLUICE_RULES": str(path)})
+    running = started(moto, certificate, launch, environment={"SLUICE_RULES": str(path)})
     running.client.stored(name, SMALL, "Content-Type: image/png")
     assert running.client.patch(name, {"contentType": "image/gif"}).status == 501
     running.proxy.stop()

@@ -9,7 +9,8 @@ import pytest
 import program
 import upstreams
 import wire as wire_client
-from faults import SMALL, Bytes, Fault, FaultProxy, Status, behind_proxy
+from fault_proxy import FaultProxy, behind_proxy
+from faults import SMALL, Bytes, Fault, Status
 from program import wait_until
 from s3 import BODY, FAILED, LARGE, LIMITS, NEWER, UNDECIDED, VISIBLE, XML, upload
 
@@ -24,8 +25,8 @@ def real(tmp_path_factory):
 
 
 @pytest.fixture
-def broken(real, launch):
-    with behind_proxy(real, launch, LIMITS.replace("firstByteTimeout: 10s", "firstByteTimeout: 1s")) as chain:
+def broken(real, certificate, launch):
+    with behind_proxy(real, launch, LIMITS.replace("firstByteTimeout: 10s", "firstByteTimeout: 1s"), certificate) as chain:
         yield chain
 
 

@@ -8,7 +8,8 @@ import socket
 import pytest
 
 import wire as wire_client
-from faults import SMALL, Cut, Fault, FaultProxy, Status, behind_proxy, each_upstream
+from fault_proxy import FaultProxy, behind_proxy, each_upstream
+from faults import SMALL, Cut, Fault, Status
 from program import wait_until
 from s3 import LARGE, LIMITS, NEWER, UNDECIDED, VISIBLE, upload
 
@@ -19,8 +20,8 @@ real = each_upstream("seaweedfs", "moto")
 
 
 @pytest.fixture
-def broken(real, launch):
-    with behind_proxy(real, launch, LIMITS) as chain:
+def broken(real, certificate, launch):
+    with behind_proxy(real, launch, LIMITS, certificate) as chain:
         yield chain
 
 
@@ -142,12 +143,12 @@ def test_parts_of_uploads_that_a_drain_ends_are_aborted(real, launch, name):
     assert real.content(name) is None
 
 
-def test_an_undecided_upload_of_known_length_goes_in_parts(real, launch, tmp_path, name):
+def test_an_undecided_upload_of_known_length_goes_in_parts(real, certificate, launch, tmp_path, name):
     """No part of it is visible before the rules have evaluated its digest."""
     rules = tmp_path / "undecided.rules"
     rules.write_text(UNDECIDED)
-    proxy = FaultProxy(real.port)
-    server = launch(buckets=f"  photos: {{ {real.store(proxy.endpoint)} }}\n", extra=LIMITS,
+    proxy = FaultProxy(real.port, certificate)
+    server = launch(buckets=f"  photos: {{ {proxy.store(real)} }}\n", extra=LIMITS,
                     environment={"SLUICE_RULES": str(rules)})
     client = wire_client.Wire(server)
     with begun(server, name, LARGE[:-1], len(LARGE)) as connection:

@@ -14,9 +14,8 @@ import pytest
 
 import wire as wire_client
 from digests import md5
-from faults import (
-    SMALL, Alter, Break, Bytes, FaultProxy, Reset, Stall, StallRequest, Status, behind_proxy, each_upstream,
-)
+from fault_proxy import FaultProxy, behind_proxy, each_upstream
+from faults import SMALL, Alter, Break, Bytes, Reset, Stall, StallRequest, Status
 from program import wait_until
 from wire import fetch
 
@@ -32,8 +31,8 @@ real = each_upstream("gcs-model", "seaweedfs")
 
 
 @pytest.fixture
-def broken(real, launch):
-    with behind_proxy(real, launch, LIMITS) as chain:
+def broken(real, certificate, launch):
+    with behind_proxy(real, launch, LIMITS, certificate) as chain:
         yield chain
     # Session URLs, signatures and tokens stay out of the log.
     assert not re.search(r"upload_id=|session-\d|Signature=|Bearer|hush", chain.server.output())
@@ -292,7 +291,7 @@ def test_malformed_responses_are_errors_and_take_no_memory(broken, name, fault, 
 
 
 def test_a_redirect_is_not_followed(broken, name):
-    trap = FaultProxy(broken.real.port)
+    trap = FaultProxy(broken.real.port, broken.proxy.certificate)
     broken.client.stored(name, SMALL)
     for status in (301, 302, 303, 307, 308):
         broken.proxy.fault(Status(status, {"location": f"{trap.endpoint}/photos/{name}"}), method=("GET", "HEAD"), times=NEVER)
@@ -341,10 +340,10 @@ def test_an_upstream_that_stops_and_restarts(broken, name):
     assert broken.real.content(f"{name}-lost") is None
 
 
-def test_the_process_starts_without_its_upstream(real, launch):
-    proxy = FaultProxy(real.port)
+def test_the_process_starts_without_its_upstream(real, certificate, launch):
+    proxy = FaultProxy(real.port, certificate)
     proxy.pause()
-    server = launch(buckets=f"  photos: {{ {real.store(proxy.endpoint)} }}\n", extra=LIMITS, ready=503)
+    server = launch(buckets=f"  photos: {{ {proxy.store(real)} }}\n", extra=LIMITS, ready=503)
     status, text = server.readiness()
     assert status == 503 and "bucket photos" in text and f":{proxy.port}" in text, text
     proxy.resume()

@@ -1,9 +1,8 @@
-"""An upstream with HTTP/1.1 over TLS that executes a request on a reused connection and closes it without a response:
-the request is executed once and reported as done."""
+"""Upstreams with HTTP/1.1 over TLS: one that executes a request on a reused connection and closes it without a response,
+so that the request is executed once and reported as done; and one whose certificate is revoked."""
 
 import itertools
 import ssl
-import subprocess
 import types
 
 import pytest
@@ -11,6 +10,9 @@ import pytest
 import gcs_model
 import upstreams
 import wire as wire_client
+from fault_proxy import FaultProxy, each_upstream
+from identities import Certificate, loopback_names
+from program import wait_until
 
 NUMBERS = itertools.count(1)
 LIMITS = ("upstream: { connectTimeout: 2s, firstByteTimeout: 5s, progressTimeout: 5s, retryDelay: 10ms, "
@@ -36,27 +38,20 @@ class Handler(gcs_model.Handler):
             super().respond(status, content, fields)
 
 
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("certificate")
-    made, key = directory / "certificate.pem", directory / "key.pem"
-    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-                    "-days", "2", "-keyout", key, "-out", made, "-subj", "/CN=model", "-addext",
-                    "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
-    return made, key
+real = each_upstream("gcs-model")
 
 
-@pytest.fixture(params=["tls", "cleartext"])
-def silent(request, certificate, launch):
+@pytest.fixture
+def silent(certificate, launch):
     model, port = gcs_model.Model(), upstreams.free_port()
     model.silent = []
     service = gcs_model.serve(model, port, Handler)
     scheme, tls = "http", ""
-    if request.param == "tls":
+    if certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*certificate)
+        context.load_cert_chain(certificate.chain, certificate.key)
         service.socket = context.wrap_socket(service.socket, server_side=True, do_handshake_on_connect=False)
-        scheme, tls = "https", f", tls: {{ certificateAuthorities: {certificate[0]} }}"
+        scheme, tls = "https", f", tls: {{ certificateAuthorities: {certificate.chain} }}"
     server = launch(buckets=f"  photos: {{ gcs: {{ endpoint: \"{scheme}://127.0.0.1:{port}\", bucket: photos, "
                             f"credentials: anonymous }}{tls} }}\n", extra=LIMITS)
     yield types.SimpleNamespace(model=model, server=server, client=wire_client.Wire(server))
@@ -110,3 +105,18 @@ def test_a_read_is_repeated(silent, name):
         silent.model.silent = ["GET"]
         assert silent.client.metadata(name)["size"] == "5" and silent.model.silent == []
     assert silent.client.get(name).body == b"bytes"
+
+
+def test_a_revoked_upstream_gets_no_request(real, launch, tmp_path):
+    root = Certificate(tmp_path, "root", "root", is_authority=True)
+    proxy = FaultProxy(real.port, root.issue("proxy", "proxy", names=loopback_names()))
+    lists = tmp_path / "revoked.pem"
+    lists.write_bytes(root.revocations(proxy.certificate))
+    server = launch(buckets=f"  photos: {{ {real.store(proxy.endpoint)}, tls: {{ certificateAuthorities: "
+                            f"{root.chain}, revoked: {lists} }} }}\n", extra=LIMITS, ready=503)
+    assert wire_client.Wire(server).get("first").status == 502
+    assert "certificate revoked" in server.readiness()[1] and not proxy.requests
+    # A new list is used without a restart.
+    lists.write_bytes(root.revocations())
+    wait_until(lambda: wire_client.Wire(server).get("first").status == 200, what="a response of the upstream")
+    proxy.stop()
