@@ -54,7 +54,7 @@ extension Service {
     func warnOfFiles() {
         for path in started.exposedFiles {
             logger.warning(
-                "every user can read a file with secrets: remove the permission (chmod o-r)",
+                "every user can read a file that only its owner should read",
                 metadata: ["path": "\(path)"])
         }
         warnOfExpiry()

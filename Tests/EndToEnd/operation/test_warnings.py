@@ -120,7 +120,7 @@ def test_a_new_key_is_written_for_its_owner_only(tmp_path):
     keys.chmod(0o644)
     server = Server(tmp_path / "server", extra=f"links: {{ keys: {keys} }}\n")
     try:
-        message = "every user can read a file with secrets: remove the permission (chmod o-r)"
+        message = "every user can read a file that only its owner should read"
         (line,) = wait_until(lambda: messages(server, message), what="the warning")
         assert line["level"] == "warning" and line["metadata"] == {"path": str(keys)}
     finally:
