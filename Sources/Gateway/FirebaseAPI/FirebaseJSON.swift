@@ -102,10 +102,10 @@ extension AttributePatch {
             case "contentLanguage": contentLanguage = try AttributePatch.change(member)
             case "contentDisposition":
                 contentDisposition = try AttributePatch.change(
-                    member, unset: FirebaseJSON.usualDisposition)
+                    member, unset: [FirebaseJSON.usualDisposition, ""])
             case "contentEncoding":
                 contentEncoding = try AttributePatch.change(
-                    member, unset: FirebaseJSON.usualEncoding)
+                    member, unset: [FirebaseJSON.usualEncoding, ""])
             case "metadata": try takeCustom(member.value)
             default: break
             }
@@ -152,9 +152,14 @@ extension ObjectMetadata {
         if let md5 { json.member("md5Hash", Base64.encode(md5)) }
         if let crc32c { json.member("crc32c", crc32c.base64) }
         json.member("etag", etag)
-        json.member("contentEncoding", attributes.contentEncoding ?? FirebaseJSON.usualEncoding)
+        // Some stores keep an empty value.
+        let (encoding, disposition) = (
+            attributes.contentEncoding ?? "", attributes.contentDisposition ?? ""
+        )
+        json.member("contentEncoding", encoding.isEmpty ? FirebaseJSON.usualEncoding : encoding)
         json.member(
-            "contentDisposition", attributes.contentDisposition ?? FirebaseJSON.usualDisposition)
+            "contentDisposition",
+            disposition.isEmpty ? FirebaseJSON.usualDisposition : disposition)
         if let value = attributes.cacheControl { json.member("cacheControl", value) }
         if let value = attributes.contentLanguage { json.member("contentLanguage", value) }
         json.member("downloadTokens", attributes.system.downloadTokens.joined(separator: ","))

@@ -38,9 +38,10 @@ struct UploadDescription {
         case ("cacheControl", .string(let text)): given.cacheControl = text
         case ("contentLanguage", .string(let text)): given.contentLanguage = text
         case ("contentDisposition", .string(let text)):
-            given.contentDisposition = text == FirebaseJSON.usualDisposition ? nil : text
+            given.contentDisposition =
+                ["", FirebaseJSON.usualDisposition].contains(text) ? nil : text
         case ("contentEncoding", .string(let text)):
-            given.contentEncoding = text == FirebaseJSON.usualEncoding ? nil : text
+            given.contentEncoding = ["", FirebaseJSON.usualEncoding].contains(text) ? nil : text
         case ("md5Hash", _), ("contentType", _), ("cacheControl", _), ("contentLanguage", _),
             ("contentDisposition", _), ("contentEncoding", _):
             throw Problem(.invalidArgument, "\(member.key) is a string.")

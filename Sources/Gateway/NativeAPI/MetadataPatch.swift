@@ -30,11 +30,11 @@ extension AttributePatch {
 
     /// Parses the change of one property.
     /// - Parameter unset: A value that means that the property is not set.
-    static func change(_ member: JSONMember, unset: String? = nil) throws(Problem) -> Change {
+    static func change(_ member: JSONMember, unset: [String] = []) throws(Problem) -> Change {
         switch member.value {
         case .null: return .remove
         case .string(let value):
-            if value == unset { return .remove }
+            if unset.contains(value) { return .remove }
             try ObjectAttributes.checkField(value, member.key)
             return .set(value)
         default:

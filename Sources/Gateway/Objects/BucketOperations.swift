@@ -170,7 +170,7 @@ extension Bucket {
         guard try await capabilities()[keyPath: isAtomic] else {
             throw Problem(
                 .notImplemented,
-                "The rules read the object that is there, and the bucket's store can't see to it that it stays."
+                "The bucket's store can't make this write only if the object that was read is still there."
             )
         }
         return conditions.pinned(to: existing)
