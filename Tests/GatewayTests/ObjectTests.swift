@@ -146,7 +146,7 @@ private let forest = "/b/photos/o/images/forest.jpg"
             let reply = await Client(driver).send(method, forest)
             #expect(reply.status == 200)
             #expect(reply.fields["content-type"] == "application/octet-stream")
-            #expect(reply.fields["cache-control"] == nil)
+            #expect(reply.fields["cache-control"] == "private, max-age=0")
             #expect(reply.fields["content-disposition"] == nil)
             #expect(reply.fields["content-language"] == "en")
         }

@@ -99,7 +99,6 @@ final class Authorizer {
         if let grant, let decision = grant.decide(existing, now: context.now) {
             switch decision {
             case .allow:
-                context.isAllowedByGrant = true
                 context.record.note(.allowed, shadow: nil)
             case .deny: context.record.note(.denied, shadow: nil)
             default: break

@@ -41,7 +41,9 @@ struct TokenAdministration: Grant {
             ? .allow : .deny(cause: "the caller is not one of firebaseOptions.administrators")
     }
 
-    func denial(_ cause: String) -> Problem? {
+    func denial(_ cause: String) -> Problem? { TokenAdministration.denial(cause) }
+
+    static func denial(_ cause: String) -> Problem {
         Problem(.unauthorized, "Missing admin credentials.", cause: cause)
     }
 }

@@ -43,6 +43,12 @@ final class FirebaseAPI: Dialect {
 
     func methods(at route: Route?) -> String { "GET, HEAD, PUT, PATCH, POST, DELETE, OPTIONS" }
 
+    /// Every path has the same methods. A browser does not show the failure of a preflight to its page, which would
+    /// repeat the request; and the response does not reveal which buckets there are.
+    func describe(
+        _ context: RequestContext, among buckets: ServedBuckets, to fields: inout HeaderFields
+    ) -> Route? { nil }
+
     func parse(_ route: Route, in bucket: Bucket, _ context: RequestContext) throws(Problem)
         -> ObjectOperation
     {

@@ -53,11 +53,12 @@ extension FirebaseAPI {
     func upload(_ name: ObjectName, in bucket: Bucket, _ context: RequestContext) throws(Problem)
         -> ObjectOperation
     {
+        let starts = UploadCommand(context.fields) == .start
         switch context.fields.list("x-goog-upload-protocol")?.asciiLowercased() {
-        case nil: return try media(name, in: bucket, context)
+        case nil where !starts: return try media(name, in: bucket, context)
         case "multipart": return try multipart(name, in: bucket, context)
-        case "resumable":
-            guard UploadCommand(context.fields) == .start else {
+        case nil, "resumable":
+            guard starts else {
                 throw Problem(.invalidArgument, "X-Goog-Upload-Command is 'start' here.")
             }
             return try start(name, in: bucket, context)

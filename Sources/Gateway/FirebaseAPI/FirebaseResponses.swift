@@ -10,19 +10,18 @@ extension FirebaseAPI {
         _ context: RequestContext
     ) -> Response {
         switch consume result {
-        case .content(let object, let content): return render(object, content, context)
+        case .content(let object, let content): return render(object, content)
         case .metadata(let object):
             if route.query.values["alt"] == "media" {
                 var response = Response(status: 200)
-                appendFields(of: object, to: &response.head.fields, context)
+                appendFields(of: object, to: &response.head.fields)
                 response.head.fields.append("content-length", object.size)
                 return response
             }
             return metadata(object, in: bucket)
         case .notModified(let object):
             var response = Response(status: 304)
-            response.head.fields.append("etag", object.quotedETag)
-            appendCacheControl(of: object, to: &response.head.fields, context)
+            object.appendValidators(to: &response.head.fields)
             return response
         case .stored(let result):
             var response = metadata(result.metadata, in: bucket)
@@ -51,21 +50,16 @@ extension FirebaseAPI {
 
     // MARK: Downloads
 
-    private func render(
-        _ object: ObjectMetadata, _ content: ObjectContent, _ context: RequestContext
-    ) -> Response {
+    private func render(_ object: ObjectMetadata, _ content: ObjectContent) -> Response {
         var fields = HeaderFields(reserving: 768)
-        appendFields(of: object, to: &fields, context)
+        appendFields(of: object, to: &fields)
         return Response(content, of: object, fields: fields)
     }
 
     /// The fields of a download, without the length.
-    private func appendFields(
-        of object: ObjectMetadata, to fields: inout HeaderFields, _ context: RequestContext
-    ) {
+    private func appendFields(of object: ObjectMetadata, to fields: inout HeaderFields) {
         let attributes = object.attributes
         fields.append("content-type", usable(attributes.contentType) ?? MediaTypes.unknown)
-        appendCacheControl(of: object, to: &fields, context)
         fields.append(
             "content-disposition",
             usable(attributes.contentDisposition) ?? FirebaseAPI.disposition(of: object.name))
@@ -75,7 +69,7 @@ extension FirebaseAPI {
         if let value = usable(attributes.contentLanguage) {
             fields.append("content-language", value)
         }
-        fields.append("etag", object.quotedETag)
+        object.appendValidators(to: &fields)
         fields.append("last-modified", HTTPDate.imfFixdate(seconds: object.created / 1000))
         fields.append("accept-ranges", "bytes")
         fields.append("x-content-type-options", "nosniff")
@@ -88,18 +82,6 @@ extension FirebaseAPI {
             object.md5.map { "md5=\(Base64.encode($0))" },
         ].compactMap { $0 }
         if !hashes.isEmpty { fields.append("x-goog-hash", hashes.joined(separator: ",")) }
-    }
-
-    /// A response that was authorized only by a token must not be stored in shared caches, because the token may be
-    /// deleted.
-    private func appendCacheControl(
-        of object: ObjectMetadata, to fields: inout HeaderFields, _ context: RequestContext
-    ) {
-        if let value = usable(object.attributes.cacheControl) {
-            fields.append("cache-control", value)
-        } else if context.isAllowedByGrant {
-            fields.append("cache-control", "private")
-        }
     }
 
     private func usable(_ value: String?) -> String? {
@@ -157,6 +139,8 @@ extension FirebaseAPI {
 
     func shown(_ problem: Problem, of context: RequestContext) -> Problem {
         switch problem.code {
+        case let code where code.status == 401 && changesTokens(context):
+            return TokenAdministration.denial(problem.cause ?? problem.detail)
         case .unauthorized where problem.detail == Problem.denied,
             .unauthenticated where problem.detail == Problem.deniedAnonymous:
             let permission =
@@ -168,7 +152,9 @@ extension FirebaseAPI {
             return Problem(.unauthorized, "Permission denied. No \(permission) permission.")
         case .objectNotFound, .bucketNotFound, .uploadNotFound, .notFound:
             return Problem(problem.code, "Not Found.")
-        case .uploadOffsetMismatch: return Problem(.invalidArgument, problem.detail)
+        // Clients repeat a request after 501, like after any other 5xx.
+        case .uploadOffsetMismatch, .notImplemented:
+            return Problem(.invalidArgument, problem.detail)
         case .uploadConflict where context.upload?.isComplete == true,
             .uploadConflict where context.upload?.isCancelled == true:
             return Problem(.invalidArgument, problem.detail)
@@ -179,6 +165,13 @@ extension FirebaseAPI {
             return Problem(.overloaded, problem.detail, field: known ?? ("retry-after", "1"))
         default: return problem
         }
+    }
+
+    /// Whether the request is for a change of download tokens. It may have failed before it was parsed.
+    private func changesTokens(_ context: RequestContext) -> Bool {
+        guard context.method == .post || context.method == .put else { return false }
+        let query = QueryParameters(context.target.query)
+        return query.contains("create_token") || query.contains("delete_token")
     }
 
     func render(_ problem: Problem, of context: RequestContext) -> Response {

@@ -28,8 +28,7 @@ final class NativeAPI: Dialect {
     }
 
     func methods(at route: Route?) -> String {
-        let canSign = callers.links != nil
-        return route?.methods(canSign: canSign) ?? Route.objectMethods(canSign)
+        route?.methods(withPost: true) ?? Route.objectMethods(withPost: true)
     }
 
     func parse(_ route: Route, in bucket: Bucket, _ context: RequestContext) throws(Problem)
@@ -69,13 +68,13 @@ final class NativeAPI: Dialect {
         case .delete where !isMetadata:
             return .delete(try bucket.objectName(path), context.conditions)
         case .post:
-            if !isMetadata, !route.isFolder, UploadDraft.isUpload(context.fields),
+            if !isMetadata, UploadDraft.isUpload(context.fields),
                 let upload = try resumable(try bucket.objectName(path), in: bucket, context)
             {
                 return upload
             }
             // `POST` is only possible with `sign` or Upload-Complete.
-            throw Problem.methodNotAllowed(route.methods(canSign: false))
+            throw Problem.methodNotAllowed(route.methods(withPost: false))
         default: throw notAllowed(route)
         }
     }
@@ -160,16 +159,18 @@ extension Route {
     var asksForLink: Bool { query.contains("sign") }
 
     /// The methods that the route supports, as in `Allow`.
-    /// - Parameter canSign: Whether `POST …?sign` is available.
-    func methods(canSign: Bool) -> String {
+    /// - Parameter withPost: Whether to name `POST`, which an object only has for an upload that says whether it is
+    ///   complete, and for `?sign`.
+    func methods(withPost: Bool) -> String {
         if case .session = path { return NativeAPI.sessionMethods }
         if path == .bucket || isFolder { return "GET, HEAD, OPTIONS" }
         if asksForLink { return "POST, OPTIONS" }
-        return asksForMetadata ? "GET, HEAD, PATCH, OPTIONS" : Route.objectMethods(canSign)
+        return asksForMetadata
+            ? "GET, HEAD, PATCH, OPTIONS" : Route.objectMethods(withPost: withPost)
     }
 
     /// The methods of an object, as in `Allow`.
-    static func objectMethods(_ canSign: Bool) -> String {
-        "GET, HEAD, PUT, PATCH, DELETE, \(canSign ? "POST, " : "")OPTIONS"
+    static func objectMethods(withPost: Bool) -> String {
+        "GET, HEAD, PUT, PATCH, DELETE, \(withPost ? "POST, " : "")OPTIONS"
     }
 }

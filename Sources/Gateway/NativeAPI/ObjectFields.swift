@@ -145,9 +145,14 @@ extension ObjectMetadata {
     var quotedETag: String { "\"" + (etag.isFieldValue ? etag : "\(generation)") + "\"" }
 
     /// The fields of a 304 response (RFC 9110, section 15.4.5).
+    ///
+    /// An object without a cache control of its own may be stored by the caller, but is validated before each use: a
+    /// cache would otherwise choose how long it is fresh (RFC 9111, section 4.2.2), and the caller's permission may end.
     func appendValidators(to fields: inout HeaderFields) {
         fields.append("etag", quotedETag)
-        append("cache-control", attributes.cacheControl, to: &fields)
+        let own = attributes.cacheControl ?? ""
+        fields.append(
+            "cache-control", own.isEmpty || !own.isFieldValue ? "private, max-age=0" : own)
     }
 
     /// The fields of `GET` and `HEAD` responses, without the length.

@@ -16,6 +16,10 @@ extension NativeAPI {
         context.upload?.maximumSize = bucket.maximumObjectSize
         let draft = UploadDraft(context.fields)
         let isLast = draft.completeness(context.fields) == .complete
+        // A part that is too large makes no session.
+        if let size = context.exchange.head.contentLength, size > bucket.maximumObjectSize {
+            throw Problem(BodyError.tooLarge, limit: bucket.maximumObjectSize)
+        }
         let length = try declaredLength(context, isLast: isLast)
         let request = try UploadRequest(
             context, name, bucket, length: length,
@@ -30,7 +34,7 @@ extension NativeAPI {
         var creation = SessionCreation(dialect: .ietf, isLast: isLast) { [unowned context] token in
             NativeAPI.sessionURL(token, in: bucket, context)
         }
-        if !isLast { creation.bodyDigests = try ExpectedDigests(ofPart: context.fields) }
+        if !isLast { creation.bodyDigests = try ExpectedDigests(ofFirstPart: context.fields) }
         if announces {
             creation.announce = { [unowned context] report in
                 NativeAPI.announce(report, draft, context)

@@ -36,25 +36,31 @@ extension NativeAPI {
     }
 
     func describe(
-        _ route: Route, _ context: RequestContext, among buckets: ServedBuckets,
-        to fields: inout HeaderFields
-    ) throws(Problem) {
+        _ context: RequestContext, among buckets: ServedBuckets, to fields: inout HeaderFields
+    ) throws(Problem) -> Route? {
+        let route = try route(context.target)
         let bucket = try bucket(of: route, context, among: buckets)
         guard route.path != .bucket, !route.isFolder, bucket.driver is any SessionDriver else {
-            return
+            return route
         }
-        UploadDraft(HeaderFields()).appendLimit(
-            bucket.maximumObjectSize, seconds: bucket.uploads.settings.lifetime, to: &fields)
+        // The age of an existing session is not looked up.
+        var lifetime: Int64?
         var types = "\(UploadDraft.partialUpload)"
-        // The draft has the type of appends here, too, where a session is created.
-        if case .named = route.path { types = "\(PatchRequest.types), \(types)" }
+        if case .named = route.path {
+            lifetime = bucket.uploads.settings.lifetime
+            // The draft has the type of appends here, too, where a session is created.
+            types = "\(PatchRequest.types), \(types)"
+        }
+        let draft = UploadDraft(context.fields)
+        draft.appendLimit(bucket.maximumObjectSize, seconds: lifetime, to: &fields)
+        draft.appendVersion(to: &fields)
         fields.append("accept-patch", types)
+        return route
     }
 
-    /// A page may create sessions by `POST`, and the preflight says the same of all of them.
+    /// Browsers send the preflight of a session's creation for its URL, too.
     func preflightMethods(at route: Route?) -> String {
         if case .session = route?.path { return "POST, \(NativeAPI.sessionMethods)" }
-        let methods = methods(at: route)
-        return methods == Route.objectMethods(false) ? Route.objectMethods(true) : methods
+        return methods(at: route)
     }
 }

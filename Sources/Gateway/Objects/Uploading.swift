@@ -121,18 +121,25 @@ extension OperationHandler {
             defer { context.record.bytesIn = staging.count }
             do throws(BodyError) {
                 let sink = context.lease?.pacing(staging) ?? staging
+                let limit = min(request.size ?? .max, bucket.maximumObjectSize)
                 if let body = request.body {
-                    try await body.receive(into: sink, limit: bucket.maximumObjectSize)
+                    try await body.receive(into: sink, limit: limit)
                 } else {
-                    _ = try await context.exchange.receive(
-                        into: sink, limit: bucket.maximumObjectSize)
+                    _ = try await context.exchange.receive(into: sink, limit: limit)
                 }
             } catch {
+                if case .tooLarge = error, let size = request.size {
+                    throw Problem(SessionError.lengthMismatch(declared: size))
+                }
                 throw try await rejection(of: error)
             }
         }
+        // A body without a length of its own may differ from `Upload-Length`.
+        if let size = request.size, size != context.record.bytesIn {
+            throw Problem(SessionError.lengthMismatch(declared: size))
+        }
         let facts = try await bucket.finish(upload)
-        if facts.size != request.size ?? facts.size || facts.size != context.record.bytesIn {
+        if facts.size != context.record.bytesIn {
             throw Problem(.invalidArgument, "The body does not have its declared length.")
         }
         if let algorithm = request.digests.mismatch(facts) {

@@ -79,10 +79,11 @@ protocol Dialect: AnyObject, Sendable {
     func decorate(_ fields: inout HeaderFields, _ context: RequestContext)
 
     /// Adds to a response to `OPTIONS` what it says beyond the methods.
+    /// - Returns: The route; nil if the response is the same for all of them.
     /// - Throws: ``Problem`` if there is nothing at the route.
     func describe(
-        _ route: Route, _ context: RequestContext, among buckets: ServedBuckets,
-        to fields: inout HeaderFields) throws(Problem)
+        _ context: RequestContext, among buckets: ServedBuckets, to fields: inout HeaderFields
+    ) throws(Problem) -> Route?
 }
 
 /// The buckets of a gateway by their names.
@@ -148,10 +149,11 @@ extension Dialect {
     func decorate(_ fields: inout HeaderFields, _ context: RequestContext) {}
 
     func describe(
-        _ route: Route, _ context: RequestContext, among buckets: ServedBuckets,
-        to fields: inout HeaderFields
-    ) throws(Problem) {
+        _ context: RequestContext, among buckets: ServedBuckets, to fields: inout HeaderFields
+    ) throws(Problem) -> Route? {
+        let route = try route(context.target)
         _ = try bucket(of: route, context, among: buckets)
+        return route
     }
 
     /// The default for dialects without grants: no route claims one.

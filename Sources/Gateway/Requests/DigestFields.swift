@@ -17,15 +17,27 @@ struct ExpectedDigests: Equatable {
         if let text = fields.list("content-digest") { try take(text, "Content-Digest") }
     }
 
-    /// The digests of a part of an upload, from `Content-Digest`.
-    init(ofPart fields: HeaderFields) throws(Problem) {
+    /// The digests of the part of an upload that its creation has, from `Content-Digest`. `Content-MD5` is the whole
+    /// object's there.
+    init(ofFirstPart fields: HeaderFields) throws(Problem) {
         self.init()
         if let text = fields.list("content-digest") { try take(text, "Content-Digest") }
+    }
+
+    /// The digests of a later part of an upload, from `Content-Digest` and `Content-MD5`.
+    init(ofPart fields: HeaderFields) throws(Problem) {
+        try self.init(ofFirstPart: fields)
+        try takeMD5(fields)
     }
 
     /// The digests of an upload of which this request has only a part, from `Content-MD5` and `Repr-Digest`.
     init(ofWhole fields: HeaderFields) throws(Problem) {
         self.init()
+        try takeMD5(fields)
+        if let text = fields.list("repr-digest") { try take(text, "Repr-Digest") }
+    }
+
+    private mutating func takeMD5(_ fields: HeaderFields) throws(Problem) {
         for text in fields.values("content-md5") {
             guard let digest = Base64.decode(Array(text.utf8)[...]), digest.count == 16 else {
                 throw Problem(
@@ -33,7 +45,6 @@ struct ExpectedDigests: Equatable {
             }
             try take("md5", digest, "Content-MD5")
         }
-        if let text = fields.list("repr-digest") { try take(text, "Repr-Digest") }
     }
 
     private mutating func take(_ text: String, _ field: String) throws(Problem) {
@@ -128,10 +139,12 @@ struct StructuredDictionary {
     /// anything else.
     mutating func integer() -> UInt64? {
         skipSpaces()
+        let isNegative = skip("-")
         let digits = take(ASCII.isDigit)
         guard (1...15).contains(digits.count), parameters() else { return nil }
         skipSpaces()
-        return rest.isEmpty ? digits.reduce(0) { $0 * 10 + UInt64($1 - 0x30) } : nil
+        let value = digits.reduce(0) { $0 * 10 + UInt64($1 - 0x30) }
+        return rest.isEmpty && (!isNegative || value == 0) ? value : nil
     }
 
     private mutating func skipSpaces() {

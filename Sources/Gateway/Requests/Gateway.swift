@@ -167,10 +167,7 @@ public final class Gateway: Sendable {
         var response = Response(status: 204)
         var route: Route?
         if head.target != "*" {
-            let found = try dialect.route(context.target)
-            try dialect.describe(
-                found, context, among: buckets, to: &response.head.fields)
-            route = found
+            route = try dialect.describe(context, among: buckets, to: &response.head.fields)
         }
         response.head.fields.append("allow", dialect.methods(at: route))
         dialect.cors(cors)?.preflight(

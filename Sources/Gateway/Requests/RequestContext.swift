@@ -24,8 +24,6 @@ final class RequestContext {
     /// Whether the client awaits no body, whichever method counts.
     let isHead: Bool
     @exclusivity(unchecked) var caller: Caller
-    /// Whether a grant has allowed the request.
-    @exclusivity(unchecked) var isAllowedByGrant = false
     /// Whether a decision is made even if the client has gone: all bytes of an upload are there.
     @exclusivity(unchecked) var outlivesClient = false
     /// The state of an upload session that the response reports, if it concerns one.

@@ -58,6 +58,9 @@ final class TusAPI: Dialect {
     func bucket(of route: Route, _ context: RequestContext, among buckets: ServedBuckets)
         throws(Problem) -> Bucket
     {
+        if context.fields.contains("upload-concat") {
+            throw Problem(.invalidArgument, "Uploads can't be concatenated: Upload-Concat.")
+        }
         let bucket: Bucket?
         if case .session(let text) = route.path {
             let token = uploads.keys.open(text)
@@ -78,13 +81,13 @@ final class TusAPI: Dialect {
     }
 
     func describe(
-        _ route: Route, _ context: RequestContext, among buckets: ServedBuckets,
-        to fields: inout HeaderFields
-    ) {
+        _ context: RequestContext, among buckets: ServedBuckets, to fields: inout HeaderFields
+    ) throws(Problem) -> Route? {
         fields.append("tus-resumable", TusAPI.version)
         fields.append("tus-version", TusAPI.version)
         fields.append("tus-extension", TusAPI.extensions)
         fields.append("tus-checksum-algorithm", UploadChecksum.algorithms)
         fields.append("tus-max-size", maximumSize)
+        return try route(context.target)
     }
 }

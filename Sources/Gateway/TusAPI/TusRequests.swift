@@ -6,9 +6,6 @@ extension TusAPI {
     func parse(_ route: Route, in bucket: Bucket, _ context: RequestContext) throws(Problem)
         -> ObjectOperation
     {
-        if context.fields.contains("upload-concat") {
-            throw Problem(.invalidArgument, "Uploads can't be concatenated: Upload-Concat.")
-        }
         guard case .session(let token) = route.path else { return try create(bucket, context) }
         let action: SessionRequest.Action
         switch context.method {

@@ -14,10 +14,7 @@ extension OperationHandler {
             context.upload?.offset = offset
             return offset
         } catch {
-            count(upload, error)
-            if let member = error.members.first(where: { "\($0.name)" == "expected-offset" }) {
-                context.upload?.offset = UInt64(clamping: member.value)
-            }
+            failed(error, upload)
             // Received bytes that do not count are no longer staged.
             if upload.state.length == nil, let offset = context.upload?.offset {
                 try? stage(offset, upload)
@@ -30,20 +27,18 @@ extension OperationHandler {
     func complete(_ request: AppendRequest, _ upload: OpenUpload) throws(Problem) {
         do throws(Problem) {
             _ = try plan(request, upload)
-            guard request.offset == upload.state.offset else {
-                context.upload?.offset = upload.state.offset
-                throw Problem(
-                    SessionError.offsetMismatch(durable: upload.state.offset),
-                    offset: request.offset)
-            }
             count(upload, .stored)
         } catch {
-            count(upload, error)
+            failed(error, upload)
             throw error
         }
     }
 
-    private func count(_ upload: OpenUpload, _ problem: Problem) {
+    /// Counts a failed append, and reports the offset if the problem has it.
+    private func failed(_ problem: Problem, _ upload: OpenUpload) {
+        if let member = problem.members.first(where: { "\($0.name)" == "expected-offset" }) {
+            context.upload?.offset = UInt64(clamping: member.value)
+        }
         switch problem.code {
         case .uploadConflict, .uploadOffsetMismatch: count(upload, .conflict)
         case .requestTimeout: count(upload, .cut)
@@ -57,10 +52,14 @@ extension OperationHandler {
     }
 
     /// The plan of an append for the store.
-    /// - Throws: ``Problem`` if the declared lengths contradict each other or are too large. The store compares them
-    ///   with the session.
+    /// - Throws: ``Problem`` if the offset is not the upload's, or the declared lengths contradict each other or are too
+    ///   large. The store compares them with the session again.
     private func plan(_ request: AppendRequest, _ upload: OpenUpload) throws(Problem) -> AppendPlan
     {
+        let durable = upload.state.offset
+        guard request.offset == durable else {
+            throw Problem(SessionError.offsetMismatch(durable: durable), offset: request.offset)
+        }
         let head = context.exchange.head
         let body = head.hasBody ? head.contentLength : 0
         if let body, request.isLast, body < request.skipped { throw endsTooEarly(request) }
@@ -68,9 +67,7 @@ extension OperationHandler {
         var plan = AppendPlan(
             at: request.offset, size: size, length: request.length,
             isAllOrNothing: request.isVerified)
-        // The store reports a wrong offset.
-        if let length = request.length, request.offset == upload.state.offset,
-            !upload.context.dialect.overlaps,
+        if let length = request.length, !upload.context.dialect.overlaps,
             length != upload.state.length ?? length || length < request.offset
         {
             throw Problem(SessionError.lengthMismatch(declared: upload.state.length ?? length))
@@ -85,7 +82,7 @@ extension OperationHandler {
                 throw Problem(SessionError.lengthMismatch(declared: length))
             }
             if request.isLast, !upload.context.dialect.overlaps { plan.length = end }
-            if end > bucket.maximumObjectSize, request.offset == upload.state.offset {
+            if end > bucket.maximumObjectSize {
                 throw Problem(BodyError.tooLarge, limit: bucket.maximumObjectSize)
             }
         }
@@ -95,23 +92,36 @@ extension OperationHandler {
         return plan
     }
 
+    /// Begins to append. If the dialect's appends may overlap, bytes that an older request has stored meanwhile are
+    /// skipped.
+    /// - Returns: The append, and the declared length.
+    private func begin(_ request: inout AppendRequest, _ upload: inout OpenUpload)
+        async throws(Problem) -> (any SessionAppend, UInt64?)
+    {
+        for attempt in 1... {
+            let plan = try plan(request, upload)
+            let length = upload.state.length ?? plan.length
+            if let length, upload.state.length == nil { try stage(length, upload) }
+            do throws(SessionError) {
+                return (try await upload.session.append(plan), length)
+            } catch {
+                // The store has not accepted the length, so the received bytes count.
+                if upload.state.length == nil { try? stage(upload.state.offset, upload) }
+                guard case .offsetMismatch(let durable) = error, upload.context.dialect.overlaps,
+                    durable > request.offset, attempt < OperationHandler.attempts
+                else { throw problem(error, request, upload) }
+                request.skip(to: durable)
+                upload.state.offset = durable
+            }
+        }
+        preconditionFailure("the last attempt returns or throws")
+    }
+
     private func receive(_ request: AppendRequest, _ upload: OpenUpload) async throws(Problem)
         -> UInt64
     {
-        let plan = try plan(request, upload)
-        let length = upload.state.length ?? plan.length
-        // At a wrong offset nothing is staged, and the store reports the error.
-        if let length, upload.state.length == nil, request.offset == upload.state.offset {
-            try stage(length, upload)
-        }
-        let append: any SessionAppend
-        do throws(SessionError) {
-            append = try await upload.session.append(plan)
-        } catch {
-            // The store has not accepted the length, so the received bytes count.
-            if upload.state.length == nil { try? stage(upload.state.offset, upload) }
-            throw problem(error, request, upload)
-        }
+        var (request, upload) = (request, upload)
+        let (append, length) = try await begin(&request, &upload)
         let exchange = context.exchange
         append.whenStopped { exchange.stopReceiving(SessionError.superseded) }
         if let progress = request.progress { append.whenDurable(progress) }

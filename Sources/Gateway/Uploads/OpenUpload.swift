@@ -80,7 +80,9 @@ extension OperationHandler {
         let expires = context.now + uploads.settings.lifetime
         let entry = UploadLedger.Entry(
             bucket: bucket.name, dialect: creation.dialect, owner: saved.owner,
-            creator: saved.caller?.principal.identity, bytes: request.size ?? 0, expires: expires)
+            creator: saved.caller?.principal.identity,
+            bytes: request.size ?? announcedBytes(creation),
+            expires: expires)
         do throws(UploadLedger.LimitExceeded) {
             try uploads.ledger.reserve(entry, sessionLimits)
         } catch {
@@ -99,6 +101,12 @@ extension OperationHandler {
             name: name.value, attributes: request.attributes, created: context.now * 1000,
             expires: expires, offset: 0, length: request.size, context: json, end: nil)
         return OpenUpload(session: session, context: saved, name: name, state: state)
+    }
+
+    /// The declared size of the first part of an object of unknown length.
+    private func announcedBytes(_ creation: SessionCreation) -> UInt64 {
+        let head = context.exchange.head
+        return creation.hasObjectBytes && head.hasBody ? head.contentLength ?? 0 : 0
     }
 
     /// Finds a session for a caller who may continue it.
@@ -154,16 +162,35 @@ extension OperationHandler {
         {
             try requireCreator(saved.caller?.principal.identity, token.dialect)
         }
-        do throws(SessionError) {
-            return (
-                session,
-                try await uncancelled(outlives) { () async throws(SessionError) in
+        let state = try await repeatedly(attempts: end == .completion ? 8 : 1) {
+            () async throws(Problem) in
+            do throws(SessionError) {
+                return try await uncancelled(outlives) { () async throws(SessionError) in
                     try await session.state()
                 }
-            )
-        } catch {
-            throw Problem(error)
+            } catch {
+                throw Problem(error)
+            }
         }
+        return (session, state)
+    }
+
+    /// Repeats a step of the end of an upload while other gateways disturb it, because they end it too. Random delays
+    /// let one of them go first.
+    func repeatedly<Value>(
+        attempts: Int = 8, _ body: () async throws(Problem) -> Value
+    ) async throws(Problem) -> Value {
+        for attempt in 1... {
+            do throws(Problem) {
+                return try await body()
+            } catch {
+                guard error.isDisturbance, attempt < attempts else { throw error }
+            }
+            let delay = UInt64.random(in: 0...(25_000_000 * UInt64(attempt)))
+            // A task of its own, because the end of an upload may outlive its client.
+            await Task { try? await Task.sleep(nanoseconds: delay) }.value
+        }
+        preconditionFailure("the last attempt returns or throws")
     }
 
     /// Checks that the request's caller is the session's creator. If the creator is nil, any caller may continue.

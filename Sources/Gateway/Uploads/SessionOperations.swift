@@ -17,6 +17,8 @@ extension OperationHandler {
         creation.announce?(report)
         do throws(Problem) {
             if creation.hasObjectBytes, context.exchange.head.hasBody {
+                // Unknown until the append ends. Another request may learn of a higher one meanwhile.
+                context.upload?.offset = nil
                 let append = AppendRequest(
                     offset: 0, length: request.size, digests: creation.bodyDigests,
                     sha1: creation.bodySHA1, isLast: creation.isLast, progress: creation.progress)
@@ -44,6 +46,14 @@ extension OperationHandler {
 
     /// Appends to an upload, completes or cancels it, or reports its offset.
     func session(_ request: SessionRequest) async throws(Problem) -> OperationResult {
+        if case .append = request.action, request.dialect.endsAtLength, !context.hasBytes {
+            // It may end the upload, as another gateway may at the same time.
+            return try await repeatedly { () throws(Problem) in try await perform(request) }
+        }
+        return try await perform(request)
+    }
+
+    private func perform(_ request: SessionRequest) async throws(Problem) -> OperationResult {
         var upload = try await open(request)
         switch request.action {
         case .report:
@@ -56,6 +66,9 @@ extension OperationHandler {
             }
             let report = upload.report(.status, in: bucket)
             context.upload = report
+            if request.dialect.reportsEnd, upload.state.end != nil, !upload.isCancelled {
+                return try replay(upload.state)
+            }
             return .session(report)
         case .cancel: return try await cancel(upload)
         case .finish(let offset):
@@ -72,10 +85,7 @@ extension OperationHandler {
             if let end = upload.state.end { return try await again(append, upload, after: end) }
             if request.dialect.overlaps {
                 context.upload?.offset = upload.state.offset
-                if append.offset < upload.state.offset {
-                    append.skipped = upload.state.offset - append.offset
-                    append.offset = upload.state.offset
-                }
+                append.skip(to: upload.state.offset)
             }
             if append.isLast, !append.isVerified, !context.hasBytes {
                 try complete(append, upload)
@@ -117,17 +127,38 @@ extension OperationHandler {
         _ append: AppendRequest, _ upload: OpenUpload, after end: SessionState.End
     ) async throws(Problem) -> OperationResult {
         let size = upload.state.offset
-        context.upload?.offset = size
-        context.upload?.isComplete = true
         let dialect = upload.context.dialect
-        guard append.isLast || dialect.endsAtLength,
-            dialect.overlaps || append.offset == size && append.length ?? size == size
+        context.upload?.offset = size
+        context.upload?.isComplete = dialect.reportsEnd
+        if dialect.overlaps {
+            guard append.isLast else { throw ended(end) }
+            return try await finish(upload)
+        }
+        if case .committed = end, append.offset != size {
+            throw Problem(SessionError.offsetMismatch(durable: size), offset: append.offset)
+        }
+        guard append.isLast || dialect.endsAtLength, append.offset == size,
+            append.length ?? size == size
         else { throw ended(end) }
-        guard dialect.overlaps || !context.hasBytes else {
+        if try await receivesBytes() {
             throw dialect.endsAtLength
                 ? problem(.lengthExceeded(limit: size), append, upload) : ended(end)
         }
         return try await finish(upload)
+    }
+
+    /// Whether the request's body has bytes. If its length is not known, it is received until the first one.
+    private func receivesBytes() async throws(Problem) -> Bool {
+        guard context.hasBytes, context.exchange.head.contentLength == nil else {
+            return context.hasBytes
+        }
+        do throws(BodyError) {
+            _ = try await context.exchange.collect(limit: 0)
+            return false
+        } catch {
+            if case .tooLarge = error { return true }
+            throw Problem(error, limit: 0)
+        }
     }
 
     /// The problem of a request for an upload that has ended. Only an upload that was stored is called complete.
@@ -151,11 +182,15 @@ extension OperationHandler {
     // MARK: The end
 
     /// Evaluates the current rules with the complete body, and commits the object. If the upload was committed before,
-    /// the result is the same.
+    /// also by another gateway at the same time, the result is the same.
     private func finish(_ upload: OpenUpload) async throws(Problem) -> OperationResult {
         context.outlivesClient = true
         await uploads.finishing.take(upload.id.text)
         defer { uploads.finishing.end(upload.id.text) }
+        return try await repeatedly { () throws(Problem) in try await finishOnce(upload) }
+    }
+
+    private func finishOnce(_ upload: OpenUpload) async throws(Problem) -> OperationResult {
         let state: SessionState
         var known: ContentFacts?
         do throws(SessionError) {
@@ -179,12 +214,8 @@ extension OperationHandler {
             result = try await commit(upload, state, facts)
         } catch {
             guard error.isFinal else { throw error }
+            try await close(upload, after: error)
             context.upload?.isComplete = true
-            if upload.context.dialect.outlivesFailures {
-                try? await upload.session.close(error.record, until: resultUntil)
-            } else {
-                try? await upload.session.cancel()
-            }
             uploads.ended(upload.id, .refused)
             throw error
         }
@@ -192,6 +223,20 @@ extension OperationHandler {
         uploads.ended(upload.id, result.isRepeated ? nil : .finished)
         try await bucket.confirm(result, facts)
         return .stored(result)
+    }
+
+    /// Ends a session whose completion was rejected.
+    /// - Throws: ``Problem`` if another gateway has completed it meanwhile: the first result counts.
+    private func close(_ upload: OpenUpload, after problem: Problem) async throws(Problem) {
+        guard upload.context.dialect.outlivesFailures else {
+            try? await upload.session.cancel()
+            return
+        }
+        do throws(SessionError) {
+            try await upload.session.close(problem.record, until: resultUntil)
+        } catch {
+            if case .finished = error { throw Problem(error) }
+        }
     }
 
     /// The time until which a session that ends now reports its result, in seconds since 1970.

@@ -87,6 +87,13 @@ struct AppendRequest {
     /// Called on the loop with each durable offset that the append reaches before its end.
     var progress: ((UInt64) -> Void)?
 
+    /// Skips the bytes before the durable offset, if there are any.
+    mutating func skip(to durable: UInt64) {
+        guard durable > offset else { return }
+        skipped += durable - offset
+        offset = durable
+    }
+
     /// Whether its bytes only count if all of them arrive, because they have a digest.
     var isVerified: Bool { !digests.isEmpty || sha1 != nil }
 }
@@ -132,8 +139,8 @@ extension Problem {
         case .lengthExceeded(let limit):
             self.init(.uploadLengthMismatch, "The upload has at most \(limit) bytes.")
         case .superseded:
-            self.init(.uploadConflict, "A newer request of this upload has stopped this one.")
-        case .finished: self.init(.uploadConflict, "The upload has ended.")
+            self.init(.uploadConflict, Problem.superseded)
+        case .finished: self.init(.uploadConflict, Problem.finished)
         case .clientGone:
             self.init(
                 .invalidArgument, "The client has disconnected.", cause: "the client went away")
@@ -143,6 +150,16 @@ extension Problem {
                 "Different bytes were sent at one offset of the upload; nothing was stored.")
         case .store(let error): self.init(error)
         }
+    }
+
+    private static let superseded = "A newer request of this upload has stopped this one."
+    private static let finished = "The upload has ended."
+
+    /// Whether another request may have changed the upload meanwhile, so that its state must be read again.
+    var isDisturbance: Bool {
+        code == .overloaded
+            || code == .uploadConflict
+                && (detail == Problem.superseded || detail == Problem.finished)
     }
 
     /// Reports the same for every token without a session. Only the log has the reason.

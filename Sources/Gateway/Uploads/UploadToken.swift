@@ -28,6 +28,10 @@ enum UploadDialect: UInt8, Sendable, CaseIterable {
     /// length is only compared at the end.
     var overlaps: Bool { self == .firebase }
 
+    /// Whether a report of an upload that has ended repeats its result, and an error says that it has ended. In the
+    /// other dialects a client would take such an error for the upload's result.
+    var reportsEnd: Bool { self == .firebase }
+
     /// Whether a cancelled session is reported as cancelled instead of unknown.
     var remembersCancelling: Bool { self == .firebase }
 

@@ -203,7 +203,7 @@ def test_downloads(each, folder):
         assert got["x-goog-generation"] == stored["generation"] and got["x-goog-metageneration"] == "1"
         assert got["x-goog-hash"] == f"crc32c={stored['crc32c']},md5={stored['md5Hash']}"
         assert got["x-goog-stored-content-length"] == "10" and got["x-goog-storage-class"] == "STANDARD"
-        assert got["content-encoding"] is None and got["cache-control"] is None and got["content-language"] is None
+        assert got["content-encoding"] is None and got["cache-control"] == "private, max-age=0" and got["content-language"] is None
     assert each.get(name, ("If-None-Match", got["etag"])).status == 304
     refused(each.get(name, ("If-Match", '"x"')), 412)
 
@@ -276,6 +276,10 @@ def test_a_bucket_without_it_is_unknown(launch, tmp_path):
     wire.stored("a")
     for method, path in ROUTES:
         answer, other = Firebase(wire).call(method, path), Firebase(wire, bucket="none").call(method, path)
+        if method == "OPTIONS":
+            # The same for every bucket: a browser would hide any failure from its page.
+            assert answer.status == other.status == Firebase(wire, bucket="other").call(method, path).status == 204
+            continue
         assert refused(answer, 404) == refused(other, 404) == "Not Found."
     assert wire.get("a").status == 200
 

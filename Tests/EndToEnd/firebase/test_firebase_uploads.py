@@ -39,6 +39,7 @@ def test_the_tour_of_the_javascript_sdk(each, folder):
     stored = final(upload.command("upload, finalize", 524_288, DATA[524_288:]))
     assert stored["md5Hash"] == md5(DATA) and stored["contentType"] == "image/png" and stored["metadata"] == {"k": "v"}
     assert stored["downloadTokens"] and upload.query() == ("final", len(DATA))
+    assert final(upload.command("query")) == stored
     assert each.get(f"{folder}/js").body == DATA and each.metadata(f"{folder}/js").json == stored
 
 
@@ -184,7 +185,7 @@ def test_starts_that_fail(client, folder, body):
 def test_tokens_are_made_at_the_start_or_named(client, folder):
     upload = client.begin(f"{folder}/a", metadata={"metadata": {"firebaseStorageDownloadTokens": "mine"}})
     assert final(upload.command("upload, finalize", 0, b"x"))["downloadTokens"] == "mine"
-    assert client.get(f"{folder}/a", token="mine")["cache-control"] == "private"
+    assert client.get(f"{folder}/a", token="mine")["cache-control"] == "private, max-age=0"
 
 
 # MARK: Rules and callers
@@ -200,7 +201,8 @@ def test_rules_decide_at_the_start_and_at_the_end(ruled):
     for command, body in (("upload, finalize", b"0123456789"), ("finalize", None), ("upload, finalize", b"0123456789")):
         answer = upload.command(command, 0 if body else None, body)
         assert answer["x-goog-upload-status"] == "final" and refused(answer, 403) == "Permission denied. No WRITE permission."
-    assert upload.query()[0] == "final"
+    answer = upload.command("query")
+    assert answer["x-goog-upload-status"] == "final" and refused(answer, 403) == "Permission denied. No WRITE permission."
     refused(nobody.metadata("small/a"), 404)
     assert final(nobody.begin("small/a").command("upload, finalize", 0, b"12345"))["size"] == "5"
     assert nobody.begin("text/a", metadata={"contentType": "text/plain", "metadata": {"k": "v"}})

@@ -2,10 +2,12 @@
 
 import base64
 import hashlib
+import urllib.parse
 
 import pytest
 
-from sessions import PARTIAL, Session, begin, complete, problem
+from secret_words import secret
+from sessions import PARTIAL, Raw, Session, begin, complete, problem
 from wire import Wire
 
 DATA = hashlib.shake_256(b"resumable").digest(200_000)
@@ -46,10 +48,17 @@ def test_a_finished_session_repeats_its_result(wire, folder):
     assert (again.status, again.json) == (201, first.json) and again["upload-complete"] == "?1"
     state = session.head()
     assert (state["upload-complete"], state["upload-offset"], state["upload-length"]) == ("?1", str(len(DATA)), str(len(DATA)))
-    for refused in (session.patch(len(DATA), b"more"), session.patch(3, None, last=True)):
-        found = problem(refused, 409, "upload-conflict")
-        assert found["type"] == "https://iana.org/assignments/http-problem-types#completed-upload"
-        assert (refused["upload-complete"], refused["upload-offset"]) == ("?1", str(len(DATA)))
+    # A client takes a failure that is complete for the upload's result: these are not.
+    for refused, code, kind in ((session.patch(len(DATA), b"more"), "upload-conflict", "completed-upload"),
+                                (session.patch(len(DATA), b"more", last=True), "upload-conflict", "completed-upload"),
+                                (session.patch(3, b"more"), "upload-offset-mismatch", "mismatching-upload-offset"),
+                                (session.patch(3, None, last=True), "upload-offset-mismatch", "mismatching-upload-offset")):
+        found = problem(refused, 409, code)
+        assert found["type"] == f"https://iana.org/assignments/http-problem-types#{kind}"
+        assert (refused["upload-complete"], refused["upload-offset"]) == ("?0", str(len(DATA)))
+    # A body without bytes may have no length.
+    chunked = session.patch(len(DATA), b"", ("Transfer-Encoding", "chunked"), last=True)
+    assert (chunked.status, chunked.json) == (201, first.json)
     assert wire.get(f"{folder}/o").body == DATA
     # The object stays when the session is removed.
     assert session.cancel().status == 204 and session.head().status == 404
@@ -117,11 +126,13 @@ def test_offsets(http1, folder):
         assert found["type"] == "https://iana.org/assignments/http-problem-types#mismatching-upload-offset"
         assert (answer["upload-offset"], answer["upload-complete"]) == ("100", "?0")
     assert session.offset() == 100
+    # A number of structured fields may have a sign (RFC 9651, section 4.2.4).
+    assert begin(http1, f"{folder}/o").patch("-0", b"x").status == 204
 
 
 @pytest.mark.parametrize("fields", [
     [("Upload-Complete", "?0")], [("Upload-Offset", "1")], [("Upload-Offset", "-1"), ("Upload-Complete", "?0")],
-    [("Upload-Offset", "1.0"), ("Upload-Complete", "?0")], [("Upload-Offset", "1"), ("Upload-Complete", "1")],
+    [("Upload-Offset", "-01"), ("Upload-Complete", "?0")], [("Upload-Offset", "1.0"), ("Upload-Complete", "?0")], [("Upload-Offset", "1"), ("Upload-Complete", "1")],
     [("Upload-Offset", "1"), ("Upload-Offset", "1"), ("Upload-Complete", "?0")],
     [("Upload-Offset", "9" * 16), ("Upload-Complete", "?0")],
     [("Upload-Offset", "1"), ("Upload-Complete", "?0"), ("Content-Digest", "md5=1")],
@@ -170,7 +181,8 @@ def test_lengths(http1, folder):
 
 def test_what_is_too_large_names_the_limit(launch, tmp_path):
     buckets = f"  photos: {{ directory: {{ path: {tmp_path}/photos }}, maximumObjectSize: 1000 }}\n"
-    wire = Wire(launch(buckets=buckets))
+    server = launch(buckets=buckets)
+    wire = Wire(server)
     for last in (False, True):
         answer = wire.put("o", b"x", complete(last), ("Upload-Length", "1001"))
         if last:
@@ -178,10 +190,41 @@ def test_what_is_too_large_names_the_limit(launch, tmp_path):
         else:
             problem(answer, 413, "payload-too-large")
         assert answer["upload-limit"] == "max-size=1000" and answer["upload-complete"] == "?1", answer
+    for version in ([], [("Upload-Draft-Interop-Version", "8")]):
+        answer = wire.put("o", b"x" * 1001, complete(False), *version)
+        problem(answer, 413, "payload-too-large")
+        assert answer["upload-complete"] == "?1" and answer["location"] is None and 104 not in answer.interim, answer
+    assert server.metrics()['sluice_uploads_open{bucket="photos"}'] == 0
     session = begin(wire, "o", b"x")
     answer = session.patch(1, b"x" * 1000)
     problem(answer, 413, "payload-too-large")
     assert answer["upload-limit"].startswith("max-size=1000, max-age="), answer
+
+
+def test_a_first_part_beyond_the_limits_makes_no_session(launch):
+    server = launch(extra="uploads: { stagedBytes: 1000 }\n")
+    for version in ([], [("Upload-Draft-Interop-Version", "8")]):
+        answer = Wire(server).put("o", b"x" * 1001, complete(False), *version)
+        problem(answer, 429, "too-many-uploads")
+        assert answer["upload-complete"] == "?1" and answer["location"] is None and 104 not in answer.interim, answer
+    assert server.metrics()['sluice_uploads_open{bucket="photos"}'] == 0
+
+
+def test_a_stopped_creation_reports_no_older_offset(launch):
+    server = launch()
+    fields = [complete(False), ("Content-Length", 10), ("Upload-Draft-Interop-Version", 8)]
+    creation = Raw(server, "PUT", "/b/photos/o/o", fields)
+    creation.send(b"hello")
+    status, announced = creation.head()
+    assert status == 104
+    path = urllib.parse.urlsplit(announced["location"]).path
+    secret(path.rpartition("/")[2])
+    # Each request stops the append, which makes durable what it has received.
+    assert Wire(server).call("HEAD", path)["upload-offset"] in ("0", "5")
+    while status == 104:
+        status, answer = creation.head()
+    assert status == 409 and answer["upload-complete"] == "?0" and answer.get("upload-offset") != "0", answer
+    creation.close()
 
 
 def test_digests(http1, folder):
@@ -191,7 +234,11 @@ def test_digests(http1, folder):
     wrong = session.patch(10, DATA[10:], ("Content-Digest", f"md5=:{md5(b'other')}:"), last=True)
     problem(wrong, 400, "checksum-mismatch")
     assert (wrong["upload-complete"], wrong["upload-offset"], session.offset()) == ("?0", "10", 10)
-    right = session.patch(10, DATA[10:], ("Content-Digest", f"md5=:{md5(DATA[10:])}:"), last=True)
+    # Here Content-MD5 is that of the part.
+    for digest in (md5(DATA), md5(b"other")):
+        problem(session.patch(10, DATA[10:], ("Content-MD5", digest), last=True), 400, "checksum-mismatch")
+    assert session.offset() == 10
+    right = session.patch(10, DATA[10:], ("Content-Digest", f"md5=:{md5(DATA[10:])}:"), ("Content-MD5", md5(DATA[10:])), last=True)
     assert right.status == 201
     # A declared digest of the whole that does not hold ends the upload: nothing is stored, also not the next time.
     other = begin(http1, f"{folder}/other", DATA[:10], ("Repr-Digest", f"sha-256=:{whole}:"))
@@ -223,11 +270,15 @@ def test_cancelled(wire, folder):
 
 def test_methods(http1, folder):
     session = begin(http1, f"{folder}/o", b"x")
-    for path, allow in ((session.path, "GET, HEAD, PATCH, DELETE, OPTIONS"), (f"/b/photos/o/{folder}/o", "GET, HEAD, PUT, PATCH, DELETE, OPTIONS")):
+    for path, allow in ((session.path, "GET, HEAD, PATCH, DELETE, OPTIONS"), (f"/b/photos/o/{folder}/o", "GET, HEAD, PUT, PATCH, DELETE, POST, OPTIONS")):
         options = http1.call("OPTIONS", path)
-        assert options.status == 204 and allow in options["allow"] and "max-age=86400" in options["upload-limit"]
+        # An existing session has less time than a new one.
+        assert options.status == 204 and options["allow"] == allow and ("max-age=86400" in options["upload-limit"]) == (path != session.path)
         assert PARTIAL in options["accept-patch"].split(", ")
+        options = http1.call("OPTIONS", path, [("Upload-Draft-Interop-Version", "6")])
+        assert options["upload-draft-interop-version"] == "6" and ("expires=86400" in options["upload-limit"]) == (path != session.path)
     for method in ("PUT", "POST"):
+        http1.call(method, f"/b/photos/o/{folder}/", [complete(False)], b"x").is_problem("invalid-name")
         answer = http1.call(method, session.path, [], b"x")
         answer.is_problem("method-not-allowed")
         assert answer["allow"] == "GET, HEAD, PATCH, DELETE, OPTIONS"

@@ -120,6 +120,43 @@ def test_others_do_not_stop_an_append_at_another_gateway(gateways, tmp_path):
     assert request.head()[0] == 201
 
 
+def test_two_gateways_finish_at_once(gateways):
+    servers = gateways(2)
+    for number in range(20):
+        session = begin(Wire(servers[0]), f"o{number}", b"hello")
+        requests = [append(server, session.path, 5, 0, last=True) for server in servers]
+        found = [request.head() for request in requests]
+        assert [status for status, _ in found] == [201, 201], found
+        assert found[0][1]["etag"] == found[1][1]["etag"] and {fields["upload-complete"] for _, fields in found} == {"?1"}
+        generations = {fields["x-object-generation"] for _, fields in found}
+        assert generations == {Wire(servers[1]).head(f"o{number}")["x-object-generation"]}
+
+
+def test_two_gateways_end_a_deferred_length_at_once(gateways):
+    servers = gateways(2)
+    for number in range(10):
+        upload = create(Wire(servers[0]), f"t{number}", None)
+        assert upload.patch(0, b"hello").status == 204
+        fields = [("Tus-Resumable", "1.0.0"), ("Content-Type", "application/offset+octet-stream"), ("Upload-Offset", 5),
+                  ("Upload-Length", 5), ("Content-Length", 0)]
+        requests = [Raw(server, "PATCH", upload.path, fields) for server in servers]
+        found = [request.head() for request in requests]
+        assert [status for status, _ in found] == [204, 204], found
+        assert found[0][1]["etag"] == found[1][1]["etag"]
+
+
+def test_a_body_of_another_length_is_not_stored(moto, gateways):
+    """Its length is not known before its end."""
+    wire = Wire(gateways(1)[0])
+    for body in (b"", b"123", b"12345", DATA[:9_000_000]):
+        answer = wire.put("o", body, complete(True), ("Upload-Length", "4"), ("Transfer-Encoding", "chunked"))
+        problem(answer, 400, "upload-length-mismatch")
+        assert answer["upload-complete"] == "?1"
+        wire.missing("o")
+    assert moto.uploads() == 0
+    assert wire.put("o", b"1234", complete(True), ("Upload-Length", "4"), ("Transfer-Encoding", "chunked")).status == 201
+
+
 def test_expired_sessions_are_swept(moto, gateways):
     first, second = gateways(2, "  lifetime: 4s\n  resultLifetime: 1s\n  sweepInterval: 1s\n")
     session = begin(Wire(first), "o", DATA[:9_000_000])
