@@ -6,6 +6,8 @@ import System
 ///
 /// Safety: used by one job at a time.
 final class Spool: @unchecked Sendable {
+    /// `O_TMPFILE`: a file without a name, of which nothing stays if the process is killed.
+    private static let temporary = __O_TMPFILE | O_DIRECTORY
     private let descriptor: Int32
     private let pool: BlockingPool
     /// Bytes written so far.
@@ -17,7 +19,12 @@ final class Spool: @unchecked Sendable {
     /// - Throws: ``BucketError`` if the file cannot be created.
     init(in directory: String, _ pool: BlockingPool) throws(BucketError) {
         self.pool = pool
-        // O_TMPFILE needs only one call, but not every file system supports it.
+        let unnamed = open(directory, O_RDWR | Spool.temporary | O_EXCL | O_CLOEXEC, 0o600)
+        if unnamed >= 0 {
+            descriptor = unnamed
+            return
+        }
+        // Not every file system supports that.
         let path = "\(directory)/sluice-spool-\(UInt64.random(in: 0 ... .max))"
         descriptor = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else { throw BucketError("open", path, errno) }

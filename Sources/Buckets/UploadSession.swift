@@ -66,7 +66,8 @@ public protocol UploadSession: AnyObject, Sendable {
     ) async throws(SessionError) -> CommitResult
 
     /// Ends the session without an object. Its bytes are removed. `record` is kept (``SessionState/End/closed(_:)``),
-    /// so that a repeated request can get the same response.
+    /// so that a repeated request can get the same response. Fails with ``SessionError/finished`` if the object was
+    /// stored, also by another process.
     /// - Parameters:
     ///   - record: At most 64 KiB.
     ///   - until: Seconds since 1970; at most until the session expires.

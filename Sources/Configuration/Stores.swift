@@ -43,6 +43,8 @@ extension Configuration {
         public var conditionalWrites = "probe"
         /// `memory` or `parts`.
         public var uploadRetries = "memory"
+        /// 1 to 10,000.
+        public var maximumParts = 10_000
 
         /// Whether URLs have the bucket in the path, not in the host. With `auto`, that is so if there is an endpoint,
         /// or if the name has dots, which no wildcard certificate covers.
@@ -160,6 +162,9 @@ extension Configuration.Bucket {
             "Which uploads can be sent again: 'memory' those of at most 1 MiB, 'parts' also larger "
                 + "ones, from files in temporaryDirectory."
         ),
+        .integer(
+            "s3.maximumParts", 1...10_000, \.s3.maximumParts,
+            "Maximum number of parts of a multipart upload; some services allow fewer than S3."),
         .path(
             "tls.certificateAuthorities", \.tls.certificateAuthorities,
             "PEM file with the authorities for the certificate of a gcs or s3 endpoint; null is the system's."

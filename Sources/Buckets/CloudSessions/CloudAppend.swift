@@ -47,6 +47,7 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
         isAllOrNothing = plan.isAllOrNothing
         offset = plan.offset
         taken = offset
+        session.sessions.work.begin()
     }
 
     // MARK: Bytes
@@ -180,6 +181,7 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
             await transfer.discard()
         }
         session.detach(self)
+        session.sessions.work.end()
         resume = isStopped ? resume : nil
         stopped = nil
         durable = nil

@@ -3,7 +3,7 @@ import System
 /// An upload session in a store in the cloud. All calls except those of an append in progress are serialized.
 final class CloudSession: UploadSession {
     let id: UploadSessionID
-    private let sessions: CloudSessions
+    let sessions: CloudSessions
     private let service: any CloudSessionService
     private let turn = AsyncTurn()
     private let current = Lock<CloudAppend?>(nil)
@@ -68,8 +68,21 @@ final class CloudSession: UploadSession {
 
     func state() async throws(SessionError) -> SessionState {
         try await inTurn(givingUp: true) { [self] () throws(SessionError) in
-            try await file.claim().visible
+            let state = try await file.claim()
+            return (try await settled(state) ?? state).visible
         }
+    }
+
+    /// A state with the result of a commit that was begun before; nil if that has stored no object.
+    private func settled(_ state: CloudSessionState) async throws(SessionError)
+        -> CloudSessionState?
+    {
+        guard state.end == nil, state.intent != nil,
+            let result = try await service.settle(file, state)
+        else { return nil }
+        var state = state
+        state.end = .committed(CommittedObject(result))
+        return state
     }
 
     // MARK: Appending
@@ -169,6 +182,11 @@ final class CloudSession: UploadSession {
         try await inTurn(keepingAppend: false) { [self] () throws(SessionError) in
             let state = try await file.claim()
             if state.end != nil { throw .finished }
+            if state.intent != nil {
+                // A commit that another gateway has begun may be executed until it has nothing to make an object of.
+                try await release(state)
+                if try await settled(state) != nil { throw .finished }
+            }
             let until = min(until, state.expires)
             try await file.update {
                 $0.end = .closed(record)

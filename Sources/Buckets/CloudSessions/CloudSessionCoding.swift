@@ -87,6 +87,16 @@ extension CloudSessionState {
         guard isConsistent else { throw StateReader.malformed("sizes") }
     }
 
+    /// Parses ``bytes``; nil if they are damaged, for example because the service has stored a write in part. What they
+    /// said is lost.
+    /// - Throws: ``BucketError`` with `.internal` if another version of the program has written them.
+    init?(readable bytes: [UInt8]) throws(BucketError) {
+        do throws(BucketError) { try self.init(bytes) } catch {
+            if let first = bytes.first, first != CloudSessionState.version { throw error }
+            return nil
+        }
+    }
+
     /// Whether the sizes of all parts are that of the whole.
     private var isConsistent: Bool {
         let sent: UInt64 =

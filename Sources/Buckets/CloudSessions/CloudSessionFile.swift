@@ -98,7 +98,9 @@ final class CloudSessionFile: Sendable {
         let state: CloudSessionState?
         do throws(BucketError) {
             found = try await store.readHidden(name)
-            if let found { state = try CloudSessionState(found.bytes) } else { state = nil }
+            state = try found.flatMap { (found) throws(BucketError) in
+                try CloudSessionState(readable: found.bytes)
+            }
         } catch {
             throw .store(error)
         }
@@ -173,6 +175,13 @@ final class CloudSessionFile: Sendable {
             }
         }
         throw .store(BucketError(.overloaded, "other gateways use the upload session, too"))
+    }
+
+    /// Ends the session after the service has lost its bytes, for example by a lifecycle rule. The sweep removes the rest.
+    /// - Returns: What its caller throws.
+    func endWithoutParts() async -> SessionError {
+        do throws(SessionError) { try await update { $0.end = .cancelled } } catch { return error }
+        return .notFound
     }
 
     /// Changes the state of the last own write.

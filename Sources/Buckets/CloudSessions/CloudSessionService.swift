@@ -24,6 +24,13 @@ protocol CloudSessionService: CloudSessionStore {
         _ preconditions: Preconditions, until: Int64
     ) async throws(SessionError) -> CommitResult
 
+    /// Looks for the object of a commit that was begun and whose result is not in the state. If it is there, the result is
+    /// written to the state.
+    /// - Parameter state: The claimed state, with an intent and without an end.
+    /// - Returns: nil if there is no such object now.
+    func settle(_ file: CloudSessionFile, _ state: CloudSessionState)
+        async throws(SessionError) -> CommitResult?
+
     /// Removes everything that the service has of a session, except for its state and its object. Can be repeated.
     /// - Parameter isSoleOwner: Whether no other process than this one has sent requests of the session.
     func release(_ id: UploadSessionID, _ state: CloudSessionState, isSoleOwner: Bool)

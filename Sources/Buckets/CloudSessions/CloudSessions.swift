@@ -10,6 +10,8 @@ final class CloudSessions: Sendable {
     let clock: @Sendable () -> Int64
     /// How long a call of a session waits for the append that it stops, in nanoseconds.
     let stopLimit: UInt64
+    /// What the bucket waits for before it closes: here, appends until their bytes are durable.
+    let work: BackgroundTasks
     let registry = SessionRegistry<CloudSession>()
     /// The sessions used last. They stay in memory between two requests, so that their states need not be claimed
     /// again. The last is the newest.
@@ -20,8 +22,9 @@ final class CloudSessions: Sendable {
 
     init(
         _ service: any CloudSessionService, clock: @escaping @Sendable () -> Int64,
-        stopLimit: UInt64 = 30_000_000_000
+        stopLimit: UInt64 = 30_000_000_000, work: BackgroundTasks = BackgroundTasks()
     ) {
+        self.work = work
         self.service = service
         self.clock = clock
         self.stopLimit = stopLimit
@@ -142,6 +145,9 @@ final class CloudSessions: Sendable {
     /// The most objects of one sweep that can't be removed. Others are removed nevertheless.
     private static let failureLimit = 16
 
+    /// How long a state that can't be read is kept after its session has expired, in seconds: 1 h.
+    private static let unreadableTime: Int64 = 3600
+
     func removeExpired(limit: Int) async throws(BucketError) -> Int {
         var removed = 0
         var failures: [BucketError] = []
@@ -187,10 +193,19 @@ final class CloudSessions: Sendable {
     /// Removes a session with what it left at the service, if it has expired.
     private func remove(_ id: UploadSessionID) async throws(BucketError) -> Bool {
         let name = HiddenName.state(id).text
-        guard let object = try await service.readHidden(name),
-            let state = try? CloudSessionState(object.bytes), min(state.expires, id.expires) <= now
-        else { return false }
-        try await release(id, state)
+        guard let object = try await service.readHidden(name) else { return false }
+        if let state = try? CloudSessionState(object.bytes) {
+            guard min(state.expires, id.expires) <= now else { return false }
+            try await release(id, state)
+        } else if id.expires + CloudSessions.unreadableTime > now {
+            // A gateway with another version of the program may be able to read it.
+            return false
+        } else {
+            try await service.deleteHidden(name)
+            // So that it is logged, once.
+            throw BucketError(
+                .internal, "the state of an upload session can't be read, and was removed")
+        }
         // Last, so that the next sweep continues after a failure.
         try await service.deleteHidden(name)
         return true

@@ -30,6 +30,8 @@ public final class DirectoryBucket: BucketDriver {
     let clock: @Sendable () -> Int64
     /// How long a call of an upload session waits for the append that it stops, in nanoseconds.
     let stopLimit: UInt64
+    /// What ``close()`` waits for: appends until their bytes are durable.
+    let appends = BackgroundTasks()
     /// The upload sessions in use.
     let sessions = SessionRegistry<DirectoryUploadSession>()
 
@@ -152,6 +154,7 @@ public final class DirectoryBucket: BucketDriver {
     }
 
     public func close() async {
+        await appends.finish()
         let (committer, state) = (committer, state)
         await withCheckedContinuation { done in
             thread.submit {

@@ -129,6 +129,7 @@ final class DirectoryUploadSession: UploadSession {
             let part = try await SessionPart.open(row, directory, self.bucket.pool)
             let append = DirectoryAppend(self, directory, part, loop, self.bucket.pool, row, plan)
             self.held.withLock { $0.append = append }
+            self.bucket.appends.begin()
             return AppendHandle(append)
         }
     }
@@ -150,9 +151,12 @@ final class DirectoryUploadSession: UploadSession {
 
     /// An append has ended.
     func detach(_ append: DirectoryAppend) {
-        held.withLock { held in
-            if held.append === append { held.append = nil }
+        let isHeld = held.withLock { held in
+            guard held.append === append else { return false }
+            held.append = nil
+            return true
         }
+        if isHeld { bucket.appends.end() }
     }
 
     /// Continues without an append that does not end any more. Its last change may be executed later than now, but

@@ -67,7 +67,8 @@ public final class GCSBucket: BucketDriver {
     var sessions: CloudSessions {
         openSessions.withLock { open in
             if let open { return open }
-            let made = CloudSessions(self, clock: SystemClock.microseconds)
+            let made = CloudSessions(
+                self, clock: SystemClock.microseconds, work: cleaning)
             open = made
             return made
         }

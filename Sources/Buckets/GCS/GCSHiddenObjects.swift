@@ -26,11 +26,17 @@ extension GCSBucket: CloudSessionStore {
         async throws(BucketError) -> String?
     {
         let query = [
-            ("uploadType", "media"), ("name", name), ("ifGenerationMatch", version ?? "0"),
+            ("uploadType", "multipart"), ("name", name), ("ifGenerationMatch", version ?? "0"),
         ]
+        // The service compares the digests, and so never stores a request that was cut off.
+        var digests = SessionDigests([])
+        digests.update(bytes.span.bytes)
+        let body = GCSMultipart(
+            name, ObjectAttributes(contentType: "application/octet-stream"),
+            digests.facts(size: UInt64(bytes.count)), bytes)
         var request = ClientRequest(
-            "POST", requests.uploads(query), body: .bytes(bytes), isRepeatable: true)
-        request.fields.append("content-type", "application/octet-stream")
+            "POST", requests.uploads(query), body: .bytes(body.bytes), isRepeatable: true)
+        request.fields.append("content-type", body.contentType)
         let response = try await requests.call(request)
         if response.status == 412 { return nil }
         if response.status == 404 { throw requests.missingBucket }

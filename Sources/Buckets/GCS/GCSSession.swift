@@ -279,7 +279,11 @@ final class GCSSession: @unchecked Sendable {
                 guard facts != nil else { throw GCSSession.endedEarly }
                 return metadata
             case .kept(let count):
-                guard count >= persisted, count <= end || isShared && facts == nil else {
+                if isShared, facts != nil, count > end {
+                    throw BucketError(
+                        otherBytes: "the service keeps \(count) bytes of the upload, not \(end)")
+                }
+                guard count >= persisted, count <= end || isShared else {
                     throw BucketError(
                         .unavailable,
                         "the service keeps \(count) bytes of the upload, where it kept \(persisted)"

@@ -81,6 +81,14 @@ struct GCSSessionCommit {
         return result
     }
 
+    /// The result of an earlier commit, if this session has stored the object.
+    func settle(_ state: CloudSessionState) async throws(SessionError) -> CommitResult? {
+        guard let intent = state.intent, let made = try await marked(state) else { return nil }
+        // If another gateway has claimed the state, the object's mark tells the result again.
+        return (try? await record(made, replacing: intent))
+            ?? CommitResult(metadata: made, replaced: intent.generation != 0)
+    }
+
     /// The object, if this session has stored it.
     private func marked(_ state: CloudSessionState) async throws(SessionError) -> ObjectMetadata? {
         try await inStore { () throws(BucketError) in

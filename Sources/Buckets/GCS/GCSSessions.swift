@@ -24,6 +24,16 @@ extension GCSBucket: CloudSessionService {
         ).run(state)
     }
 
+    func settle(_ file: CloudSessionFile, _ state: CloudSessionState)
+        async throws(SessionError) -> CommitResult?
+    {
+        let facts = try await inStore { () throws(BucketError) in try state.facts() }
+        return try await GCSSessionCommit(
+            bucket: self, file: file, facts: facts, preconditions: Preconditions(),
+            until: state.expires
+        ).settle(state)
+    }
+
     func release(_ id: UploadSessionID, _ state: CloudSessionState, isSoleOwner: Bool)
         async throws(BucketError)
     {

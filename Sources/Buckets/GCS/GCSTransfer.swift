@@ -56,7 +56,6 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
     /// The bytes of an append that is all or nothing. Nothing is sent before they are complete.
     private let whole: Spool?
     private var hasFailed = false
-    private var isOver = false
 
     init(
         _ file: CloudSessionFile, _ bucket: GCSBucket, _ state: CloudSessionState,
@@ -74,15 +73,6 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
             sent: state.gcsTransfer.sent, tail: state.tail, digests: digests)
         complete = position
         whole = plan.isAllOrNothing ? try await GCSTransfer.makeSpool(bucket) : nil
-        bucket.cleaning.begin()
-    }
-
-    deinit { over() }
-
-    /// Reports that the driver need not wait for this append before it closes.
-    private func over() {
-        if !isOver { bucket.cleaning.end() }
-        isOver = true
     }
 
     private static func makeSpool(_ bucket: GCSBucket) async throws(BucketError) -> Spool {
@@ -329,7 +319,6 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
     // MARK: Ending
 
     func end(length: UInt64?) async throws(SessionError) -> UInt64 {
-        defer { over() }
         var failure: SessionError?
         do throws(SessionError) {
             if !hasFailed, let whole { try await pass(all: whole) }
@@ -340,7 +329,9 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
         } catch {
             failure = error
         }
-        let isAhead = chunk != nil || failure != nil
+        // Without a request of this append, it is as before.
+        let isAhead =
+            chunk != nil || failure != nil || upload == nil && state.gcsTransfer.isAhead
         chunk?.stream?.exchange.cancel()
         if complete.offset != state.offset || upload != nil || self.length != nil {
             try await save(isOpen: false, isAhead: isAhead)
@@ -368,7 +359,6 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
 
     func discard() async {
         cancel()
-        over()
     }
 
     func cancel() {

@@ -45,6 +45,8 @@ public final class S3Bucket: BucketDriver {
         public var credentials: AWSCredentialSource
         public var conditionalWrites = ConditionalWrites.probe
         public var uploadRetries = UploadRetries.memory
+        /// The maximum number of parts of an upload: 1 to 10,000, which is the protocol's.
+        public var maximumParts = 10_000
         /// The directory of the temporary files that buffer parts. The files have no names.
         public var temporaryDirectory = "/tmp"
         /// The maximum size of an object that one request can store or copy: 5 GiB.

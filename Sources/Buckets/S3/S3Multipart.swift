@@ -5,9 +5,6 @@ import XML
 
 /// A multipart upload, whose parts become visible together. Confined to its loop.
 final class S3Multipart {
-    /// The maximum number of parts that the protocol allows.
-    static let maximumParts = 10_000
-
     /// nil until the first part is sent.
     var generation: Int64?
     private let bucket: S3Bucket
@@ -40,18 +37,20 @@ final class S3Multipart {
     }
 
     /// The size of the next part. For an object of known length, all parts but the last have equal size. Otherwise the
-    /// size doubles every 1,000 parts. In both cases 10,000 parts hold 5 TiB.
+    /// size doubles with every tenth of the parts. In both cases 10,000 parts hold 5 TiB.
     var nextLength: UInt64 {
         S3Multipart.length(
             ofPart: tags.count + 1, size: size, minimum: bucket.settings.minimumPart,
-            limit: bucket.settings.singleLimit, sent: sent)
+            limit: bucket.settings.singleLimit, parts: bucket.settings.maximumParts, sent: sent)
     }
 
     static func length(
-        ofPart number: Int, size: UInt64?, minimum: UInt64, limit: UInt64, sent: UInt64
+        ofPart number: Int, size: UInt64?, minimum: UInt64, limit: UInt64, parts: Int, sent: UInt64
     ) -> UInt64 {
-        guard let size else { return min(minimum << UInt64((number - 1) / 1000), limit) }
-        let parts = UInt64(maximumParts)
+        guard let size else {
+            return min(minimum << UInt64((number - 1) * 10 / parts), limit)
+        }
+        let parts = UInt64(parts)
         let equal = (size + parts - 1) / parts
         // Rounds up to whole MiB. Some services require equal parts.
         let rounded = ((equal + (1 << 20) - 1) >> 20) << 20
@@ -155,8 +154,9 @@ final class S3Multipart {
     }
 
     private func checkCount() throws(BucketError) {
-        if tags.count == S3Multipart.maximumParts, size == nil || sent < size ?? 0 {
-            throw BucketError(.unsupported, "upload: the object is larger than 10,000 parts hold")
+        let most = bucket.settings.maximumParts
+        if tags.count == most, size == nil || sent < size ?? 0 {
+            throw BucketError(.unsupported, "upload: the object is larger than \(most) parts hold")
         }
     }
 

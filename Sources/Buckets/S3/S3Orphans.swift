@@ -18,6 +18,15 @@ extension S3Bucket {
     func orphans(of name: String, besides own: String?, since begun: Int64, atMost lost: Int) async
         -> [String]
     {
+        let found = await uploads(of: name, besides: own, since: begun)
+        return found.count <= lost ? found.map(\.id) : []
+    }
+
+    /// The ids and ages in seconds of an object's uploads that began since `begun` and are not in progress in this
+    /// process. The parameters are those of ``orphans(of:besides:since:atMost:)``.
+    func uploads(of name: String, besides own: String?, since begun: Int64) async
+        -> [(id: String, age: Int64)]
+    {
         let query =
             "encoding-type=url&max-uploads=1000&prefix=\(PercentEncoding.encodeSegment(name))&uploads="
         let request = ClientRequest("GET", target(nil, query))
@@ -31,13 +40,14 @@ extension S3Bucket {
         }
         let ours = own.flatMap { own in ofName.first { BytewiseString.areEqual($0.id, own) } }
         guard let latest = ours?.initiated ?? date else { return [] }
+        let present = date ?? latest
         let earliest = latest - (now() - begun) / 1000 - S3Bucket.clockTolerance
-        let found = ofName.filter { upload in
-            guard let initiated = upload.initiated else { return false }
-            return !known.contains(BytewiseString(upload.id)) && initiated >= earliest
-                && initiated <= latest + S3Bucket.clockTolerance
+        return ofName.compactMap { upload in
+            guard let initiated = upload.initiated, !known.contains(BytewiseString(upload.id)),
+                initiated >= earliest, initiated <= latest + S3Bucket.clockTolerance
+            else { return nil }
+            return (upload.id, present - initiated)
         }
-        return found.count <= lost ? found.map(\.id) : []
     }
 
     /// Aborts uploads that have no part yet and are not in progress in this process. Another gateway's upload has a

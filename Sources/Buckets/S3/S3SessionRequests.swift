@@ -1,4 +1,5 @@
 import HTTPClient
+import OpenSSL
 import Wire
 import XML
 
@@ -98,7 +99,7 @@ struct S3PartSizes: Sendable, Equatable {
     /// The maximum size of a part in bytes.
     var maximum: UInt64
     /// The maximum number of parts.
-    var count: UInt64 = UInt64(S3Multipart.maximumParts)
+    var count: UInt64 = 10_000
     /// The maximum number of bytes after the last part that are in the session's state: 64 KiB. More are hidden objects.
     var inlineTail: UInt64 = 64 << 10
     /// The maximum number of those objects. More are merged.
@@ -128,7 +129,9 @@ struct S3PartSizes: Sendable, Equatable {
 
 extension S3Bucket: S3SessionRequests {
     var sizes: S3PartSizes {
-        S3PartSizes(minimum: settings.minimumPart, maximum: settings.singleLimit)
+        S3PartSizes(
+            minimum: settings.minimumPart, maximum: settings.singleLimit,
+            count: UInt64(settings.maximumParts))
     }
 
     func makeSpool() async throws(BucketError) -> SessionSpool {
@@ -198,9 +201,16 @@ extension S3Bucket: S3SessionRequests {
         throw S3ErrorResponse(response).error("the end of an upload in parts")
     }
 
+    /// The age in seconds from which an upload without parts is not in use: 10 s. If it is nevertheless, its next request
+    /// fails, and it is begun again.
+    private static let partTime: Int64 = 10
+
     func abortLost(_ name: String, since time: Int64, known: String?) async {
-        let found = await orphans(of: name, besides: known, since: time, atMost: 1)
-        await abort(orphans: found, of: name)
+        let found = await uploads(of: name, besides: known, since: time)
+        // A single one is that of the lost request. Of several, some may be another session's or gateway's. Those have a
+        // part soon.
+        let lost = found.count == 1 ? found : found.filter { $0.age >= S3Bucket.partTime }
+        await abort(orphans: lost.map(\.id), of: name)
     }
 
     func findMarked(_ name: String) async throws(BucketError) -> (
@@ -234,6 +244,10 @@ extension S3Bucket: S3SessionRequests {
         // A repetition finds that its condition does not hold if the first request was executed.
         var request = ClientRequest("PUT", target(name), body: .bytes(bytes), isRepeatable: true)
         WriteCondition(match: version, isNew: version == nil).append(to: &request.fields)
+        // Some services otherwise store what they have received when a connection breaks.
+        let digest = Digest(.md5)
+        digest.update(bytes.span.bytes)
+        request.fields.append("content-md5", Base64.encode(digest.finish()))
         let response = try await call(request)
         let failure = S3ErrorResponse(response)
         switch response.status {

@@ -48,34 +48,30 @@ final class S3SessionService: CloudSessionService {
         if state.intent != nil, let result = try await adopted(file, state, until: until) {
             return result
         }
-        let condition = try await inStore { () throws(BucketError) in
-            try await requests.writeCondition(state.name, preconditions)
+        let condition: S3Bucket.WriteCondition
+        do throws(BucketError) {
+            condition = try await requests.writeCondition(state.name, preconditions)
+        } catch {
+            // The request may have been executed since.
+            if state.intent != nil, let result = try await adopted(file, state, until: until) {
+                return result
+            }
+            throw .store(error)
         }
         let existing = condition.isNew ? nil : try? await requests.findMarked(state.name)?.object
         var state = state
         let attempt = try await begin(file, &state, facts, existing)
         guard case .s3(var transfer) = state.transfer else { throw .superseded }
-        do throws(BucketError) {
-            if let number = attempt.number {
-                let spool = try await requests.makeSpool()
-                try await spool.append(state.tail)
-                let address = S3PartAddress(
-                    upload: attempt.upload, number: number, cancellation: S3PartCancellation())
-                let whole = try await requests.assemble(state.pieces, of: file.id, spool)
-                do throws(S3PartFailure) {
-                    let etag = try await requests.sendPart(state.name, address, whole)
-                    transfer.parts.append(S3TransferState.Part(number: number, etag: etag))
-                } catch {
-                    // Perhaps the request of an earlier commit was executed meanwhile. The upload is gone then.
-                    if let result = try? await made(state) {
-                        return await record(file, state, result, until: until)
-                    }
-                    throw error.cause
-                }
-            }
+        do throws(S3PartFailure) {
+            if let part = try await lastPart(file, state, attempt) { transfer.parts.append(part) }
         } catch {
+            // Perhaps the request of an earlier commit was executed meanwhile. The upload is gone then.
+            if let result = try? await made(state) {
+                return await record(file, state, result, until: until)
+            }
+            if error.isUploadGone { throw await drop(file, state, attempt) }
             await abandon(file, attempt, state.name)
-            throw .store(error)
+            throw .store(error.cause)
         }
         switch await requests.complete(state.name, attempt.upload, transfer.parts, condition) {
         case .stored(let etag):
@@ -85,8 +81,7 @@ final class S3SessionService: CloudSessionService {
         case .gone:
             let result = try await inStore { () throws(BucketError) in try await made(state) }
             if let result { return await record(file, state, result, until: until) }
-            await abandon(file, attempt, state.name)
-            throw .store(BucketError(.unavailable, "the service has dropped the upload"))
+            throw await drop(file, state, attempt)
         case .failed(let error, let isFinal):
             let result = try? await made(state)
             if let result { return await record(file, state, result, until: until) }
@@ -139,11 +134,51 @@ final class S3SessionService: CloudSessionService {
         return attempt
     }
 
+    /// Sends the bytes that are not in a part yet as the last one.
+    /// - Returns: nil if there are none.
+    private func lastPart(
+        _ file: CloudSessionFile, _ state: CloudSessionState, _ attempt: Attempt
+    ) async throws(S3PartFailure) -> S3TransferState.Part? {
+        guard let number = attempt.number else { return nil }
+        let whole: SessionSpool
+        do throws(BucketError) {
+            let spool = try await requests.makeSpool()
+            try await spool.append(state.tail)
+            whole = try await requests.assemble(state.pieces, of: file.id, spool)
+        } catch {
+            throw S3PartFailure(cause: error)
+        }
+        let address = S3PartAddress(
+            upload: attempt.upload, number: number, cancellation: S3PartCancellation())
+        let etag = try await requests.sendPart(state.name, address, whole)
+        return S3TransferState.Part(number: number, etag: etag)
+    }
+
+    /// Decides what follows from a multipart upload that the service does not know any more, while the object there is
+    /// not the session's.
+    private func drop(
+        _ file: CloudSessionFile, _ state: CloudSessionState, _ attempt: Attempt
+    ) async -> SessionError {
+        if attempt.before != nil {
+            await abandon(file, attempt, state.name)
+            return .store(
+                BucketError(.preconditionFailed, "the object was stored, and replaced or deleted"))
+        }
+        guard case .s3(let transfer) = state.transfer, transfer.parts.isEmpty else {
+            return await file.endWithoutParts()
+        }
+        // All bytes are in the state.
+        await abandon(file, attempt, state.name, discarding: true)
+        return .store(BucketError(.unavailable, "the service has dropped the upload"))
+    }
+
     /// Takes the intent back, after a commit that was not and will not be executed.
-    private func abandon(_ file: CloudSessionFile, _ attempt: Attempt, _ name: String) async {
+    private func abandon(
+        _ file: CloudSessionFile, _ attempt: Attempt, _ name: String, discarding: Bool = false
+    ) async {
         // The upload has the digests of these bytes, and other bytes may follow.
         let now = file.milliseconds
-        let isDiscarded = attempt.isNew && attempt.before == nil
+        let isDiscarded = (attempt.isNew || discarding) && attempt.before == nil
         let isWritten =
             (try? await file.update {
                 guard case .s3(var transfer) = $0.transfer else { return }
@@ -157,6 +192,12 @@ final class S3SessionService: CloudSessionService {
                 $0.isOpen = false
             }) != nil
         if isWritten, isDiscarded { try? await requests.abortUpload(name, attempt.upload) }
+    }
+
+    func settle(_ file: CloudSessionFile, _ state: CloudSessionState)
+        async throws(SessionError) -> CommitResult?
+    {
+        try await adopted(file, state, until: state.expires)
     }
 
     /// The result of a commit whose response was lost; nil if the object there is not the session's.

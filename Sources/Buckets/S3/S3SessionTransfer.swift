@@ -126,9 +126,10 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
                     S3TransferState.Part(number: address.number, etag: etag))
                 break
             } catch {
-                guard error.isUploadGone, durable.transfer.parts.isEmpty, attempt < 3 else {
-                    throw .store(error.cause)
+                if error.isUploadGone, !durable.transfer.parts.isEmpty {
+                    throw await file.endWithoutParts()
                 }
+                guard error.isUploadGone, attempt < 3 else { throw .store(error.cause) }
                 // It had no part yet, so nothing is lost.
                 durable.transfer.upload = nil
                 attempt += 1

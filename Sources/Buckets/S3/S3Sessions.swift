@@ -3,7 +3,7 @@ extension S3Bucket: SessionDriver {
     private var openSessions: CloudSessions {
         sessions.withLock { sessions in
             if let sessions { return sessions }
-            let made = CloudSessions(S3SessionService(self), clock: clock)
+            let made = CloudSessions(S3SessionService(self), clock: clock, work: cleaning)
             sessions = made
             return made
         }

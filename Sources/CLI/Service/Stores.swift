@@ -158,6 +158,7 @@ extension Configuration {
             case "no": .no
             default: .probe
             }
+        settings.maximumParts = s3.maximumParts
         settings.uploadRetries = s3.uploadRetries == "parts" ? .parts : .memory
         settings.temporaryDirectory = temporaryDirectory ?? environment["TMPDIR"] ?? "/tmp"
         return settings

@@ -200,7 +200,7 @@ extension OperationHandler {
         } catch {
             throw Problem(error)
         }
-        guard let facts = known else { return try replay(state) }
+        guard let facts = known else { return try replay(upload, state) }
         context.upload?.offset = facts.size
         guard facts.size == upload.state.offset else {
             throw Problem(
@@ -214,9 +214,7 @@ extension OperationHandler {
             result = try await commit(upload, state, facts)
         } catch {
             guard error.isFinal else { throw error }
-            try await close(upload, after: error)
-            context.upload?.isComplete = true
-            uploads.ended(upload.id, .refused)
+            if let stored = try await refuse(upload, error) { return stored }
             throw error
         }
         context.upload?.isComplete = true
@@ -225,18 +223,28 @@ extension OperationHandler {
         return .stored(result)
     }
 
-    /// Ends a session whose completion was rejected.
-    /// - Throws: ``Problem`` if another gateway has completed it meanwhile: the first result counts.
-    private func close(_ upload: OpenUpload, after problem: Problem) async throws(Problem) {
-        guard upload.context.dialect.outlivesFailures else {
-            try? await upload.session.cancel()
-            return
-        }
+    /// Ends an upload that can't be stored any more.
+    /// - Returns: The result of a commit of another gateway, which has stored it meanwhile. The decision here was perhaps
+    ///   about that object.
+    private func refuse(_ upload: OpenUpload, _ problem: Problem) async throws(Problem)
+        -> OperationResult?
+    {
+        let (session, record, until) = (upload.session, problem.record, resultUntil)
         do throws(SessionError) {
-            try await upload.session.close(problem.record, until: resultUntil)
+            try await session.close(record, until: until)
         } catch {
-            if case .finished = error { throw Problem(error) }
+            if case .finished = error {
+                // Without an end, the request is repeated.
+                guard let state = try? await session.state(), state.end != nil else {
+                    throw Problem(error)
+                }
+                return try replay(upload, state)
+            }
         }
+        context.upload?.isComplete = true
+        if !upload.context.dialect.outlivesFailures { try? await session.cancel() }
+        uploads.ended(upload.id, .refused)
+        return nil
     }
 
     /// The time until which a session that ends now reports its result, in seconds since 1970.
@@ -273,7 +281,10 @@ extension OperationHandler {
     }
 
     /// The result of an upload that has ended.
-    private func replay(_ state: SessionState) throws(Problem) -> OperationResult {
+    private func replay(_ upload: OpenUpload, _ state: SessionState) throws(Problem)
+        -> OperationResult
+    {
+        uploads.ended(upload.id, nil)
         context.upload?.offset = state.offset
         context.upload?.isComplete = true
         switch state.end {

@@ -240,7 +240,14 @@ final class S3ModelGateway: S3SessionRequests, @unchecked Sendable {
     func writeCondition(_ name: String, _ preconditions: Preconditions)
         async throws(BucketError) -> S3Bucket.WriteCondition
     {
-        S3Bucket.WriteCondition(isNew: preconditions.generation == 0)
+        guard let generation = preconditions.generation, generation != 0 else {
+            return S3Bucket.WriteCondition(isNew: preconditions.generation == 0)
+        }
+        let found = try await request("condition") { $0.objects[name] }
+        guard let found, found.generation == generation else {
+            throw BucketError(.preconditionFailed)
+        }
+        return S3Bucket.WriteCondition(match: found.etag)
     }
 
     func writePiece(_ name: String, _ spool: SessionSpool) async throws(BucketError) {

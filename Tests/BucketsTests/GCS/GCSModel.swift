@@ -126,7 +126,10 @@ final class GCSModel: Sendable {
             if range == "bytes */*" { return "query" }
             return range.hasSuffix("/*") ? "chunk" : "last"
         }
-        if let type = query["uploadType"] { return type }
+        if let type = query["uploadType"] {
+            if case .state? = query["name"].flatMap(HiddenName.init) { return "state" }
+            return type
+        }
         if request.path.contains("/moveTo/") { return "move" }
         if request.path.hasSuffix("/o") { return "list" }
         if request.method == "GET" { return query["alt"] == "media" ? "read" : "stat" }
@@ -269,17 +272,13 @@ final class GCSModel: Sendable {
         if let id = query["upload_id"] { return try session(id, request, &state) }
         let name = query["name"] ?? ""
         switch query["uploadType"] {
-        case "media":
-            let type = JSONMember(
-                key: "contentType", value: .string(request.fields["content-type"] ?? ""))
-            return .json(try commit(name, query, .object([type]), request.body, &state))
         case "multipart":
             let (resource, bytes) = parts(request)
             return .json(try commit(name, query, resource, bytes, &state))
         case "resumable":
             try check(query, name, state)
             guard let resource = try? JSONReader.parse(request.body) else { throw Refusal(400) }
-            let id = "session-\(state.sessions.count)"
+            let id = "session-\(UInt64.random(in: 0 ... .max))"
             state.sessions[id] = Session(name: name, query: query, resource: resource)
             let target = "/upload/storage/v1/b/b/o?uploadType=resumable&upload_id=\(id)"
             return FakeService.Response(fields: [("location", "http://elsewhere\(target)")])

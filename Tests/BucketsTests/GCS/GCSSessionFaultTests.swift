@@ -264,4 +264,73 @@ struct GCSSessionFaultTests {
         #expect(model.commits == 1)
         #expect(model.leftovers == [])
     }
+
+    @Test(
+        "A commit whose result was not written is found when the state is read, and is not closed",
+        arguments: [100, 700_000])
+    func unwrittenResult(_ size: Int) async throws {
+        let model = GCSModel()
+        try await onLoop {
+            let buckets = [model.bucket(attempts: 1), model.bucket()]
+            let first = try await buckets[0].begin("n")
+            try await first.append(pattern(size, seed: 1), at: 0)
+            model.state.withLock { state in
+                state.before = { kind, state in
+                    if kind == "move" { state.fault = { _, _ in .lost } }
+                }
+            }
+            await #expect(throws: SessionError.self) { try await first.commitAll() }
+            model.state.withLock { ($0.fault, $0.before) = ({ _, _ in nil }, { _, _ in }) }
+            let session = try await buckets[1].openSession(first.id)
+            await #expect(throws: SessionError.self) {
+                try await session.close([1], until: .max)
+            }
+            guard case .committed(let result)? = try await session.state().end else {
+                Issue.record("not committed")
+                return
+            }
+            #expect(result.metadata.size == UInt64(size))
+            try await first.cancel()
+            for bucket in buckets { await bucket.close() }
+        }
+        #expect(model.bytes("n")?.count == size)
+        #expect(model.commits == 1)
+        #expect(model.leftovers == [])
+    }
+
+    @Test(
+        "An upload that ends before bytes that a killed gateway has sent fails for good",
+        arguments: [0, 5])
+    func shorter(_ more: Int) async throws {
+        let model = GCSModel()
+        let bytes = pattern(1_700_000, seed: 1)
+        try await onLoop {
+            let buckets = [model.bucket(attempts: 1), model.bucket()]
+            let first = try await buckets[0].begin("n")
+            try await first.append(Array(bytes[..<300_000]), at: 0)
+            model.state.withLock { state in
+                state.before = { kind, state in
+                    if kind == "chunk" { state.fault = { _, _ in .lost } }
+                }
+            }
+            await #expect(throws: (any Error).self) {
+                try await first.append(Array(bytes[300_000...]), at: 300_000)
+            }
+            model.state.withLock { ($0.fault, $0.before) = ({ _, _ in nil }, { _, _ in }) }
+            let session = try await buckets[1].openSession(first.id)
+            let offset = try await session.offset()
+            try await session.append(Array(bytes[offset..<offset + more]), at: offset)
+            do throws(SessionError) {
+                let facts = try await session.finish()
+                _ = try await session.commit(facts, Preconditions(), resultUntil: .max)
+                Issue.record("stored")
+            } catch {
+                guard case .otherBytes = error else { throw error }
+            }
+            try await session.cancel()
+            for bucket in buckets { await bucket.close() }
+        }
+        #expect(model.bytes("n") == nil)
+        #expect(model.leftovers == [])
+    }
 }

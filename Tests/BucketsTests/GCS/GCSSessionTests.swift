@@ -51,28 +51,28 @@ struct GCSSessionTests {
             let bucket = model.bucket()
             let bytes = pattern(3 * quantum + 10, seed: 1)
             let session = try await bucket.begin("n")
-            #expect(model.requests() == ["media": 1])
+            #expect(model.requests() == ["state": 1])
             try await session.append(Array(bytes[..<quantum]), at: 0)
-            #expect(model.requests() == ["resumable": 1, "media": 2, "chunk": 1])
+            #expect(model.requests() == ["resumable": 1, "state": 2, "chunk": 1])
             try await session.append(Array(bytes[quantum..<2 * quantum]), at: quantum)
-            #expect(model.requests() == ["media": 2, "chunk": 1])
+            #expect(model.requests() == ["state": 2, "chunk": 1])
             // What fits into the tail is only written to the state.
             try await session.append(
                 Array(bytes[(2 * quantum)..<(2 * quantum + 5)]), at: 2 * quantum)
-            #expect(model.requests() == ["media": 1])
+            #expect(model.requests() == ["state": 1])
             _ = try await session.state()
             #expect(model.requests() == ["read": 1])
             try await session.append(Array(bytes[(2 * quantum + 5)...]), at: 2 * quantum + 5)
-            #expect(model.requests() == ["media": 2, "chunk": 1])
+            #expect(model.requests() == ["state": 2, "chunk": 1])
             // Another gateway reads and claims.
             let other = model.bucket()
             let again = try await other.openSession(session.id)
             #expect(try await again.offset() == bytes.count)
-            #expect(model.requests() == ["read": 1, "media": 1])
+            #expect(model.requests() == ["read": 1, "state": 1])
             try await again.commitAll()
             #expect(
                 model.requests() == [
-                    "read": 2, "stat": 2, "media": 2, "last": 1, "move": 1,
+                    "read": 2, "stat": 2, "state": 2, "last": 1, "move": 1,
                 ])
             let found = try await bucket.get("n")
             #expect(found == bytes)
@@ -91,7 +91,7 @@ struct GCSSessionTests {
             _ = model.requests()
             try await session.commitAll()
             #expect(
-                model.requests() == ["read": 2, "stat": 1, "media": 2, "multipart": 1, "move": 1])
+                model.requests() == ["read": 2, "stat": 1, "state": 2, "multipart": 1, "move": 1])
             await bucket.close()
         }
     }
@@ -212,7 +212,7 @@ struct GCSSessionTests {
             let append = try await session.append(plan)
             try await append.fill(bytes)
             #expect(try await append.end() == UInt64(bytes.count))
-            #expect(model.requests() == ["resumable": 1, "media": 2, "chunk": 1])
+            #expect(model.requests() == ["resumable": 1, "state": 2, "chunk": 1])
             try await session.commitAll()
             let found = model.bytes("n")
             #expect(found == bytes)

@@ -90,17 +90,19 @@ struct S3Tests {
         let limit: UInt64 = 5 << 30
         for size: UInt64? in [nil, 5 << 40, (5 << 40) - 1] {
             var sent: UInt64 = 0
-            for part in 1...S3Multipart.maximumParts where size == nil || sent < size ?? 0 {
+            for part in 1...10_000 where size == nil || sent < size ?? 0 {
                 let length = S3Multipart.length(
-                    ofPart: part, size: size, minimum: 8 << 20, limit: limit, sent: sent)
+                    ofPart: part, size: size, minimum: 8 << 20, limit: limit, parts: 10_000,
+                    sent: sent)
                 #expect(length > 0 && length <= limit)
                 sent += length
             }
             if let size { #expect(sent == size) } else { #expect(sent >= 5 << 40) }
         }
         #expect(
-            S3Multipart.length(ofPart: 1, size: 100, minimum: 8 << 20, limit: limit, sent: 0) == 100
-        )
+            S3Multipart.length(
+                ofPart: 1, size: 100, minimum: 8 << 20, limit: limit, parts: 10_000, sent: 0)
+                == 100)
     }
 
     @Test func xml() throws {

@@ -9,6 +9,7 @@ import email.utils
 import functools
 import hashlib
 import http.server
+import itertools
 import json
 import re
 import threading
@@ -57,6 +58,7 @@ class Model:
     def __init__(self):
         self.lock = threading.RLock()
         self.objects, self.sessions, self.commits = {}, {}, []
+        self.numbers = itertools.count()
         self.generation, self.buckets = 1_700_000_000_000_000, {"photos"}
         #: The maximum number of bytes that are kept of each chunk except the last; None for all.
         self.persisted = None
@@ -289,7 +291,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if kind == "resumable":
             found, _ = model.objects.get((bucket, query.get("name")), (None, None))
             model.check(query, found)
-            token = secret(f"session-{len(model.sessions)}-secret")
+            token = secret(f"session-{next(model.numbers)}-secret")
             model.sessions[token] = {
                 "bucket": bucket, "query": query, "metadata": json.loads(content or b"{}"),
                 "type": self.headers.get("x-upload-content-type"), "content": b"", "made": None}

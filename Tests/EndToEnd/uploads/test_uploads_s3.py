@@ -36,8 +36,8 @@ def gateways(moto, launch, tmp_path):
     secret(done.stdout.split()[1])
 
     def start(count, settings="", **options):
-        return [launch(buckets=f"  photos: {{ {moto.store()} }}\n", extra=f"uploads:\n  keys: {file}\n{settings}", **options)
-                for _ in range(count)]
+        options = {"buckets": f"  photos: {{ {moto.store()} }}\n", **options}
+        return [launch(extra=f"uploads:\n  keys: {file}\n{settings}", **options) for _ in range(count)]
 
     return start
 
@@ -253,3 +253,50 @@ def test_progress_is_what_another_gateway_finds(moto, gateways):
     first.stop(signal.SIGKILL)
     request.close()
     assert Session(Wire(second), session.created).offset() == reported
+
+
+def test_multipart_uploads_whose_id_was_lost_are_swept(moto, gateways):
+    """Two gateways are killed after S3 has begun a multipart upload and before its id is in the state."""
+    first, second = gateways(2, "  lifetime: 15s\n  sweepInterval: 1s\n")
+    session = begin(Wire(first), "o")
+    for _ in range(2):
+        assert moto.call("POST", "/photos/o?uploads")[0] == 200
+    first.stop(signal.SIGKILL)
+    assert Session(Wire(second), session.created).offset() == 0
+    assert moto.uploads() == 2
+    wait_until(lambda: hidden(moto) == [], what=lambda: f"the end of {hidden(moto)}")
+    assert moto.uploads() == 0
+
+
+def test_a_multipart_upload_that_others_remove_ends_the_session(moto, gateways):
+    first, _ = gateways(2)
+    session = begin(Wire(first), "o", DATA[:9_000_000])
+    upload = re.search(r"<UploadId>([^<]*)", moto.call("GET", "/photos?uploads")[2].decode())[1]
+    assert moto.call("DELETE", f"/photos/o?uploadId={upload}")[0] == 204
+    problem(session.patch(9_000_000, DATA[9_000_000:18_000_000]), 404, "upload-not-found")
+    assert session.head().status == 404
+
+
+def test_small_appends_never_need_more_parts_than_there_are(moto, gateways):
+    store = moto.store().replace("{", "{ maximumParts: 3,", 1)
+    server, _ = gateways(2, buckets=f"  photos: {{ {store} }}\n")
+    step = 1_000_000
+    session = begin(Wire(server), "o")
+    for offset in range(0, len(DATA), step):
+        assert session.patch(offset, DATA[offset:offset + step]).status == 204
+    assert session.patch(len(DATA), None, last=True).status == 201
+    assert md5(Wire(server).get("o").body) == md5(DATA)
+
+
+def test_a_stop_keeps_what_was_received(moto, gateways):
+    for buckets in (f"  photos: {{ {moto.store()} }}\n", None):
+        server = gateways(1, "limits: { drainTimeout: 100ms }\n", buckets=buckets)[0]
+        session = begin(Wire(server), "o")
+        wait = received(server, 3_000_000)
+        request = append(server, session.path, 0, 9_000_000)
+        request.send(DATA[:3_000_000])
+        wait()
+        assert server.stop() == 0
+        request.close()
+        server.start()
+        assert session.offset() == 3_000_000
