@@ -34,6 +34,7 @@ public struct IPAddress: Hashable, Sendable, CustomStringConvertible {
         self.init(bits: bytes.count == 4 ? IPAddress.mapped | bits : bits)
     }
 
+    /// Whether it is an IPv4 address, or one that is mapped to IPv6.
     public var isIPv4: Bool { bits >> 32 == 0xffff }
 
     /// The network that identifies the address's site.
@@ -89,6 +90,7 @@ public struct AddressRange: Hashable, Sendable {
         first = address
     }
 
+    /// Whether the address is in the range.
     public func contains(_ address: IPAddress) -> Bool {
         address.bits & mask == first.bits && address.isIPv4 == first.isIPv4
     }

@@ -51,7 +51,8 @@ import Wire
         let ofUpstreams = Configuration.settings.map(\.path).filter { $0.hasPrefix("upstream.") }
         #expect(
             Set(upstream).subtracting(others) == Set(ofUpstreams.map { String($0.dropFirst(9)) }))
-        #expect(Set(limits.map { "limits.\($0)" }) == Set(keys))
+        // The delay of the drain is the program's, not the server's.
+        #expect(Set(limits.map { "limits.\($0)" } + ["limits.drainDelay"]) == Set(keys))
         #expect(Set(Configuration.settings.map(\.path)).count == Configuration.settings.count)
     }
 

@@ -106,11 +106,11 @@ import Wire
         ),
         (
             "listen: { http: 8080 }",
-            "1:17: error: 'listen.http': expected an address such as 127.0.0.1:8080 or '[::1]:8080', or null for off, found '8080'"
+            "1:17: error: 'listen.http': expected an address such as 127.0.0.1:8080, '[::1]:8080' or unix:/run/sluice/http.sock, or null for off, found '8080'"
         ),
         (
             "listen: { http: localhost }",
-            "1:17: error: 'listen.http': expected an address such as 127.0.0.1:8080 or '[::1]:8080', found 'localhost'"
+            "1:17: error: 'listen.http': expected an address such as 127.0.0.1:8080, '[::1]:8080' or unix:/run/sluice/http.sock, found 'localhost'"
         ),
         (
             "listen: { http: 127.0.0.1:9090 }",

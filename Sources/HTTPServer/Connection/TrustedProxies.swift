@@ -1,4 +1,5 @@
 import System
+import Wire
 
 /// The proxies that say who their clients are, by `X-Forwarded-For`, `Forwarded` (RFC 7239) or the PROXY protocol. What
 /// any other peer says is ignored.
@@ -58,7 +59,7 @@ struct ForwardedClient: Equatable {
         let scheme =
             client?.scheme
             ?? fields.list("x-forwarded-proto")?.split(separator: ",").last.map {
-                $0.drop { $0 == " " }.lowercased()
+                String($0.drop { $0 == " " }).asciiLowercased()
             }
         switch scheme {
         case "https": isSecure = true
@@ -94,7 +95,7 @@ struct ForwardedClient: Equatable {
         var reader = ForwardedReader(list)
         while let pairs = reader.nextElement() {
             var hop = pairs.first { $0.name == "for" }.flatMap { node($0.value) }
-            hop?.scheme = pairs.first { $0.name == "proto" }?.value.lowercased()
+            hop?.scheme = pairs.first { $0.name == "proto" }?.value.asciiLowercased()
             hops.append(hop)
         }
         return hops
@@ -129,7 +130,7 @@ private struct ForwardedReader {
         var pairs: [(name: String, value: String)] = []
         var isMalformed = false
         while true {
-            let name = token().lowercased()
+            let name = token().asciiLowercased()
             if take("=") {
                 let value = take("\"") ? quoted() : token()
                 if let value { pairs.append((name, value)) } else { isMalformed = true }
