@@ -67,7 +67,7 @@ extension OperationHandler {
             let report = upload.report(.status, in: bucket)
             context.upload = report
             if request.dialect.reportsEnd, upload.state.end != nil, !upload.isCancelled {
-                return try replay(upload.state)
+                return try replay(upload, upload.state)
             }
             return .session(report)
         case .cancel: return try await cancel(upload)
