@@ -2,6 +2,7 @@ import Glibc
 import OpenSSL
 import Synchronization
 import System
+import Wire
 
 /// An address to listen on, and the handler of its requests.
 public struct ListenerConfiguration: Sendable {

@@ -1,5 +1,6 @@
 import CLinux
 import Glibc
+import Wire
 
 /// An IPv4 or IPv6 address with a port, or the path of a Unix domain socket, in the kernel's format.
 public struct SocketAddress: Sendable, CustomStringConvertible {
