@@ -28,7 +28,8 @@ final class NativeAPI: Dialect {
     }
 
     func methods(at route: Route?) -> String {
-        route?.methods(withPost: true) ?? Route.objectMethods(withPost: true)
+        let canSign = callers.links != nil
+        return route?.methods(canSign: canSign) ?? Route.objectMethods(canSign)
     }
 
     func parse(_ route: Route, in bucket: Bucket, _ context: RequestContext) throws(Problem)
@@ -74,7 +75,7 @@ final class NativeAPI: Dialect {
                 return upload
             }
             // `POST` is only possible with `sign` or Upload-Complete.
-            throw Problem.methodNotAllowed(route.methods(withPost: false))
+            throw Problem.methodNotAllowed(route.methods(canSign: false))
         default: throw notAllowed(route)
         }
     }
@@ -159,18 +160,16 @@ extension Route {
     var asksForLink: Bool { query.contains("sign") }
 
     /// The methods that the route supports, as in `Allow`.
-    /// - Parameter withPost: Whether to name `POST`, which an object only has for an upload that says whether it is
-    ///   complete, and for `?sign`.
-    func methods(withPost: Bool) -> String {
+    /// - Parameter canSign: Whether `POST …?sign` is available.
+    func methods(canSign: Bool) -> String {
         if case .session = path { return NativeAPI.sessionMethods }
         if path == .bucket || isFolder { return "GET, HEAD, OPTIONS" }
         if asksForLink { return "POST, OPTIONS" }
-        return asksForMetadata
-            ? "GET, HEAD, PATCH, OPTIONS" : Route.objectMethods(withPost: withPost)
+        return asksForMetadata ? "GET, HEAD, PATCH, OPTIONS" : Route.objectMethods(canSign)
     }
 
     /// The methods of an object, as in `Allow`.
-    static func objectMethods(withPost: Bool) -> String {
-        "GET, HEAD, PUT, PATCH, DELETE, \(withPost ? "POST, " : "")OPTIONS"
+    static func objectMethods(_ canSign: Bool) -> String {
+        "GET, HEAD, PUT, PATCH, DELETE, \(canSign ? "POST, " : "")OPTIONS"
     }
 }
