@@ -58,9 +58,10 @@ extension NativeAPI {
         return route
     }
 
-    /// Browsers send the preflight of a session's creation for its URL, too.
+    /// A page may create sessions by `POST`, and the preflight says the same of all of them.
     func preflightMethods(at route: Route?) -> String {
         if case .session = route?.path { return "POST, \(NativeAPI.sessionMethods)" }
-        return methods(at: route)
+        let methods = methods(at: route)
+        return methods == Route.objectMethods(false) ? Route.objectMethods(true) : methods
     }
 }
