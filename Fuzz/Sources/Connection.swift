@@ -27,8 +27,8 @@ private func converse(_ bytes: [UInt8]) {
     let listener = ListenerConfiguration(
         address: SocketAddress("127.0.0.1:0")!, handler: answer)
     Connection(
-        context, descriptor: pair[0], peer: listener.address, tls: nil, credentialsVersion: 0,
-        listener: listener
+        context, descriptor: pair[0], peer: Peer(pair[0], listener.address, TrustedProxies()),
+        tls: nil, credentialsVersion: 0, listener: listener
     ).open()
     var check: LoopTimer?
     check = LoopTimer {
