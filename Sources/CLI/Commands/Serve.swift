@@ -78,7 +78,8 @@ struct Serve: ParsableCommand {
             service = try Service(configuration, manager, acceptsUnsigned: unsignedTokens)
         } catch {
             complain("\(try options.file(file) ?? path ?? "serve"): error: \(error)")
-            throw ExitCode(2)
+            // Not exit(): it would destroy objects that loops which have been started still use.
+            Glibc._exit(2)
         }
         if let served, isatty(STDERR_FILENO) == 1 { served.introduce(configuration) }
         var isEnding = false

@@ -176,6 +176,32 @@ def test_port_in_use(config):
     assert f"{config}: error: bind {address}" in err and "in use" in err
 
 
+#: Makes the loops slow at their start, and the exit slow after OpenSSL has freed what it has.
+SLOW = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <unistd.h>
+void *BIO_new(const void *method) {
+  void *(*next)(const void *) = dlsym(RTLD_NEXT, "BIO_new");
+  usleep(300000);
+  return next(method);
+}
+__attribute__((destructor)) static void end(void) { usleep(900000); }
+"""
+
+
+def test_port_in_use_while_loops_start(config, tmp_path):
+    (tmp_path / "slow.c").write_text(SLOW)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "slow.so", tmp_path / "slow.c", "-ldl"], check=True)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        status, _, err = sluice("serve", "--config", config, "--set", f"listen.operator={address}",
+                                environment={"LD_PRELOAD": str(tmp_path / "slow.so")})
+    assert status == 2 and f"bind {address}" in err, (status, err)
+
+
 def test_port_in_use_by_another_sluice(launch, config):
     """The listeners of one server share their address; those of two must not."""
     running = launch(threads=2)
