@@ -201,16 +201,31 @@ final class CloudSession: UploadSession {
     func cancel() async throws(SessionError) {
         try await inTurn(keepingAppend: false) { [self] () throws(SessionError) in
             let state = try await file.cancel()
-            try await release(state)
-            // If this fails, the sweep removes it.
-            try? await service.deleteHidden(HiddenName.state(id).text)
-            if state.expires < id.expires {
-                try? await service.deleteHidden(HiddenName.until(id, time: state.expires).text)
+            var failure: SessionError?
+            do throws(SessionError) {
+                if try await release(state) { return await forget(state) }
+            } catch {
+                failure = error
             }
+            // The sweep removes what may be another session's, or could not be removed.
+            let until = min(state.expires, file.milliseconds / 1000 + CloudSessions.settlingTime)
+            _ = try? await file.update { $0.expires = until }
+            await keep(until: until)
+            if let failure { throw failure }
         }
     }
 
-    private func release(_ state: CloudSessionState) async throws(SessionError) {
+    /// Removes the state of a cancelled session. If this fails, the sweep removes it.
+    private func forget(_ state: CloudSessionState) async {
+        try? await service.deleteHidden(HiddenName.state(id).text)
+        if state.expires < id.expires {
+            try? await service.deleteHidden(HiddenName.until(id, time: state.expires).text)
+        }
+    }
+
+    /// - Returns: As ``CloudSessionService/release(_:_:isSoleOwner:)``.
+    @discardableResult
+    private func release(_ state: CloudSessionState) async throws(SessionError) -> Bool {
         try await inStore { () throws(BucketError) in try await sessions.release(id, state) }
     }
 

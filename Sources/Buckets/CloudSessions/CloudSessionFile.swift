@@ -166,6 +166,7 @@ final class CloudSessionFile: Sendable {
         for _ in 0..<CloudSessionFile.attempts {
             let found = try await fetch()
             var next = found.state
+            if next.owner != owner { next.isTakenOver = true }
             next.end = .cancelled
             do throws(SessionError) {
                 try await write(next, replacing: found.version)

@@ -33,8 +33,10 @@ protocol CloudSessionService: CloudSessionStore {
 
     /// Removes everything that the service has of a session, except for its state and its object. Can be repeated.
     /// - Parameter isSoleOwner: Whether no other process than this one has sent requests of the session.
+    /// - Returns: Whether nothing can be left. Otherwise it must be called again after
+    ///   ``CloudSessions/settlingTime``.
     func release(_ id: UploadSessionID, _ state: CloudSessionState, isSoleOwner: Bool)
-        async throws(BucketError)
+        async throws(BucketError) -> Bool
 }
 
 /// Moves the bytes of one append to the service. Its calls follow one another, except for ``cancel()``.

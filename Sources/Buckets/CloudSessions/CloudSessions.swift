@@ -148,6 +148,19 @@ final class CloudSessions: Sendable {
     /// How long a state that can't be read is kept after its session has expired, in seconds: 1 h.
     private static let unreadableTime: Int64 = 3600
 
+    /// How long requests of a session that ended may have effects that can't be told from those of other sessions, in
+    /// seconds: 15 s.
+    static let settlingTime: Int64 = 15
+
+    /// What became of an expired session.
+    private enum Removal {
+        case removed
+        /// There is none any more, or it is not expired.
+        case none
+        /// It is removed after ``settlingTime``.
+        case later
+    }
+
     func removeExpired(limit: Int) async throws(BucketError) -> Int {
         var removed = 0
         var failures: [BucketError] = []
@@ -179,27 +192,29 @@ final class CloudSessions: Sendable {
     /// - Returns: Whether a session was removed with it.
     private func remove(_ name: HiddenName) async throws(BucketError) -> Bool {
         switch name {
-        case .state(let id): return try await remove(id)
+        case .state(let id): return try await remove(id) == .removed
         case .tail, .data:
             try await service.deleteHidden(name.text)
             return false
         case .until(let id, _):
-            let isRemoved = try await remove(id)
-            try await service.deleteHidden(name.text)
-            return isRemoved
+            let removal = try await remove(id)
+            if removal != .later { try await service.deleteHidden(name.text) }
+            return removal == .removed
         }
     }
 
     /// Removes a session with what it left at the service, if it has expired.
-    private func remove(_ id: UploadSessionID) async throws(BucketError) -> Bool {
+    private func remove(_ id: UploadSessionID) async throws(BucketError) -> Removal {
         let name = HiddenName.state(id).text
-        guard let object = try await service.readHidden(name) else { return false }
+        guard let object = try await service.readHidden(name) else { return .none }
         if let state = try? CloudSessionState(object.bytes) {
-            guard min(state.expires, id.expires) <= now else { return false }
-            try await release(id, state)
+            let end = min(state.expires, id.expires)
+            guard end <= now else { return .none }
+            let isComplete = try await release(id, state)
+            guard isComplete || end + CloudSessions.settlingTime <= now else { return .later }
         } else if id.expires + CloudSessions.unreadableTime > now {
             // A gateway with another version of the program may be able to read it.
-            return false
+            return .none
         } else {
             try await service.deleteHidden(name)
             // So that it is logged, once.
@@ -208,11 +223,14 @@ final class CloudSessions: Sendable {
         }
         // Last, so that the next sweep continues after a failure.
         try await service.deleteHidden(name)
-        return true
+        return .removed
     }
 
     /// Removes everything that the service has of a session, except for its state and its object.
-    func release(_ id: UploadSessionID, _ state: CloudSessionState) async throws(BucketError) {
+    /// - Returns: As ``CloudSessionService/release(_:_:isSoleOwner:)``.
+    func release(_ id: UploadSessionID, _ state: CloudSessionState) async throws(BucketError)
+        -> Bool
+    {
         try await service.release(
             id, state, isSoleOwner: state.owner == owner && !state.isTakenOver)
     }

@@ -129,7 +129,7 @@ final class SessionTable {
             """)
         deleteStatement = try make("DELETE FROM sessions WHERE id = ?1")
         listStatement = try make("\(all) WHERE id > ?1 ORDER BY id LIMIT ?2")
-        expiredStatement = try make("\(all) WHERE expires <= ?1 LIMIT ?2")
+        expiredStatement = try make("\(all) WHERE expires <= ?1")
     }
 
     func find(_ id: UploadSessionID) throws(SQLiteError) -> SessionRow? {
@@ -144,11 +144,10 @@ final class SessionTable {
         return try rows(listStatement)
     }
 
-    /// At most `limit` rows that have expired at `now`, in seconds since 1970.
+    /// At most `limit` rows that have expired at `now`, in seconds since 1970. Rows that can't be read don't count.
     func expired(_ now: Int64, limit: Int) throws(SQLiteError) -> [SessionRow] {
         expiredStatement.bind(1, now)
-        expiredStatement.bind(2, Int64(limit))
-        return try rows(expiredStatement)
+        return try rows(expiredStatement, limit: limit)
     }
 
     func insert(_ row: SessionRow) throws(SQLiteError) {
@@ -191,10 +190,12 @@ final class SessionTable {
         try deleteStatement.run()
     }
 
-    private func rows(_ statement: SQLiteStatement) throws(SQLiteError) -> [SessionRow] {
+    private func rows(_ statement: SQLiteStatement, limit: Int = .max) throws(SQLiteError)
+        -> [SessionRow]
+    {
         defer { statement.reset() }
         var rows: [SessionRow] = []
-        while try statement.step() {
+        while rows.count < limit, try statement.step() {
             // Ignores rows that another program wrote.
             if let row = row(statement) { rows.append(row) }
         }

@@ -18,28 +18,28 @@ extension S3Bucket {
     func orphans(of name: String, besides own: String?, since begun: Int64, atMost lost: Int) async
         -> [String]
     {
-        let found = await uploads(of: name, besides: own, since: begun)
+        let found = await uploads(of: name, besides: own, since: begun) ?? []
         return found.count <= lost ? found.map(\.id) : []
     }
 
     /// The ids and ages in seconds of an object's uploads that began since `begun` and are not in progress in this
-    /// process. The parameters are those of ``orphans(of:besides:since:atMost:)``.
+    /// process; nil if they are not known. The parameters are those of ``orphans(of:besides:since:atMost:)``.
     func uploads(of name: String, besides own: String?, since begun: Int64) async
-        -> [(id: String, age: Int64)]
+        -> [(id: String, age: Int64)]?
     {
         let query =
             "encoding-type=url&max-uploads=1000&prefix=\(PercentEncoding.encodeSegment(name))&uploads="
         let request = ClientRequest("GET", target(nil, query))
         guard let response = try? await call(request, limit: 4 << 20), response.status == 200,
             let uploads = S3ListedUpload.read(response.body)
-        else { return [] }
+        else { return nil }
         let known = openUploads.withLock { $0 }
         let ofName = uploads.filter { BytewiseString.areEqual($0.key, name) }
         let date = response.fields["date"].flatMap {
             HTTPDate.parse(Array($0.utf8)[...], now: now() / 1000)
         }
         let ours = own.flatMap { own in ofName.first { BytewiseString.areEqual($0.id, own) } }
-        guard let latest = ours?.initiated ?? date else { return [] }
+        guard let latest = ours?.initiated ?? date else { return nil }
         let present = date ?? latest
         let earliest = latest - (now() - begun) / 1000 - S3Bucket.clockTolerance
         return ofName.compactMap { upload in

@@ -33,7 +33,8 @@ protocol S3SessionRequests: CloudSessionStore {
     func abortUpload(_ name: String, _ upload: String) async throws(BucketError)
 
     /// Frees uploads without parts that were begun since `time`, in milliseconds since 1970, and are not `known`.
-    func abortLost(_ name: String, since time: Int64, known: String?) async
+    /// - Returns: Whether there are no more of which some may be another session's.
+    func abortLost(_ name: String, since time: Int64, known: String?) async -> Bool
 
     /// The object, with the mark of the session that has made it; nil if there is no object.
     func findMarked(_ name: String) async throws(BucketError) -> (
@@ -205,12 +206,13 @@ extension S3Bucket: S3SessionRequests {
     /// fails, and it is begun again.
     private static let partTime: Int64 = 10
 
-    func abortLost(_ name: String, since time: Int64, known: String?) async {
-        let found = await uploads(of: name, besides: known, since: time)
+    func abortLost(_ name: String, since time: Int64, known: String?) async -> Bool {
+        guard let found = await uploads(of: name, besides: known, since: time) else { return false }
         // A single one is that of the lost request. Of several, some may be another session's or gateway's. Those have a
         // part soon.
         let lost = found.count == 1 ? found : found.filter { $0.age >= S3Bucket.partTime }
         await abort(orphans: lost.map(\.id), of: name)
+        return lost.count == found.count
     }
 
     func findMarked(_ name: String) async throws(BucketError) -> (

@@ -265,19 +265,22 @@ final class S3SessionService: CloudSessionService {
     // MARK: Release
 
     func release(_ id: UploadSessionID, _ state: CloudSessionState, isSoleOwner: Bool)
-        async throws(BucketError)
+        async throws(BucketError) -> Bool
     {
+        var isComplete = true
         if case .s3(let transfer) = state.transfer {
             for upload in [transfer.upload].compactMap(\.self) + transfer.discarded {
                 try await requests.abortUpload(state.name, upload)
             }
             if let time = transfer.lostSince, !isSoleOwner {
-                await requests.abortLost(state.name, since: time, known: transfer.upload)
+                isComplete = await requests.abortLost(
+                    state.name, since: time, known: transfer.upload)
             }
         }
         for piece in state.pieces {
             try await requests.deleteHidden(HiddenName.tail(id, number: piece.number).text)
         }
+        return isComplete
     }
 
     // MARK: Hidden objects

@@ -154,7 +154,7 @@ extension OperationHandler {
                 try await driver.openSession(token.id)
             }
         } catch {
-            throw Problem(error)
+            throw lost(error, token.id)
         }
         // Checked before the state is claimed, which stops an append of the creator, also at another gateway.
         if let json = session.context,
@@ -169,10 +169,16 @@ extension OperationHandler {
                     try await session.state()
                 }
             } catch {
-                throw Problem(error)
+                throw lost(error, token.id)
             }
         }
         return (session, state)
+    }
+
+    /// The problem of a session that was not opened. It does not count any more if the store does not have it.
+    private func lost(_ error: SessionError, _ id: UploadSessionID) -> Problem {
+        if case .notFound = error { uploads.ended(id, nil) }
+        return Problem(error)
     }
 
     /// Repeats a step of the end of an upload while other gateways disturb it, because they end it too. Random delays

@@ -26,7 +26,8 @@ extension OperationHandler {
             }
             if creation.isLast || upload.isWhole { return try await finish(upload) }
         } catch {
-            await forgetUnknown(upload, creation)
+            if error.code == .uploadNotFound { uploads.ended(upload.id, nil) }
+            await forget(upload, creation, after: error)
             throw error
         }
         report.offset = upload.state.offset
@@ -34,12 +35,18 @@ extension OperationHandler {
         return .session(report)
     }
 
-    /// Removes a session whose creation has failed, if no client knows its URL.
-    private func forgetUnknown(_ upload: OpenUpload, _ creation: SessionCreation) async {
-        guard creation.announce == nil,
-            !creation.dialect.outlivesFailures || context.exchange.isClientGone
+    /// Removes a session whose creation has failed, if no client knows its URL, or if it would use up the limit that its
+    /// bytes have reached.
+    private func forget(
+        _ upload: OpenUpload, _ creation: SessionCreation, after problem: Problem
+    ) async {
+        let isOverLimit = problem.code == .tooManyUploads || problem.code == .insufficientStorage
+        let outlives = creation.dialect.outlivesFailures
+        guard creation.announce == nil, !outlives || isOverLimit || context.exchange.isClientGone
         else { return }
-        context.upload = nil
+        context.upload =
+            outlives
+            ? UploadReport(isComplete: true, maximumSize: bucket.maximumObjectSize) : nil
         try? await upload.session.cancel()
         uploads.ended(upload.id, .cancelled)
     }
@@ -54,7 +61,18 @@ extension OperationHandler {
     }
 
     private func perform(_ request: SessionRequest) async throws(Problem) -> OperationResult {
-        var upload = try await open(request)
+        let upload = try await open(request)
+        do throws(Problem) { return try await perform(request, upload) } catch {
+            // The service may have lost it since, and then it does not count any more.
+            if error.code == .uploadNotFound { uploads.ended(upload.id, nil) }
+            throw error
+        }
+    }
+
+    private func perform(_ request: SessionRequest, _ upload: OpenUpload) async throws(Problem)
+        -> OperationResult
+    {
+        var upload = upload
         switch request.action {
         case .report:
             if upload.isWhole {

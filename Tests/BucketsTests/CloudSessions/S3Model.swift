@@ -77,6 +77,8 @@ final class S3ModelGateway: S3SessionRequests, @unchecked Sendable {
 
     /// Whether lists ignore where they should start, and always return the first page.
     var repeatsLists = false
+    /// Whether lost multipart uploads are too young to be told from those of others.
+    var leavesLost = false
     /// Whether lists go on forever, in order, with names that are no session's.
     var listsForever = false
     /// How long a call of a session waits for the append that it stops, in nanoseconds.
@@ -215,12 +217,14 @@ final class S3ModelGateway: S3SessionRequests, @unchecked Sendable {
         try await request("abort") { $0.uploads[upload] = nil }
     }
 
-    func abortLost(_ name: String, since time: Int64, known: String?) async {
-        _ = try? await request("abort lost") { model in
+    func abortLost(_ name: String, since time: Int64, known: String?) async -> Bool {
+        if leavesLost { return false }
+        let removed: Void? = try? await request("abort lost") { model in
             model.uploads = model.uploads.filter { id, upload in
                 id == known || upload.name != name || !upload.parts.isEmpty
             }
         }
+        return removed != nil
     }
 
     func findMarked(_ name: String) async throws(BucketError) -> (

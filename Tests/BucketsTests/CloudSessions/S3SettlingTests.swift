@@ -198,6 +198,30 @@ struct S3SettlingTests {
         }
     }
 
+    @Test("Lost multipart uploads are aborted later if they can't be told from those of others")
+    func lostUploads() async throws {
+        try await onLoop {
+            let session = try await begin(gateway())
+            model.state.withLock {
+                $0.uploads["lost"] = S3Model.Upload(name: "n", mark: 1, generation: 1)
+            }
+            let other = gateway()
+            other.leavesLost = true
+            try await other.service.open(session.id).cancel()
+            await #expect(throws: SessionError.self) { try await other.service.open(session.id) }
+            #expect(model.leftovers.count == 3)
+            model.now.withLock { $0 += CloudSessions.settlingTime - 1 }
+            #expect(try await other.service.removeExpired(limit: 10) == 0)
+            // They still can't be told, for example because others upload to the same name all the time.
+            model.now.withLock { $0 += CloudSessions.settlingTime }
+            #expect(try await other.service.removeExpired(limit: 10) == 0)
+            #expect(model.leftovers.count == 3)
+            other.leavesLost = false
+            #expect(try await other.service.removeExpired(limit: 10) == 1)
+            #expect(model.leftovers == [])
+        }
+    }
+
     @Test("The bytes of an append whose client has gone are durable before the bucket closes")
     func closingBucket() async throws {
         try await onLoop {

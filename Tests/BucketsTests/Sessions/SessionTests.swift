@@ -368,6 +368,27 @@ struct SessionTests {
         }
     }
 
+    @Test("Expired sessions that can't be read do not keep the sweep from the others")
+    func damagedRow() async throws {
+        let now = Lock<Int64>(1_000_000)
+        let path = path
+        try await onLoop {
+            let bucket = try DirectoryBucket(
+                path: path, pool: sharedPool, readers: 1,
+                clock: { now.withLock { $0 } * 1_000_000 })
+            for expires in [1_000_100, 1_000_200] as [Int64] {
+                let plan = SessionPlan(UploadPlan(ObjectAttributes()), expires: expires)
+                _ = try await bucket.beginSession("n", plan)
+            }
+            try SQLiteConnection(path + "/index.sqlite", cacheKiB: 512)
+                .execute("UPDATE sessions SET offset = -1 WHERE expires = 1000100")
+            now.withLock { $0 = 1_000_300 }
+            #expect(try await bucket.removeExpiredSessions(limit: 1) == 1)
+            #expect(try await bucket.removeExpiredSessions(limit: 1) == 0)
+            await bucket.close()
+        }
+    }
+
     @Test("A bucket created before sessions existed supports them too")
     func olderIndex() async throws {
         try await withBucket { bucket in _ = try await bucket.put("n", [1]) }

@@ -220,6 +220,18 @@ def test_limits(keyed):
     assert wire.put("plain", DATA).status == 201
 
 
+def test_a_creation_over_a_limit_leaves_nothing(keyed):
+    server = keyed("  stagedBytes: 1000\n")
+    request = Raw(server, "PUT", "/b/photos/o/o", [complete(False), ("Transfer-Encoding", "chunked")])
+    request.send(b"3e8\r\n" + DATA[:1000] + b"\r\n")
+    wait_until(lambda: server.metrics()['sluice_uploads_staged_bytes{bucket="photos"}'] == 1000, what="the bytes")
+    request.send(b"1\r\nx\r\n0\r\n\r\n")
+    status, fields = request.head()
+    assert status == 429 and "location" not in fields and fields["upload-complete"] == "?1", fields
+    assert server.metrics()['sluice_uploads_open{bucket="photos"}'] == 0
+    begin(Wire(server), "o", DATA[:1000])
+
+
 def test_expired(keyed):
     server = keyed("  lifetime: 3s\n  sweepInterval: 1s\n")
     session = begin(Wire(server), "o", DATA)

@@ -73,6 +73,17 @@ import Wire
         await driver.close()
     }
 
+    @Test func aSessionThatTheStoreHasLostDoesNotCount() async throws {
+        let (driver, uploads) = (try driver(), Uploads())
+        let client = client(driver, uploads)
+        let path = try await begin(client)
+        #expect(uploads.ledger.usage(of: "photos").sessions == 1)
+        try await driver.openSession(try identity(path, uploads)).cancel()
+        #expect(await client.send("HEAD", path).status == 404)
+        #expect(uploads.ledger.usage(of: "photos").sessions == 0)
+        await driver.close()
+    }
+
     /// A session whose turn an append holds, because its disk hangs.
     private struct Busy {
         let driver: DirectoryBucket
