@@ -101,6 +101,12 @@ public final class HTTPServer: Sendable {
         return bound
     }
 
+    /// Prepares a later drain. Everything is served as before, but HTTP/1.1 connections close after their next response,
+    /// and say so. So clients reach other servers before idle connections are closed.
+    public func announceDrain() {
+        for worker in workers { worker.loop.execute { worker.announceDrain() } }
+    }
+
     /// Stops accepting, lets every open request finish, and closes the connections: HTTP/2 by GOAWAY in two steps,
     /// HTTP/1.1 after the current response. Connections that remain after ``ServerLimits/drainTimeout`` are cut.
     public func drain() async {
@@ -137,6 +143,8 @@ private final class Worker: @unchecked Sendable {
     func listen(_ descriptor: Int32, _ configuration: ListenerConfiguration) {
         listeners.append(Listener(context, descriptor, configuration))
     }
+
+    func announceDrain() { context.isLeaving = true }
 
     func beginDrain() {
         for listener in listeners { listener.close() }

@@ -250,6 +250,7 @@ final class Service: Sendable {
         logger.info("draining")
         manager.stopping()
         health.beginDraining()
+        server.announceDrain()
         // It is not cancelled. A load balancer needs this time to learn that it must send no more.
         try? await Task.sleep(nanoseconds: started.drainDelay)
         await server.drain()

@@ -50,6 +50,8 @@ final class LoopContext {
     @exclusivity(unchecked) private(set) var waitingBytes = 0
     /// Receive windows granted beyond the initial ones, over all streams.
     @exclusivity(unchecked) private(set) var grownWindows = 0
+    /// Whether a drain was announced: each response over HTTP/1.1 is the last of its connection.
+    @exclusivity(unchecked) var isLeaving = false
     @exclusivity(unchecked) private(set) var isDraining = false
     private var whenEmpty: (() -> Void)?
     private var paused: [Connection] = []

@@ -245,6 +245,7 @@ final class HTTP1Connection: Engine {
             output.append(contentsOf: String(length).utf8)
             output.append(contentsOf: "\r\n")
         }
+        if context.isLeaving { act(on: .closeAfterResponse) }
         if !state.isPersistent { output.append(contentsOf: "connection: close\r\n") }
         output.append(contentsOf: "\r\n")
     }

@@ -218,5 +218,7 @@ def test_the_drain_waits_for_the_load_balancer(launch):
     # New connections are still served.
     assert status(server.url("/b/photos/o/a")) == 404
     assert status("--http2-prior-knowledge", server.url("/b/photos/o/a")) == 404
+    # Connections that are kept move to another gateway before they are closed.
+    assert b"connection: close" in curl("-i", "--http1.1", server.url("/b/photos/o/a"))
     assert server.process.wait(20) == 0
     assert "drained" in server.output()

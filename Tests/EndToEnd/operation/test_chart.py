@@ -130,6 +130,19 @@ def test_pods_have_no_more_rights_than_they_need(example):
         assert volume.get("secret", {}).get("defaultMode", 0o440) & 0o007 == 0, "only the group reads secrets"
 
 
+def configuration(objects):
+    (found,) = (one for one in objects["ConfigMap"] if "sluice.yaml" in one["data"])
+    return yaml.safe_load(found["data"]["sluice.yaml"])
+
+
+def test_a_shared_gateway_waits_until_nodes_know_that_it_leaves():
+    given = values(CHART / "examples" / "gateway.yaml")
+    assert configuration(render(given))["limits"]["drainDelay"] == "5s"
+    given["config"] = {**given["config"], "limits": {"drainDelay": "9s", "connections": 100}}
+    assert configuration(render(given))["limits"] == {"drainDelay": "9s", "connections": 100}
+    assert "drainDelay" not in configuration(render(values(CHART / "examples" / "sidecar.yaml"))).get("limits", {})
+
+
 def test_the_shapes():
     objects = render(values(CHART / "examples" / "gateway.yaml"))
     assert "replicas" not in objects["Deployment"][0]["spec"], "the autoscaler sets them"

@@ -21,7 +21,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- $_ := set $listen "https" (dict "address" "0.0.0.0:8443" "certificate" "/etc/sluice-tls/tls.crt" "key" "/etc/sluice-tls/tls.key") }}
 {{- end }}
 {{- $rules := ternary "none" "/etc/sluice-rules/storage.rules" .Values.open }}
-{{- toYaml (mergeOverwrite (deepCopy .Values.config) (dict "listen" $listen "rules" $rules)) }}
+{{- $configuration := mergeOverwrite (deepCopy .Values.config) (dict "listen" $listen "rules" $rules) }}
+{{- if eq .Values.shape "gateway" }}
+{{- $_ := set $configuration "limits" (mergeOverwrite (dict "drainDelay" "5s") (.Values.config.limits | default dict)) }}
+{{- end }}
+{{- toYaml $configuration }}
 {{- end }}
 
 {{- /* The pod of all shapes. */}}

@@ -1,0 +1,177 @@
+"""Three gateways are replaced behind a load balancer of connections, under load. No request may fail."""
+
+import asyncio
+import contextlib
+import itertools
+import signal
+import subprocess
+import threading
+import urllib.request
+
+import httpx
+import pytest
+
+import upstreams
+from program import Server, wait_until
+
+
+class LoadBalancer:
+    """Passes each connection on to one of the gateways that were ready at the last look, as a Kubernetes Service does. It
+    looks every 0.5 s, so it knows of a change as late as that.
+    """
+
+    def __init__(self, servers):
+        self.servers = servers
+        self.ready = []
+        self.refused = 0
+        self.turn = itertools.count()
+        self.loop = asyncio.new_event_loop()
+        self.listener = self.loop.run_until_complete(asyncio.start_server(self.serve, "127.0.0.1", 0))
+        self.port = self.listener.sockets[0].getsockname()[1]
+        self.looking = self.loop.create_task(self.look())
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+
+    async def look(self):
+        while True:
+            self.ready = await asyncio.to_thread(lambda: [one for one in list(self.servers) if one.is_ready()])
+            await asyncio.sleep(0.5)
+
+    async def serve(self, reader, writer):
+        with contextlib.suppress(OSError, asyncio.CancelledError):
+            await self.connect(reader, writer)
+        writer.close()
+
+    async def connect(self, reader, writer):
+        ready = self.ready
+        server = ready[next(self.turn) % len(ready)]
+        try:
+            inner, outer = await asyncio.open_connection("127.0.0.1", server.https)
+        except OSError:
+            self.refused += 1
+            raise
+        await asyncio.gather(copy(reader, outer), copy(inner, writer))
+        outer.close()
+
+    async def end(self):
+        self.listener.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def close(self):
+        asyncio.run_coroutine_threadsafe(self.end(), self.loop).result(20)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+
+async def copy(reader, writer):
+    while data := await reader.read(65536):
+        writer.write(data)
+        await writer.drain()
+    writer.write_eof()
+
+
+class Replica(Server):
+    def is_ready(self):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.operator}/readyz", timeout=5) as response:
+                return response.status == 200
+        except OSError:
+            return False
+
+
+class Load:
+    """Clients that send requests until they are told to end."""
+
+    def __init__(self, port):
+        self.url = f"https://127.0.0.1:{port}/b/photos/o"
+        self.ending = threading.Event()
+        self.failures = []
+        self.counts = {}
+        self.threads = []
+
+    def add(self, name, client):
+        self.counts[name] = 0
+        self.threads.append(threading.Thread(target=self.run, args=(name, client)))
+        self.threads[-1].start()
+
+    def run(self, name, client):
+        while not self.ending.is_set():
+            try:
+                client(f"{self.url}/{name}-{self.counts[name]}")
+            except Exception as failure:
+                self.failures.append((name, self.counts[name], repr(failure)))
+            self.counts[name] += 1
+
+    def end(self):
+        self.ending.set()
+        for thread in self.threads:
+            thread.join()
+
+
+def round_trip(client, url):
+    """Stores an object, reads it, and removes it, over connections that are kept."""
+    for method, body, expected in [("PUT", url.encode(), 201), ("GET", None, 200), ("DELETE", None, 204)]:
+        response = client.request(method, url, content=body)
+        assert response.status_code == expected, (method, response.status_code, response.text)
+        assert method != "GET" or response.content == url.encode()
+
+
+def upload(*arguments):
+    """Uploads with curl, which fails at the first response that is no success."""
+    done = subprocess.run(
+        ["curl", "-sSk", "--fail-early", "--fail", "-o", "/dev/null", "--max-time", "60", *arguments],
+        capture_output=True)
+    assert done.returncode == 0, (arguments, done.stderr.decode())
+
+
+@pytest.fixture
+def gcs(tmp_path):
+    running = upstreams.GCSModel(tmp_path)
+    yield running
+    running.stop()
+
+
+def test_no_request_fails_while_three_gateways_are_replaced(gcs, tmp_path):
+    started = []
+
+    def start():
+        started.append(Replica(
+            tmp_path / f"s{len(started)}", buckets=f"  photos: {{ {gcs.store()} }}\n",
+            arguments=("--set", "limits.drainDelay=2s")))
+        return started[-1]
+
+    servers = [start(), start(), start()]
+    balancer = LoadBalancer(servers)
+    load = Load(balancer.port)
+    try:
+        wait_until(lambda: len(balancer.ready) == 3, what="three ready gateways")
+        small, large = tmp_path / "small", tmp_path / "large"
+        small.write_bytes(bytes(1000))
+        large.write_bytes(bytes(250_000))
+        with httpx.Client(verify=False, timeout=60) as client:
+            load.add("http1", lambda url: round_trip(client, url))
+            load.add("kept1", lambda url: upload("--http1.1", "-T", small, f"{url}-[1-50]"))
+            # Not httpx, whose HTTP/2 connections fail at any frame after a GOAWAY.
+            load.add("kept2", lambda url: upload("--http2", "-T", small, f"{url}-[1-50]"))
+            load.add("slow1", lambda url: upload("--http1.1", "--limit-rate", "100K", "-T", large, url))
+            load.add("slow2", lambda url: upload("--http2", "--limit-rate", "100K", "-T", large, url))
+            try:
+                for old in list(servers):
+                    wait_until(lambda: all(load.counts.values()), what="requests of every client")
+                    new = start()
+                    servers.append(new)
+                    wait_until(lambda: new in balancer.ready, what="the new gateway behind the load balancer")
+                    old.process.send_signal(signal.SIGTERM)
+                    assert old.process.wait(40) == 0, old.output()
+                    servers.remove(old)
+            finally:
+                load.end()
+        assert load.failures == [] and balancer.refused == 0
+    finally:
+        for server in started:
+            server.stop(signal.SIGKILL)
+        balancer.close()
