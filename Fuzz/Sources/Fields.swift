@@ -130,3 +130,16 @@ func fuzzProxyHeader(_ bytes: [UInt8]) {
     precondition(read(bytes.prefix(length)) == header)
     precondition(read(bytes.prefix(length - 1)) == .incomplete)
 }
+
+/// `traceparent` on the first line, `tracestate` on the others. What is passed on is well-formed and means the same.
+func fuzzTrace(_ bytes: [UInt8]) {
+    let lines = bytes.split(separator: lf, omittingEmptySubsequences: false)
+    if let context = lines[0].withUnsafeBufferPointer(TraceContext.init) {
+        let again = Array(context.field.utf8).withUnsafeBufferPointer(TraceContext.init)
+        precondition(again == context && context.field.utf8.count == 55)
+    }
+    if let state = TraceState.joined(lines.dropFirst().map { String(decoding: $0, as: UTF8.self) })
+    {
+        precondition(TraceState.joined([state]) == state && state.utf8.count <= 512)
+    }
+}

@@ -17,6 +17,7 @@ private let target: @Sendable ([UInt8]) -> Void =
     case "range": fuzzRange
     case "preconditions": fuzzPreconditions
     case "digest": fuzzDigest
+    case "trace": fuzzTrace
     case "forwarded": fuzzForwarded
     case "proxyheader": fuzzProxyHeader
     case "s3answer": fuzzS3Answer

@@ -23,6 +23,8 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
 
     private let upstream: Upstream
     private let reopen: Reopening
+    /// The trace of the request that reads. A callback has no task, from which a new one would inherit it.
+    private let trace = RequestTrace.current
     private var body: (any ByteSource)?
     /// The bytes that are still missing.
     private var range: Range<UInt64>
@@ -104,7 +106,9 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
         }
         progress = 0
         let cause = cause ?? BucketError(.unavailable, "the object broke off")
-        opening = Task(executorPreference: EventLoop.current) { await self.open(cause) }
+        opening = Task(executorPreference: EventLoop.current) { [self] in
+            await RequestTrace.$current.withValue(trace) { await open(cause) }
+        }
     }
 
     private func open(_ cause: BucketError) async {

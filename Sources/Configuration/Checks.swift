@@ -13,6 +13,7 @@ extension ConfigurationReader {
         checkRules()
         checkCallers()
         checkLimits()
+        checkTraces()
     }
 
     /// Reports an error at the last of `keys` that is overridden, or else at the first of `keys` that the file has, or

@@ -96,6 +96,7 @@ public struct Configuration: Sendable {
     /// The limits of caller groups.
     public var callers: [CallerGroup] = []
     public var links = Links()
+    public var traces = TraceConfiguration()
     public var uploads = UploadConfiguration()
     public var firebase = FirebaseConfiguration()
     /// The absolute path of a directory; nil for `TMPDIR`, or else `/tmp`.

@@ -144,6 +144,19 @@ extension Setting {
         }
     }
 
+    /// `http://` or `https://` with a host, and perhaps a port, a path and a query.
+    static func url(
+        _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String
+    ) -> Setting {
+        let form = "a URL such as http://127.0.0.1:4318"
+        return optionalText(path, form + ", or null", field, meaning) {
+            (text, _) throws(SettingError) in
+            // The text is not quoted: it may have a password or a key.
+            guard Origin.cut(text) != nil else { throw SettingError(message: "expected \(form)") }
+            return text
+        }
+    }
+
     /// The URL of an HTTP proxy. Its user is never printed and never quoted in an error.
     static func proxy(
         _ path: String, _ field: WritableKeyPath<Root, ProxyAddress?> & Sendable, _ meaning: String
@@ -272,6 +285,21 @@ extension Setting {
             return value
         } print: {
             String($0)
+        }
+    }
+
+    /// A part of a whole.
+    static func fraction(
+        _ path: String, _ field: WritableKeyPath<Root, Double> & Sendable, _ meaning: String
+    ) -> Setting {
+        let type = "a number from 0 to 1"
+        return Setting(path, type, field, meaning) { (input) throws(SettingError) in
+            guard let value = Double(try input.plain(type)), (0...1).contains(value) else {
+                throw input.mismatch(type)
+            }
+            return value
+        } print: {
+            $0 == $0.rounded() ? String(Int($0)) : String($0)
         }
     }
 

@@ -71,7 +71,7 @@ extension Configuration {
             .list(
                 "cors.exposedHeaders", "field names, or \"*\"", \.corsExposedHeaders,
                 "Response fields that pages may read."),
-        ] + linkSettings + UploadConfiguration.settings
+        ] + TraceConfiguration.settings + linkSettings + UploadConfiguration.settings
         + FirebaseConfiguration.settings + connectionSettings + streamSettings + upstreamSettings
 
     /// Why a text is not an origin: browsers send a scheme, a host and perhaps a port (RFC 6454, section 6.2).

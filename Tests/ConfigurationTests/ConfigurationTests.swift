@@ -46,7 +46,7 @@ import Wire
         let upstream = Mirror(reflecting: Configuration().upstream).children.compactMap(\.label)
         let others = [
             "name", "origin", "certificateAuthorities", "revocations", "clientCertificate",
-            "clientKey", "secureTransport",
+            "clientKey", "secureTransport", "passesTrace",
         ]
         let ofUpstreams = Configuration.settings.map(\.path).filter { $0.hasPrefix("upstream.") }
         #expect(

@@ -11,7 +11,8 @@ import Testing
     ) -> UpstreamRecord {
         UpstreamRecord(
             upstream: "bucket a", method: method, status: status, error: error, attempt: 1,
-            timeToFirstByte: firstByte, duration: 3_000_000)
+            timeToFirstByte: firstByte, duration: 3_000_000,
+            origin: Origin(.http, host: "localhost"))
     }
 
     @Test func attemptsAreCountedByMethodAndOutcome() throws {

@@ -24,7 +24,7 @@ extension Service {
                 let callers = try fresh.callers(authenticator)
                 let observer = observer.counting(CallerMetrics(groups: fresh.groups, registry))
                 let replacement = try Service.gateway(
-                    fresh, stores, policies, staged, uploads, callers, observer)
+                    fresh, stores, policies, staged, uploads, callers, observer, traces)
                 authenticator.replace(fresh.tokens.compactMap(\.staticToken))
                 take(RulesInEffect(fresh, keeping: rules.rulesets), &rules)
                 gateway.withLock { $0 = replacement }

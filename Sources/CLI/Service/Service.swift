@@ -19,6 +19,8 @@ final class Service: Sendable {
     let pool: BlockingPool
     let manager: ServiceManager
     let observer: GatewayObserver
+    /// nil if no spans are recorded.
+    let traces: TraceExporter?
     let registry: PrometheusRegistry
     private let health: Health
     let credentials: TLSCredentials?
@@ -62,10 +64,11 @@ final class Service: Sendable {
         pool = BlockingPool(threads: configuration.fileThreads)
         let registry = PrometheusRegistry()
         self.registry = registry
-        observer = configuration.observer(sink, registry)
         let loops = try (0..<configuration.loopCount).map { _ in try EventLoop() }
         for loop in loops { _ = startThread { loop.run() } }
         loop = loops[0]
+        traces = try configuration.exporter(pool, loop, logger)
+        observer = configuration.observer(sink, registry, traces)
         health = Health(executor: loops[0])
         var limits = configuration.limits
         // Files, operator connections and connections to services need descriptors too: half of them stay free.
@@ -84,7 +87,7 @@ final class Service: Sendable {
         ])
         linkFiles = WatchedFiles([configuration.links.keys])
         uploadFiles = WatchedFiles([configuration.uploads.keys])
-        let upstreams = UpstreamMetrics(registry)
+        let upstreams = UpstreamMetrics(registry, traces: traces)
         stores = try Stores(configuration, pool: pool, observer: upstreams)
         authenticator = configuration.authenticator(
             acceptsUnsigned: acceptsUnsigned, pool: pool, observer: upstreams)
@@ -99,7 +102,7 @@ final class Service: Sendable {
             awaitsSessions: true)
         gateway = Lock(
             try Service.gateway(
-                configuration, stores, policies, staged, uploads, callers, observer))
+                configuration, stores, policies, staged, uploads, callers, observer, traces))
         registry.addProcess(.current)
         for (index, loop) in loops.enumerated() { health.add("loop \(index)", loop: loop) }
         authenticator.start(on: loops[0]) { [logger] in
@@ -136,6 +139,10 @@ final class Service: Sendable {
     private func show(in registry: PrometheusRegistry) {
         registry.addServer(server.statistics, operators: operatorServer.statistics)
         registry.addLog(sink)
+        if let traces {
+            traces.show(in: registry)
+            repeated(every: 1_000_000_000, on: loop) { traces.flush() }
+        }
         stores.show(in: registry, health)
         registry.addStagedBytes(staged)
         registry.addUploads(uploads, sessionDrivers.map { BytewiseString($0.name) })
@@ -219,7 +226,8 @@ final class Service: Sendable {
     static func gateway(
         _ configuration: Configuration, _ stores: Stores,
         _ policies: [BytewiseString: CurrentPolicy], _ staged: [BytewiseString: StagedBytes],
-        _ uploads: Uploads, _ callers: Callers, _ observer: GatewayObserver
+        _ uploads: Uploads, _ callers: Callers, _ observer: GatewayObserver,
+        _ traces: TraceExporter?
     ) throws -> Gateway {
         var buckets: [Bucket] = []
         for bucket in configuration.buckets {
@@ -234,13 +242,15 @@ final class Service: Sendable {
                     maximumStagedBytes: bucket.maximumStagedBytes,
                     maximumStagedBytesPerCaller: bucket.maximumStagedBytesPerCaller,
                     uploads: uploads, maximumSessionBytes: bucket.stagedBytes,
-                    firebase: configuration.firebase(of: bucket)))
+                    firebase: configuration.firebase(of: bucket),
+                    asksServices: stores.upstreams[bucket.name] != nil || stores.documents != nil))
         }
         let cors = CORSPolicy(
             origins: configuration.corsOrigins,
             maximumAge: Int(configuration.corsMaximumAge / 1_000_000_000),
             exposedHeaders: configuration.corsExposedHeaders)
-        return Gateway(buckets: buckets, cors: cors, callers: callers, observers: [observer])
+        return Gateway(
+            buckets: buckets, cors: cors, callers: callers, observers: [observer], traces: traces)
     }
 
     // MARK: Shutdown
@@ -256,6 +266,7 @@ final class Service: Sendable {
         await server.drain()
         await authenticator.close()
         await stores.close()
+        await traces?.close()
         logger.info("drained")
         sink.close()
     }
@@ -316,13 +327,25 @@ extension ServerLimits {
 }
 
 extension Configuration {
+    /// What sends spans; nil if none are recorded.
+    fileprivate func exporter(_ pool: BlockingPool, _ loop: EventLoop, _ logger: Logger) throws
+        -> TraceExporter?
+    {
+        try traces.exporterSettings().map {
+            TraceExporter($0, pool: pool, loop: loop, logger: logger)
+        }
+    }
+
     /// What records each request.
-    fileprivate func observer(_ sink: LogSink, _ registry: PrometheusRegistry) -> GatewayObserver {
+    fileprivate func observer(
+        _ sink: LogSink, _ registry: PrometheusRegistry, _ traces: TraceExporter?
+    ) -> GatewayObserver {
         GatewayObserver(
             accessLog: logsAccess ? AccessLog(sink) : nil,
             decisionLog: DecisionLog(
                 Logger(label: "sluice.decisions"), logsDenials: logsDenials, sample: allowedSample),
-            metrics: RequestMetrics(registry), callers: CallerMetrics(groups: groups, registry))
+            metrics: RequestMetrics(registry), callers: CallerMetrics(groups: groups, registry),
+            traces: traces)
     }
 
     /// A value for each bucket, by its name.

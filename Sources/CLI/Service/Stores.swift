@@ -129,6 +129,7 @@ extension Configuration {
         settings.name = "bucket \(bucket.name)"
         settings.origin = origin
         settings.secureTransport = .own
+        settings.passesTrace = true
         settings.certificateAuthorities = bucket.tls.certificateAuthorities
         settings.revocations = bucket.tls.revoked
         settings.clientCertificate = bucket.tls.clientCertificate

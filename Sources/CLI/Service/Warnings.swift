@@ -10,7 +10,9 @@ import Wire
 extension Configuration {
     /// The files that hold secrets.
     private var secretFiles: [String] {
-        var settings = [https.key, links.keys, uploads.keys, firestore.credentials]
+        var settings = [
+            https.key, links.keys, uploads.keys, firestore.credentials, traces.headers,
+        ]
         for bucket in buckets {
             settings += [bucket.tls.clientKey, bucket.gcs.credentials, bucket.s3.credentials]
         }

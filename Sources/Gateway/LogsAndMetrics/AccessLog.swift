@@ -4,8 +4,8 @@ import Telemetry
 /// Writes one line for each request, whether it succeeded, was denied, failed or lost its connection.
 ///
 /// A JSON line has one object with the keys `time`, `level`, `request`, `peer`, `principal`, `group`, `method`, `path`,
-/// `operation`, `bucket`, `status`, `duration_ms`, `bytes_in`, `bytes_out`, `protocol`, `tls`, `host`, `user_agent`,
-/// `caller_request`, `code`, `cause`. Keys that do not apply are absent. `level` is `warning` for 4xx other than 404, 412
+/// `operation`, `bucket`, `status`, `duration_ms`, `upstream_ms`, `bytes_in`, `bytes_out`, `protocol`, `tls`, `host`, `user_agent`,
+/// `caller_request`, `trace`, `code`, `cause`. Keys that do not apply are absent. `level` is `warning` for 4xx other than 404, 412
 /// and 416 and for rejected requests, `error` for other 5xx and for responses that the gateway aborted after the status
 /// had been sent, and otherwise `info`. A text line has the same values in columns, but not the host and the user agent.
 public struct AccessLog: RequestObserver {
@@ -51,6 +51,10 @@ public struct AccessLog: RequestObserver {
         line.number(UInt64(max(0, record.status)))
         line.raw(",\"duration_ms\":")
         line.milliseconds(record.durationNanoseconds)
+        if let waited = record.trace?.waited {
+            line.raw(",\"upstream_ms\":")
+            line.milliseconds(waited)
+        }
         line.raw(",\"bytes_in\":")
         line.number(record.bytesIn)
         line.raw(",\"bytes_out\":")
@@ -61,6 +65,7 @@ public struct AccessLog: RequestObserver {
         line.field(",\"host\":", quoted: record.origin.host)
         line.field(",\"user_agent\":", quoted: record.origin.userAgent)
         line.field(",\"caller_request\":", quoted: record.origin.requestId)
+        line.field(",\"trace\":", quoted: record.trace?.context?.traceID)
         line.field(",\"code\":", quoted: record.errorCode)
         line.field(",\"cause\":", quoted: record.cause)
         line.raw("}")
@@ -100,6 +105,12 @@ public struct AccessLog: RequestObserver {
         line.raw(" request=")
         line.word(record.requestId)
         line.field(" caller_request=", word: record.origin.requestId)
+        if let waited = record.trace?.waited {
+            line.raw(" upstream=")
+            line.milliseconds(waited)
+            line.raw("ms")
+        }
+        line.field(" trace=", word: record.trace?.context?.traceID)
         line.field(" code=", word: record.errorCode)
         line.field(" cause=", quoted: record.cause)
     }

@@ -26,6 +26,7 @@ public final class DecisionLog: RequestObserver {
             "duration_us": "\(record.decisionNanoseconds / 1000)",
         ]
         if let principal = record.principal { metadata["principal"] = "\(principal)" }
+        if let trace = record.trace?.context?.traceID { metadata["trace"] = "\(trace)" }
         if decision == .denied, let cause = record.cause { metadata["reason"] = "\(cause)" }
         if let shadow = record.shadow { metadata["shadow"] = "\(shadow.rawValue)" }
         logger.info("\(decision.rawValue)", metadata: metadata)

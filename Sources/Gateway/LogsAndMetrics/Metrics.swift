@@ -102,18 +102,20 @@ extension RequestedAccess.Kind {
     }
 }
 
-/// Counts each request and passes it to the access log and the decision log, if there are any.
+/// Counts each request and passes it to the access log, the decision log and the traces, if there are any.
 public struct GatewayObserver: RequestObserver {
     private let accessLog: AccessLog?
     private let decisionLog: DecisionLog?
     private let metrics: RequestMetrics
     private var callers: CallerMetrics?
+    private let traces: TraceExporter?
 
-    /// Creates an observer; without logs it only counts.
+    /// Creates an observer; without logs and traces it only counts.
     public init(
         accessLog: AccessLog?, decisionLog: DecisionLog? = nil, metrics: RequestMetrics,
-        callers: CallerMetrics? = nil
+        callers: CallerMetrics? = nil, traces: TraceExporter? = nil
     ) {
+        self.traces = traces
         self.callers = callers
         self.accessLog = accessLog
         self.decisionLog = decisionLog
@@ -132,6 +134,7 @@ public struct GatewayObserver: RequestObserver {
         callers?.count(record)
         accessLog?.finished(record)
         decisionLog?.finished(record)
+        traces?.add(record)
     }
 }
 

@@ -11,25 +11,52 @@ public struct RequestOrigin: Sendable {
     /// ids are its own, so that a client can't make two requests look the same.
     public var requestId: String?
 
+    /// The caller's position in a trace, from a well-formed `traceparent`.
+    public var trace: TraceContext?
+    /// The caller's `tracestate`, if there is a ``trace``.
+    public var traceState: String?
+
     /// Nothing is known: the header was not read.
     init() {}
 
+    /// Reads the fields in one pass.
     init(_ head: RequestHead) {
-        host = head.authority.map(RequestOrigin.short)
-        userAgent = head.fields["user-agent"].map(RequestOrigin.short)
-        requestId = head.fields["x-request-id"].flatMap {
-            RequestOrigin.isWellFormed($0) ? $0 : nil
+        host = head.authority.map { RequestOrigin.short($0.utf8) }
+        var traces = 0
+        head.fields.read { fields in
+            while let (name, value) = fields.next() {
+                switch name.count {
+                case 10 where userAgent == nil && RequestOrigin.areEqual(name, "user-agent"):
+                    userAgent = RequestOrigin.short(value)
+                case 11 where RequestOrigin.areEqual(name, "traceparent"):
+                    traces += 1
+                    trace = TraceContext(value)
+                case 12 where requestId == nil && RequestOrigin.areEqual(name, "x-request-id"):
+                    if RequestOrigin.isWellFormed(value) {
+                        requestId = String(decoding: value, as: UTF8.self)
+                    }
+                default: break
+                }
+            }
         }
+        if traces > 1 { trace = nil }
+        if trace != nil { traceState = TraceState.joined(head.fields.values("tracestate")) }
+    }
+
+    /// Whether a name in lower case is this one. Both have the same length.
+    private static func areEqual(_ name: UnsafeBufferPointer<UInt8>, _ known: StaticString) -> Bool
+    {
+        known.withUTF8Buffer { $0.elementsEqual(name) }
     }
 
     /// The first 256 bytes.
-    private static func short(_ text: String) -> String {
-        text.utf8.count <= 256 ? text : String(decoding: text.utf8.prefix(256), as: UTF8.self)
+    private static func short(_ text: some Collection<UInt8>) -> String {
+        String(decoding: text.prefix(256), as: UTF8.self)
     }
 
-    private static func isWellFormed(_ id: String) -> Bool {
-        (1...64).contains(id.utf8.count)
-            && id.utf8.allSatisfy { byte in
+    private static func isWellFormed(_ id: UnsafeBufferPointer<UInt8>) -> Bool {
+        (1...64).contains(id.count)
+            && id.allSatisfy { byte in
                 switch byte {
                 case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
                     UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "-"), UInt8(ascii: "_"),

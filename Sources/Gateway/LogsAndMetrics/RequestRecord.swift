@@ -1,3 +1,4 @@
+import HTTPClient
 import HTTPServer
 
 /// The result of a request, complete when its response has ended. Every request gives one record, whether it succeeded,
@@ -32,6 +33,8 @@ public final class RequestRecord: @unchecked Sendable {
     public let peer: String
     /// What the client says of the request, if its header was read.
     @exclusivity(unchecked) public internal(set) var origin = RequestOrigin()
+    /// The request's trace, and its time at services; nil if it has no trace and its bucket asks no service.
+    @exclusivity(unchecked) var trace: RequestTrace?
     public let version: HTTPVersion
     /// Whether the connection used TLS.
     public let isSecure: Bool

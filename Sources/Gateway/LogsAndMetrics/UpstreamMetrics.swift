@@ -4,7 +4,7 @@ import System
 import Telemetry
 import Wire
 
-/// Counts requests to upstreams. Each attempt counts separately.
+/// Counts requests to upstreams, and passes them to the traces, if there are any. Each attempt counts separately.
 public final class UpstreamMetrics: UpstreamObserver {
     /// Identifies a series without allocating strings: the method is compared by the address of its literal. Equal
     /// literals may have different addresses; the registry then returns the same series for both keys.
@@ -32,8 +32,11 @@ public final class UpstreamMetrics: UpstreamObserver {
     /// Made at first use, since most methods are never used.
     private let handles = Lock<[Key: Handles]>([:])
 
+    private let traces: TraceExporter?
+
     /// Describes the families in `registry`.
-    public init(_ registry: PrometheusRegistry) {
+    public init(_ registry: PrometheusRegistry, traces: TraceExporter? = nil) {
+        self.traces = traces
         self.registry = registry
         registry.describe(
             "sluice_upstream_requests_total",
@@ -56,6 +59,7 @@ public final class UpstreamMetrics: UpstreamObserver {
             known[key] = made
             return made
         }
+        traces?.add(record)
         handles.requests.increment()
         handles.duration.recordNanoseconds(Int64(clamping: record.duration))
         if let time = record.timeToFirstByte {

@@ -24,11 +24,14 @@ public final class Bucket: Sendable {
     let maximumSessionBytes: UInt64
     /// How the Firebase dialect serves the bucket; nil if it does not.
     let firebase: FirebaseSettings?
+    /// Whether a request may ask a service, so that the time for it is measured.
+    let asksServices: Bool
     let turns = Turns()
     private let changeObservers: [any ChangeObserver]
 
     /// - Parameters:
     ///   - driver: The bucket's store.
+    ///   - asksServices: Whether a service stores the objects, or has documents that rules look up.
     ///   - changeObservers: Called after each change made through this gateway.
     public init(
         name: BucketName, driver: any BucketDriver, policy: any Policy,
@@ -36,7 +39,8 @@ public final class Bucket: Sendable {
         maximumObjectSize: UInt64 = .max, staged: StagedBytes = StagedBytes(),
         maximumStagedBytes: UInt64 = .max, maximumStagedBytesPerCaller: UInt64 = .max,
         uploads: Uploads = Uploads(), maximumSessionBytes: UInt64 = 0,
-        firebase: FirebaseSettings? = nil, changeObservers: [any ChangeObserver] = []
+        firebase: FirebaseSettings? = nil, asksServices: Bool = false,
+        changeObservers: [any ChangeObserver] = []
     ) {
         self.name = name.value
         self.driver = driver
@@ -50,6 +54,7 @@ public final class Bucket: Sendable {
         self.uploads = uploads
         self.maximumSessionBytes = maximumSessionBytes
         self.firebase = firebase
+        self.asksServices = asksServices
         self.changeObservers = changeObservers
     }
 

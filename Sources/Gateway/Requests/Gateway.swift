@@ -1,4 +1,5 @@
 import Buckets
+import HTTPClient
 import HTTPServer
 import System
 import Wire
@@ -11,6 +12,7 @@ public final class Gateway: Sendable {
     private let callers: Callers
     private let dialects: [any Dialect]
     private let observers: [any RequestObserver]
+    private let traces: TraceExporter?
     private let wallClock: @Sendable () -> Int64
     private let requestIds = RequestIDs.shared
 
@@ -24,23 +26,25 @@ public final class Gateway: Sendable {
     ///   - cors: If nil, browsers reject calls from pages of other origins.
     ///   - callers: How callers are identified and limited.
     ///   - observers: Called at the end of every request.
+    ///   - traces: Where spans are recorded; nil if they are not.
     ///   - wallClock: Seconds since 1970.
     public convenience init(
         buckets: [Bucket], cors: CORSPolicy? = nil, callers: Callers = .unknown,
-        observers: [any RequestObserver],
+        observers: [any RequestObserver], traces: TraceExporter? = nil,
         wallClock: @escaping @Sendable () -> Int64 = SystemClock.seconds
     ) {
         self.init(
             buckets: buckets, cors: cors, callers: callers,
-            dialects: Gateway.dialects(callers, buckets), observers: observers, wallClock: wallClock
-        )
+            dialects: Gateway.dialects(callers, buckets), observers: observers, traces: traces,
+            wallClock: wallClock)
     }
 
     /// - Parameter dialects: At least one. The first one serves every path that no other does; each other one only counts
     ///   if it serves a bucket.
     init(
         buckets: [Bucket], cors: CORSPolicy?, callers: Callers, dialects: [any Dialect],
-        observers: [any RequestObserver], wallClock: @escaping @Sendable () -> Int64
+        observers: [any RequestObserver], traces: TraceExporter? = nil,
+        wallClock: @escaping @Sendable () -> Int64
     ) {
         self.buckets = ServedBuckets(buckets)
         self.cors = cors
@@ -49,6 +53,7 @@ public final class Gateway: Sendable {
             dialects.prefix(1)
             + dialects.dropFirst().filter { dialect in buckets.contains { dialect.serves($0) } }
         self.observers = observers
+        self.traces = traces
         self.wallClock = wallClock
     }
 
@@ -60,7 +65,8 @@ public final class Gateway: Sendable {
     /// Responds to one request and returns when the response has been queued. Success, denial, failure and reset all
     /// end in one record.
     public func respond(_ exchange: Exchange) async {
-        let context = RequestContext(exchange, requestId: requestIds.next(), now: wallClock)
+        let context = RequestContext(
+            exchange, requestId: requestIds.next(), traces: traces, now: wallClock)
         let dialect = dialect(for: context.target)
         let response: Response
         do throws(Problem) {
@@ -90,11 +96,39 @@ public final class Gateway: Sendable {
         let route = try dialect.route(context.target)
         if !route.claimsGrant, context.hasCredential { try await context.identify(callers) }
         let (operation, handler) = try begin(context, route, dialect)
+        let trace = context.record.trace
+        if let trace {
+            return try await traced(trace) { () async throws(Problem) in
+                try await performed(operation, of: route, handler, context, dialect)
+            }
+        }
+        return try await performed(operation, of: route, handler, context, dialect)
+    }
+
+    private func performed(
+        _ operation: ObjectOperation, of route: Route, _ handler: OperationHandler,
+        _ context: RequestContext, _ dialect: any Dialect
+    ) async throws(Problem) -> Response {
         let result = try await handler.perform(operation)
         if case .page(let page, let request) = result {
             return await dialect.render(page, request, in: handler.bucket, context)
         }
         return dialect.render(result, of: route, in: handler.bucket, context)
+    }
+
+    // Not inlined, so that the task of a request without a trace does not reserve memory for it.
+    @inline(never)
+    private func traced(
+        _ trace: RequestTrace, _ body: () async throws(Problem) -> Response
+    ) async throws(Problem) -> Response {
+        let result: Result<Response, Problem> = await RequestTrace.$current.withValue(trace) {
+            do throws(Problem) {
+                return .success(try await body())
+            } catch {
+                return .failure(error)
+            }
+        }
+        return try result.get()
     }
 
     /// The dialect of a path.
@@ -112,6 +146,9 @@ public final class Gateway: Sendable {
         let operation = try dialect.parse(route, in: bucket, context)
         let access = operation.access(in: bucket)
         context.record.operation = access.kind
+        if bucket.asksServices, context.record.trace == nil {
+            context.record.trace = RequestTrace(nil, state: nil, hasSpans: false)
+        }
         var grant: (any Grant)?
         if route.claimsGrant {
             guard let shown = try dialect.grant(operation, route, in: bucket, context) else {

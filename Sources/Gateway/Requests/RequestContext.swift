@@ -1,4 +1,5 @@
 import Buckets
+import HTTPClient
 import HTTPServer
 import System
 import Wire
@@ -33,7 +34,11 @@ final class RequestContext {
     let record: RequestRecord
     private let wallClock: @Sendable () -> Int64
 
-    init(_ exchange: Exchange, requestId: String, now: @escaping @Sendable () -> Int64) {
+    /// - Parameter traces: If nil, no spans are exported, and only a caller's trace is continued.
+    init(
+        _ exchange: Exchange, requestId: String, traces: TraceExporter?,
+        now: @escaping @Sendable () -> Int64
+    ) {
         self.exchange = exchange
         wallClock = now
         caller = Caller(peer: exchange.peer, isSecure: exchange.isSecure)
@@ -47,6 +52,11 @@ final class RequestContext {
             status: 0, peer: exchange.peer, version: exchange.version,
             isSecure: exchange.isSecure)
         record.origin = RequestOrigin(exchange.head)
+        if let traces {
+            record.trace = traces.begin(record.origin)
+        } else if let trace = record.origin.trace {
+            record.trace = RequestTrace(trace, state: record.origin.traceState, hasSpans: false)
+        }
     }
 
     var fields: HeaderFields { exchange.head.fields }

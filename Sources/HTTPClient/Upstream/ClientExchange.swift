@@ -1,4 +1,5 @@
 import System
+import Wire
 
 /// One attempt of a request: it is queued, is sent, and gets one response or failure.
 ///
@@ -9,6 +10,9 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     private let upstream: Upstream
     private let pool: LoopConnectionPool
     private let begun: UInt64
+    private let trace: RequestTrace?
+    /// The request's place in its trace.
+    private let span: TraceContext?
     // Exclusive access holds for these: no access to them is held while other code runs.
     /// nil before the request is sent and after its end.
     @exclusivity(unchecked) private var transfer: (any Transfer)?
@@ -23,6 +27,16 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     let queueDeadline: UInt64
 
     init(_ request: ClientRequest, attempt: Int, _ upstream: Upstream, _ pool: LoopConnectionPool) {
+        let trace = RequestTrace.current
+        let span = trace?.child()
+        var request = request
+        // Added after the signature, which does not cover them.
+        if let span, upstream.settings.passesTrace {
+            request.fields.append("traceparent", span.field)
+            if let state = trace?.state { request.fields.append("tracestate", state) }
+        }
+        self.trace = trace
+        self.span = span
         self.request = request
         self.attempt = attempt
         self.upstream = upstream
@@ -114,7 +128,9 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
         // The response to HEAD declares the length of the body that GET would have.
         if request.isHead { response.contentLength = 0 }
         status = response.status
-        firstByte = EventLoop.monotonicNow() &- begun
+        let time = EventLoop.monotonicNow() &- begun
+        firstByte = time
+        trace?.add(time)
         upstream.breaker.succeeded()
         if case .pipe(let pipe) = request.body, !pipe.isExhausted {
             pipe.interrupt(.responded(status: response.status))
@@ -124,6 +140,7 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
 
     func failed(_ error: ClientError) {
         failure = error
+        if firstByte == nil { trace?.add(EventLoop.monotonicNow() &- begun) }
         if case .pipe(let pipe) = request.body { pipe.interrupt(.failed(error)) }
         switch error.code {
         case .unreachable, .timedOut, .connectionLost:
@@ -144,7 +161,8 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
             UpstreamRecord(
                 upstream: upstream.settings.name, method: request.method, status: status,
                 error: failure?.code, attempt: attempt, timeToFirstByte: firstByte,
-                duration: EventLoop.monotonicNow() &- begun))
+                duration: EventLoop.monotonicNow() &- begun, origin: upstream.settings.origin,
+                span: trace?.hasSpans == true ? span : nil, parentID: trace?.context?.spanID))
         pool.ended(self, wasBegun: wasBegun)
     }
 

@@ -41,6 +41,8 @@ public struct UpstreamSettings: Sendable, Equatable {
     /// The HTTP proxy for an `https` origin, which libcurl uses whatever ``secureTransport`` is. nil: `HTTPS_PROXY` of the
     /// environment, unless `NO_PROXY` has the host.
     public var proxy: ProxyAddress?
+    /// Whether requests have the `traceparent` and `tracestate` of the client's request.
+    public var passesTrace = false
 
     /// A transport over TLS.
     public enum SecureTransport: Sendable {

@@ -1,4 +1,5 @@
 import Synchronization
+import Wire
 
 /// The record of one attempt.
 public struct UpstreamRecord: Sendable {
@@ -15,12 +16,20 @@ public struct UpstreamRecord: Sendable {
     public var timeToFirstByte: UInt64?
     /// Nanoseconds from the start to the end of the body, including the time in the queue.
     public var duration: UInt64
+    public var origin: Origin
+    /// The attempt's own span; nil if no spans are exported.
+    public var span: TraceContext?
+    /// The id of the span of the client's request.
+    public var parentID: String?
 
     package init(
         upstream: String, method: StaticString, status: Int?, error: ClientError.Code?,
-        attempt: Int,
-        timeToFirstByte: UInt64?, duration: UInt64
+        attempt: Int, timeToFirstByte: UInt64?, duration: UInt64, origin: Origin,
+        span: TraceContext? = nil, parentID: String? = nil
     ) {
+        self.origin = origin
+        self.span = span
+        self.parentID = parentID
         self.upstream = upstream
         self.method = method
         self.status = status

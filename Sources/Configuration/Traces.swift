@@ -1,0 +1,88 @@
+import Gateway
+import HTTPClient
+import System
+import Wire
+
+/// Where spans are sent by OTLP/HTTP.
+public struct TraceConfiguration: Sendable, Equatable {
+    /// The URL of a collector; nil if no spans are recorded.
+    public var endpoint: String?
+    /// The share of the traces that begin here that is recorded, 0 to 1.
+    public var sampleRatio = 1.0
+    public var serviceName: String? = "sluice"
+    /// A file with a field of each request on each line, `name: value`.
+    public var headers: String?
+
+    static let settings: [Setting<Configuration>] = [
+        .url(
+            "telemetry.traces.endpoint", \.traces.endpoint,
+            "Collector that gets spans by OTLP/HTTP in JSON; without a path, at /v1/traces. null records no spans."
+        ),
+        .fraction(
+            "telemetry.traces.sampleRatio", \.traces.sampleRatio,
+            "Share of the traces that begin here that is recorded; a caller's traceparent decides for its own trace."
+        ),
+        .text(
+            "telemetry.traces.serviceName", \.traces.serviceName,
+            "service.name of the spans; null is 'sluice'."),
+        .path(
+            "telemetry.traces.headers", \.traces.headers,
+            "File of fields for the collector, such as 'authorization: Bearer ...', one on each line."
+        ),
+    ]
+}
+
+extension TraceConfiguration {
+    /// The fields of the file ``headers``, with names in lower case.
+    /// - Throws: ``TraceConfiguration/BadHeaders``, which quotes nothing of the file.
+    func fields() throws(BadHeaders) -> HeaderFields {
+        var fields = HeaderFields()
+        guard let headers else { return fields }
+        let contents: [UInt8]
+        do throws(SystemError) {
+            contents = try File.contents(of: headers, limit: 1 << 16)
+        } catch { throw BadHeaders(description: "\(headers): \(error)") }
+        for (index, line) in contents.split(
+            separator: UInt8(ascii: "\n"), omittingEmptySubsequences: false
+        ).enumerated() {
+            let line = ASCII.trimmed(line.filter { $0 != UInt8(ascii: "\r") }[...])
+            if line.isEmpty { continue }
+            guard let colon = line.firstIndex(of: UInt8(ascii: ":")), colon > line.startIndex,
+                line[..<colon].allSatisfy(ASCII.isToken),
+                line[colon...].allSatisfy({ ASCII.isVisible($0) || $0 == 0x20 })
+            else {
+                throw BadHeaders(description: "\(headers):\(index + 1): expected 'name: value'")
+            }
+            let name = String(decoding: line[..<colon].map(ASCII.lowercased), as: UTF8.self)
+            fields.append(
+                name: name,
+                String(decoding: ASCII.trimmed(line[(colon + 1)...]), as: UTF8.self))
+        }
+        return fields
+    }
+
+    /// Why the file of fields can't be used.
+    struct BadHeaders: Error, CustomStringConvertible {
+        let description: String
+    }
+
+    /// The exporter's settings; nil if no spans are recorded.
+    /// - Throws: An error if the file of fields can't be used.
+    public func exporterSettings() throws -> TraceExporter.Settings? {
+        guard let endpoint, let (origin, path) = Origin.cut(endpoint) else { return nil }
+        return TraceExporter.Settings(
+            origin: origin, target: path == "/" ? "/v1/traces" : path, sampleRatio: sampleRatio,
+            serviceName: serviceName ?? "sluice", fields: try fields())
+    }
+}
+
+extension ConfigurationReader {
+    /// Checks the file of fields for the collector.
+    mutating func checkTraces() {
+        do throws(TraceConfiguration.BadHeaders) { _ = try result.traces.fields() } catch {
+            report(
+                SettingError(message: "'telemetry.traces.headers': \(error)"),
+                at: "telemetry.traces.headers")
+        }
+    }
+}

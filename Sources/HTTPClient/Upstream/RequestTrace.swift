@@ -1,0 +1,40 @@
+import System
+import Wire
+
+/// What a request of a client and its requests to services have in common: their trace, and the time spent waiting.
+///
+/// It is bound to the request's task, and to tasks that this one starts. A ``ClientExchange`` reads it when it begins.
+/// Without one nothing is recorded.
+public final class RequestTrace: Sendable {
+    /// The request's trace of the task; nil if there is none.
+    @TaskLocal public static var current: RequestTrace?
+
+    /// The request's own span, or the caller's if no spans are exported; nil without a trace.
+    public let context: TraceContext?
+    /// The caller's `tracestate`.
+    public let state: String?
+    /// Whether each request to a service is a span of its own.
+    public let hasSpans: Bool
+    private let time = Lock<(waited: UInt64, requests: Int)>((0, 0))
+
+    /// - Parameter hasSpans: Whether spans are exported. If not, services get the context as it is.
+    public init(_ context: TraceContext?, state: String?, hasSpans: Bool) {
+        self.context = context
+        self.state = state
+        self.hasSpans = hasSpans
+    }
+
+    /// The sum of the times from the start of each request to a service to the head of its response, or to its failure,
+    /// in nanoseconds; nil if there was no request. Requests at the same time count each.
+    public var waited: UInt64? { time.withLock { $0.requests > 0 ? $0.waited : nil } }
+
+    func add(_ nanoseconds: UInt64) {
+        time.withLock {
+            $0.waited &+= nanoseconds
+            $0.requests += 1
+        }
+    }
+
+    /// The context of a request to a service.
+    func child() -> TraceContext? { hasSpans ? context?.child() : context }
+}

@@ -1,0 +1,222 @@
+"""W3C Trace Context, spans by OTLP/HTTP, and the time at services in access lines."""
+
+import json
+import re
+import signal
+import threading
+import time
+
+import pytest
+
+import upstreams
+from collector import Collector
+from fault_proxy import FaultProxy
+from faults import Break
+from program import curl, sluice, status, wait_until
+from secret_words import secret
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+STATE = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"
+
+
+def parent(flags="01"):
+    return f"traceparent: 00-{TRACE}-{PARENT}-{flags}"
+
+
+@pytest.fixture(scope="module", params=["gcs-model", "moto"])
+def proxy(request, tmp_path_factory):
+    """A proxy that keeps the requests to a service."""
+    real = upstreams.UPSTREAMS[request.param](tmp_path_factory.mktemp("upstream"))
+    proxy = FaultProxy(real.port)
+    proxy.real = real
+    yield proxy
+    proxy.pause()
+    real.stop()
+
+
+def cloud(proxy):
+    return f"  photos: {{ {proxy.store(proxy.real)} }}\n"
+
+
+def access_lines(server, count=1):
+    """The access lines of a server, at least `count`."""
+    def found():
+        lines = [json.loads(line) for line in server.output().splitlines() if line.startswith("{")]
+        lines = [line for line in lines if "duration_ms" in line]
+        return lines if len(lines) >= count else None
+    return wait_until(found, what=f"{count} access lines")
+
+
+def seen(proxy, start):
+    """The trace fields of the requests to the service since `start`."""
+    return [(request.fields.get("traceparent"), request.fields.get("tracestate"))
+            for request in proxy.requests[start:]]
+
+
+def test_the_trace_of_one_upload_is_seen_from_client_to_service(proxy, launch):
+    with Collector() as collector:
+        server = launch(buckets=cloud(proxy), extra=collector.configuration())
+        start = len(proxy.requests)
+        assert status("-T", "/etc/hostname", "-H", parent(), "-H", f"tracestate: {STATE}",
+                      server.url("/b/photos/o/traced")) == 201
+        own = wait_until(lambda: [span for span in collector.of(TRACE) if span["kind"] == 2], what="the request's span")[0]
+        assert own["parentSpanId"] == PARENT and own["traceState"] == STATE and own["name"] == "PUT create"
+        assert own["status"] == {} and own["flags"] == 1
+        wanted = {"http.request.method": "PUT", "url.path": "/b/photos/o/traced", "http.response.status_code": 201,
+                  "sluice.bucket": "photos", "sluice.operation": "create", "sluice.decision": "allowed"}
+        assert wanted.items() <= own["attributes"].items()
+        wait_until(lambda: len(collector.of(TRACE)) > 1, what="the services' spans")
+        children = [span for span in collector.of(TRACE) if span["kind"] == 3]
+        assert all(child["parentSpanId"] == own["spanId"] for child in children)
+        for child in children:
+            assert child["attributes"]["sluice.upstream"] == "bucket photos"
+            assert own["startTimeUnixNano"] <= child["endTimeUnixNano"]
+        # The service got each child's id, and the caller's state.
+        passed = [field for field in seen(proxy, start) if field[0]]
+        assert {f"00-{TRACE}-{child['spanId']}-01" for child in children} == {field[0] for field in passed}
+        assert {field[1] for field in passed} == {STATE}
+        line = access_lines(server)[-1]
+        assert line["trace"] == TRACE and 0 < line["upstream_ms"]
+        assert collector.resources[0]["service.name"] == "sluice"
+        wait_until(lambda: server.metrics()["sluice_trace_spans_exported_total"] == len(collector.spans),
+                   what="the count of spans")
+
+
+def test_a_download_that_breaks_off_goes_on_in_its_trace(proxy, launch, tmp_path):
+    large = tmp_path / "large"
+    large.write_bytes(b"x" * 3_000_000)
+    with Collector() as collector:
+        server = launch(buckets=cloud(proxy), extra=collector.configuration())
+        assert status("-T", large, server.url("/b/photos/o/large")) == 201
+        start = len(proxy.requests)
+        proxy.fault(Break(1_000_000), method="GET", target="large")
+        assert len(curl("-H", parent(), server.url("/b/photos/o/large"))) == 3_000_000
+        proxy.clear()
+        fields = [field for field in seen(proxy, start) if field[0]]
+        assert len(fields) == 2 and len({field[0] for field in fields}) == 2
+        assert all(field[0].startswith(f"00-{TRACE}-") for field in fields)
+        wait_until(lambda: len(collector.of(TRACE)) == 3, what="three spans")
+
+
+def test_without_a_collector_the_callers_context_is_passed_on(proxy, launch):
+    server = launch(buckets=cloud(proxy))
+    start = len(proxy.requests)
+    status("-H", parent("00"), "-H", f"tracestate: {STATE}", server.url("/b/photos/o/missing"))
+    status(server.url("/b/photos/o/missing"))
+    fields = [field for field in seen(proxy, start)]
+    assert (parent("00").split(": ")[1], STATE) in fields and (None, None) in fields
+    first, second = access_lines(server, 2)[-2:]
+    assert first["trace"] == TRACE and "trace" not in second
+    assert first["upstream_ms"] >= 0 and second["upstream_ms"] >= 0
+    assert not any("trace_spans" in name for name in server.metrics())
+
+
+def test_denials_have_the_trace(launch, tmp_path):
+    rules = tmp_path / "closed.rules"
+    rules.write_text("service firebase.storage { match /b/{bucket}/o { match /{all=**} { allow read: if false; } } }")
+    server = launch(rules=rules)
+    assert status("-H", parent(), server.url("/b/photos/o/a")) == 403
+    wait_until(lambda: server.output().count(f'"trace":"{TRACE}"') == 2, what="access line and decision")
+
+
+@pytest.mark.parametrize("field", [
+    "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-0", "nonsense", f"ff-{TRACE}-{PARENT}-01",
+    f"00-{'0' * 32}-{PARENT}-01"])
+def test_a_malformed_context_starts_a_new_trace(launch, field):
+    with Collector() as collector:
+        server = launch(extra=collector.configuration())
+        assert status("-H", f"traceparent: {field}", "-H", f"tracestate: {STATE}", server.url("/b/photos/o/a")) == 404
+        wait_until(lambda: collector.spans, what="the span")
+        span, = collector.spans
+        assert span["traceId"] != TRACE and "parentSpanId" not in span and "traceState" not in span
+        assert access_lines(server)[-1]["trace"] == span["traceId"]
+
+
+def test_two_contexts_are_none(launch):
+    server = launch()
+    status("-H", parent(), "-H", parent(), server.url("/b/photos/o/a"))
+    assert "trace" not in access_lines(server)[-1]
+
+
+def test_the_caller_decides_what_is_recorded(launch):
+    with Collector() as collector:
+        server = launch(extra=collector.configuration(", sampleRatio: 0"))
+        for _ in range(20):
+            status(server.url("/b/photos/o/a"))
+        status("-H", parent("00"), server.url("/b/photos/o/a"))
+        status("-H", parent("01"), server.url("/b/photos/o/a"))
+        wait_until(lambda: collector.spans, what="the span")
+        server.stop()
+        assert [span["parentSpanId"] for span in collector.spans] == [PARENT]
+
+
+def test_what_waits_is_sent_at_the_end(launch):
+    with Collector() as collector:
+        server = launch(extra=collector.configuration(", serviceName: media, sampleRatio: 1.0"))
+        for _ in range(30):
+            status(server.url("/b/photos/o/a"))
+        assert server.stop() == 0
+        assert len(collector.spans) == 30 and collector.resources[0]["service.name"] == "media"
+
+
+def test_the_collectors_fields_are_sent_and_never_logged(launch, tmp_path):
+    word = secret("collector-password-" + "x" * 12)
+    file = tmp_path / "fields"
+    file.write_text(f"Authorization: Bearer {word}\n\nX-Scope: a b\n")
+    file.chmod(0o600)
+    with Collector(status=401) as collector:
+        server = launch(extra=collector.configuration(f", headers: {file}"))
+        status(server.url("/b/photos/o/a"))
+        wait_until(lambda: collector.fields, what="the request")
+        assert collector.fields[0]["authorization"] == f"Bearer {word}" and collector.fields[0]["x-scope"] == "a b"
+        wait_until(lambda: "traces not exported" in server.output(), what="the warning")
+
+
+@pytest.mark.parametrize("how", ["dead", "slow"])
+def test_a_collector_that_does_not_respond_delays_nothing(launch, how):
+    event = threading.Event()
+    with Collector(wait=event) as collector:
+        port = upstreams.free_port() if how == "dead" else collector.port
+        server = launch(extra=f"telemetry: {{ traces: {{ endpoint: \"http://127.0.0.1:{port}/v1/traces\" }} }}\n")
+        urls = server.url("/b/photos/o/[1-2000]")
+        curl("-o", "/dev/null", urls)
+        before, slowest = server.status("VmRSS"), 0
+        for _ in range(5):
+            begin = time.monotonic()
+            curl("-o", "/dev/null", urls)
+            slowest = max(slowest, time.monotonic() - begin)
+        assert slowest < 30
+        # At most 4096 spans wait, and one batch is being sent.
+        assert server.metrics()["sluice_trace_spans_queued"] <= 4096
+        dropped = wait_until(lambda: server.metrics()["sluice_trace_spans_dropped_total"], what="dropped spans")
+        assert dropped > 0 and server.metrics()["sluice_trace_spans_exported_total"] == 0
+        assert server.status("VmRSS") - before < 16 * 1024
+        begin = time.monotonic()
+        assert server.stop(signal.SIGTERM) == 0 and time.monotonic() - begin < 8
+        event.set()
+
+
+def test_spans_that_a_collector_rejects_are_dropped(launch):
+    with Collector(answer=b'{"partialSuccess":{"rejectedSpans":"1","errorMessage":"no"}}') as collector:
+        server = launch(extra=collector.configuration())
+        status(server.url("/b/photos/o/a"))
+        wait_until(lambda: server.metrics()["sluice_trace_spans_dropped_total"] == 1, what="the rejected span")
+        assert server.metrics()["sluice_trace_spans_exported_total"] == 0
+
+
+@pytest.mark.parametrize("keys, message", [
+    ("endpoint: collector", "expected a URL such as http://127.0.0.1:4318"),
+    ("endpoint: http://u:p@host/", "expected a URL such as http://127.0.0.1:4318"),
+    ("sampleRatio: 1.5", "expected a number from 0 to 1"),
+    ("headers: /nowhere/fields", "'telemetry.traces.headers': /nowhere/fields"),
+    ("headers: BAD", "bad:2: expected 'name: value'"),
+    ("ratio: 1", "unknown key 'ratio' in 'telemetry.traces'"),
+])
+def test_check_names_what_is_wrong(tmp_path, keys, message):
+    (tmp_path / "bad").write_text("a: b\nno field\n")
+    file = tmp_path / "sluice.yaml"
+    keys = keys.replace("BAD", str(tmp_path / "bad"))
+    file.write_text(f"rules: none\nbuckets: {{ a: {{ directory: {{ path: {tmp_path}/a }} }} }}\n"
+                    f"telemetry: {{ traces: {{ {keys} }} }}\n")
+    code, output, errors = sluice("check", "--config", file)
+    assert code != 0 and re.search(re.escape(message), output + errors), output + errors
