@@ -30,6 +30,7 @@ extension Service {
                 gateway.withLock { $0 = replacement }
                 self.callers.withLock { $0 = callers }
                 configurationFailure.withLock { $0 = nil }
+                configurationTime.withLock { $0 = SystemClock.seconds() }
                 logger.info("configuration reloaded")
                 warnOfOpenBuckets(fresh)
                 warnOfRestart(wanted)

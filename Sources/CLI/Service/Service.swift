@@ -47,6 +47,8 @@ final class Service: Sendable {
     /// reload.
     let rulesFailure = Lock<(text: String?, count: Int)>((nil, 0))
     let configurationFailure = Lock<String?>(nil)
+    /// When the configuration in effect was read, in seconds since 1970.
+    let configurationTime = Lock<Int64>(SystemClock.seconds())
     let certificateFailure = Lock<String?>(nil)
     let linkFailure = Lock<String?>(nil)
     let uploadFailure = Lock<String?>(nil)
@@ -139,6 +141,7 @@ final class Service: Sendable {
     private func show(in registry: PrometheusRegistry) {
         registry.addServer(server.statistics, operators: operatorServer.statistics)
         registry.addLog(sink)
+        showState(in: registry, health)
         if let traces {
             traces.show(in: registry)
             repeated(every: 1_000_000_000, on: loop) { traces.flush() }

@@ -110,6 +110,11 @@ public final class Health: Sendable {
     /// Whether the process is draining.
     public var isDraining: Bool { state.withLock { $0.isDraining } }
 
+    /// Whether no check failed when they were last run. False before that, and while draining.
+    public var isReady: Bool {
+        state.withLock { !$0.isDraining && $0.announced?.isEmpty == true }
+    }
+
     /// Makes readiness fail from now on. Can be called on any thread, but not by a signal handler.
     public func beginDraining() { state.withLock { $0.isDraining = true } }
 
