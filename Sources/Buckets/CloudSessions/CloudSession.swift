@@ -145,7 +145,9 @@ final class CloudSession: UploadSession {
         _ facts: ContentFacts, _ preconditions: Preconditions, resultUntil: Int64
     ) async throws(SessionError) -> CommitResult {
         try await inTurn { [self] () throws(SessionError) in
-            for _ in 0..<CloudSession.attempts {
+            for attempt in 0..<CloudSession.attempts {
+                // Otherwise two gateways could claim the state from each other each time.
+                if attempt > 0 { await CloudSession.pause(attempt) }
                 let state = try await file.claim()
                 if var result = state.result {
                     result.isRepeated = true
@@ -173,6 +175,13 @@ final class CloudSession: UploadSession {
             }
             throw .store(BucketError(.overloaded, "other gateways use the upload session, too"))
         }
+    }
+
+    /// Waits for a random time, so that one of several gateways goes first.
+    private static func pause(_ attempt: Int) async {
+        let delay = UInt64.random(in: 0...(5_000_000 << UInt64(attempt)))
+        // A task of its own, because the end of an upload may outlive its client.
+        await Task { try? await Task.sleep(nanoseconds: delay) }.value
     }
 
     func close(_ record: [UInt8], until: Int64) async throws(SessionError) {
