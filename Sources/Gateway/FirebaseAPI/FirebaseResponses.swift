@@ -21,7 +21,7 @@ extension FirebaseAPI {
             return metadata(object, in: bucket)
         case .notModified(let object):
             var response = Response(status: 304)
-            object.appendValidators(to: &response.head.fields)
+            appendValidators(of: object, to: &response.head.fields)
             return response
         case .stored(let result):
             var response = metadata(result.metadata, in: bucket)
@@ -69,7 +69,7 @@ extension FirebaseAPI {
         if let value = usable(attributes.contentLanguage) {
             fields.append("content-language", value)
         }
-        object.appendValidators(to: &fields)
+        appendValidators(of: object, to: &fields)
         fields.append("last-modified", HTTPDate.imfFixdate(seconds: object.created / 1000))
         fields.append("accept-ranges", "bytes")
         fields.append("x-content-type-options", "nosniff")
@@ -82,6 +82,12 @@ extension FirebaseAPI {
             object.md5.map { "md5=\(Base64.encode($0))" },
         ].compactMap { $0 }
         if !hashes.isEmpty { fields.append("x-goog-hash", hashes.joined(separator: ",")) }
+    }
+
+    /// An empty object is not stored: Chromium responds to a range of one that it has stored with 416 itself, and
+    /// `getBytes` of the JavaScript SDK sends a range.
+    private func appendValidators(of object: ObjectMetadata, to fields: inout HeaderFields) {
+        object.appendValidators(to: &fields, isStorable: object.size > 0)
     }
 
     private func usable(_ value: String?) -> String? {

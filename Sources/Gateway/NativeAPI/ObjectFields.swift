@@ -148,11 +148,12 @@ extension ObjectMetadata {
     ///
     /// An object without a cache control of its own may be stored by the caller, but is validated before each use: a
     /// cache would otherwise choose how long it is fresh (RFC 9111, section 4.2.2), and the caller's permission may end.
-    func appendValidators(to fields: inout HeaderFields) {
+    /// - Parameter isStorable: Whether the caller may store such an object.
+    func appendValidators(to fields: inout HeaderFields, isStorable: Bool = true) {
         fields.append("etag", quotedETag)
         let own = attributes.cacheControl ?? ""
-        fields.append(
-            "cache-control", own.isEmpty || !own.isFieldValue ? "private, max-age=0" : own)
+        let usual = isStorable ? "private, max-age=0" : "no-store"
+        fields.append("cache-control", own.isEmpty || !own.isFieldValue ? usual : own)
     }
 
     /// The fields of `GET` and `HEAD` responses, without the length.
