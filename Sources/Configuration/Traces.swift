@@ -9,6 +9,7 @@ public struct TraceConfiguration: Sendable, Equatable {
     public var endpoint: String?
     /// The share of the traces that begin here that is recorded, 0 to 1.
     public var sampleRatio = 1.0
+    /// `service.name` of the spans; nil is the default.
     public var serviceName: String? = "sluice"
     /// A file with a field of each request on each line, `name: value`.
     public var headers: String?

@@ -16,6 +16,7 @@ public struct UpstreamRecord: Sendable {
     public var timeToFirstByte: UInt64?
     /// Nanoseconds from the start to the end of the body, including the time in the queue.
     public var duration: UInt64
+    /// Where the request was sent.
     public var origin: Origin
     /// The attempt's own span; nil if no spans are exported.
     public var span: TraceContext?

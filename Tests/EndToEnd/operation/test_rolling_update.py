@@ -84,7 +84,7 @@ class Replica(Server):
 
 
 class Load:
-    """Clients that send requests until they are told to end."""
+    """Clients that send requests until `end` is called."""
 
     def __init__(self, port):
         self.url = f"https://127.0.0.1:{port}/b/photos/o"
