@@ -7,6 +7,8 @@ LIBRARIES := libnghttp2-dev libssl-dev libcurl4-openssl-dev libre2-dev libsqlite
 TEST_TOOLS := curl nghttp2-client nghttp2-proxy openssl python3-venv libhttp-parser-dev
 # A page in it uploads in Tests/EndToEnd/uploads/test_browser.py.
 BROWSER := chromium
+# Swift would begin all tests at once: connections stay idle for longer than their limit while a thousand others run.
+export SWT_EXPERIMENTAL_MAXIMUM_PARALLELIZATION_WIDTH ?= 16
 # The test servers for Google Cloud Storage and S3. Tests/EndToEnd/support/upstreams.py and the Swift tests start them.
 test test-release soak capabilities sanitize: export SLUICE_UPSTREAMS ?= $(CURDIR)/.venv-upstreams
 # The servers behind the gateway in the contract tests. All possible ones: UPSTREAMS="gcs-model fake-gcs-server

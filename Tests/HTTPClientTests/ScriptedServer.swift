@@ -93,6 +93,8 @@ final class ScriptedServer: @unchecked Sendable {
         var settings = UpstreamSettings(
             name: "test",
             origin: Origin(way.scheme, host: "127.0.0.1", port: port))
+        // Many tests count connections: on a busy machine they are idle for longer than in production.
+        settings.idleTimeout = 3_600_000_000_000
         settings.secureTransport = way.secureTransport
         if way != .clear { settings.certificateAuthorities = TestIdentity.shared.path }
         change(&settings)

@@ -1,4 +1,5 @@
 import BucketConformance
+import Foundation
 import HTTPClient
 import OpenSSL
 import System
@@ -289,13 +290,15 @@ final class GCSModel: Sendable {
     /// The parts of a multipart/related body.
     private static func parts(_ request: FakeService.Request) -> (JSONValue, [UInt8]) {
         let type = request.fields["content-type"] ?? ""
-        let boundary = Array("\r\n--\(type.split(separator: "=").last ?? "")".utf8)
-        let body = Array("\r\n".utf8) + request.body
-        let cuts = body.indices.filter { body[$0] == 13 && body[$0...].starts(with: boundary) }
-        let parts = (0..<2).map { index in
-            let part = body[(cuts[index] + boundary.count + 2)..<cuts[index + 1]]
-            let blank = part.indices.first { part[$0...].starts(with: [13, 10, 13, 10]) }!
-            return Array(part[(blank + 4)...])
+        let boundary = Data("\r\n--\(type.split(separator: "=").last ?? "")".utf8)
+        let body = Data("\r\n".utf8) + request.body
+        var rest = body[...]
+        let parts = (0..<2).map { _ in
+            let begin = rest.range(of: boundary)!.upperBound + 2
+            let end = body[begin...].range(of: boundary)!.lowerBound
+            let blank = body[begin..<end].range(of: Data("\r\n\r\n".utf8))!.upperBound
+            rest = body[end...]
+            return Array(body[blank..<end])
         }
         return ((try? JSONReader.parse(parts[0])) ?? .null, parts[1])
     }
