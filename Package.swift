@@ -20,6 +20,7 @@ let package = Package(
     products: [
         .executable(name: "sluice", targets: ["CLI"]),
         .library(name: "SecurityRules", targets: ["SecurityRules"]),
+        .library(name: "SluiceStorage", targets: ["SluiceStorage"]),
     ],
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
@@ -40,7 +41,7 @@ let package = Package(
         .systemLibrary(name: "CCurl", providers: [.apt(["libcurl4-openssl-dev"])]),
         .systemLibrary(
             name: "CExpat", pkgConfig: "expat", providers: [.apt(["libexpat1-dev"])]),
-        .target(name: "Wire", swiftSettings: strict),
+        .target(name: "Wire", exclude: ["MediaTypeTable.awk"], swiftSettings: strict),
         .target(name: "XML", dependencies: ["Wire", "CExpat"], swiftSettings: strict),
         .target(name: "YAML", dependencies: ["Wire", "CYAML"], swiftSettings: strict),
         .target(name: "System", dependencies: ["Wire", "CLinux"], swiftSettings: strict),
@@ -86,7 +87,6 @@ let package = Package(
                 .product(name: "Logging", package: "swift-log"),
                 .product(name: "CoreMetrics", package: "swift-metrics"),
             ],
-            exclude: ["Requests/MediaTypeTable.awk"],
             resources: [.embedInCode("NativeAPI/openapi.yaml")], swiftSettings: strict),
         .target(
             name: "Configuration",
@@ -98,6 +98,7 @@ let package = Package(
         .target(
             name: "RulesTesting", dependencies: ["SecurityRules", "Wire", "YAML"],
             swiftSettings: strict),
+        .target(name: "SluiceStorage", dependencies: ["Wire"], swiftSettings: strict),
         .executableTarget(
             name: "CLI",
             dependencies: [
@@ -189,6 +190,9 @@ let package = Package(
             name: "SecurityRulesTests", dependencies: ["SecurityRules"], swiftSettings: tests),
         .testTarget(
             name: "RulesTestingTests", dependencies: ["RulesTesting", "SecurityRules", "YAML"],
+            swiftSettings: tests),
+        .testTarget(
+            name: "SluiceStorageTests", dependencies: ["SluiceStorage", "TestSupport", "Wire"],
             swiftSettings: tests),
         .testTarget(name: "TidyTests", swiftSettings: tests),
     ]

@@ -1,4 +1,8 @@
-import Glibc
+#if canImport(Darwin)
+    import Darwin
+#else
+    import Glibc
+#endif
 
 /// Header fields in order, in one block of bytes. Names are in lower case, values have no surrounding white space.
 ///

@@ -28,6 +28,7 @@ extension ObjectAttributes {
                 try ObjectAttributes.extend(&contentEncoding, value, "Content-Encoding")
             case "content-language":
                 try ObjectAttributes.extend(&contentLanguage, value, "Content-Language")
+            case "x-object-metadata": try addPairs(value)
             default:
                 if field.hasPrefix("x-object-meta-") { try addPair(field, value) }
             }
@@ -62,6 +63,27 @@ extension ObjectAttributes {
         try ObjectAttributes.checkPair(key, text)
         guard customMetadata.updateValue(text, forKey: BytewiseString(key)) == nil else {
             throw Problem(.invalidArgument, "\(field) is given twice.")
+        }
+    }
+
+    /// Adds the pairs of `X-Object-Metadata`: a JSON object of strings in base64url. Unlike a field for each pair it
+    /// carries every key and value exactly.
+    private mutating func addPairs(_ value: [UInt8]) throws(Problem) {
+        guard let text = Base64.decodeForURL(value[...]),
+            case .object(let members)? = try? JSONReader.parse(text)
+        else {
+            throw Problem(
+                .invalidArgument, "X-Object-Metadata is not base64url of a JSON object.")
+        }
+        for member in members {
+            guard let value = member.value.text else {
+                throw Problem(.invalidArgument, "X-Object-Metadata has a value that is no string.")
+            }
+            try ObjectAttributes.checkPair(member.key, value)
+            let key = BytewiseString(member.key)
+            guard customMetadata.updateValue(value, forKey: key) == nil else {
+                throw Problem(.invalidArgument, "A key of custom metadata is given twice.")
+            }
         }
     }
 

@@ -181,3 +181,10 @@ public struct BucketName: Sendable, Hashable, CustomStringConvertible {
 
     public var description: String { value }
 }
+
+extension MediaTypes {
+    /// The media type for the extension of an object's name.
+    static func type(of name: ObjectName) -> String {
+        type(of: lastSegment(of: name.value)) ?? unknown
+    }
+}

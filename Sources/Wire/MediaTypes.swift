@@ -1,9 +1,7 @@
-import Wire
-
 /// Media types by file extension.
-enum MediaTypes {
+package enum MediaTypes {
     /// The type of unknown content (RFC 2046, section 4.5.1).
-    static let unknown = "application/octet-stream"
+    package static let unknown = "application/octet-stream"
 
     /// Parsed at the first use.
     private static let byExtension: [BytewiseString: String] = {
@@ -22,12 +20,12 @@ enum MediaTypes {
         return types
     }()
 
-    /// The media type for the extension of an object's last segment, case-insensitively.
-    static func type(of name: ObjectName) -> String {
-        let segment = lastSegment(of: name.value).utf8
-        guard let dot = segment.lastIndex(of: UInt8(ascii: ".")) else { return unknown }
-        let suffix = segment[segment.index(after: dot)...].map(ASCII.lowercased)
-        guard (1...32).contains(suffix.count) else { return unknown }
-        return byExtension[String(decoding: suffix, as: UTF8.self)] ?? unknown
+    /// The media type for the extension of a file's name, case-insensitively; nil if there is none.
+    package static func type(of name: Substring) -> String? {
+        let bytes = name.utf8
+        guard let dot = bytes.lastIndex(of: UInt8(ascii: ".")) else { return nil }
+        let suffix = bytes[bytes.index(after: dot)...].map(ASCII.lowercased)
+        guard (1...32).contains(suffix.count) else { return nil }
+        return byExtension[String(decoding: suffix, as: UTF8.self)]
     }
 }

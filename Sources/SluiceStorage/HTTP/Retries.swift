@@ -1,0 +1,76 @@
+import Foundation
+import Wire
+
+/// A failure that another attempt may not have.
+struct Failure: Sendable {
+    let error: StorageError
+    /// Seconds that the gateway asks to wait.
+    var retryAfter: TimeInterval?
+}
+
+/// Decides when to try again: with growing pauses, until nothing has succeeded for the retry time.
+struct Retries {
+    private static let firstPause: TimeInterval = 0.2
+    private static let longestPause: TimeInterval = 20
+    /// For how long a connection may be silent, in seconds.
+    private static let silence: TimeInterval = 60
+
+    private let limit: TimeInterval
+    private var attemptBegan: ContinuousClock.Instant
+    /// When the first attempt began of those that failed since the last success.
+    private var failing: ContinuousClock.Instant?
+    private var pause = Retries.firstPause
+    /// Whether the next attempt follows a failure.
+    private(set) var isRetry = false
+
+    /// - Parameter limit: The retry time in seconds.
+    init(_ limit: TimeInterval) {
+        self.limit = limit
+        attemptBegan = .now
+    }
+
+    private var left: TimeInterval {
+        guard let failing else { return limit }
+        let spent = failing.duration(to: .now).components
+        return limit - TimeInterval(spent.seconds) - TimeInterval(spent.attoseconds) / 1e18
+    }
+
+    /// Begins an attempt.
+    /// - Returns: For how long its connection may be silent, in whole seconds.
+    mutating func begin() -> TimeInterval {
+        attemptBegan = .now
+        return max(1, min(Retries.silence, left).rounded(.up))
+    }
+
+    /// The attempt has got further.
+    mutating func succeeded() {
+        failing = nil
+        pause = Retries.firstPause
+        isRetry = false
+    }
+
+    /// Waits after a failure.
+    /// - Throws: `retryLimitExceeded` if the retry time is over, with the failure's text; `cancelled`.
+    mutating func failed(_ failure: Failure, _ control: TransferControl) async throws(StorageError)
+    {
+        if control.isCancelled { throw .cancelled }
+        failing = failing ?? attemptBegan
+        isRetry = true
+        guard left > 0 else { throw Retries.exceeded(failure.error) }
+        let wanted = max(failure.retryAfter ?? 0, pause * TimeInterval.random(in: 0.75...1.25))
+        await control.sleep(min(wanted, left))
+        if control.isCancelled { throw .cancelled }
+        pause = min(pause * 2, Retries.longestPause)
+    }
+
+    private static func exceeded(_ last: StorageError) -> StorageError {
+        // Corrupted again and again: that is no failure of the connection.
+        if last.code == .nonMatchingChecksum { return last }
+        var error = StorageError(
+            .retryLimitExceeded, "There was no success within the retry time. \(last.message)")
+        error.status = last.status
+        error.problemCode = last.problemCode
+        error.requestID = last.requestID
+        return error
+    }
+}

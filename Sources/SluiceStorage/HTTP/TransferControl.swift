@@ -1,0 +1,127 @@
+import Dispatch
+import Foundation
+import Synchronization
+
+/// Pauses and cancels what one operation does. Its methods can be called from every thread.
+final class TransferControl: Sendable {
+    private enum Phase { case running, pausing, paused, cancelled }
+    private struct State {
+        var phase = Phase.running
+        var waiter: Waiter?
+        var next = 0
+        var handlers: [Int: @Sendable () -> Void] = [:]
+    }
+    private let state = Mutex(State())
+
+    /// Stops at the next checkpoint.
+    func pause() {
+        wake { if $0.phase == .running { $0.phase = .pausing } }
+    }
+
+    /// Goes on.
+    func resume() {
+        wake { if $0.phase != .cancelled { $0.phase = .running } }
+    }
+
+    /// Stops now.
+    func cancel() {
+        let handlers = state.withLock { state in
+            state.phase = .cancelled
+            defer { state.handlers = [:] }
+            return Array(state.handlers.values)
+        }
+        for handler in handlers { handler() }
+        wake { _ in }
+    }
+
+    private func wake(_ change: (inout State) -> Void) {
+        let waiter = state.withLock { state in
+            change(&state)
+            return state.waiter
+        }
+        waiter?.wake()
+    }
+
+    var isCancelled: Bool { state.withLock { $0.phase == .cancelled } }
+
+    /// Calls `handler` when the operation is cancelled, at once if it is.
+    func onCancel(_ handler: @escaping @Sendable () -> Void) -> Int {
+        let token: Int? = state.withLock { state in
+            guard state.phase != .cancelled else { return nil }
+            state.next += 1
+            state.handlers[state.next] = handler
+            return state.next
+        }
+        if token == nil { handler() }
+        return token ?? 0
+    }
+
+    func removeHandler(_ token: Int) {
+        state.withLock { state in _ = state.handlers.removeValue(forKey: token) }
+    }
+
+    /// Waits while the operation is paused.
+    /// - Parameters:
+    ///   - paused: Called when it has stopped.
+    ///   - resumed: Called when it goes on after that.
+    /// - Throws: `cancelled`.
+    func checkpoint(paused: () -> Void = {}, resumed: () -> Void = {}) async throws(StorageError) {
+        var wasPaused = false
+        while true {
+            let waiter = Waiter()
+            let phase = state.withLock { state in
+                if state.phase == .pausing { state.phase = .paused }
+                state.waiter = state.phase == .paused ? waiter : nil
+                return state.phase
+            }
+            switch phase {
+            case .cancelled: throw .cancelled
+            case .running, .pausing:
+                if wasPaused { resumed() }
+                return
+            case .paused:
+                if !wasPaused { paused() }
+                wasPaused = true
+                await waiter.wait()
+            }
+        }
+    }
+
+    /// Waits for some seconds, or until the operation is to pause, resume or be cancelled.
+    func sleep(_ seconds: TimeInterval) async {
+        let waiter = Waiter()
+        let isRunning = state.withLock { state in
+            state.waiter = waiter
+            return state.phase == .running
+        }
+        if isRunning {
+            DispatchQueue.global().asyncAfter(deadline: .now() + seconds) { waiter.wake() }
+            await waiter.wait()
+        }
+        state.withLock { $0.waiter = nil }
+    }
+}
+
+/// Wakes one waiting task, also if it is woken before it waits.
+private final class Waiter: Sendable {
+    private let state = Mutex((isWoken: false, waiting: CheckedContinuation<Void, Never>?.none))
+
+    func wait() async {
+        await withCheckedContinuation { continuation in
+            let isWoken = state.withLock { state in
+                if !state.isWoken { state.waiting = continuation }
+                return state.isWoken
+            }
+            if isWoken { continuation.resume() }
+        }
+    }
+
+    func wake() {
+        let waiting = state.withLock { state in
+            state.isWoken = true
+            defer { state.waiting = nil }
+            return state.waiting
+        }
+        waiting?.resume()
+    }
+}

@@ -1,0 +1,152 @@
+import Dispatch
+import Foundation
+import Synchronization
+import Wire
+
+/// A bucket of a gateway.
+///
+/// ```swift
+/// let storage = Storage.storage(url: "http://127.0.0.1:8080", bucket: "photos")
+/// storage.credentials = .bearer { try await token() }
+/// let image = storage.reference().child("images/rivers.jpg")
+/// ```
+///
+/// All its members can be used from every thread. A setting applies to what begins after it was set.
+public final class Storage: Sendable {
+    /// The default of ``uploadChunkSizeBytes``: 8 MiB.
+    public static let defaultChunkSizeBytes: Int64 = 8 << 20
+    /// The largest chunk of an upload in bytes: 64 MiB. A chunk is held in memory.
+    public static let maximumChunkSizeBytes: Int64 = 64 << 20
+
+    private struct Settings {
+        var endpoint: Endpoint
+        var credentials = StorageCredentials.none
+        var uploadRetryTime: TimeInterval = 600
+        var downloadRetryTime: TimeInterval = 600
+        var operationRetryTime: TimeInterval = 120
+        var chunkSize = Storage.defaultChunkSizeBytes
+        var callbackQueue = DispatchQueue(label: "SluiceStorage.callbacks")
+    }
+
+    /// The bucket's name.
+    public let bucket: String
+    private let settings: Mutex<Settings>
+
+    /// Makes an instance of its own, with its own settings; ``storage(url:bucket:)`` returns a shared one.
+    /// - Parameters:
+    ///   - url: The gateway's address: `http` or `https`, without a query. If it is not valid, each operation fails with
+    ///     `invalidArgument`.
+    ///   - bucket: The bucket's name.
+    public init(url: String, bucket: String) {
+        self.bucket = bucket
+        settings = Mutex(Settings(endpoint: Endpoint(url: url, bucket: bucket)))
+    }
+
+    /// Shared instances.
+    private static let shared = Mutex<[BytewiseString: Storage]>([:])
+
+    /// The shared instance for the gateway and the bucket in the environment: `SLUICE_URL` and `SLUICE_BUCKET`.
+    public static func storage() -> Storage {
+        storage(url: environment("SLUICE_URL"), bucket: environment("SLUICE_BUCKET"))
+    }
+
+    /// The shared instance for `gs://BUCKET` at the gateway `SLUICE_URL`, or for the bucket `SLUICE_BUCKET` of the gateway
+    /// with this address.
+    public static func storage(url: String) -> Storage {
+        guard url.hasPrefix("gs://") else {
+            return storage(url: url, bucket: environment("SLUICE_BUCKET"))
+        }
+        let rest = url.utf8.dropFirst(5).prefix { $0 != UInt8(ascii: "/") }
+        return storage(
+            url: environment("SLUICE_URL"), bucket: String(decoding: rest, as: UTF8.self))
+    }
+
+    /// The shared instance for a bucket of the gateway with this address. The same arguments return the same instance.
+    public static func storage(url: String, bucket: String) -> Storage {
+        let key = BytewiseString("\(url) \(bucket)")
+        return shared.withLock { shared in
+            if let found = shared[key] { return found }
+            let storage = Storage(url: url, bucket: bucket)
+            shared[key] = storage
+            return storage
+        }
+    }
+
+    private static func environment(_ name: String) -> String {
+        ProcessInfo.processInfo.environment[name] ?? ""
+    }
+
+    // MARK: Settings
+
+    /// What is shown to the gateway; by default nothing.
+    public var credentials: StorageCredentials {
+        get { settings.withLock { $0.credentials } }
+        set { settings.withLock { $0.credentials = newValue } }
+    }
+
+    /// For how long an upload is tried again without any progress, in seconds: 600 by default.
+    public var maxUploadRetryTime: TimeInterval {
+        get { settings.withLock { $0.uploadRetryTime } }
+        set { settings.withLock { $0.uploadRetryTime = newValue } }
+    }
+
+    /// For how long a download is tried again without any progress, in seconds: 600 by default.
+    public var maxDownloadRetryTime: TimeInterval {
+        get { settings.withLock { $0.downloadRetryTime } }
+        set { settings.withLock { $0.downloadRetryTime = newValue } }
+    }
+
+    /// For how long every other operation is tried again, in seconds: 120 by default.
+    public var maxOperationRetryTime: TimeInterval {
+        get { settings.withLock { $0.operationRetryTime } }
+        set { settings.withLock { $0.operationRetryTime = newValue } }
+    }
+
+    /// The size of the pieces of a large upload in bytes, from 1 to ``maximumChunkSizeBytes``; other values count as the
+    /// nearest of these. An interruption sends one piece again at most.
+    public var uploadChunkSizeBytes: Int64 {
+        get { settings.withLock { $0.chunkSize } }
+        set {
+            let size = min(max(1, newValue), Storage.maximumChunkSizeBytes)
+            settings.withLock { $0.chunkSize = size }
+        }
+    }
+
+    /// The queue on which observers and completions are called, one after another. By default a queue of its own: unlike in
+    /// the SDK for Apple platforms not the main queue, which most programs on Linux do not run.
+    public var callbackQueue: DispatchQueue {
+        get { settings.withLock { $0.callbackQueue } }
+        set { settings.withLock { $0.callbackQueue = newValue } }
+    }
+
+    /// Sends all requests to an emulator or gateway without TLS, such as `sluice serve` on this machine.
+    public func useEmulator(withHost host: String, port: Int) {
+        let endpoint = Endpoint(url: "http://\(host):\(port)", bucket: bucket)
+        settings.withLock { $0.endpoint = endpoint }
+    }
+
+    // MARK: References
+
+    /// The root of the bucket.
+    public func reference() -> StorageReference { StorageReference(self, path: "") }
+
+    /// A reference to an object or folder.
+    /// - Parameter path: Its path; slashes at its ends and repeated ones do not count.
+    public func reference(withPath path: String) -> StorageReference {
+        reference().child(path)
+    }
+
+    /// A reference to the object of a URL: `gs://BUCKET/PATH`, the object's own URL at the gateway, or a download URL of
+    /// Firebase's protocol.
+    /// - Throws: ``StorageError``: `bucketMismatch` if it is of another bucket, `invalidArgument` if it is no such URL.
+    public func reference(forURL url: String) throws(StorageError) -> StorageReference {
+        try Endpoint.reference(url, self)
+    }
+
+    /// The same for a URL that is parsed already.
+    public func reference(for url: URL) throws(StorageError) -> StorageReference {
+        try reference(forURL: url.absoluteString)
+    }
+
+    var endpoint: Endpoint { settings.withLock { $0.endpoint } }
+}

@@ -1,0 +1,88 @@
+import Foundation
+
+/// Why an operation failed. The values and the domain are those of the Storage SDK for Apple platforms.
+public enum StorageErrorCode: Int, Sendable, Hashable {
+    /// Anything that has no code of its own. ``StorageError/problemCode`` may say more.
+    case unknown = -13000
+    /// There is no such object.
+    case objectNotFound = -13010
+    /// The gateway has no such bucket.
+    case bucketNotFound = -13011
+    /// Not used by a gateway.
+    case projectNotFound = -13012
+    /// The gateway asks for a payment or more capacity (status 402).
+    case quotaExceeded = -13013
+    /// The credential is missing, invalid or expired.
+    case unauthenticated = -13020
+    /// The rules deny the operation.
+    case unauthorized = -13021
+    /// The operation failed again and again, for longer than its retry time.
+    case retryLimitExceeded = -13030
+    /// The bytes received or stored are not those that were sent.
+    case nonMatchingChecksum = -13031
+    /// The object is larger than the limit of the download.
+    case downloadSizeExceeded = -13032
+    /// The operation was cancelled.
+    case cancelled = -13040
+    /// An argument is not valid.
+    case invalidArgument = -13050
+    /// The URL is of another bucket.
+    case bucketMismatch = -13051
+    /// A response can't be understood.
+    case internalError = -13052
+    /// The reference's path is not the name of an object.
+    case pathError = -13053
+}
+
+/// The error of every operation of this library.
+public struct StorageError: Error, Sendable, CustomNSError, CustomStringConvertible {
+    /// The reason.
+    public let code: StorageErrorCode
+    /// A sentence about this failure.
+    public let message: String
+    /// The status of the response, if there was one.
+    public internal(set) var status: Int?
+    /// The code of the gateway's problem, such as `checksum-mismatch`; see the gateway's documentation of its HTTP API.
+    public internal(set) var problemCode: String?
+    /// The id of the request in the gateway's log.
+    public internal(set) var requestID: String?
+
+    /// Creates an error with a code and a sentence.
+    public init(_ code: StorageErrorCode, _ message: String) {
+        self.code = code
+        self.message = message
+    }
+
+    public var description: String {
+        let details = [
+            problemCode ?? status.map { "status \($0)" }, requestID.map { "request \($0)" },
+        ].compactMap(\.self)
+        return details.isEmpty ? message : "\(message) (\(details.joined(separator: ", ")))"
+    }
+
+    /// The domain of the SDK for Apple platforms.
+    public static var errorDomain: String { "FIRStorageErrorDomain" }
+
+    /// The number of ``code``.
+    public var errorCode: Int { code.rawValue }
+
+    /// The description, and `status`, `code` and `requestID` of the gateway's problem.
+    /// Keys: names of our own.
+    public var errorUserInfo: [String: Any] {
+        // Keys: names of our own.
+        var info: [String: Any] = [NSLocalizedDescriptionKey: description]
+        if let status { info["status"] = status }
+        if let problemCode { info["code"] = problemCode }
+        if let requestID { info["requestID"] = requestID }
+        return info
+    }
+}
+
+extension StorageError {
+    static let cancelled = StorageError(.cancelled, "The operation was cancelled.")
+
+    /// A failure of the local file system.
+    static func file(_ what: String, _ path: String, _ error: any Error) -> StorageError {
+        StorageError(.unknown, "\(path) can't be \(what): \(error.localizedDescription)")
+    }
+}

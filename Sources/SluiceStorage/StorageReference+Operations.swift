@@ -1,0 +1,150 @@
+import Foundation
+import Wire
+
+extension StorageReference {
+    // MARK: Metadata
+
+    /// Returns the object's metadata.
+    public func getMetadata() async throws(StorageError) -> StorageMetadata {
+        let request = GatewayRequest("GET", try url("?metadata"))
+        return try await operation { requests throws(StorageError) in
+            try await requests.call(request) { StorageMetadata(json: $0.body) }
+        }
+    }
+
+    /// Changes the properties that were set in `metadata`, and removes those that were set to nil.
+    /// - Returns: The metadata after the change.
+    public func updateMetadata(_ metadata: StorageMetadata) async throws(StorageError)
+        -> StorageMetadata
+    {
+        var request = GatewayRequest("PATCH", try url())
+        request.fields = [("Content-Type", "application/merge-patch+json")]
+        request.body = metadata.patch
+        return try await operation { [request] requests throws(StorageError) in
+            try await requests.call(request) { StorageMetadata(json: $0.body) }
+        }
+    }
+
+    /// Deletes the object. If it is gone when the deletion is tried again, the first attempt has deleted it.
+    public func delete() async throws(StorageError) {
+        let request = GatewayRequest("DELETE", try url())
+        try await operation { requests throws(StorageError) in
+            try await requests.call(request, [204]) { _ in () }
+        }
+    }
+
+    /// Returns a URL with which everybody can download the object until it expires: a signed link of the gateway, which needs
+    /// `links.keys` in its configuration. The rules must allow the caller to `get` the object.
+    /// - Parameter expiresIn: Seconds, at most the gateway's `links.maximumLifetime`; 900 by default.
+    public func downloadURL(expiresIn: Int = 900) async throws(StorageError) -> URL {
+        var request = GatewayRequest("POST", try url("?sign"))
+        request.fields = [("Content-Type", "application/json")]
+        request.body = Data(#"{"method": "GET", "expiresIn": \#(expiresIn)}"#.utf8)
+        return try await operation { [request] requests throws(StorageError) in
+            try await requests.call(request) { response throws(StorageError) in
+                guard let json = try? JSONReader.parse(Array(response.body)),
+                    let path = json["path"]?.text
+                else { return nil }
+                return try storage.endpoint.absolute(path)
+            }
+        }
+    }
+
+    // MARK: Lists
+
+    /// The first entries of the folder.
+    /// - Parameter maxResults: The maximum number of folders and objects, from 1 to 1,000.
+    public func list(maxResults: Int64) async throws(StorageError) -> StorageListResult {
+        try await page(maxResults, nil)
+    }
+
+    /// The entries of the folder that follow a page.
+    /// - Parameters:
+    ///   - maxResults: The maximum number of folders and objects, from 1 to 1,000.
+    ///   - pageToken: ``StorageListResult/pageToken`` of that page.
+    public func list(maxResults: Int64, pageToken: String) async throws(StorageError)
+        -> StorageListResult
+    {
+        try await page(maxResults, pageToken)
+    }
+
+    /// All folders and objects directly in this folder. For large folders use ``list(maxResults:)``: this holds all of them
+    /// in memory.
+    public func listAll() async throws(StorageError) -> StorageListResult {
+        var all = StorageListResult(prefixes: [], items: [], pageToken: nil)
+        var token: String?
+        repeat {
+            let next = try await page(1000, token)
+            all = StorageListResult(
+                prefixes: all.prefixes + next.prefixes, items: all.items + next.items,
+                pageToken: nil)
+            token = next.pageToken
+        } while token != nil
+        return all
+    }
+
+    private func page(_ maxResults: Int64, _ token: String?) async throws(StorageError)
+        -> StorageListResult
+    {
+        guard (1...1000).contains(maxResults) else {
+            throw StorageError(.invalidArgument, "maxResults is from 1 to 1000.")
+        }
+        let prefix = fullPath.isEmpty ? "" : fullPath + "/"
+        var query = "delimiter=%2F&maxResults=\(maxResults)"
+        query += "&prefix=\(PercentEncoding.encodeSegment(prefix))"
+        if let token { query += "&pageToken=\(PercentEncoding.encodeSegment(token))" }
+        let request = GatewayRequest("GET", try storage.endpoint.list(query))
+        return try await operation { requests throws(StorageError) in
+            try await requests.call(request) { StorageListResult(json: $0.body, storage) }
+        }
+    }
+
+    // MARK: Running
+
+    /// Runs an operation, and cancels it if its task is cancelled.
+    func operation<Value: Sendable>(
+        _ body: (Requests) async throws(StorageError) -> Value
+    ) async throws(StorageError) -> Value {
+        let control = TransferControl()
+        let requests = Requests(storage: storage, control: control)
+        let result = await withTaskCancellationHandler {
+            do throws(StorageError) {
+                return Result<Value, StorageError>.success(try await body(requests))
+            } catch {
+                return .failure(error)
+            }
+        } onCancel: {
+            control.cancel()
+        }
+        return try result.get()
+    }
+}
+
+/// A page of a folder.
+public struct StorageListResult: Sendable, Equatable {
+    /// Folders.
+    public let prefixes: [StorageReference]
+    /// Objects.
+    public let items: [StorageReference]
+    /// Continues the list; nil if nothing follows.
+    public let pageToken: String?
+
+    init(prefixes: [StorageReference], items: [StorageReference], pageToken: String?) {
+        self.prefixes = prefixes
+        self.items = items
+        self.pageToken = pageToken
+    }
+
+    /// Parses the gateway's JSON; nil if it is not a page.
+    init?(json body: Data, _ storage: Storage) {
+        guard let json = try? JSONReader.parse(Array(body)),
+            let prefixes = json["prefixes"]?.elements, let items = json["items"]?.elements
+        else { return nil }
+        let folders = prefixes.compactMap(\.text)
+        let names = items.compactMap { $0["fullPath"]?.text }
+        guard folders.count == prefixes.count, names.count == items.count else { return nil }
+        self.prefixes = folders.map { storage.reference(withPath: $0) }
+        self.items = names.map { StorageReference(storage, path: $0) }
+        pageToken = json["nextPageToken"]?.text
+    }
+}

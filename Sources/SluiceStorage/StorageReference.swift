@@ -1,0 +1,66 @@
+import Foundation
+import Wire
+
+/// The path of an object or folder in a bucket. It need not exist.
+public struct StorageReference: Sendable, Hashable, CustomStringConvertible {
+    /// The bucket.
+    public let storage: Storage
+    /// The path without slashes at its ends; empty for the root.
+    public let fullPath: String
+
+    init(_ storage: Storage, path: String) {
+        self.storage = storage
+        fullPath = path
+    }
+
+    /// The bucket's name.
+    public var bucket: String { storage.bucket }
+
+    /// The last segment of the path; empty for the root.
+    public var name: String { StorageReference.lastSegment(fullPath) }
+
+    /// `gs://BUCKET/PATH`.
+    public var description: String { "gs://\(bucket)/\(fullPath)" }
+
+    /// The root of the bucket.
+    public func root() -> StorageReference { StorageReference(storage, path: "") }
+
+    /// The folder that this is in; nil for the root.
+    public func parent() -> StorageReference? {
+        if fullPath.isEmpty { return nil }
+        let bytes = fullPath.utf8
+        let slash = bytes.lastIndex(of: UInt8(ascii: "/")) ?? bytes.startIndex
+        return StorageReference(storage, path: String(fullPath[..<slash]))
+    }
+
+    /// What is below this.
+    /// - Parameter path: A path; slashes at its ends and repeated ones do not count.
+    public func child(_ path: String) -> StorageReference {
+        let segments =
+            (fullPath.utf8.split(separator: UInt8(ascii: "/"))
+                + path.utf8.split(separator: UInt8(ascii: "/")))
+        let joined = segments.map { String(decoding: $0, as: UTF8.self) }.joined(separator: "/")
+        return StorageReference(storage, path: joined)
+    }
+
+    static func lastSegment(_ path: String) -> String {
+        let bytes = path.utf8
+        guard let slash = bytes.lastIndex(of: UInt8(ascii: "/")) else { return path }
+        return String(path[bytes.index(after: slash)...])
+    }
+
+    public static func == (left: StorageReference, right: StorageReference) -> Bool {
+        left.bucket == right.bucket && left.fullPath == right.fullPath
+    }
+
+    public func hash(into hasher: inout Hasher) {
+        hasher.combine(BytewiseString(bucket))
+        hasher.combine(BytewiseString(fullPath))
+    }
+
+    /// The URL of the object.
+    /// - Throws: `pathError` for the root.
+    func url(_ query: String = "") throws(StorageError) -> URL {
+        try storage.endpoint.object(fullPath, query)
+    }
+}

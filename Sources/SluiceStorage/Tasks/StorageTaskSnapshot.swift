@@ -1,0 +1,50 @@
+import Foundation
+
+/// What a task reports.
+public enum StorageTaskStatus: Int, Sendable, Hashable {
+    /// None of the others.
+    case unknown
+    /// The task begins, or goes on after a pause.
+    case resume
+    /// More bytes were transferred.
+    case progress
+    /// The task has stopped until it is resumed.
+    case pause
+    /// The task has ended, and everything is transferred and verified.
+    case success
+    /// The task has ended with an error.
+    case failure
+}
+
+/// The state of a task at one moment.
+///
+/// Safety: all properties are immutable, and the progress is an object of this snapshot alone, which nothing changes.
+public final class StorageTaskSnapshot: @unchecked Sendable {
+    /// The task.
+    public let task: StorageTask
+    /// What it is about.
+    public let reference: StorageReference
+    /// The metadata of the object: of a download from its beginning on, of an upload after its success.
+    public let metadata: StorageMetadata?
+    /// Bytes: of an upload those that the gateway has confirmed.
+    public let progress: Progress
+    /// Why the task has failed.
+    public let error: StorageError?
+    /// What has happened.
+    public let status: StorageTaskStatus
+
+    init(
+        _ task: StorageTask, _ status: StorageTaskStatus, _ metadata: StorageMetadata?,
+        completed: Int64, total: Int64, _ error: StorageError?
+    ) {
+        self.task = task
+        self.status = status
+        self.metadata = metadata
+        self.error = error
+        reference = task.reference
+        // Of an empty object everything is transferred: one unit of one, so that the fraction is 1 and not 0.
+        let isWhole = total == 0 && status == .success
+        progress = Progress.discreteProgress(totalUnitCount: isWhole ? 1 : total)
+        progress.completedUnitCount = isWhole ? 1 : completed
+    }
+}

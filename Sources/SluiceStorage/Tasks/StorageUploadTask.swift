@@ -1,0 +1,49 @@
+import Foundation
+import Synchronization
+import Wire
+
+/// An upload.
+///
+/// Safety: what it adds to its superclass is behind a lock.
+public final class StorageUploadTask: StorageTask, @unchecked Sendable {
+    private let saved = Mutex<StorageUploadResumptionData?>(nil)
+
+    /// What another process needs to continue this upload, by ``StorageReference/resumeUpload(from:file:)``; nil before the
+    /// upload has begun at the gateway, for small uploads, and after its end. Whoever has it can continue an upload of an
+    /// anonymous caller: keep it as a secret.
+    public var resumptionData: StorageUploadResumptionData? { saved.withLock { $0 } }
+
+    func save(_ data: StorageUploadResumptionData?) { saved.withLock { $0 = data } }
+
+    static func start(
+        _ reference: StorageReference, _ source: UploadSource, _ metadata: StorageMetadata,
+        from saved: StorageUploadResumptionData? = nil,
+        _ completion: @escaping @Sendable (Result<StorageMetadata, StorageError>) -> Void
+    ) -> StorageUploadTask {
+        let task = StorageUploadTask(reference, total: source.knownSize)
+        task.save(saved)
+        Task.detached {
+            task.begin()
+            let upload = Upload(task, source, metadata)
+            let result: Result<StorageMetadata, StorageError>
+            do throws(StorageError) {
+                result = .success(try await upload.run(from: saved))
+            } catch {
+                result = .failure(error)
+            }
+            task.end(result, try? result.get(), completion)
+        }
+        return task
+    }
+}
+
+/// What continues an upload in another process; see ``StorageUploadTask/resumptionData``.
+public struct StorageUploadResumptionData: Sendable, Codable, Equatable {
+    /// The bucket's name.
+    public let bucket: String
+    /// The object's path.
+    public let path: String
+    /// The path of the upload at the gateway.
+    let session: String
+    let file: FileState
+}

@@ -1,0 +1,27 @@
+import Glibc
+import System
+
+private let givenPorts = Lock<Set<UInt16>>([])
+
+/// Ports without a listener, each returned once. They are below the kernel's range for client ports, so that no client
+/// takes one before the server is up.
+public func freePorts(_ count: Int) -> [UInt16] {
+    var ports: [UInt16] = []
+    while ports.count < count {
+        let port = UInt16.random(in: 10_000..<32_000)
+        guard givenPorts.withLock({ $0.insert(port).inserted }) else { continue }
+        let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+        defer { close(descriptor) }
+        var address = sockaddr_in()
+        address.sin_family = sa_family_t(AF_INET)
+        address.sin_port = port.bigEndian
+        address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
+        let isFree = withUnsafePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                bind(descriptor, $0, socklen_t(MemoryLayout<sockaddr_in>.size)) == 0
+            }
+        }
+        if isFree { ports.append(port) }
+    }
+    return ports
+}
