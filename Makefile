@@ -127,7 +127,7 @@ alerts:
 	$(MAKE) dist
 
 lint:
-	swift format lint --strict --recursive Package.swift Sources Tests Benchmarks Fuzz
+	swift format lint --strict --recursive Package.swift Sources Tests Benchmarks Examples Fuzz
 
 bench: libraries
 	Benchmarks/run

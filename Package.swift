@@ -17,6 +17,7 @@ let stamp: [CSetting] = ["SLUICE_BUILD_COMMIT", "SLUICE_BUILD_DATE"].compactMap 
 
 let package = Package(
     name: "sluice",
+    platforms: [.macOS(.v15), .iOS(.v18)],
     products: [
         .executable(name: "sluice", targets: ["CLI"]),
         .library(name: "SecurityRules", targets: ["SecurityRules"]),
@@ -98,7 +99,15 @@ let package = Package(
         .target(
             name: "RulesTesting", dependencies: ["SecurityRules", "Wire", "YAML"],
             swiftSettings: strict),
-        .target(name: "SluiceStorage", dependencies: ["Wire"], swiftSettings: strict),
+        .target(
+            name: "SluiceStorage",
+            dependencies: [
+                "Wire",
+                .target(name: "System", condition: .when(platforms: [.linux])),
+                .target(name: "OpenSSL", condition: .when(platforms: [.linux])),
+                .target(name: "HTTPClient", condition: .when(platforms: [.linux])),
+            ],
+            swiftSettings: strict),
         .executableTarget(
             name: "CLI",
             dependencies: [
@@ -115,6 +124,12 @@ let package = Package(
                     ["-Xlinker", "-z", "-Xlinker", "now", "-Xlinker", "--build-id=sha1"],
                     .when(configuration: .release))
             ]),
+        .executableTarget(
+            name: "ExampleUpload", dependencies: ["SluiceStorage"], path: "Examples/Upload",
+            swiftSettings: strict),
+        .executableTarget(
+            name: "ExampleDownload", dependencies: ["SluiceStorage"], path: "Examples/Download",
+            swiftSettings: strict),
         .executableTarget(
             name: "BucketBenchmark", dependencies: ["Buckets", "System"],
             path: "Benchmarks/Buckets", swiftSettings: strict),
@@ -192,7 +207,11 @@ let package = Package(
             name: "RulesTestingTests", dependencies: ["RulesTesting", "SecurityRules", "YAML"],
             swiftSettings: tests),
         .testTarget(
-            name: "SluiceStorageTests", dependencies: ["SluiceStorage", "TestSupport", "Wire"],
+            name: "SluiceStorageTests",
+            dependencies: [
+                "SluiceStorage", "ExampleUpload", "ExampleDownload", "TestSupport", "HTTPClient",
+                "Wire",
+            ],
             swiftSettings: tests),
         .testTarget(name: "TidyTests", swiftSettings: tests),
     ]

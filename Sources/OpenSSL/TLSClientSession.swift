@@ -189,6 +189,9 @@ public final class TLSClientSession {
         return chosen.isEmpty || chosen.elementsEqual("http/1.1".utf8)
     }
 
+    /// Whether the server's certificate was not accepted.
+    public var isUntrusted: Bool { SSL_get_verify_result(pointer) != Int(X509_V_OK) }
+
     private func handshakeFailure() -> TLSError {
         let verdict = SSL_get_verify_result(pointer)
         switch Int32(clamping: verdict) {

@@ -21,6 +21,7 @@ public final class Storage: Sendable {
     private struct Settings {
         var endpoint: Endpoint
         var credentials = StorageCredentials.none
+        var configuration = StorageConfiguration()
         var uploadRetryTime: TimeInterval = 600
         var downloadRetryTime: TimeInterval = 600
         var operationRetryTime: TimeInterval = 120
@@ -84,6 +85,12 @@ public final class Storage: Sendable {
         set { settings.withLock { $0.credentials = newValue } }
     }
 
+    /// Further fields of requests, and the files for TLS.
+    public var configuration: StorageConfiguration {
+        get { settings.withLock { $0.configuration } }
+        set { settings.withLock { $0.configuration = newValue } }
+    }
+
     /// For how long an upload is tried again without any progress, in seconds: 600 by default.
     public var maxUploadRetryTime: TimeInterval {
         get { settings.withLock { $0.uploadRetryTime } }
@@ -112,7 +119,7 @@ public final class Storage: Sendable {
         }
     }
 
-    /// The queue on which observers and completions are called, one after another. By default a queue of its own: unlike in
+    /// The queue on which observers and completions are called, one after another. Functions with `async` do not use it. By default a queue of its own: unlike in
     /// the SDK for Apple platforms not the main queue, which most programs on Linux do not run.
     public var callbackQueue: DispatchQueue {
         get { settings.withLock { $0.callbackQueue } }
@@ -121,7 +128,9 @@ public final class Storage: Sendable {
 
     /// Sends all requests to an emulator or gateway without TLS, such as `sluice serve` on this machine.
     public func useEmulator(withHost host: String, port: Int) {
-        let endpoint = Endpoint(url: "http://\(host):\(port)", bucket: bucket)
+        let isIPv6 = host.utf8.contains(UInt8(ascii: ":")) && !host.hasPrefix("[")
+        let name = isIPv6 ? "[\(host)]" : host
+        let endpoint = Endpoint(url: "http://\(name):\(port)", bucket: bucket)
         settings.withLock { $0.endpoint = endpoint }
     }
 
@@ -143,9 +152,9 @@ public final class Storage: Sendable {
         try Endpoint.reference(url, self)
     }
 
-    /// The same for a URL that is parsed already.
+    /// The same for a URL that is parsed already. The path of `gs://BUCKET/PATH` is percent-encoded here.
     public func reference(for url: URL) throws(StorageError) -> StorageReference {
-        try reference(forURL: url.absoluteString)
+        try Endpoint.reference(url.absoluteString, self, isEncoded: true)
     }
 
     var endpoint: Endpoint { settings.withLock { $0.endpoint } }

@@ -3,49 +3,76 @@ import Wire
 
 /// What a client shows to the gateway. A credential is sent to the gateway's own address only.
 public struct StorageCredentials: Sendable {
-    /// Returns the token for the next request; nil for none.
-    let token: @Sendable () async throws -> String?
+    private enum Source {
+        case fixed(String?)
+        case closure(@Sendable () async throws -> String)
+    }
+    private let source: Source
 
     /// No credential: the caller is anonymous.
-    public static let none = StorageCredentials { nil }
+    public static let none = StorageCredentials(source: .fixed(nil))
 
     /// A token that does not change.
     public static func token(_ token: String) -> StorageCredentials {
-        StorageCredentials { token }
+        StorageCredentials(source: .fixed(token))
     }
 
     /// A closure that returns the current token. It is called for each request, so it should keep the token until
-    /// shortly before its expiry.
+    /// shortly before its expiry. A request whose token takes longer than the request may is tried again.
     public static func bearer(
         _ token: @escaping @Sendable () async throws -> String
     ) -> StorageCredentials {
-        StorageCredentials { try await token() }
+        StorageCredentials(source: .closure(token))
     }
 
     /// A file that holds the token, such as one that Kubernetes renews. It is read for each request; white space around
     /// the token is ignored.
     public static func file(_ file: URL) -> StorageCredentials {
-        StorageCredentials {
-            let text = try String(contentsOf: file, encoding: .utf8)
-            return text.trimmingCharacters(in: .whitespacesAndNewlines)
+        StorageCredentials(
+            source: .closure {
+                let text = try String(contentsOf: file, encoding: .utf8)
+                return text.trimmingCharacters(in: .whitespacesAndNewlines)
+            })
+    }
+
+    /// The field `Authorization` of a request.
+    enum Authorization {
+        case none
+        case field(String)
+        /// The token has taken too long.
+        case late
+    }
+
+    /// Gets the token.
+    /// - Parameter seconds: The time limit.
+    /// - Throws: ``StorageError`` with `unauthenticated` if the token can't be had or is not one.
+    func authorization(_ seconds: TimeInterval, _ control: TransferControl)
+        async throws(StorageError) -> Authorization
+    {
+        switch source {
+        case .fixed(nil): return .none
+        case .fixed(let token?): return try StorageCredentials.field(token)
+        case .closure(let closure):
+            let found = await control.limited(seconds) { () -> Result<String, any Error> in
+                do { return .success(try await closure()) } catch { return .failure(error) }
+            }
+            switch found {
+            case .success(let token): return try StorageCredentials.field(token)
+            case .failure(let error):
+                throw StorageError(
+                    .unauthenticated, "The credential can't be had: \(error.localizedDescription)")
+            case nil:
+                if control.isCancelled { throw .cancelled }
+                return .late
+            }
         }
     }
 
-    /// The field `Authorization`; nil without a token.
-    /// - Throws: ``StorageError`` with `unauthenticated` if the token can't be had or is not one.
-    func authorization() async throws(StorageError) -> String? {
-        let found: String?
-        do {
-            found = try await token()
-        } catch {
-            throw StorageError(
-                .unauthenticated, "The credential can't be had: \(error.localizedDescription)")
-        }
-        guard let found else { return nil }
+    private static func field(_ token: String) throws(StorageError) -> Authorization {
         // A line break would end the field.
-        guard !found.isEmpty, found.utf8.allSatisfy(ASCII.isVisible) else {
+        guard !token.isEmpty, token.utf8.allSatisfy(ASCII.isVisible) else {
             throw StorageError(.unauthenticated, "The credential is not a token.")
         }
-        return "Bearer \(found)"
+        return .field("Bearer \(token)")
     }
 }

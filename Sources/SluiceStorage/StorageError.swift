@@ -67,7 +67,6 @@ public struct StorageError: Error, Sendable, CustomNSError, CustomStringConverti
     public var errorCode: Int { code.rawValue }
 
     /// The description, and `status`, `code` and `requestID` of the gateway's problem.
-    /// Keys: names of our own.
     public var errorUserInfo: [String: Any] {
         // Keys: names of our own.
         var info: [String: Any] = [NSLocalizedDescriptionKey: description]
@@ -81,8 +80,8 @@ public struct StorageError: Error, Sendable, CustomNSError, CustomStringConverti
 extension StorageError {
     static let cancelled = StorageError(.cancelled, "The operation was cancelled.")
 
-    /// A failure of the local file system.
-    static func file(_ what: String, _ path: String, _ error: any Error) -> StorageError {
-        StorageError(.unknown, "\(path) can't be \(what): \(error.localizedDescription)")
+    /// A failure of the local file system, whose reason is in `errno`.
+    static func file(_ what: String, _ path: String) -> StorageError {
+        StorageError(.unknown, "\(path) can't be \(what): \(String(cString: strerror(errno)))")
     }
 }

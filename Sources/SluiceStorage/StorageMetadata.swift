@@ -38,8 +38,8 @@ public struct StorageMetadata: Sendable, Equatable {
     public var cacheControl: String? { didSet { changed.insert(.cacheControl) } }
     /// Whether browsers show or save the object, and under which name.
     public var contentDisposition: String? { didSet { changed.insert(.contentDisposition) } }
-    /// The coding of the bytes, such as `gzip`. Don't use it for objects that this library downloads: `URLSession` decodes
-    /// such bytes, and their checksum does not match then.
+    /// The coding of the bytes, such as `gzip`. On Linux the library downloads the bytes as they are stored. On Apple
+    /// platforms `URLSession` decodes such bytes, and the download fails.
     public var contentEncoding: String? { didSet { changed.insert(.contentEncoding) } }
     /// The language of the content.
     public var contentLanguage: String? { didSet { changed.insert(.contentLanguage) } }
@@ -72,15 +72,18 @@ public struct StorageMetadata: Sendable, Equatable {
     // MARK: Responses
 
     /// Parses the gateway's JSON; nil if it is not the metadata of an object.
-    init?(json body: Data) {
-        guard let json = try? JSONReader.parse(Array(body)) else { return nil }
+    /// - Parameter path: The object that was asked for; a response of another one is no response.
+    init?(json body: [UInt8], of path: String) {
+        guard let json = try? JSONReader.parse(body) else { return nil }
         self.init(json)
+        guard BytewiseString.areEqual(self.path, path) else { return nil }
     }
 
     /// nil if a property is missing that every object has.
     init?(_ json: JSONValue) {
         guard let bucket = json["bucket"]?.text, let path = json["fullPath"]?.text,
-            let size = json["size"]?.integer, let generation = json["generation"]?.integer
+            let size = json["size"]?.integer, let generation = json["generation"]?.integer,
+            size >= 0
         else { return nil }
         self.bucket = bucket
         self.path = path
@@ -110,6 +113,12 @@ public struct StorageMetadata: Sendable, Equatable {
 
     // MARK: Requests
 
+    /// The field that carries the custom metadata of an upload.
+    static let pairsField = "X-Object-Metadata"
+    /// The maximum size of that field in bytes. With all other fields it must fit into the gateway's limit of 32 KiB for a
+    /// head. 8 KiB of pairs are 11 KiB here, unless most of them are control characters.
+    private static let maximumEncodedBytes = 20 << 10
+
     /// The fields of an upload.
     /// - Parameter type: The media type, if none is set.
     func fields(type: String?) throws(StorageError) -> [(name: String, value: String)] {
@@ -126,14 +135,17 @@ public struct StorageMetadata: Sendable, Equatable {
             fields.append((name, value))
         }
         if let customMetadata, !customMetadata.isEmpty {
-            let json = JSONWriter.object(customMetadata)
-            fields.append(("X-Object-Metadata", Base64.encodeForURL(json)))
+            let text = Base64.encodeForURL(JSONWriter.object(customMetadata))
+            guard text.utf8.count <= StorageMetadata.maximumEncodedBytes else {
+                throw StorageError(.invalidArgument, "The custom metadata is too large.")
+            }
+            fields.append((StorageMetadata.pairsField, text))
         }
         return fields
     }
 
     /// The JSON Merge Patch of an update.
-    var patch: Data {
+    var patch: [UInt8] {
         var json = JSONWriter(reserving: 256)
         json.beginObject()
         let texts: [(Property, String, String?)] = [
@@ -158,7 +170,7 @@ public struct StorageMetadata: Sendable, Equatable {
             }
         }
         json.endObject()
-        return Data(json.bytes)
+        return json.bytes
     }
 }
 

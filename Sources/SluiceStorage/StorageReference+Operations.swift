@@ -6,9 +6,9 @@ extension StorageReference {
 
     /// Returns the object's metadata.
     public func getMetadata() async throws(StorageError) -> StorageMetadata {
-        let request = GatewayRequest("GET", try url("?metadata"))
+        let request = HTTPRequest("GET", try url("?metadata"))
         return try await operation { requests throws(StorageError) in
-            try await requests.call(request) { StorageMetadata(json: $0.body) }
+            try await requests.call(request) { StorageMetadata(json: $0.body, of: fullPath) }
         }
     }
 
@@ -17,17 +17,17 @@ extension StorageReference {
     public func updateMetadata(_ metadata: StorageMetadata) async throws(StorageError)
         -> StorageMetadata
     {
-        var request = GatewayRequest("PATCH", try url())
+        var request = HTTPRequest("PATCH", try url())
         request.fields = [("Content-Type", "application/merge-patch+json")]
         request.body = metadata.patch
         return try await operation { [request] requests throws(StorageError) in
-            try await requests.call(request) { StorageMetadata(json: $0.body) }
+            try await requests.call(request) { StorageMetadata(json: $0.body, of: fullPath) }
         }
     }
 
     /// Deletes the object. If it is gone when the deletion is tried again, the first attempt has deleted it.
     public func delete() async throws(StorageError) {
-        let request = GatewayRequest("DELETE", try url())
+        let request = HTTPRequest("DELETE", try url())
         try await operation { requests throws(StorageError) in
             try await requests.call(request, [204]) { _ in () }
         }
@@ -37,12 +37,12 @@ extension StorageReference {
     /// `links.keys` in its configuration. The rules must allow the caller to `get` the object.
     /// - Parameter expiresIn: Seconds, at most the gateway's `links.maximumLifetime`; 900 by default.
     public func downloadURL(expiresIn: Int = 900) async throws(StorageError) -> URL {
-        var request = GatewayRequest("POST", try url("?sign"))
+        var request = HTTPRequest("POST", try url("?sign"))
         request.fields = [("Content-Type", "application/json")]
-        request.body = Data(#"{"method": "GET", "expiresIn": \#(expiresIn)}"#.utf8)
+        request.body = Array(#"{"method": "GET", "expiresIn": \#(expiresIn)}"#.utf8)
         return try await operation { [request] requests throws(StorageError) in
             try await requests.call(request) { response throws(StorageError) in
-                guard let json = try? JSONReader.parse(Array(response.body)),
+                guard let json = try? JSONReader.parse(response.body),
                     let path = json["path"]?.text
                 else { return nil }
                 return try storage.endpoint.absolute(path)
@@ -71,16 +71,15 @@ extension StorageReference {
     /// All folders and objects directly in this folder. For large folders use ``list(maxResults:)``: this holds all of them
     /// in memory.
     public func listAll() async throws(StorageError) -> StorageListResult {
-        var all = StorageListResult(prefixes: [], items: [], pageToken: nil)
+        var (prefixes, items): ([StorageReference], [StorageReference]) = ([], [])
         var token: String?
         repeat {
             let next = try await page(1000, token)
-            all = StorageListResult(
-                prefixes: all.prefixes + next.prefixes, items: all.items + next.items,
-                pageToken: nil)
+            prefixes += next.prefixes
+            items += next.items
             token = next.pageToken
         } while token != nil
-        return all
+        return StorageListResult(prefixes: prefixes, items: items, pageToken: nil)
     }
 
     private func page(_ maxResults: Int64, _ token: String?) async throws(StorageError)
@@ -93,9 +92,11 @@ extension StorageReference {
         var query = "delimiter=%2F&maxResults=\(maxResults)"
         query += "&prefix=\(PercentEncoding.encodeSegment(prefix))"
         if let token { query += "&pageToken=\(PercentEncoding.encodeSegment(token))" }
-        let request = GatewayRequest("GET", try storage.endpoint.list(query))
+        let request = HTTPRequest("GET", try storage.endpoint.list(query))
         return try await operation { requests throws(StorageError) in
-            try await requests.call(request) { StorageListResult(json: $0.body, storage) }
+            try await requests.call(request) {
+                StorageListResult(json: $0.body, of: prefix, storage)
+            }
         }
     }
 
@@ -135,14 +136,17 @@ public struct StorageListResult: Sendable, Equatable {
         self.pageToken = pageToken
     }
 
-    /// Parses the gateway's JSON; nil if it is not a page.
-    init?(json body: Data, _ storage: Storage) {
-        guard let json = try? JSONReader.parse(Array(body)),
+    /// Parses the gateway's JSON; nil if it is not a page of this folder, which ends with a slash or is the root.
+    init?(json body: [UInt8], of folder: String, _ storage: Storage) {
+        guard let json = try? JSONReader.parse(body),
             let prefixes = json["prefixes"]?.elements, let items = json["items"]?.elements
         else { return nil }
         let folders = prefixes.compactMap(\.text)
         let names = items.compactMap { $0["fullPath"]?.text }
-        guard folders.count == prefixes.count, names.count == items.count else { return nil }
+        let isHere = (folders + names).allSatisfy { $0.utf8.starts(with: folder.utf8) }
+        guard isHere, folders.count == prefixes.count, names.count == items.count else {
+            return nil
+        }
         self.prefixes = folders.map { storage.reference(withPath: $0) }
         self.items = names.map { StorageReference(storage, path: $0) }
         pageToken = json["nextPageToken"]?.text

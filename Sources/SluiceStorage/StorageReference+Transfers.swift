@@ -15,7 +15,7 @@ extension StorageReference {
         _ data: Data, metadata: StorageMetadata? = nil,
         completion: (@Sendable (StorageMetadata?, StorageError?) -> Void)? = nil
     ) -> StorageUploadTask {
-        put(.data(data), metadata, nil, completion)
+        StorageUploadTask.start(self, .data(data), metadata, queued(completion))
     }
 
     /// Uploads a file, replacing any object there. Memory does not grow with the file. A file that changes meanwhile is an
@@ -29,12 +29,18 @@ extension StorageReference {
         from file: URL, metadata: StorageMetadata? = nil,
         completion: (@Sendable (StorageMetadata?, StorageError?) -> Void)? = nil
     ) -> StorageUploadTask {
+        putFile(from: file, metadata, queued(completion))
+    }
+
+    private func putFile(
+        from file: URL, _ metadata: StorageMetadata?, _ completion: Completion<StorageMetadata>
+    ) -> StorageUploadTask {
         var metadata = metadata ?? StorageMetadata()
         if metadata.contentType == nil, let type = MediaTypes.type(of: file.lastPathComponent[...])
         {
             metadata.contentType = type
         }
-        return put(.file(path: file.path), metadata, nil, completion)
+        return StorageUploadTask.start(self, .file(path: file.path), metadata, completion)
     }
 
     /// Continues an upload that another process has begun, from the offset that the gateway reports. If the gateway does not
@@ -42,42 +48,35 @@ extension StorageReference {
     /// - Parameters:
     ///   - data: ``StorageUploadTask/resumptionData`` of that upload. It is of this object.
     ///   - file: The same file; if it has changed since, the upload fails.
+    ///   - metadata: The metadata, if the upload has to begin again; nil for that of the earlier upload.
+    ///   - completion: Called at the end with the object's metadata or the error.
     @discardableResult
     public func resumeUpload(
         from data: StorageUploadResumptionData, file: URL, metadata: StorageMetadata? = nil,
         completion: (@Sendable (StorageMetadata?, StorageError?) -> Void)? = nil
     ) -> StorageUploadTask {
-        put(.file(path: file.path), metadata, data, completion)
-    }
-
-    private func put(
-        _ source: UploadSource, _ metadata: StorageMetadata?,
-        _ saved: StorageUploadResumptionData?,
-        _ completion: (@Sendable (StorageMetadata?, StorageError?) -> Void)?
-    ) -> StorageUploadTask {
-        StorageUploadTask.start(self, source, metadata ?? StorageMetadata(), from: saved) {
-            completion?($0.value, $0.error)
-        }
+        StorageUploadTask.start(
+            self, .file(path: file.path), metadata, from: data, queued(completion))
     }
 
     /// Uploads bytes and waits for the end. If the task that waits is cancelled, so is the upload.
-    /// - Parameter onProgress: Called for each progress.
+    /// - Parameter onProgress: Called for each progress, within the transfer and not on ``Storage/callbackQueue``.
     @discardableResult
     public func putDataAsync(
         _ data: Data, metadata: StorageMetadata? = nil,
         onProgress: (@Sendable (Progress?) -> Void)? = nil
     ) async throws(StorageError) -> StorageMetadata {
-        try await wait(onProgress) { putData(data, metadata: metadata, completion: $0) }
+        try await wait(onProgress) { StorageUploadTask.start(self, .data(data), metadata, $0) }
     }
 
     /// Uploads a file and waits for the end. If the task that waits is cancelled, so is the upload.
-    /// - Parameter onProgress: Called for each progress.
+    /// - Parameter onProgress: Called for each progress, within the transfer and not on ``Storage/callbackQueue``.
     @discardableResult
     public func putFileAsync(
         from file: URL, metadata: StorageMetadata? = nil,
         onProgress: (@Sendable (Progress?) -> Void)? = nil
     ) async throws(StorageError) -> StorageMetadata {
-        try await wait(onProgress) { putFile(from: file, metadata: metadata, completion: $0) }
+        try await wait(onProgress) { putFile(from: file, metadata, $0) }
     }
 
     // MARK: Downloads
@@ -90,56 +89,72 @@ extension StorageReference {
     public func getData(
         maxSize: Int64, completion: @escaping @Sendable (Data?, StorageError?) -> Void
     ) -> StorageDownloadTask {
-        StorageDownloadTask.start(self) { (download: Download) throws(StorageError) -> Data in
+        getData(maxSize, queued(completion))
+    }
+
+    private func getData(_ maxSize: Int64, _ completion: Completion<Data>) -> StorageDownloadTask {
+        StorageDownloadTask.start(self, completion) {
+            (download: Download) throws(StorageError) -> Data in
             try await download.data(maxSize: maxSize)
-        } _: {
-            completion($0.value, $0.error)
         }
     }
 
     /// Downloads the object into memory, and cancels that if the task that waits is cancelled.
     /// - Parameter maxSize: The maximum size in bytes; a larger object is the error `downloadSizeExceeded`.
     public func data(maxSize: Int64) async throws(StorageError) -> Data {
-        try await wait(nil) { getData(maxSize: maxSize, completion: $0) }
+        try await wait(nil) { getData(maxSize, $0) }
     }
 
     /// Downloads the object to a file, replacing it. The file appears when the download is complete and verified: the bytes
-    /// go to another file in the same folder first.
+    /// go to another file in the same folder first, from which an interrupted download of a large object continues, also in
+    /// another process. A link is followed.
     /// - Parameter completion: Called at the end with `file` or the error.
     @discardableResult
     public func write(
         toFile file: URL, completion: (@Sendable (URL?, StorageError?) -> Void)? = nil
     ) -> StorageDownloadTask {
-        StorageDownloadTask.start(self) { (download: Download) throws(StorageError) -> URL in
+        write(to: file, queued(completion))
+    }
+
+    private func write(to file: URL, _ completion: Completion<URL>) -> StorageDownloadTask {
+        StorageDownloadTask.start(self, completion) {
+            (download: Download) throws(StorageError) -> URL in
             try await download.write(to: file)
-        } _: {
-            completion?($0.value, $0.error)
         }
     }
 
     /// Downloads the object to a file and waits for the end. If the task that waits is cancelled, so is the download.
-    /// - Parameter onProgress: Called for each progress.
+    /// - Parameter onProgress: Called for each progress, within the transfer and not on ``Storage/callbackQueue``.
     @discardableResult
     public func writeAsync(
         toFile file: URL, onProgress: (@Sendable (Progress?) -> Void)? = nil
     ) async throws(StorageError) -> URL {
-        try await wait(onProgress) { write(toFile: file, completion: $0) }
+        try await wait(onProgress) { write(to: file, $0) }
     }
 
     // MARK: Waiting
 
-    private func wait<Value: Sendable, Transfer: StorageTask>(
+    private func queued<Value: Sendable>(
+        _ completion: (@Sendable (Value?, StorageError?) -> Void)?
+    ) -> Completion<Value> {
+        guard let completion else { return .none }
+        return .queued { result in
+            switch result {
+            case .success(let value): completion(value, nil)
+            case .failure(let error): completion(nil, error)
+            }
+        }
+    }
+
+    private func wait<Value: Sendable>(
         _ onProgress: (@Sendable (Progress?) -> Void)?,
-        _ start: (@escaping @Sendable (Value?, StorageError?) -> Void) -> Transfer
+        _ start: (Completion<Value>) -> StorageTask
     ) async throws(StorageError) -> Value {
-        let running = Mutex<(task: Transfer?, isCancelled: Bool)>((nil, false))
+        let running = Mutex<(task: StorageTask?, isCancelled: Bool)>((nil, false))
         let result: Result<Value, StorageError> = await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
-                let task = start { value, error in
-                    continuation.resume(
-                        returning: value.map { .success($0) } ?? .failure(error ?? .cancelled))
-                }
-                if let onProgress { task.observe(.progress) { onProgress($0.progress) } }
+                let task = start(
+                    .direct(progress: onProgress) { continuation.resume(returning: $0) })
                 let isCancelled = running.withLock { running in
                     running.task = task
                     return running.isCancelled
@@ -154,13 +169,5 @@ extension StorageReference {
             task?.cancel()
         }
         return try result.get()
-    }
-}
-
-extension Result where Failure == StorageError {
-    fileprivate var value: Success? { try? get() }
-
-    fileprivate var error: StorageError? {
-        if case .failure(let error) = self { error } else { nil }
     }
 }

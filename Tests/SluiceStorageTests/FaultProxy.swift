@@ -13,6 +13,8 @@ final class FaultProxy: Sendable {
         var flipsRequest = Int.max
         /// The bytes of the server from this one on come twice.
         var repeatsResponse = Int.max
+        /// Whether the first bytes of the client come twice: a whole request, if it is short.
+        var repeatsRequest = false
         /// Nothing is passed on.
         var isSilent = false
         /// Seconds before each piece of the server.
@@ -25,7 +27,7 @@ final class FaultProxy: Sendable {
     private let listener: Int32
     private let target: UInt16
     private let plan: @Sendable (Int) -> Fault
-    private let counts = Mutex((connections: 0, sent: 0))
+    private let counts = Mutex((connections: 0, sent: 0, received: 0))
 
     /// - Parameter plan: The fault of the connection with this number, from 0.
     init(_ target: UInt16, _ plan: @escaping @Sendable (Int) -> Fault) {
@@ -50,6 +52,9 @@ final class FaultProxy: Sendable {
     /// How many bytes the client has sent, and the server has got.
     var sent: Int { counts.withLock { $0.sent } }
 
+    /// How many bytes the server has sent.
+    var received: Int { counts.withLock { $0.received } }
+
     private func serve(_ client: Int32) {
         let number = counts.withLock { counts in
             counts.connections += 1
@@ -67,10 +72,12 @@ final class FaultProxy: Sendable {
                     bytes[fault.flipsRequest - offset] ^= 4
                 }
                 proxy.counts.withLock { $0.sent += bytes.count }
+                if fault.repeatsRequest, offset == 0 { bytes += bytes }
             }
         }
         Thread.detachNewThread { [proxy = self] in
             proxy.pump(server, client, cut: fault.cutsResponse, end) { offset, bytes in
+                proxy.counts.withLock { $0.received += bytes.count }
                 if fault.delay > 0 { Thread.sleep(forTimeInterval: fault.delay) }
                 if offset >= fault.repeatsResponse { bytes += bytes }
             }

@@ -1,4 +1,5 @@
 import Foundation
+import HTTPClient
 import SluiceStorage
 import Synchronization
 import TestSupport
@@ -7,7 +8,7 @@ import Testing
 /// The real program with a bucket `photos` in a temporary directory, as long as its test.
 final class GatewayProcess: Sendable {
     /// Allows everybody everything, except below some folders.
-    private static let rules = """
+    static let rules = """
         rules_version = '2';
         service firebase.storage {
           match /b/photos/o {
@@ -22,24 +23,28 @@ final class GatewayProcess: Sendable {
 
     let directory = TemporaryDirectory()
     let port: UInt16
+    private let scheme: String
     private let process = Mutex<pid_t?>(nil)
     /// They run as long as the gateway.
     private let proxies = Mutex<[FaultProxy]>([])
 
-    /// - Parameter options: Lines of configuration.
-    init(_ options: String = "") async throws {
+    /// - Parameters:
+    ///   - options: Lines of configuration.
+    ///   - https: The certificates of a listener with TLS; nil for clear text.
+    init(_ options: String = "", https: Certificates? = nil, rules: String = rules) async throws {
         port = freePorts(1)[0]
-        directory.write("storage.rules", Self.rules)
-        for (verb, file) in [
-            (["uploads", "new-key", "k1"], "upload-keys"),
-            (["sign", "--new-key", "k1"], "link-keys"),
-        ] {
-            try Self.keep(verb, directory.path + "/" + file)
-        }
+        scheme = https == nil ? "http" : "https"
+        directory.write("storage.rules", rules)
+        directory.write("upload-keys", "k1 1WstpC3BgO86AFEsOuCpsjvwIT7Oy_TpMb8MdJI0uRU\n")
+        directory.write("link-keys", "k1 YU2Ty2Ej3JUkbQkyqFzkQviU9Tfq2L--XYD96kx2fDM\n")
+        let address = "127.0.0.1:\(port)"
+        let listener =
+            https.map { "http: null, https: { address: \"\(address)\", \($0.options) }" }
+            ?? "http: \"\(address)\""
         directory.write(
             "sluice.yaml",
             """
-            listen: { http: "127.0.0.1:\(port)", operator: "127.0.0.1:\(freePorts(1)[0])" }
+            listen: { \(listener), operator: "127.0.0.1:\(freePorts(1)[0])" }
             rules: storage.rules
             buckets: { photos: { directory: { path: ./photos } } }
             uploads: { keys: ./upload-keys }
@@ -51,28 +56,31 @@ final class GatewayProcess: Sendable {
 
     deinit { kill() }
 
-    static var program: String {
-        URL(filePath: "/proc/self/exe").resolvingSymlinksInPath().deletingLastPathComponent()
-            .appending(path: "sluice").path
-    }
+    static var program: String { path(of: "sluice") }
 
-    /// Writes what the program prints to a file that only its owner may read.
-    private static func keep(_ verb: [String], _ path: String) throws {
-        let output = open(path, O_WRONLY | O_CREAT, 0o600)
-        defer { close(output) }
-        var status: Int32 = 0
-        waitpid(try spawn([program] + verb, output: output), &status, 0)
-        try #require(status == 0)
+    /// A program that was built with the tests.
+    static func path(of program: String) -> String {
+        URL(filePath: "/proc/self/exe").resolvingSymlinksInPath().deletingLastPathComponent()
+            .appending(path: program).path
     }
 
     /// Starts the program and waits until it accepts connections.
     func start() async throws {
-        let log = open(directory.path + "/log", O_WRONLY | O_CREAT | O_APPEND, 0o600)
-        defer { close(log) }
-        let identifier = try spawn(
-            [Self.program, "serve", "--config", directory.path + "/sluice.yaml"], output: log)
-        process.withLock { $0 = identifier }
-        await eventually { Socket.connect(self.port).map { _ = close($0) } != nil }
+        try await onThread { [self] in
+            let log = open(directory.path + "/log", O_WRONLY | O_CREAT | O_APPEND, 0o600)
+            defer { close(log) }
+            let identifier = try spawn(
+                [Self.program, "serve", "--config", directory.path + "/sluice.yaml"], output: log)
+            process.withLock { $0 = identifier }
+            for _ in 0..<6000 {
+                if let connection = Socket.connect(port) {
+                    close(connection)
+                    return
+                }
+                usleep(10_000)
+            }
+            Issue.record("the gateway does not start: \(log)")
+        }
     }
 
     /// Kills it as `kill -9` does.
@@ -86,12 +94,34 @@ final class GatewayProcess: Sendable {
     /// A storage of its own at the gateway, or at a proxy before it.
     func storage(_ proxy: FaultProxy? = nil) -> Storage {
         if let proxy { proxies.withLock { $0.append(proxy) } }
-        return Storage(url: "http://127.0.0.1:\(proxy?.port ?? port)", bucket: "photos")
+        return Storage(
+            url: "\(scheme)://127.0.0.1:\(proxy?.port ?? port)", bucket: "photos")
     }
 
     /// Writes a file of bytes that depend on their offset and on `seed`.
     func file(_ name: String, size: Int, seed: UInt8 = 0) -> URL {
         URL(filePath: directory.write(name, Array(pattern(size, seed))))
+    }
+}
+
+/// Runs what blocks on a thread of its own: a thread of Swift's tasks would be missed by all other tests.
+func onThread<Result: Sendable>(_ body: @escaping @Sendable () throws -> Result) async throws
+    -> Result
+{
+    try await withCheckedThrowingContinuation { waiter in
+        Thread.detachNewThread { waiter.resume(with: Swift.Result { try body() }) }
+    }
+}
+
+/// Loads a URL of the gateway as any client does.
+func load(_ url: URL) async throws -> Data {
+    let (origin, target) = try #require(Origin.cut(url.absoluteString))
+    return try await TestLoop.run {
+        let upstream = Upstream(UpstreamSettings(name: "test", origin: origin))
+        let response = try await upstream.call(ClientRequest("GET", target), limit: 1 << 24)
+        await upstream.close()
+        try #require(response.status == 200)
+        return Data(response.body)
     }
 }
 

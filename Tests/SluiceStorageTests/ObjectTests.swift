@@ -61,7 +61,7 @@ import Testing
         let url = try await reference.downloadURL()
         #expect(
             url.absoluteString.hasPrefix("http://127.0.0.1:\(gateway.port)/b/photos/o/a%20b.txt?"))
-        #expect(try String(contentsOf: url, encoding: .utf8) == "hello")
+        #expect(try await load(url) == Data("hello".utf8))
         #expect(try gateway.storage().reference(for: url) == reference)
     }
 

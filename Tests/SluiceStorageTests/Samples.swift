@@ -99,7 +99,7 @@ struct Samples {
         }
         do {
             let url = try await image.downloadURL()
-            try #require(try Data(contentsOf: url) == Data(contentsOf: file))
+            try #require(try await load(url) == Data(contentsOf: file))
         }
     }
 

@@ -232,7 +232,7 @@ import Testing
         let unknown = StorageUploadResumptionData(
             bucket: "photos", path: "large.bin",
             session: "/b/photos/u/" + String(repeating: "A", count: 80),
-            file: saved.file)
+            file: saved.file, fields: saved.fields)
         let again = reference.resumeUpload(from: unknown, file: file)
         for await _ in again.snapshots {}
         #expect(again.snapshot.status == .success)

@@ -56,7 +56,12 @@ import Testing
             ]
         ),
         ("RulesTesting", ["SecurityRules", "Wire", "YAML"]),
-        ("SluiceStorage", ["Wire", "Foundation", "FoundationNetworking", "Dispatch"]),
+        (
+            "SluiceStorage",
+            [
+                "System", "OpenSSL", "Wire", "HTTPClient", "Foundation", "Dispatch", "CryptoKit",
+            ]
+        ),
         (
             "CLI",
             [

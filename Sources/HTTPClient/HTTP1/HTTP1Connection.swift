@@ -107,7 +107,7 @@ final class HTTP1Connection: EventHandler {
         do throws(TLSError) {
             if try session.handshake() { opened() }
         } catch {
-            fail(.unreachable, error.description)
+            fail(session.isUntrusted ? .untrusted : .unreachable, error.description)
         }
     }
 

@@ -98,7 +98,7 @@ struct HTTP1RequestWriter {
         var target = request.target
         let lines = request.fields.lineBytes
         let capacity =
-            method.utf8CodeUnitCount + target.utf8.count + transport.hostLine.count + lines + 96
+            method.utf8CodeUnitCount + target.utf8.count + transport.hostLine.count + lines + 128
         let start = transport.outputBuffer(capacity)
         var output = Output(end: start)
         output.put(method)
@@ -107,6 +107,7 @@ struct HTTP1RequestWriter {
         output.put(" HTTP/1.1\r\n")
         transport.hostLine.withUnsafeBytes { output.put($0) }
         if !request.fields.contains("user-agent") { output.put("user-agent: sluice\r\n") }
+        if request.isAlone { output.put("connection: close\r\n") }
         request.fields.writeLines(to: output.end)
         output.end += lines
         if var length = contentLength {

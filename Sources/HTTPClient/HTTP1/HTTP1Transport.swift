@@ -68,7 +68,7 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
         if isClosed {
             afterwards { exchange.connectionFailed(.cancelled, "the client was closed") }
         } else {
-            connect(exchange)
+            connect(exchange, fresh: request.isAlone)
         }
         return exchange
     }

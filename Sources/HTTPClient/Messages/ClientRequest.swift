@@ -30,6 +30,9 @@ public struct ClientRequest {
     /// Whether a body may be long, in either direction. Over TLS such a request uses HTTP/1.1 on its own connection:
     /// on a shared HTTP/2 connection, libcurl would let one slow reader delay all others, and buffer for them.
     public var isBulk = false
+    /// Whether the request has a connection of its own, which carried nothing before and is closed afterwards. So a late
+    /// or repeated response to another request can't be taken for its own. libcurl ignores it.
+    public var isAlone = false
     /// The timeout for the response and then for each further part of it, in nanoseconds, if the upstream is known to
     /// take long. nil for the timeouts of ``UpstreamSettings``, which are also the minimum. A request that exceeds it
     /// is not sent again, because the upstream may still be working on it.

@@ -20,6 +20,7 @@ public struct ClientResponse {
             throw ClientError(.tooLarge, "a body of \(contentLength) bytes, \(limit) are taken")
         }
         var all: [UInt8] = []
+        all.reserveCapacity(Int(contentLength ?? 0))
         var chunk = [UInt8](repeating: 0, count: min(max(Int(contentLength ?? 4096), 1), 65_536))
         while true {
             switch try read(into: &chunk) {

@@ -143,7 +143,7 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
         if firstByte == nil { trace?.add(EventLoop.monotonicNow() &- begun) }
         if case .pipe(let pipe) = request.body { pipe.interrupt(.failed(error)) }
         switch error.code {
-        case .unreachable, .timedOut, .connectionLost:
+        case .unreachable, .untrusted, .timedOut, .connectionLost:
             if attempt == 1 {
                 upstream.breaker.failed(error.description, now: EventLoop.monotonicNow())
             }

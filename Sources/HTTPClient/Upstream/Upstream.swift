@@ -217,7 +217,7 @@ public final class Upstream: Sendable {
     {
         switch error.code {
         case .timedOut where request.waitLimit != nil && error.mayHaveReached: return nil
-        case .unreachable, .timedOut, .connectionLost, .malformed:
+        case .unreachable, .untrusted, .timedOut, .connectionLost, .malformed:
             guard isSafe(request) || !error.mayHaveReached, mayRepeat(request, attempt), mayRetry()
             else { return nil }
             return backoff(attempt)

@@ -44,9 +44,11 @@ struct Endpoint: Sendable {
         return try url("u/" + String(decoding: token, as: UTF8.self))
     }
 
-    /// The URL of a path of the gateway.
+    /// The URL of a path of the gateway, which begins with a slash.
     func absolute(_ path: String) throws(StorageError) -> URL {
-        guard let base, let url = URL(string: base + path) else { throw invalid }
+        guard let base, path.hasPrefix("/"), let url = URL(string: base + path) else {
+            throw invalid
+        }
         return url
     }
 
@@ -61,10 +63,11 @@ struct Endpoint: Sendable {
 
     // MARK: URLs of objects
 
-    static func reference(_ text: String, _ storage: Storage) throws(StorageError)
-        -> StorageReference
+    /// - Parameter isEncoded: Whether the path of `gs://BUCKET/PATH` is percent-encoded.
+    static func reference(_ text: String, _ storage: Storage, isEncoded: Bool = false)
+        throws(StorageError) -> StorageReference
     {
-        let (bucket, path) = try parse(text, storage.endpoint.base)
+        let (bucket, path) = try parse(text, storage.endpoint.base, isEncoded)
         guard bucket == storage.bucket else {
             throw StorageError(
                 .bucketMismatch, "The URL is of the bucket '\(bucket)', not '\(storage.bucket)'.")
@@ -72,8 +75,8 @@ struct Endpoint: Sendable {
         return storage.reference(withPath: path)
     }
 
-    private static func parse(_ text: String, _ base: String?) throws(StorageError)
-        -> (bucket: String, path: String)
+    private static func parse(_ text: String, _ base: String?, _ isEncoded: Bool)
+        throws(StorageError) -> (bucket: String, path: String)
     {
         let malformed = StorageError(
             .invalidArgument, "The URL is neither gs://BUCKET/PATH nor that of an object here.")
@@ -81,8 +84,10 @@ struct Endpoint: Sendable {
             let rest = text.utf8.dropFirst(5)
             let bucket = rest.prefix { $0 != UInt8(ascii: "/") }
             guard !bucket.isEmpty else { throw malformed }
-            let path = rest.dropFirst(bucket.count + 1)
-            return (String(decoding: bucket, as: UTF8.self), String(decoding: path, as: UTF8.self))
+            let path = Array(rest.dropFirst(bucket.count + 1))
+            let name = isEncoded ? decoded(path[...]) : String(decoding: path, as: UTF8.self)
+            guard let name else { throw malformed }
+            return (String(decoding: bucket, as: UTF8.self), name)
         }
         guard let base, text.hasPrefix(base + "/") else { throw malformed }
         let end = [UInt8(ascii: "?"), UInt8(ascii: "#")]

@@ -1,25 +1,6 @@
 import Foundation
 import Wire
 
-#if canImport(FoundationNetworking)
-    import FoundationNetworking
-#endif
-
-/// A request to the gateway.
-struct GatewayRequest {
-    var method: String
-    var url: URL
-    var fields: [(name: String, value: String)] = []
-    var body: Data?
-    /// The maximum size of the response's body in bytes: 16 MiB, far above a page of a list.
-    var limit = 16 << 20
-
-    init(_ method: String, _ url: URL) {
-        self.method = method
-        self.url = url
-    }
-}
-
 /// The outcome of one attempt.
 enum Outcome {
     /// The gateway has responded: what was asked for, or a problem that another attempt would not solve.
@@ -34,27 +15,33 @@ struct Requests: Sendable {
 
     /// Makes one attempt.
     /// - Throws: ``StorageError`` for what another attempt would not solve.
-    func attempt(_ request: GatewayRequest, _ retries: inout Retries) async throws(StorageError)
+    func attempt(_ request: HTTPRequest, _ retries: inout Retries) async throws(StorageError)
         -> Outcome
     {
         if control.isCancelled { throw .cancelled }
-        var prepared = URLRequest(url: request.url)
-        prepared.timeoutInterval = retries.begin()
-        prepared.httpMethod = request.method
-        prepared.httpBody = request.body
-        for field in request.fields {
-            prepared.addValue(field.value, forHTTPHeaderField: field.name)
-        }
+        var prepared = request
+        prepared.timeLimit = retries.begin()
         // A body is wanted as it is stored.
-        prepared.setValue("identity", forHTTPHeaderField: "Accept-Encoding")
-        if let authorization = try await storage.credentials.authorization() {
-            prepared.setValue(authorization, forHTTPHeaderField: "Authorization")
+        prepared.fields.append(("accept-encoding", "identity"))
+        switch try await storage.credentials.authorization(prepared.timeLimit, control) {
+        case .none: break
+        case .field(let value): prepared.fields.append(("authorization", value))
+        case .late:
+            let late = StorageError(.unauthenticated, "The credential was not there in time.")
+            return .failure(Failure(error: late))
         }
-        switch await Transport.send(prepared, limit: request.limit, control) {
+        let configuration = storage.configuration
+        let own = Set(prepared.fields.map { BytewiseString($0.name.asciiLowercased()) })
+        prepared.fields += try configuration.checkedFields().filter {
+            !own.contains(BytewiseString($0.name))
+        }
+        switch await send(prepared, configuration) {
         case .success(let response):
             guard Requests.isTemporary(response.status) else { return .response(response) }
             var failure = Failure(error: Requests.error(response))
-            failure.retryAfter = response["Retry-After"].flatMap(TimeInterval.init)
+            failure.retryAfter = response["retry-after"].flatMap {
+                Decimal.saturating(Array($0.utf8)[...]).map(TimeInterval.init)
+            }
             return .failure(failure)
         case .failure(.cancelled): throw .cancelled
         case .failure(.impossible(let text)): throw StorageError(.unknown, text)
@@ -63,28 +50,44 @@ struct Requests: Sendable {
         }
     }
 
-    /// Sends a request, again if it fails, within the storage's time for operations.
-    /// - Parameter accept: Returns the value of a response that has one of these statuses; nil if it is malformed, as if
-    ///   the connection had failed.
+    private func send(_ request: HTTPRequest, _ configuration: StorageConfiguration) async
+        -> Result<HTTPResponse, TransportFailure>
+    {
+        #if os(Linux)
+            await LoopTransport.shared.send(request, configuration, control)
+        #else
+            await SessionTransport.shared.send(request, configuration, control)
+        #endif
+    }
+
+    /// Sends a request, again if it fails, until it has failed for the retry time.
+    /// - Parameters:
+    ///   - retryTime: Seconds; nil for the storage's time for operations.
+    ///   - accept: Returns the value of a response that has one of these statuses; nil if it is malformed, as if the
+    ///     connection had failed.
     func call<Value>(
-        _ request: GatewayRequest, _ statuses: [Int] = [200],
+        _ request: HTTPRequest, _ statuses: [Int] = [200], retryTime: TimeInterval? = nil,
         _ accept: (HTTPResponse) throws(StorageError) -> Value?
     ) async throws(StorageError) -> Value {
-        var retries = Retries(storage.maxOperationRetryTime)
+        var retries = Retries(retryTime ?? storage.maxOperationRetryTime)
         while true {
             switch try await attempt(request, &retries) {
             case .response(let response):
-                // A repeated deletion whose first response was lost.
-                let isDeleted =
-                    request.method == "DELETE" && retries.isRetry && response.status == 404
-                guard statuses.contains(response.status) || isDeleted else {
-                    throw Requests.error(response)
-                }
+                guard
+                    statuses.contains(response.status)
+                        || retries.isRetry && Requests.isDeleted(request, response)
+                else { throw Requests.error(response) }
                 if let value = try accept(response) { return value }
                 try await retries.failed(Failure(error: Requests.malformed), control)
             case .failure(let failure): try await retries.failed(failure, control)
             }
         }
+    }
+
+    /// Whether this is the response to a repeated deletion whose first response was lost.
+    private static func isDeleted(_ request: HTTPRequest, _ response: HTTPResponse) -> Bool {
+        "\(request.method)" == "DELETE" && response.status == 404
+            && ["object-not-found", "upload-not-found"].contains(error(response).problemCode)
     }
 
     static let malformed = StorageError(.internalError, "The gateway's response is malformed.")
@@ -96,7 +99,7 @@ struct Requests: Sendable {
 
     /// The error of a response with a problem.
     static func error(_ response: HTTPResponse) -> StorageError {
-        let problem = try? JSONReader.parse(Array(response.body))
+        let problem = try? JSONReader.parse(response.body)
         let problemCode = problem?["code"]?.text
         let code: StorageErrorCode =
             switch response.status {
@@ -112,7 +115,7 @@ struct Requests: Sendable {
         var error = StorageError(code, "\(title).\(detail)")
         error.status = response.status
         error.problemCode = problemCode
-        error.requestID = response["X-Request-Id"]
+        error.requestID = response["x-request-id"]
         return error
     }
 }

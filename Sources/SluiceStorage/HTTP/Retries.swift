@@ -12,8 +12,8 @@ struct Failure: Sendable {
 struct Retries {
     private static let firstPause: TimeInterval = 0.2
     private static let longestPause: TimeInterval = 20
-    /// For how long a connection may be silent, in seconds.
-    private static let silence: TimeInterval = 60
+    /// The longest attempt in seconds, besides the time that its bytes take.
+    private static let longestAttempt: TimeInterval = 60
 
     private let limit: TimeInterval
     private var attemptBegan: ContinuousClock.Instant
@@ -36,10 +36,10 @@ struct Retries {
     }
 
     /// Begins an attempt.
-    /// - Returns: For how long its connection may be silent, in whole seconds.
+    /// - Returns: For how long it may last, in seconds, besides the time that its bytes take.
     mutating func begin() -> TimeInterval {
         attemptBegan = .now
-        return max(1, min(Retries.silence, left).rounded(.up))
+        return max(1, min(Retries.longestAttempt, left))
     }
 
     /// The attempt has got further.

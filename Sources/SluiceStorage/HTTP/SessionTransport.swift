@@ -1,87 +1,126 @@
-import Foundation
-import Synchronization
+#if canImport(Darwin)
+    import Foundation
+    import Synchronization
+    import Wire
 
-#if canImport(FoundationNetworking)
-    import FoundationNetworking
+    /// Sends requests by one `URLSession` for the whole process. No build of it has been tried yet.
+    ///
+    /// A delegate receives the bytes rather than completion handlers: only a delegate can reject redirections, which would
+    /// carry the credential elsewhere, and limit the size of a response.
+    final class SessionTransport: NSObject, URLSessionDataDelegate, Sendable {
+        static let shared = SessionTransport()
+        private static let session: URLSession = {
+            let configuration = URLSessionConfiguration.ephemeral
+            configuration.urlCache = nil
+            configuration.urlCredentialStorage = nil
+            configuration.httpCookieStorage = nil
+            configuration.httpShouldSetCookies = false
+            configuration.httpMaximumConnectionsPerHost = 32
+            let queue = OperationQueue()
+            queue.maxConcurrentOperationCount = 1
+            return URLSession(configuration: configuration, delegate: shared, delegateQueue: queue)
+        }()
+
+        private final class Exchange: Sendable {
+            let limit: Int
+            let state: Mutex<(waiter: CheckedContinuation<Ended, Never>?, body: [UInt8])>
+
+            init(_ waiter: CheckedContinuation<Ended, Never>, limit: Int) {
+                self.limit = limit
+                state = Mutex((waiter, []))
+            }
+
+            func finish(_ result: Ended) {
+                state.withLock { $0.waiter.take() }?.resume(returning: result)
+            }
+        }
+        private typealias Ended = Result<HTTPResponse, TransportFailure>
+        private let exchanges = Mutex<[Int: Exchange]>([:])
+
+        /// Sends a request and waits for its response.
+        func send(
+            _ request: HTTPRequest, _ configuration: StorageConfiguration,
+            _ control: TransferControl
+        ) async -> Result<HTTPResponse, TransportFailure> {
+            guard configuration.files.allSatisfy({ $0 == nil }) else {
+                return .failure(.impossible("Files of certificates are for Linux alone."))
+            }
+            var prepared = URLRequest(url: request.url)
+            prepared.httpMethod = "\(request.method)"
+            prepared.httpBody = request.body.map { Data($0) }
+            prepared.timeoutInterval = request.timeLimit
+            for field in request.fields {
+                prepared.addValue(field.value, forHTTPHeaderField: field.name)
+            }
+            let task = SessionTransport.session.dataTask(with: prepared)
+            let allowed =
+                request.timeLimit + HTTPRequest.allowance(request.body?.count ?? request.limit)
+            let handler = control.onCancel { task.cancel() }
+            defer { control.removeHandler(handler) }
+            let result = await withCheckedContinuation { waiter in
+                let exchange = Exchange(waiter, limit: request.limit)
+                exchanges.withLock { $0[task.taskIdentifier] = exchange }
+                TransferControl.timers.asyncAfter(deadline: .now() + allowed) { [weak task] in
+                    task?.cancel()
+                }
+                task.resume()
+            }
+            return control.isCancelled ? .failure(.cancelled) : result
+        }
+
+        // MARK: Delegate
+
+        func urlSession(_ session: URLSession, dataTask: URLSessionDataTask, didReceive data: Data)
+        {
+            guard let exchange = exchanges.withLock({ $0[dataTask.taskIdentifier] }) else { return }
+            let isTooLarge = exchange.state.withLock { state in
+                state.body += data
+                return state.body.count > exchange.limit
+            }
+            if isTooLarge {
+                exchange.finish(.failure(.failed("The response is larger than it may be.")))
+                dataTask.cancel()
+            }
+        }
+
+        func urlSession(
+            _ session: URLSession, task: URLSessionTask,
+            willPerformHTTPRedirection: HTTPURLResponse, newRequest: URLRequest,
+            completionHandler: @escaping @Sendable (URLRequest?) -> Void
+        ) {
+            completionHandler(nil)
+        }
+
+        func urlSession(
+            _ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?
+        ) {
+            let exchange = exchanges.withLock { $0.removeValue(forKey: task.taskIdentifier) }
+            guard let exchange else { return }
+            if let error {
+                exchange.finish(.failure(SessionTransport.failure(error)))
+            } else if let head = task.response as? HTTPURLResponse {
+                var fields = HeaderFields()
+                for case (let name as String, let value as String) in head.allHeaderFields {
+                    fields.append(name: name.asciiLowercased(), value)
+                }
+                let body = exchange.state.withLock { $0.body }
+                exchange.finish(
+                    .success(HTTPResponse(status: head.statusCode, fields: fields, body: body)))
+            } else {
+                exchange.finish(.failure(.failed("There was no response.")))
+            }
+        }
+
+        private static func failure(_ error: any Error) -> TransportFailure {
+            let text = error.localizedDescription
+            switch (error as? URLError)?.code {
+            case .badURL, .unsupportedURL, .serverCertificateUntrusted,
+                .serverCertificateHasBadDate, .serverCertificateNotYetValid,
+                .serverCertificateHasUnknownRoot, .clientCertificateRejected,
+                .clientCertificateRequired:
+                return .impossible(text)
+            default: return .failed(text)
+            }
+        }
+    }
 #endif
-
-/// Sends requests by one `URLSession` for the whole process, which is never invalidated: on Linux that races with the
-/// sockets of its last requests (swift-corelibs-foundation 4791).
-///
-/// A delegate receives the bytes rather than completion handlers: only a delegate can reject redirections, which would
-/// carry the credential elsewhere, and limit the size of a response. On Linux a delegate can't slow a sender down (3204),
-/// so that the size of a response is the memory it takes.
-final class SessionTransport: NSObject, URLSessionDataDelegate, Sendable {
-    private static let shared = SessionTransport()
-    private static let session: URLSession = {
-        let configuration = URLSessionConfiguration.ephemeral
-        configuration.urlCache = nil
-        configuration.httpCookieStorage = nil
-        configuration.httpShouldSetCookies = false
-        configuration.httpMaximumConnectionsPerHost = 32
-        let queue = OperationQueue()
-        queue.maxConcurrentOperationCount = 1
-        return URLSession(configuration: configuration, delegate: shared, delegateQueue: queue)
-    }()
-    /// Starts and cancels tasks. Never a thread that holds a lock of Swift's concurrency: a cancellation there can deadlock
-    /// on Linux (5412).
-    private static let queue = DispatchQueue(label: "SluiceStorage.transport")
-
-    private let exchanges = Mutex<[Int: Exchange]>([:])
-
-    /// Starts a request, which ends `exchange`.
-    static func start(_ request: URLRequest, _ exchange: Exchange) {
-        queue.async {
-            if exchange.isFinished { return }
-            let task = session.dataTask(with: request)
-            shared.exchanges.withLock { $0[task.taskIdentifier] = exchange }
-            exchange.onEnd { queue.async { task.cancel() } }
-            task.resume()
-        }
-    }
-
-    // MARK: Delegate
-
-    func urlSession(
-        _ session: URLSession, dataTask: URLSessionDataTask, didReceive response: URLResponse,
-        completionHandler: @escaping @Sendable (URLSession.ResponseDisposition) -> Void
-    ) {
-        completionHandler(.allow)
-    }
-
-    func urlSession(_ session: URLSession, dataTask: URLSessionDataTask, didReceive data: Data) {
-        exchanges.withLock { $0[dataTask.taskIdentifier] }?.receive(data)
-    }
-
-    func urlSession(
-        _ session: URLSession, task: URLSessionTask, willPerformHTTPRedirection: HTTPURLResponse,
-        newRequest: URLRequest, completionHandler: @escaping @Sendable (URLRequest?) -> Void
-    ) {
-        completionHandler(nil)
-    }
-
-    func urlSession(
-        _ session: URLSession, task: URLSessionTask, didCompleteWithError error: (any Error)?
-    ) {
-        let exchange = exchanges.withLock { $0.removeValue(forKey: task.taskIdentifier) }
-        guard let exchange else { return }
-        if let error {
-            exchange.finish(.failure(SessionTransport.failure(error)))
-        } else if let head = task.response as? HTTPURLResponse {
-            exchange.finish(head)
-        } else {
-            exchange.finish(.failure(.failed("There was no response.")))
-        }
-    }
-
-    private static func failure(_ error: any Error) -> TransportFailure {
-        let text = error.localizedDescription
-        switch (error as? URLError)?.code {
-        case .badURL, .unsupportedURL, .serverCertificateUntrusted, .serverCertificateHasBadDate,
-            .serverCertificateNotYetValid, .serverCertificateHasUnknownRoot,
-            .clientCertificateRejected, .clientCertificateRequired:
-            return .impossible(text)
-        default: return .failed(text)
-        }
-    }
-}

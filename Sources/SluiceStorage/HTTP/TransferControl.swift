@@ -12,6 +12,8 @@ final class TransferControl: Sendable {
         var handlers: [Int: @Sendable () -> Void] = [:]
     }
     private let state = Mutex(State())
+    /// For pauses and limits. Serial, so that it never needs more than one thread.
+    static let timers = DispatchQueue(label: "SluiceStorage.timers")
 
     /// Stops at the next checkpoint.
     func pause() {
@@ -87,6 +89,26 @@ final class TransferControl: Sendable {
         }
     }
 
+    /// Runs `body`, but waits no longer than some seconds, and no longer than until a cancellation.
+    /// - Returns: nil if `body` has not ended by then. Its task is cancelled.
+    func limited<Value: Sendable>(
+        _ seconds: TimeInterval, _ body: @escaping @Sendable () async -> Value
+    ) async -> Value? {
+        let waiter = Waiter()
+        let result = Found<Value>()
+        let task = Task.detached(executorPreference: Workers.shared) {
+            let value = await body()
+            result.value.withLock { $0 = value }
+            waiter.wake()
+        }
+        let handler = onCancel { waiter.wake() }
+        TransferControl.timers.asyncAfter(deadline: .now() + seconds) { waiter.wake() }
+        await waiter.wait()
+        removeHandler(handler)
+        task.cancel()
+        return result.value.withLock { $0 }
+    }
+
     /// Waits for some seconds, or until the operation is to pause, resume or be cancelled.
     func sleep(_ seconds: TimeInterval) async {
         let waiter = Waiter()
@@ -95,11 +117,16 @@ final class TransferControl: Sendable {
             return state.phase == .running
         }
         if isRunning {
-            DispatchQueue.global().asyncAfter(deadline: .now() + seconds) { waiter.wake() }
+            TransferControl.timers.asyncAfter(deadline: .now() + seconds) { waiter.wake() }
             await waiter.wait()
         }
         state.withLock { $0.waiter = nil }
     }
+}
+
+/// What a limited piece of work has found.
+private final class Found<Value: Sendable>: Sendable {
+    let value = Mutex<Value?>(nil)
 }
 
 /// Wakes one waiting task, also if it is woken before it waits.

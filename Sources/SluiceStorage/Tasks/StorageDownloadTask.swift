@@ -5,12 +5,12 @@ import Foundation
 /// Safety: it adds nothing to its superclass.
 public final class StorageDownloadTask: StorageTask, @unchecked Sendable {
     static func start<Value: Sendable>(
-        _ reference: StorageReference,
-        _ body: @escaping @Sendable (Download) async throws(StorageError) -> Value,
-        _ completion: @escaping @Sendable (Result<Value, StorageError>) -> Void
+        _ reference: StorageReference, _ completion: Completion<Value>,
+        _ body: @escaping @Sendable (Download) async throws(StorageError) -> Value
     ) -> StorageDownloadTask {
         let task = StorageDownloadTask(reference)
-        Task.detached {
+        completion.observe(task)
+        Task.detached(executorPreference: Workers.shared) {
             task.begin()
             let result: Result<Value, StorageError>
             do throws(StorageError) {

@@ -25,6 +25,9 @@ public class StorageTask: @unchecked Sendable {
     }
     private struct Observer {
         let status: StorageTaskStatus
+        /// Whether it is called by the transfer itself rather than on the queue: for a function with `async`, which must not
+        /// wait for a queue that nobody may run.
+        var isDirect = false
         let handler: @Sendable (StorageTaskSnapshot) -> Void
     }
 
@@ -120,6 +123,16 @@ public class StorageTask: @unchecked Sendable {
     /// Removes all observers.
     public func removeAllObservers() { state.withLock { $0.observers = [:] } }
 
+    /// Calls `handler` for each progress, within the transfer.
+    func observeDirectly(_ handler: @escaping @Sendable (Progress) -> Void) {
+        state.withLock { state in
+            state.next += 1
+            state.observers[state.next] = Observer(status: .progress, isDirect: true) {
+                handler($0.progress)
+            }
+        }
+    }
+
     private func snapshot(_ state: borrowing State, _ status: StorageTaskStatus)
         -> StorageTaskSnapshot
     {
@@ -132,6 +145,7 @@ public class StorageTask: @unchecked Sendable {
 
     /// Reports an event. Nothing follows a success or failure.
     private func report(_ status: StorageTaskStatus, _ change: (inout State) -> Void = { _ in }) {
+        var direct: [() -> Void] = []
         let ended: [AsyncStream<StorageTaskSnapshot>.Continuation] = state.withLock { state in
             if state.isOver { return [] }
             change(&state)
@@ -140,7 +154,11 @@ public class StorageTask: @unchecked Sendable {
             // Handles are numbers in the order of registration.
             for (_, observer) in state.observers.sorted(by: { $0.key < $1.key })
             where observer.status == status {
-                queue.async { observer.handler(snapshot) }
+                if observer.isDirect {
+                    direct.append { observer.handler(snapshot) }
+                } else {
+                    queue.async { observer.handler(snapshot) }
+                }
             }
             let streams = Array(state.streams.values)
             for stream in streams { stream.yield(snapshot) }
@@ -149,7 +167,8 @@ public class StorageTask: @unchecked Sendable {
             state.streams = [:]
             return streams
         }
-        // Outside the lock: their termination handlers take it.
+        // Outside the lock: handlers may take it.
+        for call in direct { call() }
         for stream in ended { stream.finish() }
     }
 
@@ -179,12 +198,32 @@ public class StorageTask: @unchecked Sendable {
     /// Ends the task, and calls `completion` after its observers.
     func end<Value: Sendable>(
         _ result: Result<Value, StorageError>, _ metadata: StorageMetadata?,
-        _ completion: @escaping @Sendable (Result<Value, StorageError>) -> Void
+        _ completion: Completion<Value>
     ) {
         switch result {
         case .success: report(.success) { $0.metadata = metadata ?? $0.metadata }
         case .failure(let error): report(.failure) { $0.error = error }
         }
-        queue.async { completion(result) }
+        switch completion {
+        case .none: break
+        case .queued(let handler): queue.async { handler(result) }
+        case .direct(_, let handler): handler(result)
+        }
+    }
+}
+
+/// What is called at the end of a task.
+enum Completion<Value: Sendable>: Sendable {
+    case none
+    /// On the queue for callbacks.
+    case queued(@Sendable (Result<Value, StorageError>) -> Void)
+    /// By the transfer itself, as is `progress` before.
+    case direct(
+        progress: (@Sendable (Progress?) -> Void)?,
+        @Sendable (Result<Value, StorageError>) -> Void)
+
+    /// Observes a task that has not begun yet.
+    func observe(_ task: StorageTask) {
+        if case .direct(let progress?, _) = self { task.observeDirectly { progress($0) } }
     }
 }

@@ -42,8 +42,9 @@ public final class StorageTaskSnapshot: @unchecked Sendable {
         self.metadata = metadata
         self.error = error
         reference = task.reference
-        // Of an empty object everything is transferred: one unit of one, so that the fraction is 1 and not 0.
-        let isWhole = total == 0 && status == .success
+        // Of an empty object everything is transferred: one unit of one, so that the fraction is 1 and not 0. Progress of it
+        // is reported at the end of an upload and from the beginning of a download.
+        let isWhole = total == 0 && (status == .success || status == .progress)
         progress = Progress.discreteProgress(totalUnitCount: isWhole ? 1 : total)
         progress.completedUnitCount = isWhole ? 1 : completed
     }

@@ -9,25 +9,25 @@ public final class StorageUploadTask: StorageTask, @unchecked Sendable {
     private let saved = Mutex<StorageUploadResumptionData?>(nil)
 
     /// What another process needs to continue this upload, by ``StorageReference/resumeUpload(from:file:)``; nil before the
-    /// upload has begun at the gateway, for small uploads, and after its end. Whoever has it can continue an upload of an
-    /// anonymous caller: keep it as a secret.
+    /// upload has begun at the gateway, for small uploads and bytes in memory, and after its end. Whoever has it can
+    /// continue an upload of an anonymous caller: keep it as a secret.
     public var resumptionData: StorageUploadResumptionData? { saved.withLock { $0 } }
 
     func save(_ data: StorageUploadResumptionData?) { saved.withLock { $0 = data } }
 
     static func start(
-        _ reference: StorageReference, _ source: UploadSource, _ metadata: StorageMetadata,
-        from saved: StorageUploadResumptionData? = nil,
-        _ completion: @escaping @Sendable (Result<StorageMetadata, StorageError>) -> Void
+        _ reference: StorageReference, _ source: UploadSource, _ metadata: StorageMetadata?,
+        from saved: StorageUploadResumptionData? = nil, _ completion: Completion<StorageMetadata>
     ) -> StorageUploadTask {
         let task = StorageUploadTask(reference, total: source.knownSize)
         task.save(saved)
-        Task.detached {
+        completion.observe(task)
+        Task.detached(executorPreference: Workers.shared) {
             task.begin()
-            let upload = Upload(task, source, metadata)
             let result: Result<StorageMetadata, StorageError>
             do throws(StorageError) {
-                result = .success(try await upload.run(from: saved))
+                let upload = try Upload(task, source, metadata, from: saved)
+                result = .success(try await upload.run())
             } catch {
                 result = .failure(error)
             }
@@ -46,4 +46,11 @@ public struct StorageUploadResumptionData: Sendable, Codable, Equatable {
     /// The path of the upload at the gateway.
     let session: String
     let file: FileState
+    /// The fields of the object's metadata, if the upload has to begin again.
+    let fields: [Field]
+
+    struct Field: Sendable, Codable, Equatable {
+        let name: String
+        let value: String
+    }
 }

@@ -1,8 +1,36 @@
 import Foundation
 import Wire
 
-/// One download. The bytes come in ranges of one version of the object, so that a failure repeats one range, memory does not
-/// grow with the object, and `URLSession` can't deliver faster than the bytes are written.
+/// Where the bytes of a download go.
+protocol DownloadTarget {
+    /// Begins with a version of the object.
+    /// - Parameter isFresh: Whether bytes of an earlier attempt do not count.
+    /// - Returns: How many of its first bytes are there already, by an earlier download.
+    mutating func begin(_ object: StorageMetadata, isFresh: Bool) throws(StorageError) -> Int64
+    /// Returns bytes that are there already.
+    func read(_ range: Range<Int64>) throws(StorageError) -> [UInt8]
+    /// Adds bytes.
+    mutating func write(_ bytes: [UInt8], at offset: Int64) throws(StorageError)
+}
+
+/// A download into memory.
+private struct DownloadedData: DownloadTarget {
+    /// As much is reserved at most, in bytes: a response can claim any size.
+    private static let maximumReserve: Int64 = 64 << 20
+    var data = Data()
+
+    mutating func begin(_ object: StorageMetadata, isFresh: Bool) -> Int64 {
+        data = Data(capacity: Int(min(object.size, DownloadedData.maximumReserve)))
+        return 0
+    }
+
+    func read(_ range: Range<Int64>) -> [UInt8] { [] }
+
+    mutating func write(_ bytes: [UInt8], at offset: Int64) { data.append(contentsOf: bytes) }
+}
+
+/// One download. The bytes come in ranges of one version of the object, so that a failure repeats one range and memory does
+/// not grow with the object.
 struct Download: Sendable {
     /// The size of a range in bytes: 8 MiB.
     static let rangeSize: Int64 = 8 << 20
@@ -20,59 +48,30 @@ struct Download: Sendable {
 
     /// - Parameter maxSize: The maximum size in bytes.
     func data(maxSize: Int64) async throws(StorageError) -> Data {
-        var data = Data()
-        try await run(maxSize: maxSize) { () throws(StorageError) in
-            data = Data()
-        } take: { (bytes: Data) throws(StorageError) in
-            data.append(bytes)
-        }
-        return data
+        var target = DownloadedData()
+        try await run(maxSize: maxSize, &target)
+        return target.data
     }
 
     /// Writes to a new file in the same folder, and renames it when it is complete and verified.
     func write(to target: URL) async throws(StorageError) -> URL {
-        let folder = target.deletingLastPathComponent()
-        let part = folder.appendingPathComponent(".sluice-\(UUID().uuidString).part")
-        guard FileManager.default.createFile(atPath: part.path, contents: nil) else {
-            throw StorageError(.unknown, "No file can be made in \(folder.path).")
-        }
+        var file = try PartFile(for: target.path, of: task.reference)
         do throws(StorageError) {
-            try await write(part, target)
+            try await run(maxSize: .max, &file)
+            try file.finish()
         } catch {
-            try? FileManager.default.removeItem(at: part)
+            // After a failure of the gateway the next attempt continues.
+            if error.code == .retryLimitExceeded { file.keep() } else { file.discard() }
             throw error
         }
         return target
     }
 
-    private func write(_ part: URL, _ target: URL) async throws(StorageError) {
-        let file = try local(target) { try FileHandle(forWritingTo: part) }
-        defer { try? file.close() }
-        try await run(maxSize: .max) { () throws(StorageError) in
-            try local(target) { try file.truncate(atOffset: 0) }
-        } take: { (bytes: Data) throws(StorageError) in
-            try local(target) { try file.write(contentsOf: bytes) }
-        }
-        try local(target) { try file.synchronize() }
-        guard rename(part.path, target.path) == 0 else {
-            let cause = String(cString: strerror(errno))
-            throw StorageError(.unknown, "\(target.path) can't be written: \(cause)")
-        }
-    }
-
-    private func local<Value>(_ target: URL, _ body: () throws -> Value) throws(StorageError)
-        -> Value
-    {
-        do { return try body() } catch { throw .file("written", target.path, error) }
-    }
-
     // MARK: Requests
 
     /// Transfers the object, from its beginning again if it is replaced meanwhile.
-    private func run(
-        maxSize: Int64, begin: () throws(StorageError) -> Void,
-        take: (Data) throws(StorageError) -> Void
-    ) async throws(StorageError) {
+    private func run(maxSize: Int64, _ target: inout some DownloadTarget) async throws(StorageError)
+    {
         var retries = Retries(requests.storage.maxDownloadRetryTime)
         var mismatches = 0
         while true {
@@ -82,21 +81,21 @@ struct Download: Sendable {
                     .downloadSizeExceeded,
                     "The object has \(object.size) bytes, more than \(maxSize).")
             }
-            try begin()
-            var sum = Checksum(object)
-            var offset: Int64 = 0
-            task.progressed(to: 0, of: object.size, object)
+            var sum = ExpectedChecksum(object)
+            var offset = try target.begin(object, isFresh: mismatches > 0)
+            try await verify(target, to: offset, &sum)
+            task.progressed(to: offset, of: object.size, object)
             while offset < object.size {
                 if try await task.checkpoint() { retries.succeeded() }
                 let range = offset..<min(object.size, offset + Download.rangeSize)
                 guard let bytes = try await bytes(range, of: object, &retries) else { break }
                 sum.update(bytes)
-                try take(bytes)
+                try target.write(bytes, at: offset)
                 offset = range.upperBound
                 task.progressed(to: offset, of: object.size)
             }
             guard offset == object.size else { continue }
-            if sum.matches { return }
+            if sum.matches() { return }
             mismatches += 1
             guard mismatches <= Download.repetitions else {
                 throw StorageError(.nonMatchingChecksum, "The bytes received are not the object's.")
@@ -104,19 +103,29 @@ struct Download: Sendable {
         }
     }
 
+    /// Adds the bytes of an earlier download to the checksum.
+    private func verify(
+        _ target: some DownloadTarget, to offset: Int64, _ sum: inout ExpectedChecksum
+    ) async throws(StorageError) {
+        var read: Int64 = 0
+        while read < offset {
+            _ = try await task.checkpoint()
+            let end = min(offset, read + (4 << 20))
+            sum.update(try target.read(read..<end))
+            read = end
+        }
+    }
+
     private func metadata(_ retries: inout Retries) async throws(StorageError) -> StorageMetadata {
-        let request = GatewayRequest("GET", try task.reference.url("?metadata"))
+        let request = HTTPRequest("GET", try task.reference.url("?metadata"))
         while true {
             if try await task.checkpoint() { retries.succeeded() }
             switch try await requests.attempt(request, &retries) {
             case .failure(let failure): try await retries.failed(failure, task.control)
             case .response(let response):
                 guard response.status == 200 else { throw Requests.error(response) }
-                if let found = StorageMetadata(json: response.body),
-                    found.path == task.reference.fullPath
-                {
-                    return found
-                }
+                let path = task.reference.fullPath
+                if let found = StorageMetadata(json: response.body, of: path) { return found }
                 try await retries.failed(Failure(error: Requests.malformed), task.control)
             }
         }
@@ -125,21 +134,22 @@ struct Download: Sendable {
     /// - Returns: Exactly these bytes; nil if the object was replaced.
     private func bytes(
         _ range: Range<Int64>, of object: StorageMetadata, _ retries: inout Retries
-    ) async throws(StorageError) -> Data? {
+    ) async throws(StorageError) -> [UInt8]? {
         let last = range.upperBound - 1
-        var request = GatewayRequest("GET", try task.reference.url())
+        var request = HTTPRequest("GET", try task.reference.url())
         request.fields = [
             ("Range", "bytes=\(range.lowerBound)-\(last)"),
             ("X-Object-Generation-Match", String(object.generation)),
         ]
+        // A problem may be longer than a short range.
         request.limit = max(range.count, 1 << 20)
         while true {
             if try await task.checkpoint() { retries.succeeded() }
             switch try await requests.attempt(request, &retries) {
             case .failure(let failure): try await retries.failed(failure, task.control)
             case .response(let response) where response.status == 206:
-                if response["Content-Range"] == "bytes \(range.lowerBound)-\(last)/\(object.size)",
-                    response["X-Object-Generation"] == String(object.generation),
+                if response["content-range"] == "bytes \(range.lowerBound)-\(last)/\(object.size)",
+                    response["x-object-generation"] == String(object.generation),
                     response.body.count == range.count
                 {
                     retries.succeeded()
@@ -152,28 +162,5 @@ struct Download: Sendable {
             case .response(let response): throw Requests.error(response)
             }
         }
-    }
-}
-
-/// Verifies a download by the best checksum that the gateway reports.
-private struct Checksum {
-    private var crc32c: CRC32C?
-    private var md5: MD5?
-    private let object: StorageMetadata
-
-    init(_ object: StorageMetadata) {
-        self.object = object
-        if object.crc32c != nil { crc32c = CRC32C() } else if object.md5Hash != nil { md5 = MD5() }
-    }
-
-    mutating func update(_ bytes: Data) {
-        crc32c?.update(bytes)
-        md5?.update(bytes)
-    }
-
-    var matches: Bool {
-        if let crc32c { return crc32c.base64 == object.crc32c }
-        if let md5 { return md5.base64() == object.md5Hash }
-        return true
     }
 }

@@ -9,26 +9,39 @@ struct UploadSession {
         case unknown
         case at(Int64)
     }
+    /// The largest source whose checksum is computed and declared before it is sent, in bytes: 64 MiB. That of a larger
+    /// one is compared at the end.
+    private static let declaredSize: Int64 = 64 << 20
+    /// How often an upload is begun again that the gateway does not know any more.
+    private static let repetitions = 5
+    /// The maximum number of earlier checksums that are kept.
+    private static let maximumMarks = 1024
 
     private let upload: Upload
-    private let reader: UploadReader
     /// The URL of the upload at the gateway; nil before it has begun.
     private(set) var url: URL?
     private let location: String?
     private var state = State.unknown
     /// The checksum of the bytes that the gateway has confirmed.
     private var confirmed = CRC32C()
+    /// Earlier values of it. The gateway may report a lower offset after a failure.
+    private var marks: [CRC32C] = []
+    /// The highest offset that the gateway has reported of this session: only what exceeds it is progress.
+    private var furthest: Int64 = 0
+    private var begun = 0
+    /// The checksum of the whole source, once a request was sent that could have ended the upload.
+    private var ending: CRC32C?
     private var retries: Retries
 
     /// - Parameter location: Of an earlier upload to continue.
-    init(_ upload: Upload, _ reader: UploadReader, _ location: String?) {
+    init(_ upload: Upload, _ location: String?) {
         self.upload = upload
-        self.reader = reader
         self.location = location
         retries = Retries(upload.requests.storage.maxUploadRetryTime)
     }
 
     private var task: StorageUploadTask { upload.task }
+    private var reader: UploadReader { upload.reader }
 
     mutating func run() async throws(StorageError) -> StorageMetadata {
         if let location { url = try upload.requests.storage.endpoint.session(location) }
@@ -39,7 +52,7 @@ struct UploadSession {
                 retries.succeeded()
             }
             guard let url else {
-                try await create()
+                if let stored = try await create() { return stored }
                 continue
             }
             switch state {
@@ -52,33 +65,47 @@ struct UploadSession {
 
     // MARK: Requests
 
-    private mutating func create() async throws(StorageError) {
+    /// - Returns: The stored object, if an earlier attempt turns out to have ended the upload.
+    private mutating func create() async throws(StorageError) -> StorageMetadata? {
         var request = try upload.creation()
         request.fields += [("Upload-Complete", "?0"), ("Upload-Length", String(reader.size))]
-        guard let response = try await attempt(request) else { return }
-        guard response.status == 201 else { throw Requests.error(response) }
-        guard let location = response["Location"] else {
-            return try await failed(Requests.malformed)
+        if reader.file == nil || reader.size <= UploadSession.declaredSize {
+            let sum = try await checksum(of: reader.size, CRC32C())
+            request.fields.append(("Repr-Digest", "crc32c=:\(sum.base64):"))
         }
-        url = try upload.requests.storage.endpoint.session(location)
+        guard let response = try await attempt(request) else { return nil }
+        guard response.status == 201 else {
+            if let ending, let stored = try await upload.storedBefore(response, ending) {
+                return stored
+            }
+            throw Requests.error(response)
+        }
+        guard let location = response["location"] else {
+            try await failed(Requests.malformed)
+            return nil
+        }
+        let url = try upload.requests.storage.endpoint.session(location)
+        self.url = url
         try await confirm(0)
-        guard let url, let file = reader.state else { return }
+        guard let file = reader.file else { return nil }
         task.save(
             StorageUploadResumptionData(
                 bucket: task.reference.bucket, path: task.reference.fullPath, session: url.path,
-                file: file))
+                file: file.state,
+                fields: upload.fields.map { .init(name: $0.name, value: $0.value) }))
+        return nil
     }
 
     /// Asks where the upload stands.
     private mutating func ask(_ url: URL) async throws(StorageError) {
-        guard let response = try await attempt(GatewayRequest("HEAD", url)) else { return }
+        guard let response = try await attempt(HTTPRequest("HEAD", url)) else { return }
         switch response.status {
         case 200, 204:
-            guard let offset = response["Upload-Offset"].flatMap(Int64.init),
+            guard let offset = response["upload-offset"].flatMap(Int64.init),
                 (0...reader.size).contains(offset)
             else { return try await failed(Requests.malformed) }
             try await confirm(offset)
-        case 404: try await begun(again: response)
+        case 404: try await begin(again: response)
         default: throw Requests.error(response)
         }
     }
@@ -90,34 +117,31 @@ struct UploadSession {
     {
         let end = min(reader.size, offset + upload.requests.storage.uploadChunkSizeBytes)
         let piece = try reader.read(offset..<end)
-        var sum = CRC32C()
-        sum.update(piece)
-        var request = GatewayRequest("PATCH", url)
+        let sum = CRC32C(piece)
+        var request = HTTPRequest("PATCH", url)
         request.fields = [
             ("Content-Type", "application/partial-upload"), ("Upload-Offset", String(offset)),
             ("Upload-Complete", end == reader.size ? "?1" : "?0"),
             ("Content-Digest", "crc32c=:\(sum.base64):"),
         ]
         request.body = piece
-        guard let response = try await attempt(request) else { return nil }
         var whole = confirmed
         whole.append(sum)
+        if end == reader.size { ending = whole }
+        guard let response = try await attempt(request) else { return nil }
         switch response.status {
         case 204 where end < reader.size:
-            guard response["Upload-Offset"] == String(end) else {
+            guard response["upload-offset"] == String(end) else {
                 try await failed(Requests.malformed)
                 return nil
             }
-            confirmed = whole
-            state = .at(end)
-            retries.succeeded()
-            task.progressed(to: end, of: reader.size)
+            advance(to: whole)
         case 200...201 where end == reader.size:
             if let stored = try upload.accept(response, whole) { return stored }
             try await failed(Requests.malformed)
-        case 404: try await begun(again: response)
+        case 404: try await begin(again: response)
         case 409: try await failed(Requests.error(response))
-        case 400 where response["Upload-Complete"] == "?0":
+        case 400 where response["upload-complete"] == "?0":
             // The piece was damaged on its way.
             let error = Requests.error(response)
             guard error.code == .nonMatchingChecksum else { throw error }
@@ -130,7 +154,7 @@ struct UploadSession {
     // MARK: Outcomes
 
     /// - Returns: nil if the attempt has failed and the next one may succeed.
-    private mutating func attempt(_ request: GatewayRequest) async throws(StorageError)
+    private mutating func attempt(_ request: HTTPRequest) async throws(StorageError)
         -> HTTPResponse?
     {
         switch try await upload.requests.attempt(request, &retries) {
@@ -148,22 +172,46 @@ struct UploadSession {
     }
 
     /// The gateway does not know the upload any more: it has expired, or the gateway has lost its keys.
-    private mutating func begun(again response: HTTPResponse) async throws(StorageError) {
+    private mutating func begin(again response: HTTPResponse) async throws(StorageError) {
         let error = Requests.error(response)
-        if error.code == .bucketNotFound { throw error }
+        if error.code == .bucketNotFound || begun == UploadSession.repetitions { throw error }
+        begun += 1
         url = nil
         confirmed = CRC32C()
+        furthest = 0
         task.save(nil)
         try await failed(error)
     }
 
     /// Continues at an offset that the gateway has reported.
     private mutating func confirm(_ offset: Int64) async throws(StorageError) {
-        if Int64(confirmed.count) != offset {
-            confirmed = try reader.checksum(of: offset)
-            task.progressed(to: offset, of: reader.size)
-            retries.succeeded()
+        if offset != Int64(confirmed.count) {
+            let known = marks.last { Int64($0.count) <= offset } ?? CRC32C()
+            confirmed = try await checksum(of: offset, known)
+            marks.removeAll { $0.count > confirmed.count }
         }
+        advance(to: confirmed)
+    }
+
+    /// The gateway has these bytes.
+    private mutating func advance(to sum: CRC32C) {
+        confirmed = sum
+        let offset = Int64(sum.count)
         state = .at(offset)
+        if marks.count == UploadSession.maximumMarks { marks.removeFirst() }
+        marks.append(sum)
+        task.progressed(to: offset, of: reader.size)
+        guard offset > furthest else { return }
+        furthest = offset
+        retries.succeeded()
+    }
+
+    /// - Parameter known: The checksum of the first bytes.
+    private func checksum(of offset: Int64, _ known: CRC32C) async throws(StorageError) -> CRC32C {
+        var sum = known
+        try await reader.extend(&sum, to: offset) { () throws(StorageError) in
+            _ = try await task.checkpoint()
+        }
+        return sum
     }
 }

@@ -1,15 +1,33 @@
 import Foundation
+import Wire
 
-/// CRC-32C (RFC 9260, appendix A), eight bytes at a time. The checksums of two parts can be combined into that of the
-/// whole, so that each piece of an upload is read once.
-struct CRC32C: Equatable {
+#if os(Linux)
+    import OpenSSL
+#else
+    import CryptoKit
+#endif
+
+/// CRC-32C (RFC 9260, appendix A). The checksums of two parts can be combined into that of the whole, so that each piece
+/// of an upload is read once.
+struct CRC32C: Equatable, Sendable {
     private(set) var value: UInt32 = 0
     /// The number of bytes.
     private(set) var count: UInt64 = 0
 
-    mutating func update(_ data: Data) {
-        value = data.withUnsafeBytes { CRC32C.update(value, $0) }
-        count += UInt64(data.count)
+    init() {}
+
+    /// The checksum of these bytes.
+    init(_ bytes: [UInt8]) { update(bytes) }
+
+    mutating func update(_ bytes: [UInt8]) {
+        #if os(Linux)
+            var sum = OpenSSL.CRC32C(after: value)
+            sum.update(bytes.span.bytes)
+            value = sum.value
+        #else
+            value = bytes.withUnsafeBytes { CRC32C.byTable(value, $0) }
+        #endif
+        count += UInt64(bytes.count)
     }
 
     /// The checksum of these bytes followed by those of `other`.
@@ -28,7 +46,7 @@ struct CRC32C: Equatable {
     }
 
     /// Base64 of the bytes, the most significant first.
-    var base64: String { withUnsafeBytes(of: value.bigEndian) { Data($0) }.base64EncodedString() }
+    var base64: String { withUnsafeBytes(of: value.bigEndian) { Base64.encode(Array($0)) } }
 
     // MARK: Tables
 
@@ -49,7 +67,8 @@ struct CRC32C: Equatable {
         return tables
     }()
 
-    private static func update(_ value: UInt32, _ bytes: UnsafeRawBufferPointer) -> UInt32 {
+    /// The checksum after `value`, eight bytes at a time, where there is no OpenSSL.
+    static func byTable(_ value: UInt32, _ bytes: UnsafeRawBufferPointer) -> UInt32 {
         tables.withUnsafeBufferPointer { table in
             var crc = ~value
             var index = 0
@@ -57,14 +76,11 @@ struct CRC32C: Equatable {
                 let word = UInt64(
                     littleEndian: bytes.loadUnaligned(fromByteOffset: index, as: UInt64.self))
                 let mixed = word ^ UInt64(crc)
-                var sum: UInt32 = 0
-                var lane = 0
-                while lane < 8 {
-                    sum ^=
+                crc = 0
+                for lane in 0..<8 {
+                    crc ^=
                         table[(7 - lane) << 8 | Int(truncatingIfNeeded: mixed >> (8 * lane) & 0xff)]
-                    lane += 1
                 }
-                crc = sum
                 index += 8
             }
             while index < bytes.count {
@@ -90,4 +106,52 @@ struct CRC32C: Equatable {
         let four = two.map { times(two, $0) }
         return four.map { times(four, $0) }
     }()
+}
+
+/// MD5 (RFC 1321), for objects of which the store knows no other checksum.
+struct MD5 {
+    #if os(Linux)
+        private let digest = Digest(.md5)
+
+        mutating func update(_ bytes: [UInt8]) { digest.update(bytes.span.bytes) }
+
+        /// The digest of everything, in base64.
+        consuming func base64() -> String { Base64.encode(digest.finish()) }
+    #else
+        private var digest = Insecure.MD5()
+
+        mutating func update(_ bytes: [UInt8]) { digest.update(data: bytes) }
+
+        /// The digest of everything, in base64.
+        consuming func base64() -> String { Base64.encode(Array(digest.finalize())) }
+    #endif
+}
+
+/// Verifies bytes by the best checksum that the gateway reports of an object.
+struct ExpectedChecksum {
+    private var crc32c: CRC32C?
+    private var md5: MD5?
+    private let object: StorageMetadata
+
+    init(_ object: StorageMetadata) {
+        self.object = object
+        if object.crc32c != nil { crc32c = CRC32C() } else if object.md5Hash != nil { md5 = MD5() }
+    }
+
+    /// Whether the gateway reports a checksum.
+    static func isKnown(of object: StorageMetadata) -> Bool {
+        object.crc32c != nil || object.md5Hash != nil
+    }
+
+    mutating func update(_ bytes: [UInt8]) {
+        crc32c?.update(bytes)
+        md5?.update(bytes)
+    }
+
+    /// Whether the bytes are those of the object. No bytes may be added afterwards.
+    consuming func matches() -> Bool {
+        if let crc32c { return crc32c.base64 == object.crc32c }
+        if let md5 { return md5.base64() == object.md5Hash }
+        return true
+    }
 }

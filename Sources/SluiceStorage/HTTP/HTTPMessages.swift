@@ -1,0 +1,43 @@
+import Foundation
+import Wire
+
+/// A request to the gateway.
+struct HTTPRequest: Sendable {
+    let method: StaticString
+    let url: URL
+    var fields: [(name: String, value: String)] = []
+    /// nil for none.
+    var body: [UInt8]?
+    /// The maximum size of the response's body in bytes: 16 MiB by default, far above a page of a list.
+    var limit = 16 << 20
+    /// Seconds for everything but the bytes of the bodies.
+    var timeLimit: TimeInterval = 60
+
+    init(_ method: StaticString, _ url: URL) {
+        self.method = method
+        self.url = url
+    }
+
+    /// Seconds that so many bytes may take: a second for each 4 KiB.
+    static func allowance(_ bytes: Int) -> TimeInterval { TimeInterval(bytes) / 4096 }
+}
+
+/// A response with its body.
+struct HTTPResponse: Sendable {
+    let status: Int
+    /// Names in lower case.
+    let fields: HeaderFields
+    let body: [UInt8]
+
+    /// The value of a field, whose name is given in lower case.
+    subscript(_ field: StaticString) -> String? { fields[field] }
+}
+
+/// Why there is no response.
+enum TransportFailure: Error {
+    case cancelled
+    /// The connection, or a response that is larger than it may be.
+    case failed(String)
+    /// Another attempt would end in the same way.
+    case impossible(String)
+}

@@ -1,0 +1,51 @@
+import Foundation
+import Wire
+
+/// How requests to the gateway are made.
+///
+/// ```swift
+/// storage.configuration.certificateAuthorities = authorities
+/// storage.configuration.headerFields = ["X-Team": "maps"]
+/// ```
+public struct StorageConfiguration: Sendable, Equatable {
+    /// Fields of each request, such as those that a proxy before the gateway asks for. They are sent to the gateway's own
+    /// address only. Those that the library sets itself replace them.
+    /// Keys: names of fields in any case.
+    public var headerFields: [String: String] = [:]
+    /// A PEM file with the authorities that may certify the gateway, instead of the system's. It is read again when it has
+    /// changed, as the two below. On Linux alone.
+    public var certificateAuthorities: URL?
+    /// A PEM file with the chain of the client's certificate, if the gateway asks for one. On Linux alone.
+    public var clientCertificate: URL?
+    /// A PEM file with the key of that certificate; nil if it is in the same file.
+    public var clientKey: URL?
+
+    /// The defaults: no fields, the system's authorities, no certificate.
+    public init() {}
+
+    /// The files, by which connections are shared.
+    var files: [URL?] { [certificateAuthorities, clientCertificate, clientKey] }
+
+    /// The names of fields that describe the message itself.
+    private static let reserved = [
+        "connection", "content-length", "expect", "host", "te", "trailer", "transfer-encoding",
+        "upgrade",
+    ]
+
+    /// ``headerFields`` with names in lower case.
+    /// - Throws: ``StorageError`` with `invalidArgument` for what is not a field or is a field of the message.
+    func checkedFields() throws(StorageError) -> [(name: String, value: String)] {
+        var fields: [(name: String, value: String)] = []
+        for (name, value) in headerFields {
+            let lower = name.asciiLowercased()
+            let isField =
+                !name.isEmpty && name.utf8.allSatisfy(ASCII.isToken)
+                && !value.utf8.contains(where: ASCII.isControl)
+            guard isField, !StorageConfiguration.reserved.contains(lower) else {
+                throw StorageError(.invalidArgument, "The header field '\(name)' can't be set.")
+            }
+            fields.append((lower, value))
+        }
+        return fields
+    }
+}
