@@ -38,7 +38,7 @@ import SluiceStorage
     /// Only the owner may read it: it continues the upload.
     static func save(_ data: StorageUploadResumptionData?, to path: String) {
         guard let data, let text = try? JSONEncoder().encode(data) else { return }
-        FileManager.default.createFile(
+        _ = FileManager.default.createFile(
             atPath: path, contents: text, attributes: [.posixPermissions: 0o600])
     }
 

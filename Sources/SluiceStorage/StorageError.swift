@@ -67,6 +67,7 @@ public struct StorageError: Error, Sendable, CustomNSError, CustomStringConverti
     public var errorCode: Int { code.rawValue }
 
     /// The description, and `status`, `code` and `requestID` of the gateway's problem.
+    /// Keys: names of our own.
     public var errorUserInfo: [String: Any] {
         // Keys: names of our own.
         var info: [String: Any] = [NSLocalizedDescriptionKey: description]

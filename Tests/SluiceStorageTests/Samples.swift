@@ -9,6 +9,7 @@ struct Samples {
     let file: URL
     let copy: URL
     let tokenFile: URL
+    let authorities = URL(filePath: "/etc/ssl/gateway.pem")
     let bytes = Data("rivers".utf8)
 
     private var image: StorageReference { storage.reference().child("images/rivers.jpg") }
@@ -49,6 +50,10 @@ struct Samples {
         storage.credentials = .bearer { try await currentToken() }
         storage.credentials = .file(tokenFile)
         storage.credentials = .none
+
+        storage.configuration.certificateAuthorities = authorities
+        storage.configuration.headerFields = ["X-Team": "maps"]
+        storage.configuration = StorageConfiguration()
     }
 
     private func uploads() async throws {

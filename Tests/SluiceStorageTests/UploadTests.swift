@@ -106,10 +106,11 @@ import Testing
         let (gateway, _, reference) = try await start { number in
             var fault = FaultProxy.Fault()
             switch number {
-            case 0: fault.flipsRequest = 200_000
-            case 1: fault.repeatsResponse = 0
-            case 2: fault.repeatsResponse = 700
-            case 3: fault.delay = 0.05
+            case 1: fault.flipsRequest = 30_000
+            case 2: fault.repeatsResponse = 0
+            case 3: fault.repeatsResponse = 70
+            case 4: fault.delay = 0.05
+            case 5: fault.flipsRequest = 100
             default: break
             }
             return fault

@@ -115,7 +115,11 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
         dropRest()
         partial = []
         guard let connection = connection.take() else { return }
-        if action == .release, !request.isAlone { connection.release() } else { transport.discard(connection) }
+        if action == .release, !request.isAlone {
+            connection.release()
+        } else {
+            transport.discard(connection)
+        }
     }
 
     func dropRest() {

@@ -50,7 +50,8 @@ final class LoopConnectionPool {
             return reject(exchange, .unreachable, upstream.fault ?? "there is no transport")
         }
         if upstream.settings.hasCircuitBreaker,
-            let cause = upstream.breaker.rejection(now: EventLoop.monotonicNow()) {
+            let cause = upstream.breaker.rejection(now: EventLoop.monotonicNow())
+        {
             return reject(
                 exchange, .circuitOpen, "\(upstream.settings.name) is left alone for now: \(cause)")
         }

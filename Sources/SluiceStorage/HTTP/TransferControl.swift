@@ -96,7 +96,7 @@ final class TransferControl: Sendable {
     ) async -> Value? {
         let waiter = Waiter()
         let result = Found<Value>()
-        let task = Task.detached(executorPreference: Workers.shared) {
+        let task = Task.detached {
             let value = await body()
             result.value.withLock { $0 = value }
             waiter.wake()
