@@ -106,7 +106,7 @@ public struct StorageMetadata: Sendable, Equatable {
         changed = []
     }
 
-    private static func date(_ json: JSONValue?) -> Date? {
+    static func date(_ json: JSONValue?) -> Date? {
         json?.text.flatMap { HTTPDate.parse(rfc3339: $0) }
             .map { Date(timeIntervalSince1970: Double($0) / 1000) }
     }
