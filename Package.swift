@@ -20,6 +20,7 @@ let package = Package(
     platforms: [.macOS(.v15), .iOS(.v18)],
     products: [
         .executable(name: "sluice", targets: ["CLI"]),
+        .executable(name: "sluice-client", targets: ["Client"]),
         .library(name: "SecurityRules", targets: ["SecurityRules"]),
         .library(name: "SluiceStorage", targets: ["SluiceStorage"]),
     ],
@@ -108,12 +109,23 @@ let package = Package(
                 .target(name: "HTTPClient", condition: .when(platforms: [.linux])),
             ],
             swiftSettings: strict),
+        .target(
+            name: "ClientCommands",
+            dependencies: [.product(name: "ArgumentParser", package: "swift-argument-parser")],
+            swiftSettings: strict),
+        .executableTarget(
+            name: "Client",
+            dependencies: [
+                "ClientCommands", "SluiceStorage", "Wire",
+                .product(name: "ArgumentParser", package: "swift-argument-parser"),
+            ],
+            swiftSettings: strict),
         .executableTarget(
             name: "CLI",
             dependencies: [
                 "Configuration", "Gateway", "HTTPServer", "HTTPClient", "Buckets", "Credentials",
                 "System", "Identity", "OpenSSL", "SecurityRules", "RulesTesting", "Telemetry",
-                "Wire",
+                "ClientCommands", "Wire",
                 .product(name: "ArgumentParser", package: "swift-argument-parser"),
                 .product(name: "Logging", package: "swift-log"),
             ],
@@ -204,8 +216,8 @@ let package = Package(
         .testTarget(
             name: "SecurityRulesTests", dependencies: ["SecurityRules"], swiftSettings: tests),
         .testTarget(
-            name: "RulesTestingTests", dependencies: ["RulesTesting", "SecurityRules", "YAML"],
-            swiftSettings: tests),
+            name: "RulesTestingTests",
+            dependencies: ["RulesTesting", "SecurityRules", "Wire", "YAML"], swiftSettings: tests),
         .testTarget(
             name: "SluiceStorageTests",
             dependencies: [

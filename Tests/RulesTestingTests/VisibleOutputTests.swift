@@ -1,5 +1,6 @@
 import SecurityRules
 import Testing
+import Wire
 
 @testable import RulesTesting
 

@@ -18,12 +18,14 @@ import Testing
         try #require(sources.count > 50 && others.count > 10, "the files were not found")
     }
 
-    private var libraries: [SourceFile] { sources.filter { $0.target != "CLI" } }
+    private var libraries: [SourceFile] {
+        sources.filter { $0.target != "CLI" && $0.target != "Client" }
+    }
 
     // MARK: Imports
 
     /// What each target may import besides the C library and Synchronization. A target imports only those above it.
-    /// Foundation is for the tests and for the client library, which the server does not link: it would take a third of
+    /// Foundation is for the tests, the client and its library, which the server does not link: it would take a third of
     /// an idle program's memory.
     private static let mayImport: [(target: String, modules: Set<String>)] = [
         ("Wire", []),
@@ -62,12 +64,20 @@ import Testing
                 "System", "OpenSSL", "Wire", "HTTPClient", "Foundation", "Dispatch", "CryptoKit",
             ]
         ),
+        ("ClientCommands", ["ArgumentParser"]),
+        (
+            "Client",
+            [
+                "ClientCommands", "SluiceStorage", "Wire", "Foundation", "Dispatch",
+                "ArgumentParser",
+            ]
+        ),
         (
             "CLI",
             [
                 "System", "OpenSSL", "Wire", "SecurityRules", "HTTPServer", "HTTPClient",
                 "Credentials", "Buckets", "Identity", "Telemetry", "Gateway", "Configuration",
-                "RulesTesting", "ArgumentParser", "Logging",
+                "RulesTesting", "ClientCommands", "ArgumentParser", "Logging",
             ]
         ),
     ]

@@ -1,14 +1,31 @@
 import ArgumentParser
+import ClientCommands
 import Telemetry
 
-/// The program. Each subcommand has a file of its own.
+/// The program. Each subcommand has a file of its own; those of the client are in `ClientCommands`.
 @main
 struct Sluice: ParsableCommand {
     static let configuration = CommandConfiguration(
         commandName: "sluice",
         abstract: "A storage gateway: buckets over HTTP/2 and HTTP/1.1, streaming both ways.",
         version: BuildInfo.current.description,
-        subcommands: [
-            Serve.self, Check.self, Rules.self, Tokens.self, Sign.self, UploadsCommand.self,
+        groupedSubcommands: [
+            CommandGroup(
+                name: "Gateway",
+                subcommands: [
+                    Serve.self, Check.self, Rules.self, Tokens.self, Sign.self, UploadsCommand.self,
+                ]),
+            CommandGroup(name: "Client", subcommands: ClientCommands.all),
+            CommandGroup(name: "Shell", subcommands: [Completion.self, Manual.self]),
         ])
+
+    static func main() {
+        do {
+            var command = try parseAsRoot()
+            if command is any ClientCommand { try ClientExecutable.replaceThisProcess() }
+            try command.run()
+        } catch {
+            exit(withError: error)
+        }
+    }
 }

@@ -1,3 +1,5 @@
+import Wire
+
 extension Coverage {
     /// The report as a self-contained HTML page: the source with line numbers, with allow statements and expressions
     /// coloured by their values. Hovering shows the values. The page fits narrow windows and has light and dark

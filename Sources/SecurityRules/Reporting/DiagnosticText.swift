@@ -1,3 +1,5 @@
+import Wire
+
 extension Diagnostic {
     /// The maximum number of columns of the source excerpt. An ellipsis marks a truncated line.
     static let maximumColumns = 160

@@ -1,3 +1,5 @@
+import Wire
+
 /// A JSON value to be printed for tools and for people. Members keep their order.
 ///
 /// It is not written by `JSONWriter` of `Wire`, which sends as few bytes as it can: here a space follows each comma and

@@ -1,3 +1,5 @@
+import Wire
+
 /// Formats a value in the syntax of the rules language and truncates it.
 ///
 /// Nothing after the cut is visited: a value whose parts share others could expand to more than the memory.

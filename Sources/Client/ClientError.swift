@@ -1,0 +1,116 @@
+import ClientCommands
+import Foundation
+import SluiceStorage
+import Wire
+
+/// A failure, as it is told to the user.
+struct ClientError: Error {
+    let status: ClientStatus
+    /// A sentence that says what to do.
+    let message: String
+    /// The code of the gateway's problem.
+    var problemCode: String?
+    /// Whether further transfers would fail in the same way.
+    var isFinal = false
+
+    init(_ status: ClientStatus, _ message: String) {
+        self.status = status
+        self.message = message
+    }
+
+    /// A failure of the local file system.
+    init(_ path: String, _ code: Int32) {
+        let cause = String(cString: strerror(code))
+        let advice =
+            switch code {
+            case ENOSPC, EDQUOT: " Free some space and run the same command again."
+            case EACCES, EPERM: " Check the permissions of the file and its directory."
+            case EROFS: " The file system is read-only: choose another directory."
+            default: ""
+            }
+        self.init(.local, "\(path): \(cause).\(advice)")
+        isFinal = [ENOSPC, EDQUOT, EROFS].contains(code)
+    }
+
+    /// Any error, about `subject`.
+    init(_ error: any Error, about subject: String) {
+        if let error = error as? ClientError {
+            self = error
+        } else if let error = error as? StorageError {
+            self.init(error, about: subject)
+        } else {
+            self.init(.failure, "\(subject): \(error.localizedDescription)")
+        }
+    }
+
+    /// An error of the library.
+    init(_ error: StorageError, about subject: String) {
+        let (status, advice) = ClientError.advice(error)
+        var text = "\(subject): \(error.message)"
+        if !text.hasSuffix(".") { text += "." }
+        if !advice.isEmpty { text += " \(advice)" }
+        if let id = error.requestID { text += " (request \(id))" }
+        self.init(status, text)
+        problemCode = error.problemCode
+        isFinal = status == .network || error.code == .unauthenticated
+    }
+
+    private static func advice(_ error: StorageError) -> (ClientStatus, String) {
+        switch error.code {
+        case .objectNotFound: return (.notFound, "See what is there with 'sluice ls'.")
+        case .bucketNotFound:
+            return (
+                .notFound,
+                "Check the name: a plain path begins with its bucket, a local one with './' or '/'."
+            )
+        case .unauthenticated:
+            return (
+                .denied,
+                "Set SLUICE_TOKEN, or SLUICE_TOKEN_FILE to a file with a token that is valid now."
+            )
+        case .unauthorized:
+            return (.denied, "The gateway's rules decide: ask its operator for access.")
+        case .retryLimitExceeded:
+            return (.network, networkAdvice(error.problemCode))
+        case .quotaExceeded:
+            return (.network, "Ask the gateway's operator for more capacity.")
+        case .nonMatchingChecksum:
+            return (.conflict, "Nothing damaged was kept. Run the same command again.")
+        case .cancelled: return (.failure, "Run the same command again to continue.")
+        case .invalidArgument, .pathError, .bucketMismatch: return (.failure, "")
+        case .internalError:
+            return (.network, "Check that the URL is that of a Sluice gateway.")
+        default: return statusAdvice(error)
+        }
+    }
+
+    private static func statusAdvice(_ error: StorageError) -> (ClientStatus, String) {
+        switch error.status {
+        case 409, 412:
+            return (.conflict, "Somebody else has changed the object. Look at it and try again.")
+        case 413: return (.denied, "The gateway or its rules limit the size of objects.")
+        case 400, 405, 414, 416, 421, 431, 501:
+            return (.failure, "")
+        case .some(500...): return (.network, networkAdvice(error.problemCode))
+        case .some: return (.failure, "")
+        case nil:
+            if error.message.hasSuffix("has changed since its upload began.") {
+                return (.conflict, "Run the same command again when the file is complete.")
+            }
+            return (.local, "")
+        }
+    }
+
+    private static func networkAdvice(_ problemCode: String?) -> String {
+        switch problemCode {
+        case "insufficient-storage"?:
+            "The disk of the gateway or its store is full: ask its operator."
+        case "too-many-requests"?, "overloaded"?:
+            "The gateway has too much to do: try again later, with fewer --jobs."
+        case "upstream-unavailable"?, "upstream-timeout"?:
+            "The gateway can't reach its store: try again later."
+        case nil: "Check the network and the gateway's URL, then run the same command again."
+        default: "Run the same command again later."
+        }
+    }
+}

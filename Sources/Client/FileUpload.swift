@@ -1,0 +1,77 @@
+import ClientCommands
+import Foundation
+import SluiceStorage
+import Wire
+
+/// Uploads files.
+struct FileUpload: Sendable {
+    /// The largest file that is sent in one request, in bytes; its upload is not remembered.
+    private static let smallSize: Int64 = 256 << 10
+
+    private struct Saved: Codable, Sendable {
+        let size: Int64
+        let modified: Double
+        let number: UInt64
+        let upload: StorageUploadResumptionData
+    }
+
+    let state: StateDirectory?
+
+    /// Uploads a file, from where an earlier upload of it was interrupted.
+    func run(
+        _ path: String, to reference: StorageReference, _ metadata: StorageMetadata,
+        _ progress: TransferProgress
+    ) async throws -> StorageMetadata {
+        var found = stat()
+        guard stat(path, &found) == 0 else { throw ClientError(path, errno) }
+        guard found.st_mode & S_IFMT == S_IFREG else {
+            throw ClientError(.local, "\(path): not a regular file.")
+        }
+        guard access(path, R_OK) == 0 else { throw ClientError(path, errno) }
+        let file = URL(fileURLWithPath: path)
+        let size = Int64(found.st_size)
+        guard size > FileUpload.smallSize else {
+            return try await reference.putFileAsync(from: file, metadata: metadata)
+        }
+        let modified = Double(found.st_mtim.tv_sec) + Double(found.st_mtim.tv_nsec) / 1e9
+        let number = UInt64(found.st_ino)
+        let key = ["put", try reference.objectURL().absoluteString, FileUpload.absolute(path)]
+        let saved = state?.state(key, of: Saved.self)
+        let last = saved?.load()
+        let isSame =
+            last.map { $0.size == size && $0.modified == modified && $0.number == number } ?? false
+        let isSaved = Once()
+        let stored: Result<StorageMetadata, StorageError> = await withCheckedContinuation { done in
+            let ended: @Sendable (StorageMetadata?, StorageError?) -> Void = { stored, error in
+                done.resume(returning: stored.map { .success($0) } ?? .failure(error!))
+            }
+            let task =
+                if isSame, let last {
+                    reference.resumeUpload(
+                        from: last.upload, file: file, completion: ended)
+                } else {
+                    reference.putFile(from: file, metadata: metadata, completion: ended)
+                }
+            task.observe(.progress) { [weak task] snapshot in
+                progress.set(snapshot.progress.completedUnitCount)
+                guard let upload = task?.resumptionData, isSaved.isFirst(upload) else { return }
+                saved?.save(Saved(size: size, modified: modified, number: number, upload: upload))
+            }
+        }
+        switch stored {
+        case .success(let metadata):
+            saved?.remove()
+            return metadata
+        case .failure(let error):
+            // A failure of the network leaves an upload that can be continued.
+            if ClientError(error, about: path).status != .network { saved?.remove() }
+            throw error
+        }
+    }
+
+    /// The path from the root.
+    static func absolute(_ path: String) -> String {
+        if path.hasPrefix("/") { return path }
+        return FileManager.default.currentDirectoryPath + "/" + path
+    }
+}

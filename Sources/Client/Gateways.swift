@@ -1,0 +1,90 @@
+import ClientCommands
+import Foundation
+import SluiceStorage
+import Synchronization
+import Wire
+
+/// The gateways of one command, and what is shown to each.
+///
+/// The credential, the certificate and other fields belong to one gateway: that of `--url` or `SLUICE_URL`, otherwise that of
+/// the first argument. Another gateway gets `SLUICE_OTHER_TOKEN` only.
+final class Gateways: Sendable {
+    /// The gateway of plain paths.
+    let url: String
+    /// The bucket of plain paths; nil if they begin with their bucket.
+    let bucket: String?
+
+    private let options: ConnectionOptions
+    private let chunkSize: Int64
+    private let known = Mutex<(primary: String?, storages: [BytewiseString: Storage])>((nil, [:]))
+
+    /// - Parameter jobs: How many objects are transferred at a time: all of them together hold about 32 MiB.
+    init(_ options: ConnectionOptions, jobs: Int = 1) throws {
+        self.options = options
+        let variable = Gateways.variable("SLUICE_URL")
+        let url = options.url ?? variable
+        self.url = url ?? "http://127.0.0.1:8080"
+        bucket = options.bucket ?? Gateways.variable("SLUICE_BUCKET")
+        chunkSize = max(1 << 20, min(8 << 20, (16 << 20) / Int64(jobs)))
+        known.withLock { $0.primary = url.map(Gateways.trimmed) }
+    }
+
+    static func variable(_ name: String) -> String? {
+        let value = getenv(name).map { String(cString: $0) }
+        return value?.isEmpty == false ? value : nil
+    }
+
+    private static func trimmed(_ url: String) -> String {
+        var url = url
+        while url.hasSuffix("/") { url.removeLast() }
+        return url
+    }
+
+    /// The bucket of a gateway.
+    func storage(_ url: String, _ bucket: String) -> Storage {
+        let url = Gateways.trimmed(url)
+        let key = BytewiseString("\(url) \(bucket)")
+        return known.withLock { known in
+            if let storage = known.storages[key] { return storage }
+            let primary = known.primary ?? url
+            known.primary = primary
+            let storage = Storage(url: url, bucket: bucket)
+            configure(storage, isPrimary: url == primary)
+            known.storages[key] = storage
+            return storage
+        }
+    }
+
+    private func configure(_ storage: Storage, isPrimary: Bool) {
+        let time = TimeInterval(options.retryTime)
+        storage.maxUploadRetryTime = time
+        storage.maxDownloadRetryTime = time
+        storage.maxOperationRetryTime = time
+        storage.uploadChunkSizeBytes = chunkSize
+        storage.credentials = credentials(isPrimary: isPrimary)
+        var configuration = StorageConfiguration()
+        configuration.certificateAuthorities = options.cacert.map { URL(fileURLWithPath: $0) }
+        if isPrimary {
+            configuration.clientCertificate = options.cert.map { URL(fileURLWithPath: $0) }
+            configuration.clientKey = options.key.map { URL(fileURLWithPath: $0) }
+            for header in options.headers {
+                let colon = header.utf8.firstIndex(of: UInt8(ascii: ":")) ?? header.endIndex
+                let value = header[colon...].dropFirst().trimmingCharacters(in: .whitespaces)
+                configuration.headerFields[String(header[..<colon])] = value
+            }
+        }
+        storage.configuration = configuration
+    }
+
+    private func credentials(isPrimary: Bool) -> StorageCredentials {
+        let prefix = isPrimary ? "SLUICE" : "SLUICE_OTHER"
+        if isPrimary, let file = options.tokenFile {
+            return .file(URL(fileURLWithPath: file))
+        }
+        if let token = Gateways.variable("\(prefix)_TOKEN") { return .token(token) }
+        if let file = Gateways.variable("\(prefix)_TOKEN_FILE") {
+            return .file(URL(fileURLWithPath: file))
+        }
+        return .none
+    }
+}

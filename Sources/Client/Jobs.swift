@@ -1,0 +1,62 @@
+import ClientCommands
+import SluiceStorage
+
+/// One transfer, or one change of an object.
+struct Job: Sendable {
+    /// The word for it in JSON: `upload`, `download`, `copy`, `delete`.
+    let action: String
+    let source: String
+    var target: String?
+    /// In bytes, if it is known.
+    var size: Int64?
+    /// Does it.
+    /// - Returns: The number of bytes, or nil if there was nothing to do.
+    let perform: @Sendable (TransferProgress) async throws -> Int64?
+}
+
+/// Runs jobs, so many at a time.
+struct Jobs: Sendable {
+    let report: Report
+    /// How many at a time.
+    let limit: Int
+
+    /// Runs the jobs that `produce` submits, while it goes on. A failure does not end the others, unless all would fail.
+    func run(
+        _ produce: ((Job) async throws -> Void) async throws -> Void
+    ) async throws {
+        try await withThrowingTaskGroup(of: Void.self) { group in
+            var running = 0
+            try await produce { job in
+                if running == limit {
+                    try await group.next()
+                    running -= 1
+                }
+                // What follows would fail in the same way, each after its retry time.
+                if report.isStopped { throw Stopped() }
+                running += 1
+                group.addTask { await run(job) }
+            }
+            try await group.waitForAll()
+        }
+    }
+
+    private func run(_ job: Job) async {
+        let progress = TransferProgress(job.source, size: job.size)
+        let handle = report.display?.begin(progress)
+        do {
+            let size = try await job.perform(progress)
+            if let size {
+                progress.set(size)
+                report.done(job.action, job.source, job.target, size: size)
+            }
+            if let handle { report.display?.end(handle, isDone: size != nil) }
+        } catch {
+            if let handle { report.display?.end(handle, isDone: false) }
+            report.failed(
+                ClientError(error, about: job.source), job.action, job.source, job.target)
+        }
+    }
+}
+
+/// No further jobs are run; the failure is reported already.
+struct Stopped: Error {}

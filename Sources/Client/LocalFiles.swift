@@ -1,0 +1,148 @@
+import ClientCommands
+import Foundation
+import Wire
+
+/// A local file.
+struct LocalFile: Sendable {
+    /// Below the directory that was walked.
+    let relative: String
+    let path: String
+    let size: Int64
+    /// Seconds since 1970.
+    let modified: Double
+}
+
+/// What is at a path.
+enum FileKind {
+    case absent, regular, directory, other
+
+    init(_ path: String) {
+        var found = stat()
+        guard stat(path, &found) == 0 else {
+            self = .absent
+            return
+        }
+        switch found.st_mode & S_IFMT {
+        case S_IFREG: self = .regular
+        case S_IFDIR: self = .directory
+        default: self = .other
+        }
+    }
+}
+
+/// The files of a directory.
+struct LocalFiles {
+    /// In the order of their names' bytes.
+    private(set) var files: [LocalFile] = []
+    /// What was left out, and why.
+    private(set) var skipped: [ClientError] = []
+    /// The number of things that could not be read, so that it is not known what they hold.
+    private(set) var unreadable = 0
+
+    /// What the names of unfinished downloads begin and end with.
+    static let partPrefix = ".sluice-"
+    static let partSuffix = ".part"
+
+    /// No files.
+    init() {}
+
+    /// Walks a directory. Symbolic links are followed to files only.
+    init(_ directory: String) {
+        walk(directory, "")
+        files.sort { $0.relative.utf8.lexicographicallyPrecedes($1.relative.utf8) }
+    }
+
+    private mutating func walk(_ directory: String, _ prefix: String) {
+        guard let stream = opendir(directory) else {
+            unreadable += 1
+            return skipped.append(ClientError(directory, errno))
+        }
+        defer { closedir(stream) }
+        while let entry = readdir(stream) {
+            let bytes = withUnsafeBytes(of: &entry.pointee.d_name) { name in
+                Array(name.prefix { $0 != 0 })
+            }
+            if bytes == Array(".".utf8) || bytes == Array("..".utf8) { continue }
+            guard let name = String(validating: bytes, as: UTF8.self),
+                !bytes.contains(where: { $0 == 0x0a || $0 == 0x0d })
+            else {
+                unreadable += 1
+                let shown = VisibleText.escaped(String(decoding: bytes, as: UTF8.self))
+                skipped.append(
+                    ClientError(
+                        .local,
+                        "\(directory)/\(shown): the name of an object is UTF-8 and has no line break. Rename the file."
+                    ))
+                continue
+            }
+            add(name, "\(directory)/\(name)", prefix)
+        }
+    }
+
+    private mutating func add(_ name: String, _ path: String, _ prefix: String) {
+        if name.hasPrefix(LocalFiles.partPrefix), name.hasSuffix(LocalFiles.partSuffix) { return }
+        var found = stat()
+        guard lstat(path, &found) == 0 else {
+            unreadable += 1
+            return skipped.append(ClientError(path, errno))
+        }
+        if found.st_mode & S_IFMT == S_IFDIR { return walk(path, "\(prefix)\(name)/") }
+        if found.st_mode & S_IFMT == S_IFLNK {
+            guard stat(path, &found) == 0, found.st_mode & S_IFMT == S_IFREG else {
+                return skipped.append(
+                    ClientError(.local, "\(path): a symbolic link, but not to a file. Left out."))
+            }
+        }
+        guard found.st_mode & S_IFMT == S_IFREG else {
+            return skipped.append(ClientError(.local, "\(path): not a regular file. Left out."))
+        }
+        files.append(
+            LocalFile(
+                relative: prefix + name, path: path, size: Int64(found.st_size),
+                modified: Double(found.st_mtim.tv_sec) + Double(found.st_mtim.tv_nsec) / 1e9))
+    }
+
+    /// The size of a file in bytes; nil if there is none.
+    static func size(_ path: String) -> Int64? {
+        var found = stat()
+        return stat(path, &found) == 0 ? Int64(found.st_size) : nil
+    }
+
+    /// The path of an object's file below a directory.
+    /// - Throws: ``ClientError`` for a name that would be somewhere else.
+    static func path(_ directory: String, _ relative: String) throws -> String {
+        for segment in relative.utf8.split(
+            separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+        where segment.isEmpty || segment.elementsEqual(".".utf8) || segment.elementsEqual("..".utf8)
+            || segment.contains(0)
+        {
+            throw ClientError(.failure, "'\(relative)' can't be the name of a local file.")
+        }
+        return directory.hasSuffix("/") ? directory + relative : "\(directory)/\(relative)"
+    }
+}
+
+/// Parts of local paths, by their bytes. Foundation's functions for them end the process on names of one character.
+enum LocalPath {
+    private static let slash = UInt8(ascii: "/")
+
+    /// The directory of a path; empty if it names none.
+    static func parent(_ path: String) -> String {
+        let bytes = Array(path.utf8)
+        guard let slash = bytes.lastIndex(of: slash) else { return "" }
+        return slash == 0 ? "/" : String(decoding: bytes[..<slash], as: UTF8.self)
+    }
+
+    /// The name of a file or directory.
+    static func name(_ path: String) -> String {
+        let name = last(path)
+        guard name.isEmpty || name == "." || name == ".." else { return name }
+        guard let resolved = realpath(path, nil) else { return name }
+        defer { free(resolved) }
+        return last(String(cString: resolved))
+    }
+
+    private static func last(_ path: String) -> String {
+        String(decoding: path.utf8.split(separator: slash).last ?? [], as: UTF8.self)
+    }
+}

@@ -1,0 +1,81 @@
+import ClientCommands
+import Foundation
+import SluiceStorage
+import Wire
+
+extension Sync: Verb {
+    func perform() async throws -> Int32 {
+        let transfers = try Transfers(self.transfers, connection)
+        let (source, target) = try transfers.gateways.locations(self.source, self.target)
+        let sync = Synchronization(
+            transfers: transfers, source: try SyncSide(source, transfers),
+            target: try SyncSide(target, transfers), removes: delete, isDry: dryRun)
+        if case .local(let path) = source, FileKind(path) != .directory {
+            throw ClientError(.local, "\(path): not a directory.")
+        }
+        return await sync.run()
+    }
+}
+
+/// One side of a `sync`.
+enum SyncSide: Sendable {
+    case local(String)
+    case remote(StorageReference)
+
+    init(_ location: Location, _ transfers: Transfers) throws {
+        switch location {
+        case .local(let path): self = .local(path)
+        case .remote(let path): self = .remote(try path.folder())
+        case .standard:
+            throw ClientError(.failure, "'-' can't be synchronised: name a folder or a directory.")
+        }
+    }
+}
+
+/// A file or an object on one side.
+struct SyncEntry: Sendable {
+    enum Place: Sendable {
+        case file(LocalFile)
+        case object(StorageListedObject)
+    }
+    /// Below the folder or directory.
+    let relative: String
+    let place: Place
+
+    var size: Int64? {
+        switch place {
+        case .file(let file): file.size
+        case .object(let object): object.size
+        }
+    }
+}
+
+/// The entries of one side, in the order of their names' bytes.
+struct SyncEntries {
+    private enum Source {
+        case files([LocalFile], Int)
+        case objects(RemoteObjects, StorageReference)
+    }
+    private var source: Source
+
+    init(_ files: LocalFiles) { source = .files(files.files, 0) }
+
+    init(_ folder: StorageReference) {
+        source = .objects(RemoteObjects(folder, isRecursive: true), folder)
+    }
+
+    mutating func next() async throws -> SyncEntry? {
+        switch source {
+        case .files(let files, let index):
+            guard index < files.count else { return nil }
+            source = .files(files, index + 1)
+            return SyncEntry(relative: files[index].relative, place: .file(files[index]))
+        case .objects(var objects, let folder):
+            guard let object = try await objects.next() else { return nil }
+            source = .objects(objects, folder)
+            return SyncEntry(
+                relative: RemoteObjects.relative(object.reference, below: folder),
+                place: .object(object))
+        }
+    }
+}

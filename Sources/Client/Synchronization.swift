@@ -1,0 +1,260 @@
+import ClientCommands
+import Foundation
+import SluiceStorage
+import Synchronization
+import Wire
+
+/// Makes one side like the other one. Both are read in the order of names, and transfers begin while they are read.
+struct Synchronization: Sendable {
+    private struct Counts {
+        var checked = 0
+        var transferred = 0
+        var bytes: Int64 = 0
+        var deleted = 0
+    }
+    private final class Totals: Sendable {
+        let counts = Mutex(Counts())
+    }
+
+    let transfers: Transfers
+    let source: SyncSide
+    let target: SyncSide
+    /// Whether what only the target has is removed.
+    let removes: Bool
+    let isDry: Bool
+    private let totals = Totals()
+
+    init(
+        transfers: Transfers, source: SyncSide, target: SyncSide, removes: Bool, isDry: Bool
+    ) {
+        self.transfers = transfers
+        self.source = source
+        self.target = target
+        self.removes = removes
+        self.isDry = isDry
+    }
+
+    /// What would be done is printed in the order of names.
+    private var jobs: Jobs {
+        isDry ? Jobs(report: transfers.report, limit: 1) : transfers.jobs
+    }
+
+    /// - Returns: The exit status.
+    func run() async -> Int32 {
+        var surplus: [SyncEntry] = []
+        do {
+            try await jobs.run { submit in
+                surplus = try await compare(submit)
+            }
+            if removes { try await remove(surplus) }
+        } catch is Stopped {
+            transfers.report.warn("The rest was not tried: it would fail in the same way.")
+        } catch {
+            transfers.report.failed(ClientError(error, about: text(target)), "list", text(target))
+        }
+        summarize()
+        return transfers.report.end()
+    }
+
+    private func text(_ side: SyncSide) -> String {
+        switch side {
+        case .local(let path): path
+        case .remote(let reference): RemoteObject.text(reference)
+        }
+    }
+
+    // MARK: Comparing
+
+    /// Submits what must be transferred or looked at.
+    /// - Returns: What only the target has.
+    private func compare(_ submit: (Job) async throws -> Void) async throws -> [SyncEntry] {
+        var wanted = try entries(source)
+        var present = try entries(target)
+        var surplus: [SyncEntry] = []
+        var new = try await wanted.next()
+        var old = try await present.next()
+        while new != nil || old != nil {
+            if let found = old,
+                new.map({ BytewiseString(found.relative) < BytewiseString($0.relative) }) ?? true
+            {
+                if removes { surplus.append(found) }
+                old = try await present.next()
+            } else if let entry = new {
+                let same = old.flatMap { $0.relative == entry.relative ? $0 : nil }
+                totals.counts.withLock { $0.checked += 1 }
+                if let job = try job(entry, same) { try await submit(job) }
+                if same != nil { old = try await present.next() }
+                new = try await wanted.next()
+            }
+        }
+        return surplus
+    }
+
+    private func entries(_ side: SyncSide) throws -> SyncEntries {
+        switch side {
+        case .remote(let folder): return SyncEntries(folder)
+        case .local(let path):
+            if FileKind(path) == .absent { return SyncEntries(LocalFiles()) }
+            let files = LocalFiles(path)
+            transfers.show(files)
+            return SyncEntries(files)
+        }
+    }
+
+    /// What brings an entry to the target; nil if it is there.
+    private func job(_ entry: SyncEntry, _ old: SyncEntry?) throws -> Job? {
+        var transfer = try transferJob(entry)
+        guard let old else { return counted(transfer) }
+        if let size = entry.size, let present = old.size, size != present {
+            return counted(transfer)
+        }
+        let perform = counted(transfer).perform
+        transfer = Job(
+            action: transfer.action, source: transfer.source, target: transfer.target,
+            size: transfer.size
+        ) { progress in
+            try await SyncComparison.isSame(entry, old) ? nil : try await perform(progress)
+        }
+        return transfer
+    }
+
+    private func transferJob(_ entry: SyncEntry) throws -> Job {
+        switch (entry.place, target) {
+        case (.file(let file), .remote(let folder)):
+            return transfers.uploadJob(
+                file.path, file.size, to: folder.child(file.relative), StorageMetadata())
+        case (.object(let object), .local(let directory)):
+            let remote = RemoteObject(
+                reference: object.reference, listed: object, relative: entry.relative)
+            return transfers.downloadJob(
+                remote, to: try LocalFiles.path(directory, entry.relative))
+        case (.object(let object), .remote(let folder)):
+            let remote = RemoteObject(
+                reference: object.reference, listed: object, relative: entry.relative)
+            return transfers.copyJob(remote, to: folder.child(entry.relative))
+        case (.file, .local):
+            throw ClientError(.failure, "Both sides are local.")
+        }
+    }
+
+    /// A job that is only printed if nothing is to be changed, and counted otherwise.
+    private func counted(_ job: Job) -> Job {
+        Job(action: job.action, source: job.source, target: job.target, size: job.size) {
+            [transfers, isDry, totals] progress in
+            if isDry {
+                if transfers.report.isText {
+                    let target = job.target.map { " -> \(Output.shown($0))" } ?? ""
+                    transfers.report.say("\(job.action) \(Output.shown(job.source))\(target)")
+                } else {
+                    transfers.report.done(job.action, job.source, job.target, size: job.size)
+                }
+                totals.counts.withLock { $0.transferred += job.action == "delete" ? 0 : 1 }
+                return nil
+            }
+            let size = try await job.perform(progress)
+            totals.counts.withLock { counts in
+                if job.action == "delete" {
+                    counts.deleted += 1
+                } else {
+                    counts.transferred += 1
+                    counts.bytes += size ?? 0
+                }
+            }
+            return size
+        }
+    }
+
+    // MARK: Removing
+
+    private func remove(_ surplus: [SyncEntry]) async throws {
+        guard !surplus.isEmpty else { return }
+        guard !transfers.report.hasFailed else {
+            return transfers.report.warn("Nothing was removed, because something has failed.")
+        }
+        try await jobs.run { submit in
+            for entry in surplus {
+                switch entry.place {
+                case .object(let object):
+                    try await submit(
+                        counted(
+                            transfers.deleteJob(object.reference, generation: object.generation)))
+                case .file(let file):
+                    try await submit(
+                        counted(
+                            Job(action: "delete", source: file.path) { _ in
+                                guard unlink(file.path) == 0 || errno == ENOENT else {
+                                    throw ClientError(file.path, errno)
+                                }
+                                return 0
+                            }))
+                }
+            }
+        }
+        guard case .local(let directory) = target, !isDry else { return }
+        for entry in surplus { removeEmptyFolders(directory, entry.relative) }
+    }
+
+    /// Removes the directories that a removed file has left empty.
+    private func removeEmptyFolders(_ directory: String, _ relative: String) {
+        var folder = LocalPath.parent(relative)
+        while !folder.isEmpty, rmdir("\(directory)/\(folder)") == 0 {
+            folder = LocalPath.parent(folder)
+        }
+    }
+
+    private func summarize() {
+        let counts = totals.counts.withLock { $0 }
+        var json = JSONWriter(reserving: 128)
+        json.beginObject()
+        json.member("action", "summary")
+        json.member("checked", Int64(counts.checked))
+        json.member("transferred", Int64(counts.transferred))
+        json.member("bytes", counts.bytes)
+        json.member("deleted", Int64(counts.deleted))
+        json.endObject()
+        transfers.report.print(json)
+        let removed = counts.deleted > 0 ? ", \(counts.deleted) removed" : ""
+        let size = Text.size(counts.bytes)
+        transfers.report.display?.print(
+            "\(counts.checked) checked, \(counts.transferred) transferred (\(size))\(removed)")
+    }
+}
+
+/// Whether two entries of one name have the same bytes.
+enum SyncComparison {
+    static func isSame(_ new: SyncEntry, _ old: SyncEntry) async throws -> Bool {
+        switch (new.place, old.place) {
+        case (.file(let file), .object(let listed)):
+            let object = try await complete(listed)
+            return try isSame(file, object) { $0 >= file.modified }
+        case (.object(let listed), .file(let file)):
+            let object = try await complete(listed)
+            return try isSame(file, object) { $0 <= file.modified + 0.001 }
+        case (.object(let first), .object(let second)):
+            let (new, old) = (try await complete(first), try await complete(second))
+            guard new.size == old.size else { return false }
+            if let new = new.crc32c, let old = old.crc32c { return new == old }
+            if let new = new.md5Hash, let old = old.md5Hash { return new == old }
+            guard let new = new.updated, let old = old.updated else { return false }
+            return new <= old
+        case (.file, .file): return false
+        }
+    }
+
+    /// An object with its size: the rules may hide it in lists.
+    private static func complete(_ object: StorageListedObject) async throws -> StorageListedObject
+    {
+        if object.size != nil { return object }
+        return StorageListedObject(object.reference, try await object.reference.getMetadata())
+    }
+
+    /// - Parameter isNewEnough: Decides by the object's time if there is no hash.
+    private static func isSame(
+        _ file: LocalFile, _ object: StorageListedObject, _ isNewEnough: (Double) -> Bool
+    ) throws -> Bool {
+        guard file.size == object.size else { return false }
+        if let checksum = StorageChecksum(object) { return try checksum.matches(fileAt: file.path) }
+        guard let updated = object.updated else { return false }
+        return isNewEnough(updated.timeIntervalSince1970)
+    }
+}

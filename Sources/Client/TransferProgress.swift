@@ -1,0 +1,58 @@
+import Dispatch
+import SluiceStorage
+import Synchronization
+
+/// How far one transfer has come.
+final class TransferProgress: Sendable {
+    struct Value: Sendable {
+        var name: String
+        /// nil if it is not known.
+        var size: Int64?
+        var done: Int64 = 0
+        /// Bytes that were there before, which do not count for the rate.
+        var before: Int64 = 0
+        var began: ContinuousClock.Instant = .now
+
+        /// Bytes per second since the beginning.
+        var rate: Double {
+            let time = began.duration(to: .now).components
+            let seconds = Double(time.seconds) + Double(time.attoseconds) / 1e18
+            return seconds > 0.01 ? Double(done - before) / seconds : 0
+        }
+    }
+    private let state: Mutex<Value>
+
+    init(_ name: String, size: Int64?) { state = Mutex(Value(name: name, size: size)) }
+
+    var value: Value { state.withLock { $0 } }
+
+    func set(_ done: Int64) {
+        state.withLock { $0.done = done }
+    }
+
+    /// The size is known now.
+    func setSize(_ size: Int64) {
+        state.withLock { $0.size = size }
+    }
+
+    /// An interrupted transfer continues.
+    func resumed(at offset: Int64) {
+        state.withLock { state in
+            state.before = offset
+            state.done = offset
+        }
+    }
+}
+
+/// Notices that the resumption data of an upload is new.
+final class Once: Sendable {
+    private let last = Mutex<StorageUploadResumptionData?>(nil)
+
+    func isFirst(_ data: StorageUploadResumptionData) -> Bool {
+        last.withLock { last in
+            if last == data { return false }
+            last = data
+            return true
+        }
+    }
+}

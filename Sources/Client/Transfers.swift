@@ -1,0 +1,150 @@
+import ClientCommands
+import Foundation
+import SluiceStorage
+import Wire
+
+/// What the verbs that transfer objects share.
+struct Transfers: Sendable {
+    let gateways: Gateways
+    let report: Report
+    let jobs: Jobs
+    private let upload: FileUpload
+    private let download: FileDownload
+
+    init(_ options: TransferOptions, _ connection: ConnectionOptions) throws {
+        let report = Report(json: options.output.json, quiet: options.output.quiet)
+        try self.init(report, jobs: options.jobs, connection)
+    }
+
+    /// - Parameter count: How many jobs run at a time.
+    init(_ report: Report, jobs count: Int, _ connection: ConnectionOptions) throws {
+        gateways = try Gateways(connection, jobs: count)
+        self.report = report
+        jobs = Jobs(report: report, limit: count)
+        let state = StateDirectory()
+        upload = FileUpload(state: state)
+        let piece = max(1 << 20, min(8 << 20, (16 << 20) / Int64(count)))
+        download = FileDownload(state: state, pieceSize: piece)
+    }
+
+    /// Runs a verb: `produce` submits its jobs.
+    /// - Returns: The exit status.
+    func run(
+        _ produce: ((Job) async throws -> Void) async throws -> Void
+    ) async -> Int32 {
+        do {
+            try await jobs.run(produce)
+        } catch is Stopped {
+            report.warn("The rest was not tried: it would fail in the same way.")
+        } catch {
+            report.failed(ClientError(error, about: "list"), "list", "")
+        }
+        return report.end()
+    }
+
+    /// Runs `body` for an argument. Its failure does not end the command.
+    func each(_ argument: String, _ action: String, _ body: () async throws -> Void) async throws {
+        do {
+            try await body()
+        } catch let error where !(error is Stopped) {
+            report.failed(ClientError(error, about: argument), action, argument)
+        }
+    }
+
+    // MARK: Jobs
+
+    /// Says that interrupted transfers begin again, once.
+    private func warnWithoutState() {
+        guard upload.state == nil else { return }
+        report.warnOnce(
+            "There is no directory for the state of transfers: an interrupted one begins again. Set HOME or XDG_STATE_HOME."
+        )
+    }
+
+    func uploadJob(
+        _ path: String, _ size: Int64?, to reference: StorageReference, _ metadata: StorageMetadata
+    ) -> Job {
+        warnWithoutState()
+        return Job(action: "upload", source: path, target: RemoteObject.text(reference), size: size)
+        {
+            [upload] in
+            try await upload.run(path, to: reference, metadata, $0).size
+        }
+    }
+
+    func downloadJob(_ object: RemoteObject, to path: String) -> Job {
+        warnWithoutState()
+        return Job(action: "download", source: object.text, target: path, size: object.listed?.size)
+        {
+            [download] progress in
+            let reader = try await object.open()
+            progress.setSize(reader.metadata.size)
+            return try await download.run(reader, to: path, progress).size
+        }
+    }
+
+    /// - Parameter isMove: Whether the source is deleted after it.
+    func copyJob(_ object: RemoteObject, to target: StorageReference, isMove: Bool = false) -> Job {
+        Job(
+            action: isMove ? "move" : "copy", source: object.text,
+            target: RemoteObject.text(target), size: object.listed?.size
+        ) { progress in
+            let source = try object.reference.objectURL()
+            guard try source != target.objectURL() else {
+                throw ClientError(.failure, "\(object.text): the source is also the target.")
+            }
+            // The metadata as a whole: a list does not have all of it.
+            let reader = try await StorageReader(object.reference)
+            progress.setSize(reader.metadata.size)
+            try await ObjectCopy.run(reader, to: target, progress)
+            if isMove {
+                try await object.reference.delete(ifGeneration: reader.metadata.generation)
+            }
+            return reader.metadata.size
+        }
+    }
+
+    func deleteJob(_ reference: StorageReference, generation: Int64?) -> Job {
+        Job(action: "delete", source: RemoteObject.text(reference)) { _ in
+            if let generation {
+                try await reference.delete(ifGeneration: generation)
+            } else {
+                try await reference.delete()
+            }
+            return 0
+        }
+    }
+}
+
+/// Copies one object from bucket to bucket.
+enum ObjectCopy {
+    /// The copy has the bytes, the type and all other properties of the source that can be set.
+    static func run(
+        _ opened: StorageReader, to target: StorageReference, _ progress: TransferProgress
+    ) async throws {
+        let source = opened.metadata
+        var metadata = StorageMetadata()
+        if let type = source.contentType { metadata.contentType = type }
+        if let value = source.cacheControl { metadata.cacheControl = value }
+        if let value = source.contentDisposition { metadata.contentDisposition = value }
+        if let value = source.contentEncoding { metadata.contentEncoding = value }
+        if let value = source.contentLanguage { metadata.contentLanguage = value }
+        if let pairs = source.customMetadata { metadata.customMetadata = pairs }
+        var reader = opened
+        let stored = try await target.putStream(metadata: metadata) {
+            progress.set($0)
+        } next: { () throws(StorageError) in
+            try await reader.next(maximum: 1 << 20)
+        }
+        let isSame =
+            stored.size == source.size
+            && (stored.crc32c ?? source.crc32c) == (source.crc32c ?? stored.crc32c)
+            && (stored.md5Hash ?? source.md5Hash) == (source.md5Hash ?? stored.md5Hash)
+        guard isSame else {
+            throw ClientError(
+                .conflict,
+                "\(RemoteObject.text(target)): the copy is not what was read. Run the same command again."
+            )
+        }
+    }
+}

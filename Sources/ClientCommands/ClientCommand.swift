@@ -1,0 +1,36 @@
+import ArgumentParser
+
+/// A verb of the command line that works on a bucket through its gateway.
+///
+/// This target only says what the verbs look like. `sluice` parses them, for its help, its completions and its manual,
+/// and starts `sluice-client`, which does the work: that needs Foundation, and a server should not carry it.
+package protocol ClientCommand: ParsableCommand {}
+
+/// The verbs of the client.
+package enum ClientCommands {
+    /// All of them, in the order of the help.
+    package static let all: [any ParsableCommand.Type] = [
+        Put.self, Get.self, Cat.self, List.self, Stat.self, Remove.self, Move.self, Copy.self,
+        Sync.self, Meta.self,
+    ]
+
+    /// The name of the program that performs them.
+    package static let executable = "sluice-client"
+}
+
+/// The exit statuses of the verbs. `docs/client.md` has the same table. Wrong usage is 64, an interruption by a signal 128
+/// and the signal's number.
+package enum ClientStatus: Int32, Sendable {
+    /// A failure without a status of its own, or several different ones.
+    case failure = 1
+    /// A local file or directory can't be read or written.
+    case local = 2
+    /// No such object, folder or bucket.
+    case notFound = 3
+    /// The credential is missing or invalid, or the rules deny the request.
+    case denied = 4
+    /// Somebody else has changed the object or the file meanwhile.
+    case conflict = 5
+    /// The gateway can't be reached, or is not able to do its work.
+    case network = 6
+}
