@@ -15,6 +15,8 @@ test test-release soak capabilities sanitize: export SLUICE_UPSTREAMS ?= $(CURDI
 # seaweedfs moto rclone". gcp-storage-emulator has no conditional requests, so only the conformance suite uses it.
 UPSTREAMS ?= moto rclone
 COMPLETIONS := bash-completion/completions zsh/vendor-completions fish/vendor_completions.d
+# The gateway, and the client's verbs.
+PROGRAMS := sluice sluice-client
 # How long `make fuzz` runs each target.
 SECONDS_EACH ?= 60
 # The number of test files that run in parallel follows: most tests wait for peers. Memory tests run separately.
@@ -82,14 +84,16 @@ capabilities: libraries test-tools .venv-upstreams/installed
 	swift build --build-tests
 	WRITE_CAPABILITIES=1 swift test --skip-build --filter CapabilitiesTests
 
-# What is released, in .dist: a program that needs no Swift, its tarball, debug symbols, SBOM and SHA-256 sums.
+# What is released, in .dist: programs that need no Swift, its tarball, debug symbols, SBOM and SHA-256 sums.
 dist: libraries
 	@.ci/install $(PACKAGE_TOOLS)
-	env $(STAMP) swift build $(STATIC) --product sluice
 	mkdir -p .dist
-	objcopy --only-keep-debug --compress-debug-sections .build-static/release/sluice .dist/sluice.debug
-	cd .dist && objcopy --strip-all --remove-section=.comment --add-gnu-debuglink=sluice.debug \
-	    ../.build-static/release/sluice sluice
+	for program in $(PROGRAMS); do \
+	    env $(STAMP) swift build $(STATIC) --product $$program; \
+	    objcopy --only-keep-debug --compress-debug-sections .build-static/release/$$program .dist/$$program.debug; \
+	    (cd .dist && objcopy --strip-all --remove-section=.comment --add-gnu-debuglink=$$program.debug \
+	        ../.build-static/release/$$program $$program); \
+	done
 	deploy/package/dist $(VERSION)
 
 # A package for `apt install ./sluice_….deb`. lintian may have no errors.
@@ -104,7 +108,7 @@ test-package: deb
 # Builds first if nothing has been built; so a second `sudo make install` needs no toolchain. A configuration that exists
 # stays.
 install: .dist/sluice
-	install -D -m 0755 .dist/sluice $(DESTDIR)$(PREFIX)/bin/sluice
+	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin $(addprefix .dist/,$(PROGRAMS))
 	for file in sluice.yaml storage.rules; do \
 	    test -e $(DESTDIR)$(SYSCONFDIR)/sluice/$$file || \
 	        install -D -m 0644 deploy/$$file $(DESTDIR)$(SYSCONFDIR)/sluice/$$file; done
@@ -114,6 +118,8 @@ install: .dist/sluice
 	install -d $(DESTDIR)$(PREFIX)/share/doc/sluice/examples $(addprefix $(DESTDIR)$(PREFIX)/share/,$(COMPLETIONS))
 	install -m 0644 README.md CHANGELOG.md LICENSE $(DESTDIR)$(PREFIX)/share/doc/sluice
 	install -m 0644 config/* $(DESTDIR)$(PREFIX)/share/doc/sluice/examples
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1
+	.dist/sluice manual >$(DESTDIR)$(PREFIX)/share/man/man1/sluice.1
 	.dist/sluice --generate-completion-script bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
 	.dist/sluice --generate-completion-script zsh >$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_sluice
 	.dist/sluice --generate-completion-script fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice.fish
