@@ -111,7 +111,9 @@ let package = Package(
             swiftSettings: strict),
         .target(
             name: "ClientCommands",
-            dependencies: [.product(name: "ArgumentParser", package: "swift-argument-parser")],
+            dependencies: [
+                "Wire", .product(name: "ArgumentParser", package: "swift-argument-parser"),
+            ],
             swiftSettings: strict),
         .executableTarget(
             name: "Client",

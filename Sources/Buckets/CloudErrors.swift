@@ -7,7 +7,7 @@ extension BucketError {
             switch error.code {
             case .timedOut: .timedOut
             case .queueFull: .overloaded
-            case .unreachable, .untrusted, .connectionLost, .malformed, .tooLarge, .circuitOpen, .cancelled:
+            case .unreachable, .connectionLost, .malformed, .tooLarge, .circuitOpen, .cancelled:
                 .unavailable
             }
         self.init(code, "\(error)")

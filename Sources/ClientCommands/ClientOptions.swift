@@ -1,4 +1,5 @@
 import ArgumentParser
+import Wire
 
 /// The options of every verb: which gateway, and who calls.
 package struct ConnectionOptions: ParsableArguments {

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Wire
 
 /// `sluice cp`: copies objects between buckets, gateways and local files.
 package struct Copy: ClientCommand {

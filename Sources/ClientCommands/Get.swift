@@ -1,4 +1,5 @@
 import ArgumentParser
+import Wire
 
 /// `sluice get`: downloads objects.
 package struct Get: ClientCommand {

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Wire
 
 /// `sluice ls`: lists folders.
 package struct List: ClientCommand {

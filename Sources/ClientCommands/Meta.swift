@@ -1,4 +1,5 @@
 import ArgumentParser
+import Wire
 
 /// `sluice meta …`: changes the metadata of objects.
 package struct Meta: ParsableCommand {

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Wire
 
 /// `sluice put`: uploads files.
 package struct Put: ClientCommand {

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Wire
 
 /// `sluice sync`: makes a folder like another one.
 package struct Sync: ClientCommand {

@@ -64,7 +64,7 @@ import Testing
                 "System", "OpenSSL", "Wire", "HTTPClient", "Foundation", "Dispatch", "CryptoKit",
             ]
         ),
-        ("ClientCommands", ["ArgumentParser"]),
+        ("ClientCommands", ["Wire", "ArgumentParser"]),
         (
             "Client",
             [

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Wire
 
 /// `sluice completion`: prints the completion script of a shell.
 struct Completion: ParsableCommand {

@@ -107,7 +107,7 @@ final class HTTP1Connection: EventHandler {
         do throws(TLSError) {
             if try session.handshake() { opened() }
         } catch {
-            fail(session.isUntrusted ? .untrusted : .unreachable, error.description)
+            fail(.unreachable, error.description, isUntrusted: session.isUntrusted)
         }
     }
 
@@ -180,11 +180,11 @@ final class HTTP1Connection: EventHandler {
         updateTimer()
     }
 
-    private func fail(_ code: ClientError.Code, _ cause: String) {
+    private func fail(_ code: ClientError.Code, _ cause: String, isUntrusted: Bool = false) {
         let failed = exchange
         exchange = nil
         transport.discard(self)
-        failed?.connectionFailed(code, cause)
+        failed?.connectionFailed(code, cause, isUntrusted: isUntrusted)
     }
 
     /// Closes the socket; returns false if it was closed already. Only called by the transport, which counts

@@ -81,9 +81,9 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
     }
 
     /// The connection could not be made, or is lost.
-    func connectionFailed(_ code: ClientError.Code, _ cause: String) {
+    func connectionFailed(_ code: ClientError.Code, _ cause: String, isUntrusted: Bool = false) {
         connection = nil
-        fail(code, cause)
+        fail(code, cause, isUntrusted: isUntrusted)
     }
 
     /// The socket has ended or failed before the final head.
@@ -98,11 +98,12 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
         transport.connect(self, fresh: true)
     }
 
-    func fail(_ code: ClientError.Code, _ cause: String) {
+    func fail(_ code: ClientError.Code, _ cause: String, isUntrusted: Bool = false) {
         guard state.phase != .over else { return }
         let hasResponse = state.phase == .body
-        let error = ClientError(
+        var error = ClientError(
             code, "\(transport.settings.name): \(cause)", mayHaveReached: writer.mayHaveReached)
+        error.isUntrusted = isUntrusted
         failure = error
         end(state.handle(.failed))
         let delegate = self.delegate.take()

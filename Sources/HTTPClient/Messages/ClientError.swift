@@ -6,9 +6,6 @@ public struct ClientError: Error, Sendable, Equatable, CustomStringConvertible {
     public enum Code: String, Sendable {
         /// No connection could be made because of the name, the network or TLS.
         case unreachable
-        /// The upstream's certificate is not trusted, or is that of another host. Our own transport alone knows; libcurl
-        /// reports `unreachable`.
-        case untrusted
         /// The upstream was too slow to accept the connection, to respond, or to make progress.
         case timedOut = "timed-out"
         /// The connection ended before the response was complete.
@@ -30,6 +27,9 @@ public struct ClientError: Error, Sendable, Equatable, CustomStringConvertible {
     public var cause: String
     /// Whether the upstream may have acted on the request.
     public var mayHaveReached: Bool
+    /// Whether the upstream's certificate was not accepted, so that another attempt would not help. Only our own transport
+    /// knows.
+    public var isUntrusted = false
 
     public init(_ code: Code, _ cause: String, mayHaveReached: Bool = false) {
         self.code = code

@@ -131,7 +131,7 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
         let time = EventLoop.monotonicNow() &- begun
         firstByte = time
         trace?.add(time)
-        upstream.breaker.succeeded()
+        upstream.breaker?.succeeded()
         if case .pipe(let pipe) = request.body, !pipe.isExhausted {
             pipe.interrupt(.responded(status: response.status))
         }
@@ -143,9 +143,9 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
         if firstByte == nil { trace?.add(EventLoop.monotonicNow() &- begun) }
         if case .pipe(let pipe) = request.body { pipe.interrupt(.failed(error)) }
         switch error.code {
-        case .unreachable, .untrusted, .timedOut, .connectionLost:
+        case .unreachable, .timedOut, .connectionLost:
             if attempt == 1 {
-                upstream.breaker.failed(error.description, now: EventLoop.monotonicNow())
+                upstream.breaker?.failed(error.description, now: EventLoop.monotonicNow())
             }
         case .malformed, .cancelled, .queueFull, .tooLarge, .circuitOpen: break
         }

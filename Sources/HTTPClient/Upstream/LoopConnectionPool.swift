@@ -49,9 +49,7 @@ final class LoopConnectionPool {
         if transport == nil {
             return reject(exchange, .unreachable, upstream.fault ?? "there is no transport")
         }
-        if upstream.settings.hasCircuitBreaker,
-            let cause = upstream.breaker.rejection(now: EventLoop.monotonicNow())
-        {
+        if let cause = upstream.breaker?.rejection(now: EventLoop.monotonicNow()) {
             return reject(
                 exchange, .circuitOpen, "\(upstream.settings.name) is left alone for now: \(cause)")
         }

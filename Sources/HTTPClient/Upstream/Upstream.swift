@@ -9,7 +9,7 @@ public final class Upstream: Sendable {
     public let settings: UpstreamSettings
     public let statistics = UpstreamStatistics()
     let observer: (any UpstreamObserver)?
-    let breaker = CircuitBreaker()
+    let breaker: CircuitBreaker?
     private let budget = RetryBudget()
     /// The proxy that requests go through, if there is one.
     private let proxy: Result<ProxyAddress?, ProxyAddress.Malformed>
@@ -22,10 +22,17 @@ public final class Upstream: Sendable {
     }
 
     /// Opens no connection yet.
-    /// - Parameter observer: Receives a record of every attempt.
-    public init(_ settings: UpstreamSettings, observer: (any UpstreamObserver)? = nil) {
+    /// - Parameters:
+    ///   - observer: Receives a record of every attempt.
+    ///   - hasBreaker: Whether requests are rejected for a while after repeated failures. Not for a caller with its own
+    ///     pauses, which expects an attempt after each of them.
+    public init(
+        _ settings: UpstreamSettings, observer: (any UpstreamObserver)? = nil,
+        hasBreaker: Bool = true
+    ) {
         self.settings = settings
         self.observer = observer
+        breaker = hasBreaker ? CircuitBreaker() : nil
         proxy = Result { () throws(ProxyAddress.Malformed) in
             if settings.origin.scheme == .http { return nil }
             if let proxy = settings.proxy { return proxy }
@@ -35,7 +42,7 @@ public final class Upstream: Sendable {
     }
 
     /// Why the circuit is open; nil when it is closed.
-    public var openCircuit: String? { breaker.openCause }
+    public var openCircuit: String? { breaker?.openCause }
 
     /// Why no request can be sent at all: libcurl is needed and may not be installed, or the environment's proxy can't be
     /// used. Every request fails with it.
@@ -217,7 +224,7 @@ public final class Upstream: Sendable {
     {
         switch error.code {
         case .timedOut where request.waitLimit != nil && error.mayHaveReached: return nil
-        case .unreachable, .untrusted, .timedOut, .connectionLost, .malformed:
+        case .unreachable, .timedOut, .connectionLost, .malformed:
             guard isSafe(request) || !error.mayHaveReached, mayRepeat(request, attempt), mayRetry()
             else { return nil }
             return backoff(attempt)

@@ -21,8 +21,6 @@ public struct UpstreamSettings: Sendable, Equatable {
     public var maximumQueue = 4096
     /// The maximum time that a request is queued.
     public var queueTimeout: UInt64 = 5_000_000_000
-    /// Whether requests are rejected for a while after repeated failures. Not for a client that has its own pauses.
-    public var hasCircuitBreaker = true
     /// The maximum number of attempts of a request.
     public var attempts = 4
     /// The limit of the first pause between attempts. The limit doubles with each attempt. Each pause is random

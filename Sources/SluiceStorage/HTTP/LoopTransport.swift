@@ -63,7 +63,7 @@
                 let loop = try LoopTransport.running(&state.loop)
                 if let found = state.upstreams[key] { return (loop, found) }
                 let settings = try LoopTransport.settings(origin, configuration)
-                let upstream = Upstream(settings)
+                let upstream = Upstream(settings, hasBreaker: false)
                 state.upstreams[key] = upstream
                 return (loop, upstream)
             }
@@ -92,8 +92,6 @@
             settings.secureTransport = .own
             settings.connectTimeout = connectTimeout * 1_000_000_000
             settings.firstByteTimeout = responseTimeout * 1_000_000_000
-            // The library has its own pauses, and its users expect an attempt after each of them.
-            settings.hasCircuitBreaker = false
             guard origin.scheme == .https else { return settings }
             do throws(TLSError) {
                 // A file that can't be used is reported at once rather than after many attempts.
@@ -156,10 +154,10 @@
         ) -> TransportFailure {
             if control.isCancelled { return .cancelled }
             if isLate { return .failed("The gateway did not respond in time.") }
-            switch error.code {
-            case .untrusted: return .impossible("The gateway is not trusted: \(error.cause).")
-            default: return .failed("There is no response: \(error.cause).")
+            if error.isUntrusted {
+                return .impossible("The gateway is not trusted: \(error.cause).")
             }
+            return .failed("There is no response: \(error.cause).")
         }
     }
 #endif
