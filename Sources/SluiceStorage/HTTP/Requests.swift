@@ -40,7 +40,7 @@ struct Requests: Sendable {
             guard Requests.isTemporary(response.status) else { return .response(response) }
             var failure = Failure(error: Requests.error(response))
             failure.retryAfter = response["retry-after"].flatMap {
-                Decimal.saturating(Array($0.utf8)[...]).map(TimeInterval.init)
+                Decimal.saturating(Array($0.utf8)[...]).map { TimeInterval($0) }
             }
             return .failure(failure)
         case .failure(.cancelled): throw .cancelled

@@ -105,7 +105,8 @@ final class TransferControl: Sendable {
         TransferControl.timers.asyncAfter(deadline: .now() + seconds) { waiter.wake() }
         await waiter.wait()
         removeHandler(handler)
-        task.cancel()
+        // Read before the cancellation, which `body` may answer with a value of its own.
+        defer { task.cancel() }
         return result.value.withLock { $0 }
     }
 
