@@ -92,13 +92,14 @@ private final class PartFile: Sendable {
 
     init(_ path: String) throws {
         self.path = path
-        descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0o666)
-        guard descriptor >= 0 else { throw ClientError(path, errno) }
-        guard flock(descriptor, LOCK_EX | LOCK_NB) == 0 else {
-            close(descriptor)
-            throw ClientError(
-                .conflict, "\(path): another sluice downloads this file. Wait for its end.")
+        guard let descriptor = LockedFile.open(path, creates: true) else {
+            guard errno != EWOULDBLOCK else {
+                throw ClientError(
+                    .conflict, "\(path): another sluice downloads this file. Wait for its end.")
+            }
+            throw ClientError(path, errno)
         }
+        self.descriptor = descriptor
     }
 
     deinit { close(descriptor) }

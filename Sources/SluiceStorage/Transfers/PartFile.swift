@@ -115,13 +115,13 @@ struct PartFile: DownloadTarget {
     private mutating func open(_ path: String, removesOthers: Bool) throws(StorageError) {
         discard()
         if removesOthers { removeOthers(but: path) }
-        if let descriptor = PartFile.lock(path, creates: true) {
+        if let descriptor = LockedFile.open(path, creates: true) {
             part = (path, descriptor)
             return
         }
         // Another download is writing it, or it belongs to somebody else.
         let other = "\(folder)/\(prefix)\(UUID().uuidString)\(PartFile.suffix)"
-        guard let descriptor = PartFile.lock(other, creates: true) else {
+        guard let descriptor = LockedFile.open(other, creates: true) else {
             throw .file("written", target)
         }
         part = (other, descriptor)
@@ -132,35 +132,12 @@ struct PartFile: DownloadTarget {
         let names = (try? FileManager.default.contentsOfDirectory(atPath: folder)) ?? []
         for name in names where name.hasPrefix(prefix) && name.hasSuffix(PartFile.suffix) {
             let path = "\(folder)/\(name)"
-            guard path != kept, let descriptor = PartFile.lock(path, creates: false) else {
+            guard path != kept, let descriptor = LockedFile.open(path, creates: false) else {
                 continue
             }
             unlink(path)
             close(descriptor)
         }
-    }
-
-    /// Opens and locks a file of this user.
-    /// - Returns: nil if it is locked, is not a plain file of this user, or can't be opened; `errno` says why then.
-    private static func lock(_ path: String, creates: Bool) -> Int32? {
-        let flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (creates ? O_CREAT : 0)
-        // Meanwhile another process may remove or rename what was opened.
-        for _ in 0..<100 {
-            let descriptor = Foundation.open(path, flags, 0o666)
-            guard descriptor >= 0 else { return nil }
-            var (opened, named) = (stat(), stat())
-            guard flock(descriptor, LOCK_EX | LOCK_NB) == 0, fstat(descriptor, &opened) == 0,
-                LocalFile.isRegular(opened), opened.st_uid == geteuid()
-            else {
-                close(descriptor)
-                return nil
-            }
-            if lstat(path, &named) == 0, named.st_ino == opened.st_ino, opened.st_nlink == 1 {
-                return descriptor
-            }
-            close(descriptor)
-        }
-        return nil
     }
 
     /// 16 hexadecimal digits (FNV-1a).
