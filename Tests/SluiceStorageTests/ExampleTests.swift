@@ -5,7 +5,7 @@ import Testing
 
 /// The programs of `Examples` with the real gateway.
 @Suite struct ExampleTests {
-    /// Runs a program; its output is written to `log`.
+    /// Runs a program; its output is written to the file `example`.
     private func example(
         _ name: String, _ gateway: GatewayProcess, _ port: UInt16, _ arguments: [String]
     ) throws -> pid_t {
@@ -13,7 +13,7 @@ import Testing
         defer { close(log) }
         let variables = ["SLUICE_URL=http://127.0.0.1:\(port)", "SLUICE_BUCKET=photos"]
         let command = ["env"] + variables + [GatewayProcess.path(of: name)] + arguments
-        return try spawn(command, output: log)
+        return try spawn(command, output: log, errors: log)
     }
 
     /// - Returns: The status.

@@ -67,10 +67,12 @@ final class GatewayProcess: Sendable {
     /// Starts the program and waits until it accepts connections.
     func start() async throws {
         try await onThread { [self] in
-            let log = open(directory.path + "/log", O_WRONLY | O_CREAT | O_APPEND, 0o600)
+            let path = directory.path + "/log"
+            let log = open(path, O_WRONLY | O_CREAT | O_APPEND, 0o600)
             defer { close(log) }
             let identifier = try spawn(
-                [Self.program, "serve", "--config", directory.path + "/sluice.yaml"], output: log)
+                [Self.program, "serve", "--config", directory.path + "/sluice.yaml"], output: log,
+                errors: log)
             process.withLock { $0 = identifier }
             for _ in 0..<6000 {
                 if let connection = Socket.connect(port) {
@@ -79,7 +81,8 @@ final class GatewayProcess: Sendable {
                 }
                 usleep(10_000)
             }
-            Issue.record("the gateway does not start: \(log)")
+            let text = (try? String(contentsOfFile: path, encoding: .utf8)) ?? ""
+            Issue.record("the gateway does not start: \(text)")
         }
     }
 

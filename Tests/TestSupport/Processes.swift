@@ -8,13 +8,18 @@ private let closeFrom = unsafeBitCast(
 
 /// Starts a program found on the path. It inherits no descriptor but its output: one that it kept open would keep
 /// the readers of other tests waiting.
-/// - Parameter output: Where its standard output goes; without it, neither output goes anywhere.
-public func spawn(_ arguments: [String], output: Int32? = nil) throws -> pid_t {
+/// - Parameters:
+///   - output: Where its standard output goes; without it, neither output goes anywhere.
+///   - errors: Where its standard error goes; without it, to that of the tests.
+public func spawn(_ arguments: [String], output: Int32? = nil, errors: Int32? = nil) throws
+    -> pid_t
+{
     var actions = posix_spawn_file_actions_t()
     posix_spawn_file_actions_init(&actions)
     defer { posix_spawn_file_actions_destroy(&actions) }
     if let output {
         posix_spawn_file_actions_adddup2(&actions, output, 1)
+        if let errors { posix_spawn_file_actions_adddup2(&actions, errors, 2) }
     } else {
         for descriptor: Int32 in 1...2 {
             posix_spawn_file_actions_addopen(&actions, descriptor, "/dev/null", O_WRONLY, 0)
