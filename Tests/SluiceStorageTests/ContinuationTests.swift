@@ -10,10 +10,21 @@ import Testing
 @Suite struct ContinuationTests {
     private static let size = 9_000_000
 
+    /// A proxy that passes on the first connections of an upload, and the others when the gate is open.
+    private func held(_ gateway: GatewayProcess) -> (FaultProxy, Gate) {
+        let gate = Gate()
+        let proxy = FaultProxy(gateway.port) { number in
+            if number >= 3 { gate.pass() }
+            return .none
+        }
+        return (proxy, gate)
+    }
+
     /// The gateway has lost its keys: the upload begins again, with the metadata of its beginning.
     @Test func metadataOfAnUploadThatBeginsAgain() async throws {
         let gateway = try await GatewayProcess()
-        let storage = gateway.storage()
+        let (proxy, gate) = held(gateway)
+        let storage = gateway.storage(proxy)
         storage.uploadChunkSizeBytes = 100_000
         let reference = storage.reference(withPath: "a")
         let file = gateway.file("file.txt", size: 1_000_000)
@@ -23,6 +34,7 @@ import Testing
         let task = reference.putFile(from: file, metadata: metadata)
         await eventually { task.snapshot.progress.completedUnitCount > 0 }
         task.pause()
+        gate.open()
         await eventually { task.snapshot.status == .pause }
         let text = try JSONEncoder().encode(try #require(task.resumptionData))
 
@@ -52,12 +64,14 @@ import Testing
 
     @Test func aCancelledUploadLeavesNothing() async throws {
         let gateway = try await GatewayProcess()
-        let storage = gateway.storage()
+        let (proxy, gate) = held(gateway)
+        let storage = gateway.storage(proxy)
         storage.uploadChunkSizeBytes = 100_000
         let task = storage.reference(withPath: "a").putFile(
             from: gateway.file("file", size: 1_000_000))
         await eventually { task.snapshot.progress.completedUnitCount > 0 }
         task.pause()
+        gate.open()
         await eventually { task.snapshot.status == .pause }
         let session = try #require(task.resumptionData).session
         #expect(try await status(gateway, session) == 204)

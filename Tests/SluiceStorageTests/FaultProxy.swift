@@ -1,6 +1,19 @@
 import Foundation
 import Synchronization
 
+/// Holds connections back until the test has seen what it waits for.
+final class Gate: Sendable {
+    private let semaphore = DispatchSemaphore(value: 0)
+
+    /// Waits until the gate is open.
+    func pass() {
+        semaphore.wait()
+        semaphore.signal()
+    }
+
+    func open() { semaphore.signal() }
+}
+
 /// A TCP proxy that damages connections, each in the way that the test says.
 final class FaultProxy: Sendable {
     /// What happens to one connection.
@@ -29,7 +42,7 @@ final class FaultProxy: Sendable {
     private let plan: @Sendable (Int) -> Fault
     private let counts = Mutex((connections: 0, sent: 0, received: 0))
 
-    /// - Parameter plan: The fault of the connection with this number, from 0.
+    /// - Parameter plan: The fault of the connection with this number, from 0. Later connections wait for its return.
     init(_ target: UInt16, _ plan: @escaping @Sendable (Int) -> Fault) {
         let (descriptor, port) = Socket.listen()!
         (listener, self.port, self.target, self.plan) = (descriptor, port, target, plan)

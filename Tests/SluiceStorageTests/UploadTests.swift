@@ -199,11 +199,16 @@ import Testing
     }
 
     @Test func anotherProcessContinues() async throws {
-        let (gateway, proxy, reference) = try await start("") { _ in .none }
+        let gate = Gate()
+        let (gateway, proxy, reference) = try await start("") { number in
+            if number >= 12 { gate.pass() }
+            return .none
+        }
         let file = gateway.file("file", size: Self.size, seed: 7)
         let first = reference.putFile(from: file)
         await eventually { first.snapshot.progress.completedUnitCount > 500_000 }
         first.pause()
+        gate.open()
         await eventually { first.snapshot.status == .pause }
         let text = try JSONEncoder().encode(try #require(first.resumptionData))
         let sent = try #require(proxy).sent
@@ -240,11 +245,16 @@ import Testing
     }
 
     @Test func aFileThatChanges() async throws {
-        let (gateway, _, reference) = try await start()
+        let gate = Gate()
+        let (gateway, _, reference) = try await start("") { number in
+            if number >= 12 { gate.pass() }
+            return .none
+        }
         let file = gateway.file("file", size: Self.size)
         let task = reference.putFile(from: file)
         await eventually { task.snapshot.progress.completedUnitCount > 200_000 }
         task.pause()
+        gate.open()
         await eventually { task.snapshot.status == .pause }
         let handle = try FileHandle(forWritingTo: file)
         try handle.write(contentsOf: Data("changed".utf8))

@@ -86,6 +86,7 @@ public func eventually(
             Issue.record("never came true", sourceLocation: sourceLocation)
             return
         }
-        await Task.yield()
+        // What is waited for needs the threads too.
+        try? await Task.sleep(for: .milliseconds(5))
     }
 }
