@@ -31,6 +31,10 @@ SOAK_SECONDS ?= 3600
 # `make run`, so that it need not build again.
 RELEASE_TEST_FLAGS := --scratch-path .build-release-tests -Xswiftc -enable-testing
 
+# The client's tests watch transfers while they run. Beside thousands of tests that compute on the threads of Swift's tasks
+# they would come too late, so they run after them, in a process of their own.
+CLIENT_TESTS := SluiceStorageTests
+
 # What `make dist` builds knows its version, commit and date: `sluice --version`.
 VERSION := $(shell sed -n 's/.*version: "\([0-9.]*\)", commit.*/\1/p' Sources/Telemetry/BuildInfo.swift)
 STAMP = SLUICE_BUILD_COMMIT=$$(git describe --always --dirty --exclude='*' --abbrev=12) \
@@ -54,7 +58,8 @@ test: libraries test-tools browser .venv/installed .venv-upstreams/installed
 	@echo "All tests, about half an hour on two processors: builds for debugging and for release (6 minutes), Swift tests"
 	@echo "of both (4), tests of the program over real connections (4), its contract with servers of S3 (3), memory (5)."
 	swift build --build-tests
-	@Tests/quiet .build/swift-tests.log swift test --skip-build
+	@Tests/quiet .build/swift-tests.log swift test --skip-build --skip $(CLIENT_TESTS)
+	@Tests/quiet .build/client-tests.log swift test --skip-build --filter $(CLIENT_TESTS)
 	$(PYTEST) 4 --ignore $(MEMORY_TESTS) Tests/EndToEnd
 	for upstream in $(UPSTREAMS); do $(PYTEST) 4 --ignore $(MEMORY_TESTS) Tests/EndToEnd --upstream $$upstream; done
 	$(PYTEST) 4 Tests/EndToEnd/firebase --upstream gcs-model
@@ -63,7 +68,8 @@ test: libraries test-tools browser .venv/installed .venv-upstreams/installed
 # For use during development: at most five minutes, most of them for the first build.
 check: libraries test-tools .venv/installed
 	swift build --build-tests
-	@env -u SLUICE_UPSTREAMS Tests/quiet .build/swift-tests.log swift test --skip-build
+	@env -u SLUICE_UPSTREAMS Tests/quiet .build/swift-tests.log swift test --skip-build --skip $(CLIENT_TESTS)
+	@Tests/quiet .build/client-tests.log swift test --skip-build --filter $(CLIENT_TESTS)
 	$(PYTEST) 4 $(CHECKED)
 
 # Runs the Swift tests in release configuration too, because undefined behaviour may go unnoticed in a debug build. The
@@ -71,7 +77,9 @@ check: libraries test-tools .venv/installed
 test-release: libraries test-tools .venv/installed .venv-upstreams/installed
 	swift build -c release --build-tests $(RELEASE_TEST_FLAGS)
 	@env -u SLUICE_UPSTREAMS Tests/quiet .build-release-tests/swift-tests.log \
-		swift test -c release --skip-build $(RELEASE_TEST_FLAGS)
+		swift test -c release --skip-build --skip $(CLIENT_TESTS) $(RELEASE_TEST_FLAGS)
+	@Tests/quiet .build-release-tests/client-tests.log \
+		swift test -c release --skip-build --filter $(CLIENT_TESTS) $(RELEASE_TEST_FLAGS)
 	SLUICE=$$(swift build -c release --show-bin-path $(RELEASE_TEST_FLAGS))/sluice $(PYTEST) 2 $(MEMORY_TESTS)
 
 # Runs an hour of mixed load and plots the resident memory: .soak/memory.svg.
@@ -148,7 +156,9 @@ sanitize: libraries test-tools browser .venv/installed .venv-upstreams/installed
 	for sanitizer in address thread; do \
 	    scratch=.build-$${sanitizer:0:1}san; \
 	    swift build --build-tests --sanitize=$$sanitizer --scratch-path $$scratch; \
-	    swift test --skip-build --sanitize=$$sanitizer --scratch-path $$scratch; \
+	    for tests in "--skip $(CLIENT_TESTS)" "--filter $(CLIENT_TESTS)"; do \
+	        swift test --skip-build $$tests --sanitize=$$sanitizer --scratch-path $$scratch; \
+	    done; \
 	    SANITIZER=$$sanitizer SLUICE=$$PWD/$$scratch/debug/sluice .venv/bin/pytest -q Tests/EndToEnd; \
 	done
 

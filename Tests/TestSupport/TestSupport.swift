@@ -1,3 +1,4 @@
+import Dispatch
 import Glibc
 import System
 import Testing
@@ -76,6 +77,8 @@ public enum TestLoop {
     }
 }
 
+private let looks = DispatchQueue(label: "eventually")
+
 /// Waits for `condition`, at most 30 seconds, and records an issue where it never holds.
 public func eventually(
     sourceLocation: SourceLocation = #_sourceLocation, _ condition: () async throws -> Bool
@@ -86,7 +89,9 @@ public func eventually(
             Issue.record("never came true", sourceLocation: sourceLocation)
             return
         }
-        // What is waited for needs the threads too.
-        try? await Task.sleep(for: .milliseconds(5))
+        // By a queue of its own: Task.sleep also waits for one of the threads of Swift's tasks, which other tests occupy.
+        await withCheckedContinuation { waiter in
+            looks.asyncAfter(deadline: .now() + .milliseconds(5)) { waiter.resume() }
+        }
     }
 }
