@@ -393,7 +393,7 @@ struct DirectoryTests {
     }
 
     /// The open descriptors of files below a directory, including removed files.
-    private static func openFiles(below path: String) -> [String] {
+    static func openFiles(below path: String) -> [String] {
         entries("/proc/self/fd").compactMap { descriptor in
             var buffer = [UInt8](repeating: 0, count: 4096)
             let count = buffer.withUnsafeMutableBytes {

@@ -12,7 +12,7 @@ import pytest
 import struct
 import termios
 
-from faults import FaultProxy
+from fault_proxy import FaultProxy
 from program import BINARY, Server
 
 
