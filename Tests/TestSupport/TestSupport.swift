@@ -79,11 +79,11 @@ public enum TestLoop {
 
 private let looks = DispatchQueue(label: "eventually")
 
-/// Waits for `condition`, at most 30 seconds, and records an issue where it never holds.
+/// Waits for `condition`, at most two minutes, and records an issue where it never holds.
 public func eventually(
     sourceLocation: SourceLocation = #_sourceLocation, _ condition: () async throws -> Bool
 ) async rethrows {
-    let deadline = EventLoop.monotonicNow() + 30_000_000_000
+    let deadline = EventLoop.monotonicNow() + 120_000_000_000
     while try await !condition() {
         if EventLoop.monotonicNow() > deadline {
             Issue.record("never came true", sourceLocation: sourceLocation)
