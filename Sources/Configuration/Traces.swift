@@ -9,8 +9,9 @@ public struct TraceConfiguration: Sendable, Equatable {
     public var endpoint: String?
     /// The share of the traces that begin here that is recorded, 0 to 1.
     public var sampleRatio = 1.0
-    /// `service.name` of the spans; nil is the default.
-    public var serviceName: String? = "sluice"
+    /// `service.name` of the spans; nil is ``defaultServiceName``.
+    public var serviceName: String? = defaultServiceName
+    static let defaultServiceName = "sluice"
     /// A file with a field of each request on each line, `name: value`.
     public var headers: String?
 
@@ -73,7 +74,7 @@ extension TraceConfiguration {
         guard let endpoint, let (origin, path) = Origin.cut(endpoint) else { return nil }
         return TraceExporter.Settings(
             origin: origin, target: path == "/" ? "/v1/traces" : path, sampleRatio: sampleRatio,
-            serviceName: serviceName ?? "sluice", fields: try fields())
+            serviceName: serviceName ?? TraceConfiguration.defaultServiceName, fields: try fields())
     }
 }
 

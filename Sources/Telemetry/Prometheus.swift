@@ -54,10 +54,10 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
         state.withLock { $0.collectors.append(collect) }
     }
 
-    /// All metrics in the text exposition format 0.0.4. Families and series have a fixed order.
-    public func exposition() -> [UInt8] {
+    /// All metrics. Families and series have a fixed order.
+    public func exposition(_ format: PrometheusText.Format = .text) -> [UInt8] {
         let (families, help, collectors) = state.withLock { ($0.families, $0.help, $0.collectors) }
-        var text = PrometheusText()
+        var text = PrometheusText(format)
         for (name, family) in families.sorted(by: { $0.key < $1.key }) {
             text.family(name, family.kind, help[name] ?? name)
             for (labels, series) in family.series.sorted(by: {
@@ -67,7 +67,17 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
             }
         }
         for collect in collectors { collect(&text) }
+        text.end()
         return text.bytes
+    }
+
+    /// The same as a timer of swift-metrics, which can also keep examples.
+    public func histogram(_ label: String, _ dimensions: [(String, String)]) -> PrometheusHistogram
+    {
+        let bounds = state.withLock { $0.bounds[PrometheusText.name(label)] }
+        return series(label, dimensions, .histogram) {
+            PrometheusHistogram(bounds ?? PrometheusRegistry.durationBounds)
+        }
     }
 
     private func series<Series: PrometheusSeries>(
@@ -124,10 +134,7 @@ public final class PrometheusRegistry: MetricsFactory, Sendable {
     }
 
     public func makeTimer(label: String, dimensions: [(String, String)]) -> any TimerHandler {
-        let bounds = state.withLock { $0.bounds[PrometheusText.name(label)] }
-        return series(label, dimensions, .histogram) {
-            PrometheusHistogram(bounds ?? PrometheusRegistry.durationBounds)
-        }
+        histogram(label, dimensions)
     }
 
     public func destroyCounter(_ handler: any CounterHandler) { forget(handler) }
@@ -183,55 +190,8 @@ final class PrometheusGauge: MeterHandler, RecorderHandler, PrometheusSeries {
     }
 }
 
-/// A histogram with fixed upper bounds, which are inclusive (`le`).
-///
-/// The exposed count is the sum of the exposed buckets, so they always agree. The sum may be one observation ahead of
-/// or behind them.
-///
-/// Safety: `counts` is written only by the initializer; its elements are atomics.
-final class PrometheusHistogram: TimerHandler, RecorderHandler, PrometheusSeries,
-    @unchecked Sendable
-{
-    private let bounds: [Double]
-    private let counts: UnsafeMutablePointer<Atomic<Int64>>
-    private let sum = AtomicDouble()
-
-    init(_ bounds: [Double]) {
-        self.bounds = bounds
-        counts = .allocate(capacity: bounds.count + 1)
-        for index in 0...bounds.count { (counts + index).initialize(to: Atomic(0)) }
-    }
-
-    deinit {
-        counts.deinitialize(count: bounds.count + 1)
-        counts.deallocate()
-    }
-
-    func recordNanoseconds(_ duration: Int64) { record(Double(duration) / 1e9) }
-    func record(_ value: Int64) { record(Double(value)) }
-    func record(_ value: Double) {
-        if value.isNaN { return }
-        var index = 0
-        while index < bounds.count, value > bounds[index] { index += 1 }
-        counts[index].add(1, ordering: .relaxed)
-        sum.add(value)
-    }
-
-    func write(_ name: String, _ labels: [PrometheusLabel], _ text: inout PrometheusText) {
-        var total: Int64 = 0
-        for index in 0...bounds.count {
-            total += counts[index].load(ordering: .relaxed)
-            let bound = index < bounds.count ? bounds[index] : .infinity
-            let limit = PrometheusLabel("le", PrometheusText.number(bound))
-            text.sample(name + "_bucket", labels + [limit], total)
-        }
-        text.sample(name + "_sum", labels, sum.get())
-        text.sample(name + "_count", labels, total)
-    }
-}
-
 /// A `Double` that any thread may change.
-private final class AtomicDouble: Sendable {
+final class AtomicDouble: Sendable {
     private let bits = Atomic<UInt64>(0)
 
     func get() -> Double { Double(bitPattern: bits.load(ordering: .relaxed)) }

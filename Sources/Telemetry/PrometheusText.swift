@@ -16,25 +16,73 @@ public struct PrometheusLabel: Sendable, Hashable, Comparable {
     }
 }
 
-/// Writes the Prometheus text exposition format, version 0.0.4.
+/// Writes metrics as text.
 public struct PrometheusText {
-    /// The media type of the output.
-    public static let contentType = "text/plain; version=0.0.4; charset=utf-8"
+    /// How metrics are written.
+    public enum Format: Sendable {
+        /// Prometheus' text exposition format, version 0.0.4.
+        case text
+        /// OpenMetrics 1.0, which also has the traces of some observations.
+        case openMetrics
+
+        /// The format for a request with this `Accept`: OpenMetrics if it is named and its weight is not below that of
+        /// `text/plain`.
+        public init(accept: String?) {
+            var (open, plain) = (0.0, 0.0)
+            for range in (accept ?? "").split(separator: ",") {
+                let parts = range.split(separator: ";").map {
+                    String($0.filter { $0 != " " }).asciiLowercased()
+                }
+                let weight = parts.first { $0.hasPrefix("q=") }.map {
+                    Double($0.dropFirst(2)) ?? 0
+                }
+                switch parts.first {
+                case "application/openmetrics-text": open = max(open, weight ?? 1)
+                case "text/plain": plain = max(plain, weight ?? 1)
+                default: break
+                }
+            }
+            self = open > 0 && open >= plain ? .openMetrics : .text
+        }
+
+        /// The media type.
+        public var contentType: String {
+            switch self {
+            case .text: "text/plain; version=0.0.4; charset=utf-8"
+            case .openMetrics: "application/openmetrics-text; version=1.0.0; charset=utf-8"
+            }
+        }
+    }
 
     /// The type of a metric family.
     public enum Kind: String, Sendable {
         case counter, gauge, histogram
     }
 
+    private let format: Format
     private(set) var bytes: [UInt8] = []
 
-    init() { bytes.reserveCapacity(16 * 1024) }
+    init(_ format: Format) {
+        self.format = format
+        bytes.reserveCapacity(16 * 1024)
+    }
+
+    /// Ends the text.
+    mutating func end() {
+        if format == .openMetrics { append("# EOF\n") }
+    }
 
     /// Begins a family with its HELP and TYPE lines. All of its samples must be written before the next family.
     public mutating func family(_ name: String, _ kind: Kind, _ help: String) {
+        var (name, type) = (name, kind.rawValue)
+        if format == .openMetrics, kind == .counter {
+            // There, the family of `x_total` is `x`.
+            let suffix = "_total"
+            if name.hasSuffix(suffix) { name.removeLast(suffix.count) } else { type = "unknown" }
+        }
         append("# HELP \(name) ")
-        escape(help, quote: false)
-        append("\n# TYPE \(name) \(kind.rawValue)\n")
+        escape(help, quote: format == .openMetrics)
+        append("\n# TYPE \(name) \(type)\n")
     }
 
     /// Writes a sample of the current family.
@@ -47,6 +95,21 @@ public struct PrometheusText {
         _ name: String, _ labels: [PrometheusLabel] = [], _ value: some BinaryInteger
     ) {
         sample(name, labels, text: String(value))
+    }
+
+    /// Writes a bucket of a histogram, with its example if the format has examples.
+    mutating func sample(
+        _ name: String, _ labels: [PrometheusLabel], _ value: Int64,
+        _ example: PrometheusHistogram.Example?
+    ) {
+        sample(name, labels, value)
+        guard format == .openMetrics, let example else { return }
+        bytes.removeLast()
+        append(" # {trace_id=\"")
+        escape(example.trace, quote: true)
+        let time = Int64(example.time * 1000)
+        let thousandths = String(1000 + time % 1000).dropFirst()
+        append("\"} \(PrometheusText.number(example.value)) \(time / 1000).\(thousandths)\n")
     }
 
     /// Writes a family with one sample.
@@ -81,6 +144,13 @@ public struct PrometheusText {
             default: bytes.append(byte)
             }
         }
+    }
+
+    /// The upper bound of a bucket. OpenMetrics has `1.0` where Prometheus has `1`.
+    func bound(_ value: Double) -> String {
+        let number = PrometheusText.number(value)
+        return format == .openMetrics && value == value.rounded() && value.isFinite
+            ? number + ".0" : number
     }
 
     /// A number in the syntax of Prometheus.

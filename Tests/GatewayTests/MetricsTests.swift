@@ -136,6 +136,56 @@ struct Exposition {
         #expect(registry.exposition().isEmpty)
     }
 
+    @Test(
+        "The format follows Accept",
+        arguments: [
+            (nil, PrometheusText.Format.text), ("", .text), ("*/*", .text), ("text/plain", .text),
+            ("application/openmetrics-text", .openMetrics),
+            ("Application/OpenMetrics-Text; Version=1.0.0; Q=0.5 , */*;q=0.1", .openMetrics),
+            ("application/openmetrics-text;q=0", .text),
+            ("application/openmetrics-text;q=x", .text),
+            ("application/openmetrics-text;q=0.3,text/plain;q=0.5", .text),
+            (
+                "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,"
+                    + "application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.2,*/*;q=0.1",
+                .openMetrics
+            ),
+        ])
+    func negotiation(accept: String?, format: PrometheusText.Format) {
+        #expect(PrometheusText.Format(accept: accept) == format)
+    }
+
+    @Test func openMetricsHasExamples() throws {
+        let registry = PrometheusRegistry()
+        registry.describe("t_seconds", "A \"quoted\" text", bounds: [0.5, 1])
+        registry.describe("n_total", "Number")
+        Counter(label: "n_total", factory: registry).increment()
+        Counter(label: "other", factory: registry).increment()
+        let histogram = registry.histogram("t_seconds", [("a", "b")])
+        let trace = String(repeating: "ab", count: 16)
+        histogram.recordNanoseconds(250_000_000)
+        histogram.recordNanoseconds(750_000_000, trace: "first")
+        histogram.recordNanoseconds(1_000_000_000, trace: trace)
+        let lines = String(decoding: registry.exposition(.openMetrics), as: UTF8.self)
+            .split(separator: "\n").map(String.init)
+        let bucket = try #require(
+            lines.first { $0.hasPrefix(#"t_seconds_bucket{a="b",le="1.0"} 3"#) })
+        let parts = bucket.split(separator: " ")
+        #expect(parts[2...3] == ["#", "{trace_id=\"\(trace)\"}"])
+        #expect(parts[4] == "1")
+        #expect(abs(try #require(Double(parts[5])) - Double(SystemClock.seconds())) < 3600)
+        #expect(
+            lines.filter { $0 != bucket } == [
+                "# HELP n Number", "# TYPE n counter", "n_total 1", "# HELP other other",
+                "# TYPE other unknown", "other 1", #"# HELP t_seconds A \"quoted\" text"#,
+                "# TYPE t_seconds histogram", #"t_seconds_bucket{a="b",le="0.5"} 1"#,
+                #"t_seconds_bucket{a="b",le="+Inf"} 3"#, #"t_seconds_sum{a="b"} 2"#,
+                #"t_seconds_count{a="b"} 3"#, "# EOF",
+            ])
+        let plain = try Exposition(registry.exposition())
+        #expect(plain.samples[#"t_seconds_bucket{a="b",le="1"}"#] == 3)
+    }
+
     @Test func threadsLoseNoCount() async throws {
         let registry = PrometheusRegistry()
         let timer = CoreMetrics.Timer(label: "t", factory: registry)
@@ -153,7 +203,8 @@ struct Exposition {
 @Suite struct GatewayMetricsTests {
     @Test func requestsAreCountedByOperationAndClass() throws {
         let registry = PrometheusRegistry()
-        let observer = GatewayObserver(accessLog: nil, metrics: RequestMetrics(registry))
+        let observer = GatewayObserver(
+            accessLog: nil, metrics: RequestMetrics(registry, buckets: ["photos"]))
         observer.finished(record())
         observer.finished(record(status: 499))
         let other = record(status: 404)
@@ -165,16 +216,36 @@ struct Exposition {
             observer.finished(own)
         }
         let samples = try Exposition(registry.exposition()).samples
-        #expect(samples[#"sluice_requests_total{operation="get",status="2xx"}"#] == 1)
-        #expect(samples[#"sluice_requests_total{operation="get",status="4xx"}"#] == 1)
-        #expect(samples[#"sluice_requests_total{operation="none",status="4xx"}"#] == 1)
-        for kind in RequestedAccess.Kind.allCases {
-            let key = "sluice_requests_total{operation=\"\(kind)\",status=\"5xx\"}"
-            #expect(samples[key] == 1)
+        func count(_ family: String, _ more: String) -> Double? {
+            samples["sluice_\(family){bucket=\"photos\",\(more)}"]
         }
-        #expect(samples[#"sluice_request_body_bytes_total{operation="get"}"#] == 21)
-        #expect(samples[#"sluice_response_body_bytes_total{operation="get"}"#] == 3072)
-        #expect(samples[#"sluice_request_duration_seconds_count{operation="get"}"#] == 3)
+        #expect(count("requests_total", #"operation="get",status="2xx""#) == 1)
+        #expect(count("requests_total", #"operation="get",status="4xx""#) == 1)
+        #expect(count("requests_total", #"operation="none",status="4xx""#) == 1)
+        for kind in RequestedAccess.Kind.allCases {
+            #expect(count("requests_total", "operation=\"\(kind)\",status=\"5xx\"") == 1)
+        }
+        #expect(count("request_body_bytes_total", #"operation="get""#) == 21)
+        #expect(count("response_body_bytes_total", #"operation="get""#) == 3072)
+        #expect(count("request_duration_seconds_count", #"operation="get""#) == 3)
+    }
+
+    @Test func bucketsAreBounded() throws {
+        let registry = PrometheusRegistry()
+        let names = (0..<RequestMetrics.maximumBuckets + 2).map { "b\($0)" }
+        let metrics = RequestMetrics(registry, buckets: names)
+        for bucket in names + [nil, "unknown"] {
+            let one = record()
+            one.bucket = bucket
+            metrics.count(one)
+        }
+        let samples = try Exposition(registry.exposition()).samples
+        func count(_ bucket: String) -> Double? {
+            samples["sluice_requests_total{bucket=\"\(bucket)\",operation=\"get\",status=\"2xx\"}"]
+        }
+        #expect(count("b0") == 1 && count(names[RequestMetrics.maximumBuckets - 1]) == 1)
+        #expect(count("more") == 2 && count("none") == 2)
+        #expect(count(names[RequestMetrics.maximumBuckets]) == nil)
     }
 
     @Test func serverAndProcessAreShownAtScrapeTime() throws {

@@ -177,9 +177,12 @@ final class CloudSession: UploadSession {
         }
     }
 
+    /// The longest pause after the first attempt, in nanoseconds. It doubles with each further one.
+    private static let firstPause: UInt64 = 5_000_000
+
     /// Waits for a random time, so that one of several gateways goes first.
     private static func pause(_ attempt: Int) async {
-        let delay = UInt64.random(in: 0...(5_000_000 << UInt64(attempt)))
+        let delay = UInt64.random(in: 0...(firstPause << UInt64(attempt)))
         // A task of its own, because the end of an upload may outlive its client.
         await Task { try? await Task.sleep(nanoseconds: delay) }.value
     }

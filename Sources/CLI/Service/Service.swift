@@ -347,7 +347,8 @@ extension Configuration {
             accessLog: logsAccess ? AccessLog(sink) : nil,
             decisionLog: DecisionLog(
                 Logger(label: "sluice.decisions"), logsDenials: logsDenials, sample: allowedSample),
-            metrics: RequestMetrics(registry), callers: CallerMetrics(groups: groups, registry),
+            metrics: RequestMetrics(registry, buckets: buckets.map(\.name)),
+            callers: CallerMetrics(groups: groups, registry),
             traces: traces)
     }
 

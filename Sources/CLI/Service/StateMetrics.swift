@@ -6,11 +6,9 @@ import Telemetry
 import Wire
 
 extension Service {
-    /// Shows readiness, the last reload, and the free space of directories.
+    /// Shows readiness, the last reload, and the space of directories.
     func showState(in registry: PrometheusRegistry, _ health: Health) {
-        let directories = started.buckets.compactMap { bucket in
-            bucket.directory.map { (name: bucket.name, path: $0) }
-        }
+        showSpace(in: registry)
         registry.collect { [configurationFailure, configurationTime] text in
             text.single(
                 "sluice_ready", .gauge, "Whether no readiness check failed when they last ran.",
@@ -26,17 +24,55 @@ extension Service {
                 "sluice_configuration_timestamp_seconds", .gauge,
                 "When the configuration in effect was read, since the Unix epoch.",
                 configurationTime.withLock { $0 })
-            if directories.isEmpty { return }
-            text.family(
-                "sluice_directory_free_bytes", .gauge,
-                "Space of a directory's file system that the process can use.")
-            for directory in directories {
-                var status = statvfs()
-                guard statvfs(directory.path, &status) == 0 else { continue }
-                text.sample(
-                    "sluice_directory_free_bytes", [PrometheusLabel("bucket", directory.name)],
-                    UInt64(status.f_bavail) * UInt64(status.f_frsize))
+        }
+    }
+
+    /// Shows the space of the file systems of directories, as of at most 10 s ago.
+    private func showSpace(in registry: PrometheusRegistry) {
+        let directories = started.buckets.compactMap { bucket in
+            bucket.directory.map { (bucket: bucket.name, path: $0) }
+        }
+        if directories.isEmpty { return }
+        @Sendable func measure() -> [Space] {
+            directories.compactMap { Space(bucket: $0.bucket, path: $0.path) }
+        }
+        let spaces = Lock(measure())
+        repeated(every: 10_000_000_000, on: loop) { [pool] in
+            // A file system that does not respond must hold up neither a loop nor a scrape.
+            pool.submit {
+                let now = measure()
+                spaces.withLock { $0 = now }
             }
         }
+        registry.collect { text in
+            let spaces = spaces.withLock { $0 }
+            func family(_ name: String, _ help: String, _ value: (Space) -> UInt64) {
+                text.family(name, .gauge, help)
+                for space in spaces {
+                    text.sample(name, [PrometheusLabel("bucket", space.bucket)], value(space))
+                }
+            }
+            family(
+                "sluice_directory_free_bytes",
+                "Space of a directory's file system that the process can use.", \.free)
+            family(
+                "sluice_directory_size_bytes", "Size of a directory's file system.", \.size)
+        }
+    }
+}
+
+/// The space of the file system of a bucket's directory, in bytes.
+private struct Space: Sendable {
+    let bucket: String
+    let free: UInt64
+    let size: UInt64
+
+    /// Asks the file system; nil if it does not say.
+    init?(bucket: String, path: String) {
+        var status = statvfs()
+        guard statvfs(path, &status) == 0 else { return nil }
+        self.bucket = bucket
+        free = UInt64(status.f_bavail) * UInt64(status.f_frsize)
+        size = UInt64(status.f_blocks) * UInt64(status.f_frsize)
     }
 }

@@ -1,62 +1,80 @@
 import CoreMetrics
 import HTTPServer
 import Telemetry
+import Wire
 
 /// The metrics of requests. The handles are made once; counting a request takes five atomic additions.
 public struct RequestMetrics: Sendable {
-    // A class, so that counting changes one reference count instead of one for each handle.
-    private final class Handles: Sendable {
+    /// More buckets than this share a label, to bound the number of series.
+    static let maximumBuckets = 50
+
+    // Classes, so that counting changes one reference count instead of one for each handle.
+    private final class Traffic: Sendable {
         /// By status class, 1xx first.
         let requests: [Counter]
-        let duration: CoreMetrics.Timer
+        let duration: PrometheusHistogram
         let bytesIn: Counter
         let bytesOut: Counter
+
+        /// Makes the handles of one operation on one bucket.
+        init(_ operation: String, bucket: String, _ registry: PrometheusRegistry) {
+            let labels = [("bucket", bucket), ("operation", operation)]
+            func counter(_ name: String, _ more: [(String, String)] = []) -> Counter {
+                Counter(label: name, dimensions: labels + more, factory: registry)
+            }
+            requests = (1...5).map { counter("sluice_requests_total", [("status", "\($0)xx")]) }
+            duration = registry.histogram("sluice_request_duration_seconds", labels)
+            bytesIn = counter("sluice_request_body_bytes_total")
+            bytesOut = counter("sluice_response_body_bytes_total")
+        }
+    }
+    private final class Decisions: Sendable {
         let allowed: Counter
         let denied: Counter
-        let decisions: CoreMetrics.Timer
+        let duration: CoreMetrics.Timer
         let timeouts: Counter
         /// Differences of the shadow rules, by their decision.
         let shadows: [Verdict: Counter]
 
         /// Makes the handles of one operation.
-        init(_ name: String, _ registry: PrometheusRegistry) {
-            let operation = [("operation", name)]
-            func counter(_ label: String, _ dimension: (String, String)? = nil) -> Counter {
-                Counter(
-                    label: label, dimensions: operation + (dimension.map { [$0] } ?? []),
-                    factory: registry)
+        init(_ operation: String, _ registry: PrometheusRegistry) {
+            let label = [("operation", operation)]
+            func counter(_ name: String, _ more: [(String, String)] = []) -> Counter {
+                Counter(label: name, dimensions: label + more, factory: registry)
             }
-            func timer(_ label: String) -> CoreMetrics.Timer {
-                CoreMetrics.Timer(label: label, dimensions: operation, factory: registry)
-            }
-            requests = (1...5).map { counter("sluice_requests_total", ("status", "\($0)xx")) }
-            duration = timer("sluice_request_duration_seconds")
-            bytesIn = counter("sluice_request_body_bytes_total")
-            bytesOut = counter("sluice_response_body_bytes_total")
-            allowed = counter("sluice_decisions_total", ("outcome", "allowed"))
-            denied = counter("sluice_decisions_total", ("outcome", "denied"))
-            decisions = timer("sluice_decision_duration_seconds")
+            allowed = counter("sluice_decisions_total", [("outcome", "allowed")])
+            denied = counter("sluice_decisions_total", [("outcome", "denied")])
+            duration = CoreMetrics.Timer(
+                label: "sluice_decision_duration_seconds", dimensions: label, factory: registry)
             timeouts = counter("sluice_decision_timeouts_total")
             shadows = Dictionary(
                 uniqueKeysWithValues: Verdict.allCases.map {
-                    ($0, counter("sluice_shadow_differences_total", ("shadow", $0.rawValue)))
+                    ($0, counter("sluice_shadow_differences_total", [("shadow", $0.rawValue)]))
                 })
         }
     }
-    /// By operation, in the order of its cases. The last element is for requests without a route.
-    private let handles: [Handles]
+    // Arrays are by operation, in the order of its cases. The last element is for requests without a route.
+    private let decisions: [Decisions]
+    private let buckets: [BytewiseString: [Traffic]]
+    /// Of requests without a bucket.
+    private let others: [Traffic]
 
     /// Makes the handles and describes the families in `registry`.
-    public init(_ registry: PrometheusRegistry) {
+    /// - Parameter buckets: Their names.
+    public init(_ registry: PrometheusRegistry, buckets: [String]) {
         registry.describe(
-            "sluice_requests_total", "Completed requests, by operation and status class.")
+            "sluice_requests_total",
+            "Completed requests, by bucket, operation and status class.")
         registry.describe(
             "sluice_request_duration_seconds",
-            "Time from the complete header block to the end of the response, by operation.")
+            "Time from the complete header block to the end of the response, by bucket and operation."
+        )
         registry.describe(
-            "sluice_request_body_bytes_total", "Bytes of request bodies received, by operation.")
+            "sluice_request_body_bytes_total",
+            "Bytes of request bodies received, by bucket and operation.")
         registry.describe(
-            "sluice_response_body_bytes_total", "Bytes of response bodies sent, by operation.")
+            "sluice_response_body_bytes_total",
+            "Bytes of response bodies sent, by bucket and operation.")
         registry.describe(
             "sluice_decisions_total", "Requests decided, by operation and outcome.")
         registry.describe(
@@ -69,23 +87,39 @@ public struct RequestMetrics: Sendable {
         registry.describe(
             "sluice_shadow_differences_total",
             "Requests that the shadow rules decide differently, by their decision.")
-        let names = RequestedAccess.Kind.allCases.map(\.rawValue) + ["none"]
-        handles = names.map { Handles($0, registry) }
+        let operations = RequestedAccess.Kind.allCases.map(\.rawValue) + ["none"]
+        decisions = operations.map { Decisions($0, registry) }
+        func traffic(_ bucket: String) -> [Traffic] {
+            operations.map { Traffic($0, bucket: bucket, registry) }
+        }
+        others = traffic("none")
+        self.buckets = Dictionary(
+            uniqueKeysWithValues: buckets.enumerated().map { index, name in
+                let isOwn = index < RequestMetrics.maximumBuckets
+                return (BytewiseString(name), traffic(isOwn ? name : "more"))
+            })
     }
 
     /// Counts one request.
     func count(_ record: RequestRecord) {
-        let handle = handles[record.operation?.index ?? handles.count - 1]
-        handle.requests[record.statusClass - 1].increment()
-        handle.duration.recordNanoseconds(Int64(clamping: record.durationNanoseconds))
-        if record.bytesIn > 0 { handle.bytesIn.increment(by: Int64(clamping: record.bytesIn)) }
+        let index = record.operation?.index ?? decisions.count - 1
+        let traffic = (record.bucket.flatMap { buckets[BytewiseString($0)] } ?? others)[index]
+        traffic.requests[record.statusClass - 1].increment()
+        let duration = Int64(clamping: record.durationNanoseconds)
+        if let trace = record.trace?.context, trace.isSampled {
+            traffic.duration.recordNanoseconds(duration, trace: trace.traceID)
+        } else {
+            traffic.duration.recordNanoseconds(duration)
+        }
+        if record.bytesIn > 0 { traffic.bytesIn.increment(by: Int64(clamping: record.bytesIn)) }
+        if record.bytesOut > 0 { traffic.bytesOut.increment(by: Int64(clamping: record.bytesOut)) }
+        let handle = decisions[index]
         if let decision = record.decision {
             (decision == .allowed ? handle.allowed : handle.denied).increment()
-            handle.decisions.recordNanoseconds(Int64(clamping: record.decisionNanoseconds))
+            handle.duration.recordNanoseconds(Int64(clamping: record.decisionNanoseconds))
         }
         if record.isDecisionTimedOut { handle.timeouts.increment() }
         if let shadow = record.shadow { handle.shadows[shadow]?.increment() }
-        if record.bytesOut > 0 { handle.bytesOut.increment(by: Int64(clamping: record.bytesOut)) }
     }
 }
 

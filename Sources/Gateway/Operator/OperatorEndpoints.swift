@@ -28,8 +28,16 @@ public struct OperatorEndpoints: Sendable {
         }
     }
 
-    /// Responds to a request of one path. The argument has the query's parts between its `&`.
-    public typealias Handler = @Sendable ([Substring]) async throws(Problem) -> Response
+    /// What a handler may depend on.
+    public struct Request: Sendable {
+        /// The query's parts between its `&`.
+        let query: [Substring]
+        /// The field `Accept`.
+        let accept: String?
+    }
+
+    /// Responds to a request of one path.
+    public typealias Handler = @Sendable (Request) async throws(Problem) -> Response
 
     private struct Endpoint: Sendable {
         /// `GET` stands for `HEAD` too.
@@ -52,12 +60,13 @@ public struct OperatorEndpoints: Sendable {
         let isAlive: Handler = { _ in .text(200, "ok\n") }
         add("/livez", "The process responds.", isAlive)
         add("/healthz", nil, isAlive)
-        add("/readyz", "Requests should be sent here; `?verbose` lists each check.") { query in
-            let isVerbose = query.contains { $0 == "verbose" || $0.hasPrefix("verbose=") }
+        add("/readyz", "Requests should be sent here; `?verbose` lists each check.") { request in
+            let isVerbose = request.query.contains { $0 == "verbose" || $0.hasPrefix("verbose=") }
             return await health.response(isVerbose: isVerbose)
         }
-        add("/metrics", "Numbers for Prometheus.") { _ in
-            Response(200, PrometheusText.contentType, registry.exposition())
+        add("/metrics", "Numbers for Prometheus.") { request in
+            let format = PrometheusText.Format(accept: request.accept)
+            return Response(200, format.contentType, registry.exposition(format))
         }
         add("/openapi.yaml", "The HTTP API, in OpenAPI 3.1.") { _ in
             Response(200, "application/yaml", PackageResources.openapi_yaml)
@@ -91,7 +100,9 @@ public struct OperatorEndpoints: Sendable {
             do throws(Problem) {
                 try callers.checkHost(exchange.head)
                 try OperatorEndpoints.rejectPages(exchange.head)
-                response = await respond(exchange.head.method, exchange.head.target, requestId)
+                response = await respond(
+                    exchange.head.method, exchange.head.target, requestId,
+                    accept: exchange.head.fields["accept"])
             } catch {
                 response = Response(error, requestId)
             }
@@ -121,7 +132,9 @@ public struct OperatorEndpoints: Sendable {
     }
 
     /// Responds to a request by its method and target.
-    func respond(_ method: String, _ target: String, _ requestId: String) async -> Response {
+    func respond(
+        _ method: String, _ target: String, _ requestId: String, accept: String? = nil
+    ) async -> Response {
         let parts = target.split(separator: "?", maxSplits: 1, omittingEmptySubsequences: false)
         let path = String(parts[0])
         let found = endpoints.filter { $0.path == path }
@@ -137,7 +150,8 @@ public struct OperatorEndpoints: Sendable {
             return response
         }
         do throws(Problem) {
-            return try await endpoint.respond(parts.count > 1 ? parts[1].split(separator: "&") : [])
+            let query = parts.count > 1 ? parts[1].split(separator: "&") : []
+            return try await endpoint.respond(Request(query: query, accept: accept))
         } catch {
             return Response(error, requestId)
         }

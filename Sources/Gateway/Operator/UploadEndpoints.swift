@@ -11,11 +11,11 @@ extension OperatorEndpoints {
         _ uploads: Uploads, _ buckets: [(name: String, driver: any SessionDriver)]
     ) {
         add("/uploads", "Open upload sessions; `DELETE` with `?id=ID` cancels one.") {
-            (query) throws(Problem) in
-            Response(200, "application/json", try await uploads.list(buckets, query))
+            (request) throws(Problem) in
+            Response(200, "application/json", try await uploads.list(buckets, request.query))
         }
-        add("/uploads", nil, method: "DELETE") { (query) throws(Problem) in
-            guard let id = value("id", in: query) else {
+        add("/uploads", nil, method: "DELETE") { (request) throws(Problem) in
+            guard let id = value("id", in: request.query) else {
                 throw Problem(.invalidArgument, "The query names the session: ?id=ID.")
             }
             try await uploads.cancel(id, buckets)

@@ -94,7 +94,7 @@ public final class TraceExporter: Sendable {
 
     private func add(_ span: TraceSpan) {
         let isBatch = state.withLock { state in
-            guard state.spans.count < TraceExporter.capacity else {
+            guard !state.isClosed, state.spans.count < TraceExporter.capacity else {
                 state.dropped += 1
                 return false
             }
@@ -161,7 +161,11 @@ public final class TraceExporter: Sendable {
     /// The next spans to send. If there are none, the sending task has ended.
     private func next() -> [TraceSpan]? {
         state.withLock { state in
-            if state.isClosed || state.spans.isEmpty {
+            if state.isClosed {
+                state.dropped += state.spans.count
+                state.spans = []
+            }
+            if state.spans.isEmpty {
                 state.sending = nil
                 return nil
             }

@@ -195,7 +195,7 @@ def test_a_truncated_blob_is_a_server_error(launch, protocol):
     line = json.loads(line)
     assert (line["status"], line["level"], line["code"]) == (200, "error", "internal"), line
     assert "shorter than its object's size" in line["cause"]
-    assert server.metrics()['sluice_requests_total{operation="get",status="5xx"}'] == 1
+    assert server.metrics()['sluice_requests_total{bucket="photos",operation="get",status="5xx"}'] == 1
 
 
 def descriptors(server):

@@ -51,7 +51,7 @@ def test_rejected_request_has_an_access_line(launch, name):
     assert line["level"] == "warning"
     assert line["request"] == problem["instance"] and line["code"] == problem["code"]
     assert line["cause"] == problem["detail"] and line["bytes_out"] == len(response.body)
-    assert running.metrics()['sluice_requests_total{operation="none",status="4xx"}'] == 1
+    assert running.metrics()['sluice_requests_total{bucket="none",operation="none",status="4xx"}'] == 1
 
 
 @pytest.mark.parametrize("name", CONNECTION_ERRORS)

@@ -35,7 +35,8 @@ def scrape(tmp_path_factory):
     upstream = GCSModel(directory)
     buckets = (f"  photos: {{ directory: {{ path: {directory}/photos }} }}\n"
                f"  cloud: {{ {upstream.store()} }}\n")
-    server = Server(directory, buckets=buckets)
+    server = Server(directory, buckets=buckets,
+                    extra='telemetry: { traces: { endpoint: "http://127.0.0.1:9" } }\n')
     try:
         curl("-T", "/dev/null", server.url("/b/photos/o/a"))
         curl("-o", "/dev/null", server.url("/b/cloud/o/a"))

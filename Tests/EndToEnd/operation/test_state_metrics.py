@@ -19,6 +19,7 @@ def test_readiness_reloads_and_space_are_shown(launch):
     space = os.statvfs(server.directory)
     free = first['sluice_directory_free_bytes{bucket="photos"}']
     assert free == pytest.approx(space.f_bavail * space.f_frsize, rel=0.2)
+    assert first['sluice_directory_size_bytes{bucket="photos"}'] == space.f_blocks * space.f_frsize
     good = server.config.read_text()
     server.config.write_text(good + "nonsense: 1\n")
     server.process.send_signal(signal.SIGHUP)

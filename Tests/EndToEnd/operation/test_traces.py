@@ -5,8 +5,10 @@ import re
 import signal
 import threading
 import time
+import urllib.request
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import upstreams
 from collector import Collector
@@ -194,6 +196,22 @@ def test_a_collector_that_does_not_respond_delays_nothing(launch, how):
         begin = time.monotonic()
         assert server.stop(signal.SIGTERM) == 0 and time.monotonic() - begin < 8
         event.set()
+
+
+def test_openmetrics_has_the_trace_of_a_request(launch):
+    """Read by Prometheus' own parser of OpenMetrics, which is strict."""
+    server = launch()
+    assert status("-T", "/etc/hostname", "-H", parent(), server.url("/b/photos/o/a")) == 201
+    access_lines(server)
+    request = urllib.request.Request(f"http://127.0.0.1:{server.operator}/metrics",
+                                     headers={"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"})
+    with urllib.request.urlopen(request, timeout=5) as response:
+        assert response.headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+        families = {family.name: family for family in text_string_to_metric_families(response.read().decode())}
+    [line] = [sample for sample in families["sluice_request_duration_seconds"].samples if sample.exemplar]
+    assert line.labels["bucket"] == "photos" and line.labels["operation"] == "create" and line.value == 1
+    assert line.exemplar.labels == {"trace_id": TRACE} and abs(float(line.exemplar.timestamp) - time.time()) < 60
+    assert families["sluice_requests"].type == "counter"
 
 
 def test_spans_that_a_collector_rejects_are_dropped(launch):
