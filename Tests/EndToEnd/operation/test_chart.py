@@ -1,5 +1,5 @@
 """deploy/chart: what Helm makes of it is valid for two versions of Kubernetes, strictly, and the program takes the
-configuration in it. No cluster is needed. Helm's own engine renders (it is in the package helm_python)."""
+configuration in it."""
 
 import json
 import pathlib
@@ -11,28 +11,13 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from chart import CHART, gateway, pod, render, values
 from program import ROOT, sluice
 
-CHART = ROOT / "deploy" / "chart"
 EXAMPLES = sorted((CHART / "examples").glob("*.yaml"))
 #: The oldest supported one, and a current one.
 VERSIONS = ["1.29", "1.37"]
 MANIFESTS = sorted((ROOT / "deploy" / "kubernetes").glob("*.yaml"))
-
-
-def values(path, **changes):
-    return {**yaml.safe_load(pathlib.Path(path).read_text()), **changes}
-
-
-def render(given):
-    """The rendered objects, by kind; a kind of which there are several has the last one."""
-    with helm_python.Chart.load(CHART) as chart:
-        texts = chart.render(given, name="storage", namespace="storage")
-    objects = [found for text in texts.values() for found in yaml.safe_load_all(text) if found]
-    by_kind = {}
-    for found in objects:
-        by_kind.setdefault(found["kind"], []).append(found)
-    return by_kind
 
 
 def validate(found, version):
@@ -42,16 +27,6 @@ def validate(found, version):
         assert endpoint == {"port": "operator", "path": "/metrics"}
         return
     kubernetes_validate.validate(found, version, strict=True)
-
-
-def pod(objects):
-    (workload,) = objects.get("Deployment", []) + objects.get("StatefulSet", [])
-    return workload["spec"]["template"]["spec"]
-
-
-def gateway(objects):
-    spec = pod(objects)
-    return next(one for one in spec["containers"] + spec.get("initContainers", []) if one["name"] == "sluice")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
