@@ -22,5 +22,6 @@ protocol TransferDelegate: AnyObject {
     /// There will be no response.
     func failed(_ error: ClientError)
     /// The request is over. Its connection is idle or closed.
-    func ended()
+    /// - Parameter failure: Why the response's body is not complete, or there is no response.
+    func ended(_ failure: ClientError?)
 }

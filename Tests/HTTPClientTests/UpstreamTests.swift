@@ -36,6 +36,21 @@ struct UpstreamTests {
         await upstream.close()
     }
 
+    @Test("A body that breaks off is no success", arguments: Way.allCases)
+    func brokenBody(way: Way) async throws {
+        let server = ScriptedServer(way) { peer, _ in
+            guard peer.request() != nil else { return }
+            peer.send("HTTP/1.1 200 OK\r\ncontent-length: 800\r\n\r\nabc")
+        }
+        let records = Records()
+        let upstream = server.upstream(records)
+        #expect(await upstream.ask().code == .connectionLost)
+        await eventually { records.all.withLock { !$0.isEmpty } }
+        let ends = records.all.withLock { $0 }
+        #expect(ends.map(\.status) == [200] && ends.map(\.error) == [.connectionLost])
+        await upstream.close()
+    }
+
     /// A server that responds only once `gate` was closed, and a client of one request at a time.
     private func blocked(_ way: Way, _ change: (inout UpstreamSettings) -> Void) -> (
         ScriptedServer, Upstream

@@ -216,7 +216,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         release()
         let delegate = self.delegate.take()
         if let failure, !isHeadDelivered { delegate?.failed(failure) }
-        delegate?.ended()
+        delegate?.ended(failure)
     }
 
     private func error(_ code: CURLcode) -> ClientError {

@@ -206,7 +206,7 @@ private final class FailedTransfer: Transfer, @unchecked Sendable {
     private func end(_ error: ClientError) {
         let delegate = self.delegate.take()
         delegate?.failed(error)
-        delegate?.ended()
+        delegate?.ended(error)
     }
 }
 

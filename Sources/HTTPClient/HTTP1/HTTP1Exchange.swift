@@ -108,7 +108,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
         end(state.handle(.failed))
         let delegate = self.delegate.take()
         if hasResponse { wake() } else { delegate?.failed(error) }
-        delegate?.ended()
+        delegate?.ended(error)
     }
 
     /// Stops sending and reading, and gives up the connection.
@@ -258,7 +258,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
     }
 
     func ended() {
-        delegate.take()?.ended()
+        delegate.take()?.ended(nil)
     }
 
     // MARK: Time

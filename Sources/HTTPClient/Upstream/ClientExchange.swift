@@ -20,7 +20,6 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     private var collected: [UInt8] = []
     @exclusivity(unchecked) private var waiter: UnsafeContinuation<Void, Never>?
     @exclusivity(unchecked) private var status: Int?
-    @exclusivity(unchecked) private var failure: ClientError?
     @exclusivity(unchecked) private var firstByte: UInt64?
     @exclusivity(unchecked) private(set) var isOver = false
     /// The deadline of the queue.
@@ -118,7 +117,7 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     /// Ends the request without sending it.
     func reject(_ error: ClientError) {
         failed(error)
-        ended()
+        ended(error)
     }
 
     // MARK: TransferDelegate
@@ -139,7 +138,6 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     }
 
     func failed(_ error: ClientError) {
-        failure = error
         if firstByte == nil { trace?.add(EventLoop.monotonicNow() &- begun) }
         if case .pipe(let pipe) = request.body { pipe.interrupt(.failed(error)) }
         switch error.code {
@@ -152,7 +150,7 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
         settle(.failure(error))
     }
 
-    func ended() {
+    func ended(_ failure: ClientError?) {
         guard !isOver else { return }
         isOver = true
         let wasBegun = transfer != nil
