@@ -23,7 +23,8 @@ import SluiceStorage
             try await item.writeAsync(toFile: file)
             print(file.path)
         }
-        for prefix in list.prefixes {
+        // A folder without a name, from names such as `a//b`, is no other folder here.
+        for prefix in list.prefixes where prefix != folder {
             try await download(prefix, to: target.appendingPathComponent(prefix.name))
         }
     }

@@ -88,16 +88,10 @@ extension StorageReference {
         guard (1...1000).contains(maxResults) else {
             throw StorageError(.invalidArgument, "maxResults is from 1 to 1000.")
         }
-        let prefix = fullPath.isEmpty ? "" : fullPath + "/"
-        var query = "delimiter=%2F&maxResults=\(maxResults)"
-        query += "&prefix=\(PercentEncoding.encodeSegment(prefix))"
-        if let token { query += "&pageToken=\(PercentEncoding.encodeSegment(token))" }
-        let request = HTTPRequest("GET", try storage.endpoint.list(query))
-        return try await operation { requests throws(StorageError) in
-            try await requests.call(request) {
-                StorageListResult(json: $0.body, of: prefix, storage)
-            }
-        }
+        let page = try await page("delimiter=%2F&maxResults=\(maxResults)", token)
+        return StorageListResult(
+            prefixes: page.prefixes, items: page.objects.map(\.reference),
+            pageToken: page.pageToken)
     }
 
     // MARK: Running
@@ -129,26 +123,4 @@ public struct StorageListResult: Sendable, Equatable {
     public let items: [StorageReference]
     /// Continues the list; nil if nothing follows.
     public let pageToken: String?
-
-    init(prefixes: [StorageReference], items: [StorageReference], pageToken: String?) {
-        self.prefixes = prefixes
-        self.items = items
-        self.pageToken = pageToken
-    }
-
-    /// Parses the gateway's JSON; nil if it is not a page of this folder, which ends with a slash or is the root.
-    init?(json body: [UInt8], of folder: String, _ storage: Storage) {
-        guard let json = try? JSONReader.parse(body),
-            let prefixes = json["prefixes"]?.elements, let items = json["items"]?.elements
-        else { return nil }
-        let folders = prefixes.compactMap(\.text)
-        let names = items.compactMap { $0["fullPath"]?.text }
-        let isHere = (folders + names).allSatisfy { $0.utf8.starts(with: folder.utf8) }
-        guard isHere, folders.count == prefixes.count, names.count == items.count else {
-            return nil
-        }
-        self.prefixes = folders.map { storage.reference(withPath: $0) }
-        self.items = names.map { StorageReference(storage, path: $0) }
-        pageToken = json["nextPageToken"]?.text
-    }
 }

@@ -40,6 +40,20 @@ import Testing
         }
     }
 
+    /// A store has a name with two slashes.
+    @Test func aFolderWithoutAName() async throws {
+        let gateway = try await GatewayProcess()
+        let service = FakeService { request in
+            request.query["prefix"] == "images/"
+                ? .json(#"{"prefixes": ["images//"], "items": []}"#)
+                : FakeService.Response(status: 404)
+        }
+        let copy = gateway.directory.path + "/copy"
+        let result = try await wait(
+            example("ExampleDownload", gateway, service.port, ["images", copy]))
+        #expect(result == 0 && service.log.count == 1)
+    }
+
     /// The client is killed in the middle; the same command continues.
     @Test func anUploadThatIsKilled() async throws {
         let size = 80 << 20

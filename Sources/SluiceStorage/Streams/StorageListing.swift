@@ -51,15 +51,20 @@ public struct StorageListing: Sendable, Equatable {
     /// Continues the list; nil if nothing follows.
     public let pageToken: String?
 
-    /// Parses the gateway's JSON; nil if it is not a page.
-    fileprivate init?(json body: [UInt8], _ storage: Storage) {
+    /// Parses the gateway's JSON; nil if it is not the next page of the list.
+    fileprivate init?(json body: [UInt8], after position: ListPosition, _ storage: Storage) {
         guard let json = try? JSONReader.parse(body),
             let folders = json["prefixes"]?.elements, let items = json["items"]?.elements
         else { return nil }
-        prefixes = folders.compactMap(\.text).map { storage.reference(withPath: $0) }
+        let names = folders.compactMap(\.text)
         objects = items.compactMap { StorageListedObject($0, storage) }
-        guard prefixes.count == folders.count, objects.count == items.count else { return nil }
-        pageToken = json["nextPageToken"]?.text
+        guard names.count == folders.count, objects.count == items.count,
+            let next = position.next(
+                folders: names, objects: objects.map(\.reference.fullPath),
+                token: json["nextPageToken"]?.text)
+        else { return nil }
+        prefixes = names.map { storage.reference(withPath: $0) }
+        pageToken = next.pageToken
     }
 }
 
@@ -71,13 +76,23 @@ extension StorageReference {
     public func listing(
         recursive: Bool = false, pageToken: String? = nil
     ) async throws(StorageError) -> StorageListing {
-        let prefix = fullPath.isEmpty ? "" : fullPath + "/"
-        var query = "view=full&maxResults=1000&delimiter=\(recursive ? "" : "%2F")"
-        query += "&prefix=\(PercentEncoding.encodeSegment(prefix))"
-        if let pageToken { query += "&pageToken=\(PercentEncoding.encodeSegment(pageToken))" }
+        try await page(
+            "view=full&maxResults=1000&delimiter=\(recursive ? "" : "%2F")", pageToken)
+    }
+
+    /// Requests a page. One that is not the next page of the list is malformed, as if the connection had failed.
+    func page(_ query: String, _ pageToken: String?) async throws(StorageError) -> StorageListing {
+        let position = ListPosition(
+            of: fullPath.isEmpty ? "" : fullPath + "/", pageToken: pageToken)
+        var query = query + "&prefix=\(PercentEncoding.encodeSegment(position.prefix))"
+        if let token = position.token {
+            query += "&pageToken=\(PercentEncoding.encodeSegment(token))"
+        }
         let request = HTTPRequest("GET", try storage.endpoint.list(query))
         return try await operation { requests throws(StorageError) in
-            try await requests.call(request) { StorageListing(json: $0.body, storage) }
+            try await requests.call(request) {
+                StorageListing(json: $0.body, after: position, storage)
+            }
         }
     }
 
