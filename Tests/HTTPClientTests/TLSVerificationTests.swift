@@ -82,7 +82,7 @@ struct TLSVerificationTests {
         let error = try await failure(server(way, identity)) {
             if isKnown { $0.certificateAuthorities = Self.authority.path }
         }
-        #expect(error.code == .unreachable)
+        #expect(error.code == .unreachable && error.isUntrusted)
         #expect(error.cause.contains("SSL certificate problem"), "\(error)")
         #expect(error.cause.contains(row.word), "\(error)")
     }
@@ -101,6 +101,7 @@ struct TLSVerificationTests {
         }
         let error = try await failure(server)
         #expect(error.code == .unreachable && error.cause.contains("protocol"), "\(error)")
+        #expect(!error.isUntrusted)
     }
 
     @Test("A port without TLS is reported", arguments: Way.secure)

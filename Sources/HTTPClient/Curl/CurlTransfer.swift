@@ -247,7 +247,9 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
                 .malformed
             default: .connectionLost
             }
-        return ClientError(kind, "\(name): \(reason)", mayHaveReached: mayHaveReached)
+        var error = ClientError(kind, "\(name): \(reason)", mayHaveReached: mayHaveReached)
+        error.isUntrusted = code == CURLE_PEER_FAILED_VERIFICATION
+        return error
     }
 
     /// Removes everything from libcurl.

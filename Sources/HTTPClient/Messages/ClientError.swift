@@ -27,8 +27,7 @@ public struct ClientError: Error, Sendable, Equatable, CustomStringConvertible {
     public var cause: String
     /// Whether the upstream may have acted on the request.
     public var mayHaveReached: Bool
-    /// Whether the upstream's certificate was not accepted, so that another attempt would not help. Only our own transport
-    /// knows.
+    /// Whether the upstream's certificate was not accepted, so that another attempt would not help.
     public var isUntrusted = false
 
     public init(_ code: Code, _ cause: String, mayHaveReached: Bool = false) {
