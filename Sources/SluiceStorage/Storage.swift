@@ -11,7 +11,9 @@ import Wire
 /// let image = storage.reference().child("images/rivers.jpg")
 /// ```
 ///
-/// All its members can be used from every thread. A setting applies to what begins after it was set.
+/// All its members can be used from every thread. The gateway, ``credentials`` and ``configuration`` are read for each request,
+/// and ``uploadChunkSizeBytes`` for each piece, also of transfers that are running. A retry time and ``callbackQueue`` apply
+/// to what begins after they were set.
 public final class Storage: Sendable {
     /// The default of ``uploadChunkSizeBytes``: 8 MiB.
     public static let defaultChunkSizeBytes: Int64 = 8 << 20
@@ -119,8 +121,9 @@ public final class Storage: Sendable {
         }
     }
 
-    /// The queue on which observers and completions are called, one after another. Functions with `async` do not use it. By default a queue of its own: unlike in
-    /// the SDK for Apple platforms not the main queue, which most programs on Linux do not run.
+    /// The queue on which observers and completions are called, one after another. Functions with `async` do not use it. By
+    /// default a queue of its own: unlike in the SDK for Apple platforms not the main queue, which most programs on Linux do
+    /// not run.
     public var callbackQueue: DispatchQueue {
         get { settings.withLock { $0.callbackQueue } }
         set { settings.withLock { $0.callbackQueue = newValue } }

@@ -7,7 +7,8 @@ import Wire
 /// storage.configuration.certificateAuthorities = authorities
 /// storage.configuration.headerFields = ["X-Team": "maps"]
 /// ```
-public struct StorageConfiguration: Sendable, Equatable {
+public struct StorageConfiguration: Sendable, Equatable, CustomStringConvertible, CustomReflectable
+{
     /// Fields of each request, such as those that a proxy before the gateway asks for. They are sent to the gateway's own
     /// address only. Those that the library sets itself replace them.
     /// Keys: names of fields in any case.
@@ -22,6 +23,17 @@ public struct StorageConfiguration: Sendable, Equatable {
 
     /// The defaults: no fields, the system's authorities, no certificate.
     public init() {}
+
+    /// The names of the fields without their values, which may be secrets, and the files.
+    public var description: String {
+        let paths = files.compactMap { $0?.path }
+        return "fields: \(headerFields.keys.sorted()), files: \(paths)"
+    }
+
+    /// Shows no more by reflection.
+    public var customMirror: Mirror {
+        Mirror(self, children: ["headerFields": headerFields.keys.sorted(), "files": files])
+    }
 
     /// The files, by which connections are shared.
     var files: [URL?] { [certificateAuthorities, clientCertificate, clientKey] }

@@ -2,7 +2,7 @@ import Foundation
 import Wire
 
 /// What a client shows to the gateway. A credential is sent to the gateway's own address only.
-public struct StorageCredentials: Sendable {
+public struct StorageCredentials: Sendable, CustomStringConvertible, CustomReflectable {
     private enum Source {
         case fixed(String?)
         case closure(@Sendable () async throws -> String)
@@ -34,6 +34,17 @@ public struct StorageCredentials: Sendable {
                 return text.trimmingCharacters(in: .whitespacesAndNewlines)
             })
     }
+
+    /// Shows no token.
+    public var description: String {
+        switch source {
+        case .fixed(nil): "no credential"
+        case .fixed, .closure: "a credential"
+        }
+    }
+
+    /// Shows no more by reflection.
+    public var customMirror: Mirror { Mirror(self, children: []) }
 
     /// The field `Authorization` of a request.
     enum Authorization {

@@ -49,10 +49,12 @@ public struct StorageReference: Sendable, Hashable, CustomStringConvertible {
         return String(path[bytes.index(after: slash)...])
     }
 
+    /// Whether both are the same path of the same bucket at the same address.
     public static func == (left: StorageReference, right: StorageReference) -> Bool {
-        left.bucket == right.bucket && left.fullPath == right.fullPath
+        left.storage.endpoint == right.storage.endpoint && left.fullPath == right.fullPath
     }
 
+    /// Without the address, which ``Storage/useEmulator(withHost:port:)`` changes.
     public func hash(into hasher: inout Hasher) {
         hasher.combine(BytewiseString(bucket))
         hasher.combine(BytewiseString(fullPath))

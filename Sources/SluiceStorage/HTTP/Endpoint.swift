@@ -2,7 +2,7 @@ import Foundation
 import Wire
 
 /// The addresses of a bucket at a gateway.
-struct Endpoint: Sendable {
+struct Endpoint: Sendable, Equatable {
     /// `http://HOST:PORT`, possibly with a path, without a slash at its end; nil if the URL is not valid.
     private let base: String?
     private let bucket: String
