@@ -16,7 +16,8 @@ import SluiceStorage
             save(task.resumptionData, to: saved)
             print("\(Int(snapshot.progress.fractionCompleted * 100)) %")
         }
-        // A failure of the connection leaves the upload at the gateway, to be continued.
+        // A failure of the connection leaves the upload at the gateway, to be continued. If the file has changed, it does
+        // not: the next run begins again.
         if task.resumptionData == nil { try? FileManager.default.removeItem(atPath: saved) }
         if let error = task.snapshot.error { fail("\(error)") }
         print("\(reference) is stored.")
@@ -28,7 +29,7 @@ import SluiceStorage
     {
         if let text = FileManager.default.contents(atPath: saved),
             let data = try? JSONDecoder().decode(StorageUploadResumptionData.self, from: text),
-            data.path == reference.fullPath
+            data.bucket == reference.bucket, data.path == reference.fullPath
         {
             return reference.resumeUpload(from: data, file: file)
         }

@@ -81,6 +81,72 @@ import Testing
         #expect(try await status(gateway, session) == 404)
     }
 
+    /// Begins the upload of a file, and pauses it in the middle.
+    private func paused(_ gateway: GatewayProcess, _ file: URL) async throws
+        -> (StorageUploadTask, StorageUploadResumptionData)
+    {
+        let (proxy, gate) = held(gateway)
+        let storage = gateway.storage(proxy)
+        storage.uploadChunkSizeBytes = 100_000
+        let task = storage.reference(withPath: "a").putFile(from: file)
+        await eventually { task.snapshot.progress.completedUnitCount > 0 }
+        task.pause()
+        gate.open()
+        await eventually { task.snapshot.status == .pause }
+        return (task, try #require(task.resumptionData))
+    }
+
+    private func end(_ task: StorageUploadTask) async -> StorageTaskSnapshot {
+        for await _ in task.snapshots {}
+        return task.snapshot
+    }
+
+    /// The gateway repeats the result of a complete upload without a look at its object.
+    @Test func aCompleteUploadWhoseObjectIsGone() async throws {
+        let gateway = try await GatewayProcess()
+        let file = gateway.file("file", size: 1_000_000)
+        let (task, saved) = try await paused(gateway, file)
+        task.resume()
+        let first = try #require(await end(task).metadata)
+        let reference = gateway.storage().reference(withPath: "a")
+        let same = await end(reference.resumeUpload(from: saved, file: file))
+        #expect(same.metadata?.generation == first.generation)
+
+        try await reference.putDataAsync(Data("other".utf8))
+        let second = await end(reference.resumeUpload(from: saved, file: file))
+        #expect(second.status == .success && second.metadata?.generation != first.generation)
+        #expect(try await reference.data(maxSize: 1 << 30) == pattern(1_000_000))
+
+        try await reference.delete()
+        let third = await end(reference.resumeUpload(from: saved, file: file))
+        #expect(third.status == .success && third.progress.fractionCompleted == 1)
+        #expect(try await reference.getMetadata() == third.metadata)
+    }
+
+    /// What can't be continued is not offered again.
+    @Test func resumptionDataThatIsOfNoUse() async throws {
+        let gateway = try await GatewayProcess()
+        let file = gateway.file("file", size: 1_000_000)
+        let (task, saved) = try await paused(gateway, file)
+        let reference = gateway.storage().reference(withPath: "a")
+        let other = reference.root().child("b").resumeUpload(from: saved, file: file)
+        #expect(await end(other).error?.code == .invalidArgument && other.resumptionData == nil)
+        #expect(try await status(gateway, saved.session) == 204)
+
+        let damaged = StorageUploadResumptionData(
+            bucket: "photos", path: "a", session: "", file: saved.file, fields: [])
+        let again = reference.resumeUpload(from: damaged, file: file)
+        #expect(await end(again).status == .success)
+
+        try Data("changed".utf8).write(to: file)
+        let changed = reference.resumeUpload(from: saved, file: file)
+        #expect(await end(changed).error?.message.contains("has changed") == true)
+        #expect(changed.resumptionData == nil)
+        #expect(try await status(gateway, saved.session) == 404)
+        task.cancel()
+        _ = await end(task)
+    }
+
     /// The connection fails in the middle, and another task has only the rest to load.
     @Test func aDownloadThatIsContinued() async throws {
         let gateway = try await GatewayProcess()

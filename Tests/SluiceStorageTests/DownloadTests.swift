@@ -74,17 +74,19 @@ import Testing
 
     /// The object is replaced in the middle: the file has the bytes of one version.
     @Test func anObjectThatIsReplaced() async throws {
-        let (gateway, _, reference) = try await start { _ in
-            var fault = FaultProxy.Fault()
-            fault.delay = 0.01
-            return fault
+        // The first range waits until the pause.
+        let gate = Gate()
+        let (gateway, proxy, reference) = try await start { number in
+            if number == 1 { gate.pass() }
+            return .none
         }
         try await seed(gateway, pattern(Self.size, 3))
         let target = URL(filePath: gateway.directory.path + "/target")
         let task = reference.write(toFile: target)
-        task.observe(.progress) { if $0.progress.completedUnitCount > 0 { $0.task.pause() } }
+        await eventually { proxy.connections == 2 }
+        task.pause()
+        gate.open()
         await eventually { task.snapshot.status == .pause }
-        task.removeAllObservers()
         try await seed(gateway, pattern(Self.size + 5, 4))
         task.resume()
         for await _ in task.snapshots {}

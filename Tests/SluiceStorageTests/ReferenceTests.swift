@@ -22,6 +22,35 @@ import Testing
             Set([root.child("\u{e9}"), root.child("e\u{301}"), root.child("\u{e9}")]).count == 2)
     }
 
+    @Test func referencesOfOtherGateways() {
+        let reference = storage.reference(withPath: "a")
+        let same = Storage(url: "http://127.0.0.1:1/base", bucket: "photos")
+        let other = Storage(url: "http://127.0.0.1:2/base", bucket: "photos")
+        #expect(reference == same.reference(withPath: "a"))
+        #expect(Set([reference, same.reference(withPath: "a")]).count == 1)
+        #expect(reference != other.reference(withPath: "a"))
+        #expect(Set([reference, other.reference(withPath: "a")]).count == 2)
+    }
+
+    @Test func secretsAreNotShown() throws {
+        let secret = "s3cr3t"
+        var configuration = StorageConfiguration()
+        configuration.headerFields = ["Authorization": secret]
+        let saved = try JSONDecoder().decode(
+            StorageUploadResumptionData.self,
+            from: Data(
+                """
+                {"bucket": "b", "path": "a", "session": "/b/b/u/\(secret)", "fields": [],
+                "file": {"size": 1, "modified": 1, "number": 1}}
+                """.utf8))
+        for value: Any in [StorageCredentials.token(secret), saved, [saved], configuration] {
+            var text = "\(value) \(String(reflecting: value)) "
+            dump(value, to: &text)
+            #expect(!text.contains(secret))
+        }
+        #expect("\(saved)".contains("gs://b/a") && "\(configuration)".contains("Authorization"))
+    }
+
     @Test(arguments: [
         ("gs://photos/a/b.png", "a/b.png"), ("gs://photos", ""), ("gs://photos/", ""),
         ("http://127.0.0.1:1/base/b/photos/o/a%20b/%C3%A9.png?metadata", "a b/é.png"),

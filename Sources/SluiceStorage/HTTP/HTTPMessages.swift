@@ -10,8 +10,8 @@ struct HTTPRequest: Sendable {
     var body: [UInt8]?
     /// The maximum size of the response's body in bytes: 16 MiB by default, far above a page of a list.
     var limit = 16 << 20
-    /// Seconds for everything but the bytes of the bodies.
-    var timeLimit: TimeInterval = 60
+    /// Seconds for everything but the bytes of the bodies. Each attempt sets it.
+    var timeLimit: TimeInterval = 0
 
     init(_ method: StaticString, _ url: URL) {
         self.method = method

@@ -12,6 +12,20 @@ enum Outcome {
 struct Requests: Sendable {
     let storage: Storage
     let control: TransferControl
+    /// It reports the pauses; nil for an operation, which has none.
+    private var task: StorageTask?
+
+    /// The requests of an operation.
+    init(storage: Storage, control: TransferControl) {
+        self.storage = storage
+        self.control = control
+    }
+
+    /// The requests of a task.
+    init(_ task: StorageTask) {
+        self.init(storage: task.reference.storage, control: task.control)
+        self.task = task
+    }
 
     /// Makes one attempt.
     /// - Throws: ``StorageError`` for what another attempt would not solve.
@@ -71,11 +85,12 @@ struct Requests: Sendable {
     ) async throws(StorageError) -> Value {
         var retries = Retries(retryTime ?? storage.maxOperationRetryTime)
         while true {
+            if let task, try await task.checkpoint() { retries.succeeded() }
             switch try await attempt(request, &retries) {
             case .response(let response):
                 guard
                     statuses.contains(response.status)
-                        || retries.isRetry && Requests.isDeleted(request, response)
+                        || retries.hasFailed && Requests.isDeleted(request, response)
                 else { throw Requests.error(response) }
                 if let value = try accept(response) { return value }
                 try await retries.failed(Failure(error: Requests.malformed), control)

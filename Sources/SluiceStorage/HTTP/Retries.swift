@@ -20,8 +20,8 @@ struct Retries {
     /// When the first attempt began of those that failed since the last success.
     private var failing: ContinuousClock.Instant?
     private var pause = Retries.firstPause
-    /// Whether the next attempt follows a failure.
-    private(set) var isRetry = false
+    /// Whether any attempt has failed. Its request may have been executed nevertheless.
+    private(set) var hasFailed = false
 
     /// - Parameter limit: The retry time in seconds.
     init(_ limit: TimeInterval) {
@@ -42,11 +42,10 @@ struct Retries {
         return max(1, min(Retries.longestAttempt, left))
     }
 
-    /// The attempt has got further.
+    /// The attempt has got further, or there was a pause.
     mutating func succeeded() {
         failing = nil
         pause = Retries.firstPause
-        isRetry = false
     }
 
     /// Waits after a failure.
@@ -55,7 +54,7 @@ struct Retries {
     {
         if control.isCancelled { throw .cancelled }
         failing = failing ?? attemptBegan
-        isRetry = true
+        hasFailed = true
         guard left > 0 else { throw Retries.exceeded(failure.error) }
         let wanted = max(failure.retryAfter ?? 0, pause * TimeInterval.random(in: 0.75...1.25))
         await control.sleep(min(wanted, left))

@@ -102,8 +102,7 @@ final class TransferControl: Sendable {
             waiter.wake()
         }
         let handler = onCancel { waiter.wake() }
-        TransferControl.timers.asyncAfter(deadline: .now() + seconds) { waiter.wake() }
-        await waiter.wait()
+        await waiter.wait(atMost: seconds)
         removeHandler(handler)
         // Read before the cancellation, which `body` may answer with a value of its own.
         defer { task.cancel() }
@@ -118,8 +117,7 @@ final class TransferControl: Sendable {
             return state.phase == .running
         }
         if isRunning {
-            TransferControl.timers.asyncAfter(deadline: .now() + seconds) { waiter.wake() }
-            await waiter.wait()
+            await waiter.wait(atMost: seconds)
         }
         state.withLock { $0.waiter = nil }
     }
@@ -131,7 +129,7 @@ private final class Found<Value: Sendable>: Sendable {
 }
 
 /// Wakes one waiting task, also if it is woken before it waits.
-private final class Waiter: Sendable {
+final class Waiter: Sendable {
     private let state = Mutex((isWoken: false, waiting: CheckedContinuation<Void, Never>?.none))
 
     func wait() async {
@@ -142,6 +140,16 @@ private final class Waiter: Sendable {
             }
             if isWoken { continuation.resume() }
         }
+    }
+
+    /// Waits for some seconds at most. The timer ends with that.
+    func wait(atMost seconds: TimeInterval) async {
+        let timer = DispatchSource.makeTimerSource(queue: TransferControl.timers)
+        timer.setEventHandler { self.wake() }
+        timer.schedule(deadline: .now() + seconds)
+        timer.resume()
+        await wait()
+        timer.cancel()
     }
 
     func wake() {

@@ -17,7 +17,8 @@ public struct StorageReader {
     public private(set) var offset: Int64 = 0
 
     private var sum: ExpectedChecksum
-    private var isVerified = false
+    /// The outcome of the verification at the end.
+    private var isVerified: Bool?
 
     /// Opens the present version of an object.
     public init(_ reference: StorageReference) async throws(StorageError) {
@@ -62,14 +63,14 @@ public struct StorageReader {
     ///   `nonMatchingChecksum` at the end if the bytes are not the object's.
     public mutating func next(maximum: Int64 = 8 << 20) async throws(StorageError) -> [UInt8]? {
         guard offset < metadata.size else {
-            if isVerified { return nil }
-            isVerified = offset == metadata.size && sum.matches()
-            guard isVerified else {
+            let matches = isVerified ?? (offset == metadata.size && sum.matches())
+            isVerified = matches
+            guard matches else {
                 throw StorageError(.nonMatchingChecksum, "The bytes received are not the object's.")
             }
             return nil
         }
-        let range = offset..<min(metadata.size, offset + max(1, maximum))
+        let range = offset..<(offset + min(metadata.size - offset, max(1, maximum)))
         let bytes = try await StorageReader.bytes(range, of: metadata, reference)
         skip(bytes)
         return bytes

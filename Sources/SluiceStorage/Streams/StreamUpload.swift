@@ -3,7 +3,8 @@ import Wire
 
 extension StorageReference {
     /// Uploads bytes that arrive one after another, such as those of standard input or of another object. They replace any
-    /// object there. Memory holds one chunk, of ``Storage/uploadChunkSizeBytes``, from which an interruption continues.
+    /// object there. Memory holds one chunk, of ``Storage/uploadChunkSizeBytes``, from which an interruption continues. If the
+    /// task is cancelled, so is the upload.
     /// - Parameters:
     ///   - metadata: Its metadata; a type that is not set is that of the path's extension.
     ///   - onProgress: Called with the number of bytes that the gateway has confirmed.
@@ -32,156 +33,109 @@ extension StorageReference {
             onProgress(stored.size)
             return stored
         }
-        var upload = StreamUpload(self, metadata)
-        do throws(StorageError) {
-            while true {
-                if let stored = try await upload.send(chunk, isLast: isAtEnd) {
-                    onProgress(stored.size)
-                    return stored
+        let fields = try metadata.fields(type: MediaTypes.type(of: name[...]))
+        return try await operation { requests throws(StorageError) in
+            var upload = StreamUpload(
+                UploadRequests(reference: self, requests: requests, fields: fields))
+            do throws(StorageError) {
+                while true {
+                    if let stored = try await upload.send(chunk, isLast: isAtEnd) {
+                        onProgress(stored.size)
+                        return stored
+                    }
+                    onProgress(Int64(upload.confirmed.count))
+                    chunk = []
+                    try await fill()
                 }
-                onProgress(Int64(upload.confirmed.count))
-                chunk = []
-                try await fill()
+            } catch {
+                await upload.discard()
+                throw error
             }
-        } catch {
-            await upload.discard()
-            throw error
         }
     }
 }
 
 /// An upload session for bytes that can't be read twice, apart from the chunk that is being sent.
 private struct StreamUpload {
-    private let reference: StorageReference
-    private let metadata: StorageMetadata
+    private let upload: UploadRequests
     private var url: URL?
+    private var begun = 0
     /// The checksum of the chunks that the gateway has confirmed.
     private(set) var confirmed = CRC32C()
 
-    init(_ reference: StorageReference, _ metadata: StorageMetadata) {
-        self.reference = reference
-        self.metadata = metadata
-    }
+    init(_ upload: UploadRequests) { self.upload = upload }
 
     /// Sends a chunk, as often as it takes.
     /// - Returns: The stored object, if the chunk is the last one.
     mutating func send(_ chunk: [UInt8], isLast: Bool) async throws(StorageError)
         -> StorageMetadata?
     {
-        let control = TransferControl()
-        let requests = Requests(storage: reference.storage, control: control)
-        var retries = Retries(reference.storage.maxUploadRetryTime)
+        var retries = Retries(upload.reference.storage.maxUploadRetryTime)
         let start = Int64(confirmed.count)
         var whole = confirmed
         whole.append(CRC32C(chunk))
         // nil where the gateway must be asked.
         var offset: Int64? = start
         while true {
-            let failure: Failure
-            switch try await attempt(requests, &retries, chunk, isLast, start: start, offset) {
+            let rest = chunk.dropFirst(Int((offset ?? start) - start))
+            switch try await step(rest, at: offset, whole, isLast, &retries) {
+            case .begun(let session): (url, offset) = (session, 0)
             case .offset(let found):
-                guard found >= start, found <= start + Int64(chunk.count) else {
+                guard found >= start else {
                     throw StorageError(
                         .unknown, "The gateway has lost bytes that it had confirmed. Send it again."
                     )
                 }
-                if found == start + Int64(chunk.count), !isLast {
+                if found == Int64(whole.count), !isLast {
                     confirmed = whole
                     return nil
                 }
                 offset = found
-                continue
-            case .stored(let stored):
-                guard stored.size == Int64(whole.count),
-                    stored.crc32c ?? whole.base64 == whole.base64
-                else {
-                    throw StorageError(
-                        .nonMatchingChecksum,
-                        "The stored object is not what was sent: it was replaced, or it is damaged."
-                    )
+            case .stored(let stored): return stored
+            case .gone(let error):
+                if let stored = try await begin(again: error, isLast ? whole : nil) {
+                    return stored
                 }
-                return stored
-            case .failure(let found): failure = found
+            case .failed(let failure):
+                offset = nil
+                try await retries.failed(failure, upload.requests.control)
             }
-            offset = nil
-            try await retries.failed(failure, control)
         }
-    }
-
-    fileprivate enum Step {
-        case offset(Int64)
-        case stored(StorageMetadata)
-        case failure(Failure)
     }
 
     /// One request: begins the upload, asks for its offset, or sends the rest of the chunk.
-    private mutating func attempt(
-        _ requests: Requests, _ retries: inout Retries, _ chunk: [UInt8], _ isLast: Bool,
-        start: Int64, _ offset: Int64?
-    ) async throws(StorageError) -> Step {
-        guard let url else { return try await create(requests, &retries) }
+    private func step(
+        _ rest: ArraySlice<UInt8>, at offset: Int64?, _ whole: CRC32C, _ isLast: Bool,
+        _ retries: inout Retries
+    ) async throws(StorageError) -> UploadRequests.Step {
+        guard let url else {
+            return try await upload.create(size: nil, nil, ending: isLast ? whole : nil, &retries)
+        }
         guard let offset else {
-            let outcome = try await requests.attempt(HTTPRequest("HEAD", url), &retries)
-            guard case .response(let response) = outcome else { return outcome.step }
-            guard [200, 204].contains(response.status) else { throw Requests.error(response) }
-            return response["upload-offset"].flatMap(Int64.init).map { .offset($0) }
-                ?? .failure(Failure(error: Requests.malformed))
+            return try await upload.ask(url, size: Int64(whole.count), &retries)
         }
-        var request = HTTPRequest("PATCH", url)
-        let rest = offset == start ? chunk : Array(chunk.dropFirst(Int(offset - start)))
-        request.fields = [
-            ("Content-Type", "application/partial-upload"), ("Upload-Offset", String(offset)),
-            ("Upload-Complete", isLast ? "?1" : "?0"),
-            ("Content-Digest", "crc32c=:\(CRC32C(rest).base64):"),
-        ]
-        request.body = rest
-        let outcome = try await requests.attempt(request, &retries)
-        guard case .response(let response) = outcome else { return outcome.step }
-        switch response.status {
-        case 204 where !isLast: return .offset(offset + Int64(rest.count))
-        case 200...201 where isLast:
-            return StorageMetadata(json: response.body, of: reference.fullPath).map { .stored($0) }
-                ?? .failure(Failure(error: Requests.malformed))
-        case 409: return .failure(Failure(error: Requests.error(response)))
-        case 400 where response["upload-complete"] == "?0":
-            let error = Requests.error(response)
-            guard error.code == .nonMatchingChecksum else { throw error }
-            return .failure(Failure(error: error))
-        default: throw Requests.error(response)
-        }
+        let piece = Array(rest)
+        return try await upload.send(
+            piece, CRC32C(piece), at: offset, of: url, ending: isLast ? whole : nil, &retries)
     }
 
-    private mutating func create(_ requests: Requests, _ retries: inout Retries)
-        async throws(StorageError) -> Step
+    /// Begins again if all bytes are still here.
+    /// - Parameter ending: The checksum of the object, if the last chunk was being sent.
+    /// - Returns: The object, if the upload has stored it and its response was lost.
+    private mutating func begin(again error: StorageError, _ ending: CRC32C?)
+        async throws(StorageError) -> StorageMetadata?
     {
-        var request = HTTPRequest("PUT", try reference.url())
-        request.fields = try metadata.fields(type: MediaTypes.type(of: reference.name[...]))
-        request.fields.append(("Upload-Complete", "?0"))
-        let outcome = try await requests.attempt(request, &retries)
-        guard case .response(let response) = outcome else { return outcome.step }
-        guard response.status == 201 else { throw Requests.error(response) }
-        guard let location = response["location"] else {
-            return .failure(Failure(error: Requests.malformed))
-        }
-        url = try reference.storage.endpoint.session(location)
-        return .offset(0)
+        if let ending, let stored = try await upload.stored(ending) { return stored }
+        guard confirmed.count == 0, begun < UploadRequests.repetitions,
+            error.code != .bucketNotFound
+        else { throw error }
+        begun += 1
+        url = nil
+        return nil
     }
 
-    /// Removes the upload at the gateway, as far as that succeeds at once.
+    /// Removes the upload at the gateway, as far as that succeeds in time.
     func discard() async {
-        guard let url else { return }
-        var retries = Retries(1)
-        let requests = Requests(storage: reference.storage, control: TransferControl())
-        _ = try? await requests.attempt(HTTPRequest("DELETE", url), &retries)
-    }
-}
-
-extension Outcome {
-    /// The failure of an attempt without a response.
-    fileprivate var step: StreamUpload.Step {
-        switch self {
-        case .response(let response): .failure(Failure(error: Requests.error(response)))
-        case .failure(let failure): .failure(failure)
-        }
+        if let url { await upload.remove(url) }
     }
 }

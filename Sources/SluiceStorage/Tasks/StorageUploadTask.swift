@@ -8,9 +8,11 @@ import Wire
 public final class StorageUploadTask: StorageTask, @unchecked Sendable {
     private let saved = Mutex<StorageUploadResumptionData?>(nil)
 
-    /// What another process needs to continue this upload, by ``StorageReference/resumeUpload(from:file:)``; nil before the
-    /// upload has begun at the gateway, for small uploads and bytes in memory, and after its end. Whoever has it can
-    /// continue an upload of an anonymous caller: keep it as a secret.
+    /// What another process needs to continue this upload, by ``StorageReference/resumeUpload(from:file:)``. It is there
+    /// before the first progress. It is nil before the upload has begun at the gateway, for small uploads and bytes in
+    /// memory, and after the end, unless the upload can be continued: it stays after failures such as `retryLimitExceeded`,
+    /// but not if the upload was cancelled or its file has changed. Whoever has it can continue an upload of an anonymous
+    /// caller: keep it as a secret.
     public var resumptionData: StorageUploadResumptionData? { saved.withLock { $0 } }
 
     func save(_ data: StorageUploadResumptionData?) { saved.withLock { $0 = data } }
@@ -38,7 +40,9 @@ public final class StorageUploadTask: StorageTask, @unchecked Sendable {
 }
 
 /// What continues an upload in another process; see ``StorageUploadTask/resumptionData``.
-public struct StorageUploadResumptionData: Sendable, Codable, Equatable {
+public struct StorageUploadResumptionData: Sendable, Codable, Equatable, CustomStringConvertible,
+    CustomReflectable
+{
     /// The bucket's name.
     public let bucket: String
     /// The object's path.
@@ -48,6 +52,14 @@ public struct StorageUploadResumptionData: Sendable, Codable, Equatable {
     let file: FileState
     /// The fields of the object's metadata, if the upload has to begin again.
     let fields: [Field]
+
+    /// The object without the upload's URL, which is a secret.
+    public var description: String { "an upload to gs://\(bucket)/\(path)" }
+
+    /// Shows no more by reflection.
+    public var customMirror: Mirror {
+        Mirror(self, children: ["bucket": bucket, "path": path])
+    }
 
     struct Field: Sendable, Codable, Equatable {
         let name: String

@@ -37,13 +37,15 @@ struct Download: Sendable {
     /// How often a download whose bytes do not have the object's checksum is begun again: they may have been damaged on
     /// their way.
     private static let repetitions = 2
+    /// How often a download is begun again because the object was replaced.
+    private static let replacements = 10
 
     private let task: StorageDownloadTask
     private let requests: Requests
 
     init(_ task: StorageDownloadTask) {
         self.task = task
-        requests = Requests(storage: task.reference.storage, control: task.control)
+        requests = Requests(task)
     }
 
     /// - Parameter maxSize: The maximum size in bytes.
@@ -73,7 +75,7 @@ struct Download: Sendable {
     private func run(maxSize: Int64, _ target: inout some DownloadTarget) async throws(StorageError)
     {
         var retries = Retries(requests.storage.maxDownloadRetryTime)
-        var mismatches = 0
+        var (mismatches, replacements) = (0, 0)
         while true {
             let object = try await metadata(&retries)
             guard object.size <= maxSize else {
@@ -94,7 +96,14 @@ struct Download: Sendable {
                 offset = range.upperBound
                 task.progressed(to: offset, of: object.size)
             }
-            guard offset == object.size else { continue }
+            guard offset == object.size else {
+                replacements += 1
+                guard replacements <= Download.replacements else {
+                    throw StorageError(
+                        .unknown, "The object was replaced during the download, again and again.")
+                }
+                continue
+            }
             if sum.matches() { return }
             mismatches += 1
             guard mismatches <= Download.repetitions else {
@@ -156,9 +165,7 @@ struct Download: Sendable {
                     return response.body
                 }
                 try await retries.failed(Failure(error: Requests.malformed), task.control)
-            case .response(let response) where response.status == 412:
-                try await retries.failed(Failure(error: Requests.error(response)), task.control)
-                return nil
+            case .response(let response) where response.status == 412: return nil
             case .response(let response): throw Requests.error(response)
             }
         }
