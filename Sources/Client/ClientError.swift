@@ -21,16 +21,21 @@ struct ClientError: Error {
     /// A failure of the local file system.
     init(_ path: String, _ code: Int32) {
         let cause = String(cString: strerror(code))
-        let advice =
-            switch code {
-            case ENOSPC, EDQUOT: " Free some space and run the same command again."
-            case EACCES, EPERM: " Check the permissions of the file and its directory."
-            case EROFS: " The file system is read-only: choose another directory."
-            default: ""
-            }
-        self.init(.local, "\(path): \(cause).\(advice)")
-        isFinal = [ENOSPC, EDQUOT, EROFS].contains(code)
+        let advice = ClientError.fileAdvice(code)
+        self.init(.local, "\(path): \(cause)." + (advice.isEmpty ? "" : " \(advice)"))
+        isFinal = ClientError.isFinal(code)
     }
+
+    private static func fileAdvice(_ code: Int32) -> String {
+        switch code {
+        case ENOSPC, EDQUOT: "Free some space and run the same command again."
+        case EACCES, EPERM: "Check the permissions of the file and its directory."
+        case EROFS: "The file system is read-only: choose another directory."
+        default: ""
+        }
+    }
+
+    private static func isFinal(_ code: Int32) -> Bool { [ENOSPC, EDQUOT, EROFS].contains(code) }
 
     /// Any error, about `subject`.
     init(_ error: any Error, about subject: String) {
@@ -53,6 +58,7 @@ struct ClientError: Error {
         self.init(status, text)
         problemCode = error.problemCode
         isFinal = status == .network || error.code == .unauthenticated
+        if case .file(let code)? = error.cause { isFinal = ClientError.isFinal(code) }
     }
 
     private static func advice(_ error: StorageError) -> (ClientStatus, String) {
@@ -93,11 +99,19 @@ struct ClientError: Error {
             return (.failure, "")
         case .some(500...): return (.network, networkAdvice(error.problemCode))
         case .some: return (.failure, "")
-        case nil:
-            if error.message.hasSuffix("has changed since its upload began.") {
-                return (.conflict, "Run the same command again when the file is complete.")
-            }
-            return (.local, "")
+        case nil: return causeAdvice(error.cause)
+        }
+    }
+
+    private static func causeAdvice(_ cause: StorageError.Cause?) -> (ClientStatus, String) {
+        switch cause {
+        case .file(let code): (.local, fileAdvice(code))
+        case .changedFile:
+            (.conflict, "Run the same command again when the file is complete.")
+        case .untrusted:
+            (.network, "Name the authority of its certificate by --cacert, if you trust it.")
+        case .settings: (.failure, "Check --url, --cacert, --cert and --key.")
+        case nil: (.network, "Run the same command again.")
         }
     }
 

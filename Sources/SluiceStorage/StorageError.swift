@@ -47,10 +47,30 @@ public struct StorageError: Error, Sendable, CustomNSError, CustomStringConverti
     /// The id of the request in the gateway's log.
     public internal(set) var requestID: String?
 
+    /// What a failure without a response is about.
+    package enum Cause: Sendable {
+        /// A local file, with `errno`; 0 if that says nothing.
+        case file(Int32)
+        /// A file that has changed while it was read.
+        case changedFile
+        /// The certificate of the gateway.
+        case untrusted
+        /// The gateway's URL, or a file for TLS.
+        case settings
+    }
+    /// nil if the code or the status says it.
+    package private(set) var cause: Cause?
+
     /// Creates an error with a code and a sentence.
     public init(_ code: StorageErrorCode, _ message: String) {
         self.code = code
         self.message = message
+    }
+
+    /// An error without a code of its own.
+    package init(_ cause: Cause, _ message: String) {
+        self.init(.unknown, message)
+        self.cause = cause
     }
 
     public var description: String {
@@ -83,6 +103,8 @@ extension StorageError {
 
     /// A failure of the local file system, whose reason is in `errno`.
     static func file(_ what: String, _ path: String) -> StorageError {
-        StorageError(.unknown, "\(path) can't be \(what): \(String(cString: strerror(errno)))")
+        let code = errno
+        return StorageError(
+            .file(code), "\(path) can't be \(what): \(String(cString: strerror(code)))")
     }
 }

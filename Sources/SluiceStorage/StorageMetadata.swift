@@ -69,6 +69,14 @@ public struct StorageMetadata: Sendable, Equatable {
         changed = [.contentType]
     }
 
+    /// Has an update remove one pair of custom metadata, whatever the others are.
+    package mutating func removeCustomMetadata(_ key: String) {
+        known[key] = ""
+        var pairs = customMetadata ?? [:]
+        pairs[key] = nil
+        customMetadata = pairs
+    }
+
     // MARK: Responses
 
     /// Parses the gateway's JSON; nil if it is not the metadata of an object.

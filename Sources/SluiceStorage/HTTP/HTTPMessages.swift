@@ -39,5 +39,5 @@ enum TransportFailure: Error {
     /// The connection, or a response that is larger than it may be.
     case failed(String)
     /// Another attempt would end in the same way.
-    case impossible(String)
+    case impossible(StorageError.Cause, String)
 }

@@ -34,7 +34,7 @@
             _ control: TransferControl
         ) async -> Result<HTTPResponse, TransportFailure> {
             guard let (origin, target) = Origin.cut(request.url.absoluteString) else {
-                return .failure(.impossible("The gateway's URL is not valid."))
+                return .failure(.impossible(.settings, "The gateway's URL is not valid."))
             }
             let loop: EventLoop
             let upstream: Upstream
@@ -100,7 +100,7 @@
                         host: origin.host, authorities: settings.certificateAuthorities,
                         certificate: settings.clientCertificate, key: settings.clientKey))
             } catch {
-                throw .impossible("TLS can't be used: \(error)")
+                throw .impossible(.settings, "TLS can't be used: \(error)")
             }
             return settings
         }
@@ -155,7 +155,7 @@
             if control.isCancelled { return .cancelled }
             if isLate { return .failed("The gateway did not respond in time.") }
             if error.isUntrusted {
-                return .impossible("The gateway is not trusted: \(error.cause).")
+                return .impossible(.untrusted, "The gateway is not trusted: \(error.cause).")
             }
             return .failed("There is no response: \(error.cause).")
         }

@@ -58,7 +58,7 @@ struct Requests: Sendable {
             }
             return .failure(failure)
         case .failure(.cancelled): throw .cancelled
-        case .failure(.impossible(let text)): throw StorageError(.unknown, text)
+        case .failure(.impossible(let cause, let text)): throw StorageError(cause, text)
         case .failure(.failed(let text)):
             return .failure(Failure(error: StorageError(.unknown, text)))
         }

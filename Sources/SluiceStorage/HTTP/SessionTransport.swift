@@ -43,7 +43,8 @@
             _ control: TransferControl
         ) async -> Result<HTTPResponse, TransportFailure> {
             guard configuration.files.allSatisfy({ $0 == nil }) else {
-                return .failure(.impossible("Files of certificates are for Linux alone."))
+                return .failure(
+                    .impossible(.settings, "Files of certificates are for Linux alone."))
             }
             var prepared = URLRequest(url: request.url)
             prepared.httpMethod = "\(request.method)"
@@ -114,11 +115,11 @@
         private static func failure(_ error: any Error) -> TransportFailure {
             let text = error.localizedDescription
             switch (error as? URLError)?.code {
-            case .badURL, .unsupportedURL, .serverCertificateUntrusted,
-                .serverCertificateHasBadDate, .serverCertificateNotYetValid,
-                .serverCertificateHasUnknownRoot, .clientCertificateRejected,
-                .clientCertificateRequired:
-                return .impossible(text)
+            case .badURL, .unsupportedURL, .clientCertificateRejected, .clientCertificateRequired:
+                return .impossible(.settings, text)
+            case .serverCertificateUntrusted, .serverCertificateHasBadDate,
+                .serverCertificateNotYetValid, .serverCertificateHasUnknownRoot:
+                return .impossible(.untrusted, text)
             default: return .failed(text)
             }
         }

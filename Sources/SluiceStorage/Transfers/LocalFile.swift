@@ -54,7 +54,7 @@ final class LocalFile: Sendable {
         }
         guard LocalFile.isRegular(status) else {
             close(descriptor)
-            throw StorageError(.unknown, "\(path) is not a regular file.")
+            throw StorageError(.file(0), "\(path) is not a regular file.")
         }
         let age = Date().timeIntervalSince1970 * 1e9 - Double(FileState(status).modified)
         if age >= 0, age < Double(LocalFile.timestampPrecision) * 1000 {
@@ -84,7 +84,7 @@ final class LocalFile: Sendable {
     }
 
     var changed: StorageError {
-        StorageError(.unknown, "\(path) has changed since its upload began.")
+        StorageError(.changedFile, "\(path) has changed while it was read.")
     }
 
     // MARK: Descriptors

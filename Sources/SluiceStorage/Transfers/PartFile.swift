@@ -6,7 +6,7 @@ import Wire
 /// It is in the target's folder and locked (flock(2)) as long as the download runs. Its name is derived from the target and,
 /// if the object has more than one range, from the object's version: so a later download finds what one that was killed has
 /// left, continues it or replaces it, and nothing is left behind for ever.
-struct PartFile: DownloadTarget {
+package struct PartFile: DownloadTarget {
     /// The target, without links.
     private let target: String
     private let reference: StorageReference
@@ -18,12 +18,12 @@ struct PartFile: DownloadTarget {
 
     /// Checks the target. Nothing is created yet.
     /// - Throws: ``StorageError`` if the target is not a regular file, or its folder does not exist.
-    init(for path: String, of reference: StorageReference) throws(StorageError) {
+    package init(for path: String, of reference: StorageReference) throws(StorageError) {
         self.reference = reference
         var status = stat()
         if stat(path, &status) == 0 {
             guard LocalFile.isRegular(status) else {
-                throw StorageError(.unknown, "\(path) is not a regular file.")
+                throw StorageError(.file(0), "\(path) is not a regular file.")
             }
             mode = status.st_mode & 0o777
             guard let resolved = realpath(path, nil) else { throw .file("written", path) }
@@ -33,28 +33,40 @@ struct PartFile: DownloadTarget {
         }
         guard errno == ENOENT else { throw .file("written", path) }
         guard lstat(path, &status) != 0 else {
-            throw StorageError(.unknown, "\(path) is a link that leads nowhere.")
+            throw StorageError(.file(0), "\(path) is a link that leads nowhere.")
         }
         target = path
         mode = nil
         guard stat(folder, &status) == 0, status.st_mode & S_IFMT == S_IFDIR else {
-            throw StorageError(.unknown, "\(path) can't be written: there is no such folder.")
+            throw StorageError(.file(ENOENT), "\(path) can't be written: there is no such folder.")
         }
     }
 
     private var folder: String {
-        let folder = URL(fileURLWithPath: target).deletingLastPathComponent().path
-        return folder.isEmpty ? "/" : folder
+        guard let slash = target.utf8.lastIndex(of: UInt8(ascii: "/")) else { return "." }
+        return slash == target.startIndex ? "/" : String(target[..<slash])
+    }
+
+    private var name: String {
+        let slash = target.utf8.lastIndex(of: UInt8(ascii: "/"))
+        return String(target[(slash.map { target.utf8.index(after: $0) } ?? target.startIndex)...])
     }
 
     /// What the names of all parts of this target begin with.
     private var prefix: String {
-        ".sluice-\(PartFile.hash(URL(fileURLWithPath: target).lastPathComponent))-"
+        ".sluice-\(PartFile.hash(name))-"
     }
 
     // MARK: Target
 
-    mutating func begin(_ object: StorageMetadata, isFresh: Bool) throws(StorageError) -> Int64 {
+    /// Whether a later download continues this one: it has several ranges, and a checksum that verifies all of them.
+    package static func canContinue(_ object: StorageMetadata) -> Bool {
+        object.size > Download.rangeSize && ExpectedChecksum.isKnown(of: object)
+    }
+
+    package mutating func begin(_ object: StorageMetadata, isFresh: Bool) throws(StorageError)
+        -> Int64
+    {
         let isLarge = object.size > Download.rangeSize
         let version = isLarge ? PartFile.hash(identity(of: object)) : "0"
         let path = "\(folder)/\(prefix)\(version)\(PartFile.suffix)"
@@ -63,8 +75,7 @@ struct PartFile: DownloadTarget {
         var status = stat()
         fstat(part.descriptor, &status)
         let isContinued =
-            isLarge && !isFresh && ExpectedChecksum.isKnown(of: object)
-            && Int64(status.st_size) <= object.size
+            !isFresh && PartFile.canContinue(object) && Int64(status.st_size) <= object.size
         if isContinued { return Int64(status.st_size) }
         guard ftruncate(part.descriptor, 0) == 0 else { throw .file("written", target) }
         return 0
@@ -75,14 +86,14 @@ struct PartFile: DownloadTarget {
             + "\(object.crc32c ?? "")\n\(object.md5Hash ?? "")"
     }
 
-    func read(_ range: Range<Int64>) throws(StorageError) -> [UInt8] {
+    package func read(_ range: Range<Int64>) throws(StorageError) -> [UInt8] {
         guard let part, let bytes = LocalFile.read(part.descriptor, range),
             bytes.count == range.count
         else { throw .file("read", part?.path ?? target) }
         return bytes
     }
 
-    func write(_ bytes: [UInt8], at offset: Int64) throws(StorageError) {
+    package func write(_ bytes: [UInt8], at offset: Int64) throws(StorageError) {
         guard let part, LocalFile.write(part.descriptor, bytes, at: offset) else {
             throw .file("written", target)
         }
@@ -91,21 +102,27 @@ struct PartFile: DownloadTarget {
     // MARK: End
 
     /// Gives the file the target's name.
-    mutating func finish() throws(StorageError) {
+    /// - Parameter modified: The file's time; nil for now.
+    package mutating func finish(modified: Date? = nil) throws(StorageError) {
         guard let part else { return }
+        if let seconds = modified?.timeIntervalSince1970 {
+            let whole = seconds.rounded(.down)
+            let time = timespec(tv_sec: Int(whole), tv_nsec: Int((seconds - whole) * 1e9))
+            _ = futimens(part.descriptor, [time, time])
+        }
         if let mode, fchmod(part.descriptor, mode) != 0 { throw .file("written", target) }
         guard rename(part.path, target) == 0 else { throw .file("written", target) }
         keep()
     }
 
     /// Closes the file, from which another download can continue.
-    mutating func keep() {
+    package mutating func keep() {
         if let part { close(part.descriptor) }
         part = nil
     }
 
     /// Removes the file.
-    mutating func discard() {
+    package mutating func discard() {
         if let part { unlink(part.path) }
         keep()
     }
