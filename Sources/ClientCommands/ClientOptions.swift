@@ -68,7 +68,8 @@ package struct ConnectionOptions: ParsableArguments {
         }
         if key != nil, cert == nil { throw ValidationError("--key requires --cert.") }
         for header in headers where !header.utf8.contains(UInt8(ascii: ":")) {
-            throw ValidationError("--header expects 'NAME: VALUE', not '\(header)'.")
+            // It may be a secret.
+            throw ValidationError("--header expects 'NAME: VALUE', with a colon.")
         }
     }
 }

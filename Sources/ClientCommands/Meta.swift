@@ -5,7 +5,13 @@ import Wire
 package struct Meta: ParsableCommand {
     /// Name, help and examples.
     package static let configuration = CommandConfiguration(
-        abstract: "Change the metadata of objects.", subcommands: [MetaSet.self, MetaUnset.self])
+        abstract: "Change the metadata of objects.",
+        discussion: """
+            EXAMPLES:
+              sluice meta set photos/a.jpg contentType=image/jpeg
+              sluice meta unset photos/a.jpg cacheControl
+            """,
+        subcommands: [MetaSet.self, MetaUnset.self])
 
     /// The properties that can be changed, apart from custom metadata.
     package static let properties = [

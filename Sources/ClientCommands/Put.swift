@@ -16,7 +16,7 @@ package struct Put: ClientCommand {
               sluice put a.jpg b.jpg sluice://photos/images/
               sluice put -R ./site photos/site
               tar c . | sluice put - photos/backup.tar
-              sluice put --meta place=Oslo --content-type image/jpeg -- -odd-name photos/odd.jpg
+              sluice put --meta place=Oslo -- -odd-name photos/odd.jpg
             """)
 
     @Argument(

@@ -25,7 +25,21 @@ struct Sluice: ParsableCommand {
             if command is any ClientCommand { try ClientExecutable.replaceThisProcess() }
             try command.run()
         } catch {
-            exit(withError: error)
+            guard exitCode(for: error) == .success else { exit(withError: error) }
+            print(examplesLast(fullMessage(for: error)))
         }
+    }
+
+    /// A help text that ends with its examples. The parser prints them before the usage.
+    private static func examplesLast(_ help: String) -> String {
+        let lines = help.split(separator: "\n", omittingEmptySubsequences: false)
+        guard let start = lines.firstIndex(of: "EXAMPLES:"),
+            let end = lines[start...].firstIndex(where: { $0.hasPrefix("USAGE:") })
+        else { return help }
+        var rest = lines[..<start] + lines[end...]
+        while rest.last?.isEmpty == true { rest.removeLast() }
+        var examples = lines[start..<end]
+        while examples.last?.isEmpty == true { examples.removeLast() }
+        return (rest + [""] + examples).joined(separator: "\n")
     }
 }
