@@ -1,6 +1,7 @@
 import ArgumentParser
 import ClientCommands
 import Foundation
+import Synchronization
 import Wire
 
 /// `sluice-client`: performs the verbs of `sluice` that work on a bucket.
@@ -24,6 +25,7 @@ enum ClientProgram {
                 return
             }
             verb = found
+            Interruption.canContinue.withLock { $0 = found.canContinue }
         } catch {
             Root.exit(withError: error)
         }
@@ -41,14 +43,23 @@ enum ClientProgram {
 private enum Interruption {
     // Safety: set once, before other threads exist.
     nonisolated(unsafe) private static var sources: [any DispatchSourceSignal] = []
+    /// ``Verb/canContinue`` of the verb that is performed.
+    static let canContinue = Mutex(false)
 
     static func arm() {
         for number in [SIGINT, SIGTERM, SIGHUP] {
-            signal(number, SIG_IGN)
+            // Who has started this program may want a signal ignored: nohup(1), a shell in the background.
+            let before = signal(number, SIG_IGN)
+            if unsafeBitCast(before, to: Int.self) == unsafeBitCast(SIG_IGN, to: Int.self) {
+                continue
+            }
             let source = DispatchSource.makeSignalSource(
                 signal: number, queue: DispatchQueue(label: "sluice.signals"))
             source.setEventHandler {
-                Output.line("interrupted; the same command continues where it was.")
+                let advice = canContinue.withLock {
+                    $0 ? "; the same command continues where it was." : "."
+                }
+                Output.line("interrupted\(advice)")
                 _exit(128 + number)
             }
             source.resume()

@@ -25,10 +25,22 @@ extension Copy: Verb {
         let isRecursive = recursive.recursive
         switch end {
         case .standard:
+            guard files.isEmpty else {
+                throw ClientError(.failure, "Only objects can be written to standard output.")
+            }
             return await transfers.print(objects)
-        case .remote(let target) where files == ["-"]:
+        case .remote(let target) where files.contains("-"):
+            guard files.count == 1 else {
+                throw ClientError(.failure, "Standard input can't be sent together with files.")
+            }
             return try await transfers.putStandardInput(try target.object(), StorageMetadata())
         case .local(let target):
+            guard files.isEmpty else {
+                throw ClientError(
+                    .failure,
+                    "'\(target)' is local, like the source: write sluice://BUCKET/PATH for a remote one."
+                )
+            }
             return await transfers.run { submit in
                 try await transfers.downloads(
                     objects, to: target, isRecursive: isRecursive, submit)
@@ -66,24 +78,36 @@ extension Transfers {
         _ submit: (Job) async throws -> Void
     ) async throws {
         let folder = try target.folder()
+        var found: [(object: RemoteObject, target: StorageReference)] = []
+        // What is copied into a list that is still read would be found there: all lists come first.
         for source in sources {
             try await each(source.text, isMove ? "move" : "copy") {
                 let isPattern = Glob(source.path) != nil
                 let base =
                     isRecursive && sources.count > 1 && !isPattern
                     ? folder.child(source.reference.name) : folder
-                // What is copied into a list that is still read would be found there.
-                var objects: [RemoteObject] = []
-                try await source.objects(isRecursive: isRecursive) { objects.append($0) }
-                for object in objects {
+                try await source.objects(isRecursive: isRecursive) { object in
                     let isNamed = object.listed == nil
                     let isFolder = target.isFolder || sources.count > 1 || isPattern
                     let path =
                         isNamed && !isFolder
                         ? folder : (isNamed ? folder : base).child(object.relative)
-                    try await submit(copyJob(object, to: path, isMove: isMove))
+                    found.append((object, path))
                 }
             }
+        }
+        let identities = Set(found.map { BytewiseString($0.object.reference.identity) })
+        for (object, path) in found {
+            var job = copyJob(object, to: path, isMove: isMove)
+            if identities.contains(BytewiseString(path.identity)) {
+                job = job.performing { _ in
+                    throw ClientError(
+                        .failure,
+                        "\(object.text): the target \(RemoteObject.text(path)) is itself a source of this command, and would be overwritten."
+                    )
+                }
+            }
+            try await submit(targets.claim(job, of: object.reference.identity))
         }
     }
 }
@@ -95,6 +119,13 @@ extension Remove: Verb {
         return await transfers.run { submit in
             for source in sources {
                 try await transfers.each(source.text, "delete") {
+                    // Most often the rest of the path is an empty variable.
+                    guard !source.path.isEmpty || ArgumentForm(source.text) == .remote else {
+                        throw ClientError(
+                            .failure,
+                            "'\(source.text)' is the whole bucket: write sluice://\(source.reference.bucket) to delete everything in it."
+                        )
+                    }
                     try await source.objects(isRecursive: recursive.recursive) { object in
                         try await submit(
                             transfers.deleteJob(

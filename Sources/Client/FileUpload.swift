@@ -12,6 +12,8 @@ struct FileUpload: Sendable {
         let size: Int64
         let modified: Double
         let number: UInt64
+        /// The metadata that was wanted, each property as `KEY=VALUE`.
+        let properties: [String]
         let upload: StorageUploadResumptionData
     }
 
@@ -38,9 +40,14 @@ struct FileUpload: Sendable {
         let key = ["put", try reference.objectURL().absoluteString, FileUpload.absolute(path)]
         let saved = state?.state(key, of: Saved.self)
         let last = saved?.load()
+        let properties = FileUpload.properties(metadata)
         let isSame =
-            last.map { $0.size == size && $0.modified == modified && $0.number == number } ?? false
-        let isSaved = Once()
+            last.map {
+                $0.size == size && $0.modified == modified && $0.number == number
+                    && $0.properties.elementsEqual(properties, by: ==)
+            } ?? false
+        let isSaved = Once<StorageUploadResumptionData>()
+        let isFirst = Once<Bool>()
         let stored: Result<StorageMetadata, StorageError> = await withCheckedContinuation { done in
             let ended: @Sendable (StorageMetadata?, StorageError?) -> Void = { stored, error in
                 done.resume(returning: stored.map { .success($0) } ?? .failure(error!))
@@ -53,9 +60,15 @@ struct FileUpload: Sendable {
                     reference.putFile(from: file, metadata: metadata, completion: ended)
                 }
             task.observe(.progress) { [weak task] snapshot in
-                progress.set(snapshot.progress.completedUnitCount)
+                let done = snapshot.progress.completedUnitCount
+                // The first offset is what the gateway had already.
+                if isSame, isFirst.isFirst(true) { progress.resumed(at: done) }
+                progress.set(done)
                 guard let upload = task?.resumptionData, isSaved.isFirst(upload) else { return }
-                saved?.save(Saved(size: size, modified: modified, number: number, upload: upload))
+                saved?.save(
+                    Saved(
+                        size: size, modified: modified, number: number, properties: properties,
+                        upload: upload))
             }
         }
         switch stored {
@@ -67,6 +80,16 @@ struct FileUpload: Sendable {
             if ClientError(error, about: path).status != .network { saved?.remove() }
             throw error
         }
+    }
+
+    private static func properties(_ metadata: StorageMetadata) -> [String] {
+        let pairs = metadata.customMetadata ?? [:]
+        return [
+            "contentType=\(metadata.contentType ?? "")",
+            "cacheControl=\(metadata.cacheControl ?? "")",
+        ]
+            + pairs.map { "\(Meta.custom)\($0.key)=\($0.value)" }
+            .sorted { BytewiseString($0) < BytewiseString($1) }
     }
 
     /// The path from the root.

@@ -15,17 +15,18 @@ final class Gateways: Sendable {
     let bucket: String?
 
     private let options: ConnectionOptions
-    private let chunkSize: Int64
+    /// Bytes of one request: those of all jobs together are 16 MiB at most.
+    let pieceSize: Int64
     private let known = Mutex<(primary: String?, storages: [BytewiseString: Storage])>((nil, [:]))
 
-    /// - Parameter jobs: How many objects are transferred at a time: all of them together hold about 32 MiB.
+    /// - Parameter jobs: How many objects are transferred at a time.
     init(_ options: ConnectionOptions, jobs: Int = 1) throws {
         self.options = options
         let variable = Gateways.variable("SLUICE_URL")
         let url = options.url ?? variable
         self.url = url ?? "http://127.0.0.1:8080"
         bucket = options.bucket ?? Gateways.variable("SLUICE_BUCKET")
-        chunkSize = max(1 << 20, min(8 << 20, (16 << 20) / Int64(jobs)))
+        pieceSize = min(8 << 20, (16 << 20) / Int64(jobs))
         known.withLock { $0.primary = url.map(Gateways.trimmed) }
     }
 
@@ -60,7 +61,7 @@ final class Gateways: Sendable {
         storage.maxUploadRetryTime = time
         storage.maxDownloadRetryTime = time
         storage.maxOperationRetryTime = time
-        storage.uploadChunkSizeBytes = chunkSize
+        storage.uploadChunkSizeBytes = pieceSize
         storage.credentials = credentials(isPrimary: isPrimary)
         var configuration = StorageConfiguration()
         configuration.certificateAuthorities = options.cacert.map { URL(fileURLWithPath: $0) }

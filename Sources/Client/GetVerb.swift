@@ -4,6 +4,8 @@ import SluiceStorage
 import Wire
 
 extension Get: Verb {
+    var canContinue: Bool { target != "-" }
+
     func perform() async throws -> Int32 {
         let transfers = try Transfers(self.transfers, connection)
         let sources = try self.sources.map(transfers.gateways.remote)
@@ -42,10 +44,11 @@ extension Transfers {
                     ? try LocalFiles.path(target, source.reference.name) : target
                 try await source.objects(isRecursive: isRecursive) { object in
                     let isNamed = object.listed == nil
-                    let path =
+                    let job =
                         isNamed && !isDirectory
-                        ? target : try LocalFiles.path(isNamed ? target : base, object.relative)
-                    try await submit(downloadJob(object, to: path))
+                        ? downloadJob(object, to: target)
+                        : downloadJob(object, in: isNamed ? target : base)
+                    try await submit(targets.claim(job, of: object.reference.identity))
                 }
             }
         }

@@ -12,6 +12,12 @@ struct Job: Sendable {
     /// Does it.
     /// - Returns: The number of bytes, or nil if there was nothing to do.
     let perform: @Sendable (TransferProgress) async throws -> Int64?
+
+    /// The same job, which does something else.
+    func performing(_ perform: @escaping @Sendable (TransferProgress) async throws -> Int64?) -> Job
+    {
+        Job(action: action, source: source, target: target, size: size, perform: perform)
+    }
 }
 
 /// Runs jobs, so many at a time.
@@ -20,24 +26,32 @@ struct Jobs: Sendable {
     /// How many at a time.
     let limit: Int
 
-    /// Runs the jobs that `produce` submits, while it goes on. A failure does not end the others, unless all would fail.
+    /// Runs the jobs that `produce` submits, while it goes on. A failure does not end the others. If all would fail, no
+    /// further ones begin; those that run come to their end, whatever `produce` throws.
     func run(
         _ produce: ((Job) async throws -> Void) async throws -> Void
     ) async throws {
-        try await withThrowingTaskGroup(of: Void.self) { group in
+        let result: Result<Void, any Error> = await withTaskGroup(of: Void.self) { group in
             var running = 0
-            try await produce { job in
-                if running == limit {
-                    try await group.next()
-                    running -= 1
+            do {
+                try await produce { job in
+                    if running == limit {
+                        await group.next()
+                        running -= 1
+                    }
+                    // What follows would fail in the same way, each after its retry time.
+                    if report.isStopped { throw Stopped() }
+                    running += 1
+                    group.addTask { await run(job) }
                 }
-                // What follows would fail in the same way, each after its retry time.
-                if report.isStopped { throw Stopped() }
-                running += 1
-                group.addTask { await run(job) }
+            } catch {
+                await group.waitForAll()
+                return .failure(error)
             }
-            try await group.waitForAll()
+            await group.waitForAll()
+            return .success(())
         }
+        try result.get()
     }
 
     private func run(_ job: Job) async {

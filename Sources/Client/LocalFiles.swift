@@ -34,10 +34,12 @@ enum FileKind {
 struct LocalFiles {
     /// In the order of their names' bytes.
     private(set) var files: [LocalFile] = []
-    /// What was left out, and why.
-    private(set) var skipped: [ClientError] = []
-    /// The number of things that could not be read, so that it is not known what they hold.
-    private(set) var unreadable = 0
+    /// What could not be read, so that it is not known what it holds.
+    private(set) var unreadable: [ClientError] = []
+    /// What was left out below the directory, in the order of `warnings`.
+    private(set) var leftOut: [String] = []
+    /// Why.
+    private(set) var warnings: [String] = []
 
     /// What the names of unfinished downloads begin and end with.
     static let partPrefix = ".sluice-"
@@ -54,8 +56,7 @@ struct LocalFiles {
 
     private mutating func walk(_ directory: String, _ prefix: String) {
         guard let stream = opendir(directory) else {
-            unreadable += 1
-            return skipped.append(ClientError(directory, errno))
+            return unreadable.append(ClientError(directory, errno))
         }
         defer { closedir(stream) }
         while let entry = readdir(stream) {
@@ -66,9 +67,8 @@ struct LocalFiles {
             guard let name = String(validating: bytes, as: UTF8.self),
                 !bytes.contains(where: { $0 == 0x0a || $0 == 0x0d })
             else {
-                unreadable += 1
                 let shown = VisibleText.escaped(String(decoding: bytes, as: UTF8.self))
-                skipped.append(
+                unreadable.append(
                     ClientError(
                         .local,
                         "\(directory)/\(shown): the name of an object is UTF-8 and has no line break. Rename the file."
@@ -83,23 +83,37 @@ struct LocalFiles {
         if name.hasPrefix(LocalFiles.partPrefix), name.hasSuffix(LocalFiles.partSuffix) { return }
         var found = stat()
         guard lstat(path, &found) == 0 else {
-            unreadable += 1
-            return skipped.append(ClientError(path, errno))
+            return unreadable.append(ClientError(path, errno))
         }
         if found.st_mode & S_IFMT == S_IFDIR { return walk(path, "\(prefix)\(name)/") }
         if found.st_mode & S_IFMT == S_IFLNK {
             guard stat(path, &found) == 0, found.st_mode & S_IFMT == S_IFREG else {
-                return skipped.append(
-                    ClientError(.local, "\(path): a symbolic link, but not to a file. Left out."))
+                return leaveOut(prefix + name, "\(path): a symbolic link, but not to a file.")
             }
         }
         guard found.st_mode & S_IFMT == S_IFREG else {
-            return skipped.append(ClientError(.local, "\(path): not a regular file. Left out."))
+            return leaveOut(prefix + name, "\(path): not a regular file.")
         }
         files.append(
             LocalFile(
                 relative: prefix + name, path: path, size: Int64(found.st_size),
-                modified: Double(found.st_mtim.tv_sec) + Double(found.st_mtim.tv_nsec) / 1e9))
+                modified: LocalFiles.modified(found)))
+    }
+
+    private mutating func leaveOut(_ relative: String, _ reason: String) {
+        leftOut.append(relative)
+        warnings.append("\(reason) Left out.")
+    }
+
+    /// Whether the file is as it was found.
+    static func isUnchanged(_ file: LocalFile) -> Bool {
+        var found = stat()
+        return stat(file.path, &found) == 0 && Int64(found.st_size) == file.size
+            && modified(found) == file.modified
+    }
+
+    private static func modified(_ found: stat) -> Double {
+        Double(found.st_mtim.tv_sec) + Double(found.st_mtim.tv_nsec) / 1e9
     }
 
     /// The size of a file in bytes; nil if there is none.

@@ -47,10 +47,7 @@ extension Gateways {
     /// the other one is remote and such a file exists.
     func locations(_ source: String, _ target: String) throws -> (Location, Location) {
         let forms = (ArgumentForm(source), ArgumentForm(target))
-        func location(_ text: String, _ form: ArgumentForm, _ other: ArgumentForm, _ local: Bool)
-            throws
-            -> Location
-        {
+        func location(_ text: String, _ form: ArgumentForm, _ local: Bool) throws -> Location {
             switch form {
             case .standard: return .standard
             case .local: return .local(text)
@@ -69,8 +66,7 @@ extension Gateways {
         if forms.0 == .local || forms.0 == .standard { isLocal.1 = false }
         if forms.0 == .plain, isLocal.0 { isLocal.1 = false }
         let pair = (
-            try location(source, forms.0, forms.1, isLocal.0),
-            try location(target, forms.1, forms.0, isLocal.1)
+            try location(source, forms.0, isLocal.0), try location(target, forms.1, isLocal.1)
         )
         if case (.local, .local) = pair {
             throw ClientError(
@@ -86,6 +82,10 @@ extension Gateways {
     /// The path that an argument of a remote side names: `BUCKET/PATH`, `sluice://BUCKET/PATH`, `gs://BUCKET/PATH`, or the
     /// URL of an object.
     func remote(_ text: String) throws -> RemotePath {
+        // An empty argument is most often an empty variable: not the whole bucket.
+        guard !text.isEmpty else {
+            throw ClientError(.failure, "An argument is empty: write sluice://BUCKET for a bucket.")
+        }
         guard !text.utf8.contains(where: { $0 == 0x0a || $0 == 0x0d }) else {
             throw ClientError(.failure, "'\(text)': the name of an object can't have a line break.")
         }
@@ -107,6 +107,9 @@ extension Gateways {
             throw ClientError(.failure, "'\(text)' has no bucket: write sluice://BUCKET/PATH.")
         }
         let path = parts.count == 2 ? String(decoding: parts[1], as: UTF8.self) : ""
+        guard path.isEmpty || path.utf8.contains(where: { $0 != UInt8(ascii: "/") }) else {
+            throw ClientError(.failure, "'\(text)': write sluice://\(name) for the whole bucket.")
+        }
         return RemotePath(
             storage: storage(url, name), path: path, isFolder: path.isEmpty || path.hasSuffix("/"),
             text: text)

@@ -29,12 +29,9 @@ extension MetaSet: Verb {
 extension MetaUnset: Verb {
     func perform() async throws -> Int32 {
         try await MetadataOutput(connection, json: json, isSilent: !json).each([source]) { object in
-            let customKeys = keys.filter { $0.hasPrefix(Meta.custom) }
-            // A pair is removed by what it was before.
-            var metadata =
-                customKeys.isEmpty ? StorageMetadata() : try await object.reference.getMetadata()
+            var metadata = StorageMetadata()
             for key in keys where !metadata.set(key, nil) {
-                metadata.customMetadata?[String(key.dropFirst(Meta.custom.count))] = nil
+                metadata.removeCustomMetadata(String(key.dropFirst(Meta.custom.count)))
             }
             return try await object.reference.updateMetadata(metadata)
         }

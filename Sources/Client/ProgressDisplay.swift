@@ -39,7 +39,10 @@ final class ProgressDisplay: Sendable {
 
     /// Everything that will be transferred.
     func expect(files: Int, bytes: Int64) {
-        state.withLock { $0.expected = (files, bytes) }
+        state.withLock { state in
+            let before = state.expected ?? (0, 0)
+            state.expected = (before.files + files, before.bytes + bytes)
+        }
     }
 
     /// - Returns: What ends it.

@@ -8,9 +8,17 @@ protocol Verb: ClientCommand {
     /// - Returns: The exit status.
     /// - Throws: ``ClientError`` for what ends the whole command.
     func perform() async throws -> Int32
+    /// Whether the same command continues after an interruption, rather than begin again.
+    var canContinue: Bool { get }
+}
+
+extension Verb {
+    var canContinue: Bool { false }
 }
 
 extension Put: Verb {
+    var canContinue: Bool { files != ["-"] }
+
     func perform() async throws -> Int32 {
         let transfers = try Transfers(self.transfers, connection)
         let target = try transfers.gateways.remote(target)
@@ -74,7 +82,9 @@ extension Transfers {
                         throw ClientError(.failure, "\(file): the target has no name.")
                     }
                     let size = LocalFiles.size(file)
-                    try await submit(uploadJob(file, size, to: reference, metadata))
+                    if isRecursive { report.display?.expect(files: 1, bytes: size ?? 0) }
+                    let job = uploadJob(file, size, to: reference, metadata)
+                    try await submit(targets.claim(job, of: file))
                 }
             }
         }
@@ -89,20 +99,15 @@ extension Transfers {
         report.display?.expect(
             files: found.files.count, bytes: found.files.reduce(0) { $0 + $1.size })
         for file in found.files {
-            try await submit(
-                uploadJob(file.path, file.size, to: folder.child(file.relative), metadata))
+            let job = uploadJob(file.path, file.size, to: folder.child(file.relative), metadata)
+            try await submit(targets.claim(job, of: file.path))
         }
     }
 
-    /// Reports what a walk has left out.
+    /// Reports what could not be read, and what was left out.
     func show(_ found: LocalFiles) {
-        for error in found.skipped {
-            if found.unreadable > 0 {
-                report.failed(error, "upload", "")
-            } else {
-                report.warn(error.message)
-            }
-        }
+        for error in found.unreadable { report.failed(error, "upload", "") }
+        for text in found.warnings { report.warn(text) }
     }
 
     private func lastSegment(_ path: String) throws -> String {
@@ -145,8 +150,10 @@ private enum StandardInput {
             if count > 0 { return Array(data.prefix(count)) }
             if count == 0 { return nil }
             guard errno == EINTR else {
-                let cause = String(cString: strerror(errno))
-                throw StorageError(.unknown, "Standard input can't be read: \(cause).")
+                let code = errno
+                throw StorageError(
+                    .file(code),
+                    "Standard input can't be read: \(String(cString: strerror(code))).")
             }
         }
     }

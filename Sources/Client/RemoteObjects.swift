@@ -20,6 +20,12 @@ struct RemoteObject: Sendable {
     /// `sluice://BUCKET/PATH`.
     var text: String { RemoteObject.text(reference) }
 
+    /// Whether its name has an empty segment, which a target can't have: two names would become one.
+    var hasEmptySegments: Bool {
+        relative.utf8.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+            .contains(where: \.isEmpty)
+    }
+
     static func text(_ reference: StorageReference) -> String {
         "sluice://\(reference.bucket)/\(reference.fullPath)"
     }

@@ -4,12 +4,21 @@ import SluiceStorage
 import Wire
 
 extension Sync: Verb {
+    var canContinue: Bool { true }
+
     func perform() async throws -> Int32 {
         let transfers = try Transfers(self.transfers, connection)
         let (source, target) = try transfers.gateways.locations(self.source, self.target)
         let sync = Synchronization(
             transfers: transfers, source: try SyncSide(source, transfers),
             target: try SyncSide(target, transfers), removes: delete, isDry: dryRun)
+        if case (.remote(let new), .remote(let old)) = (sync.source, sync.target), new.overlaps(old)
+        {
+            throw ClientError(
+                .failure,
+                "\(RemoteObject.text(new)) and \(RemoteObject.text(old)): one contains the other. Name two separate folders."
+            )
+        }
         if case .local(let path) = source, FileKind(path) != .directory {
             throw ClientError(.local, "\(path): not a directory.")
         }
@@ -57,11 +66,22 @@ struct SyncEntries {
         case objects(RemoteObjects, StorageReference)
     }
     private var source: Source
+    /// Names that exist, but are no files.
+    private let leftOut: [String]
 
-    init(_ files: LocalFiles) { source = .files(files.files, 0) }
+    init(_ files: LocalFiles) {
+        source = .files(files.files, 0)
+        leftOut = files.leftOut
+    }
 
     init(_ folder: StorageReference) {
         source = .objects(RemoteObjects(folder, isRecursive: true), folder)
+        leftOut = []
+    }
+
+    /// Whether this name was left out, or one of the folders that it is in.
+    func hasLeftOut(_ relative: String) -> Bool {
+        leftOut.contains { "\(relative)/".hasPrefix("\($0)/") }
     }
 
     mutating func next() async throws -> SyncEntry? {

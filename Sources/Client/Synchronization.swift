@@ -77,12 +77,12 @@ struct Synchronization: Sendable {
             if let found = old,
                 new.map({ BytewiseString(found.relative) < BytewiseString($0.relative) }) ?? true
             {
-                if removes { surplus.append(found) }
+                if removes, !wanted.hasLeftOut(found.relative) { surplus.append(found) }
                 old = try await present.next()
             } else if let entry = new {
                 let same = old.flatMap { $0.relative == entry.relative ? $0 : nil }
                 totals.counts.withLock { $0.checked += 1 }
-                if let job = try job(entry, same) { try await submit(job) }
+                try await submit(try job(entry, same))
                 if same != nil { old = try await present.next() }
                 new = try await wanted.next()
             }
@@ -101,21 +101,14 @@ struct Synchronization: Sendable {
         }
     }
 
-    /// What brings an entry to the target; nil if it is there.
-    private func job(_ entry: SyncEntry, _ old: SyncEntry?) throws -> Job? {
-        var transfer = try transferJob(entry)
-        guard let old else { return counted(transfer) }
-        if let size = entry.size, let present = old.size, size != present {
-            return counted(transfer)
+    /// What brings an entry to the target, unless it is there.
+    private func job(_ entry: SyncEntry, _ old: SyncEntry?) throws -> Job {
+        let transfer = counted(try transferJob(entry))
+        guard let old else { return transfer }
+        if let size = entry.size, let present = old.size, size != present { return transfer }
+        return transfer.performing { progress in
+            try await SyncComparison.isSame(entry, old) ? nil : try await transfer.perform(progress)
         }
-        let perform = counted(transfer).perform
-        transfer = Job(
-            action: transfer.action, source: transfer.source, target: transfer.target,
-            size: transfer.size
-        ) { progress in
-            try await SyncComparison.isSame(entry, old) ? nil : try await perform(progress)
-        }
-        return transfer
     }
 
     private func transferJob(_ entry: SyncEntry) throws -> Job {
@@ -126,8 +119,7 @@ struct Synchronization: Sendable {
         case (.object(let object), .local(let directory)):
             let remote = RemoteObject(
                 reference: object.reference, listed: object, relative: entry.relative)
-            return transfers.downloadJob(
-                remote, to: try LocalFiles.path(directory, entry.relative))
+            return transfers.downloadJob(remote, in: directory)
         case (.object(let object), .remote(let folder)):
             let remote = RemoteObject(
                 reference: object.reference, listed: object, relative: entry.relative)
@@ -171,6 +163,13 @@ struct Synchronization: Sendable {
         guard !transfers.report.hasFailed else {
             return transfers.report.warn("Nothing was removed, because something has failed.")
         }
+        // The name of the source may be mistyped, or its volume not be mounted.
+        guard totals.counts.withLock({ $0.checked }) > 0 else {
+            throw ClientError(
+                .notFound,
+                "\(text(source)): there is nothing in it, so nothing was removed. Check the name; 'sluice rm -R' empties a folder."
+            )
+        }
         try await jobs.run { submit in
             for entry in surplus {
                 switch entry.place {
@@ -182,6 +181,12 @@ struct Synchronization: Sendable {
                     try await submit(
                         counted(
                             Job(action: "delete", source: file.path) { _ in
+                                guard LocalFiles.isUnchanged(file) else {
+                                    throw ClientError(
+                                        .conflict,
+                                        "\(file.path): it has changed meanwhile, and was not removed."
+                                    )
+                                }
                                 guard unlink(file.path) == 0 || errno == ENOENT else {
                                     throw ClientError(file.path, errno)
                                 }
@@ -226,7 +231,11 @@ enum SyncComparison {
         switch (new.place, old.place) {
         case (.file(let file), .object(let listed)):
             let object = try await complete(listed)
-            return try isSame(file, object) { $0 >= file.modified }
+            // Some stores have whole seconds.
+            return try isSame(file, object) { updated in
+                let isWhole = updated == updated.rounded(.down)
+                return updated >= (isWhole ? file.modified.rounded(.down) : file.modified)
+            }
         case (.object(let listed), .file(let file)):
             let object = try await complete(listed)
             return try isSame(file, object) { $0 <= file.modified + 0.001 }

@@ -44,11 +44,11 @@ final class TransferProgress: Sendable {
     }
 }
 
-/// Notices that the resumption data of an upload is new.
-final class Once: Sendable {
-    private let last = Mutex<StorageUploadResumptionData?>(nil)
+/// Notices that a value is new.
+final class Once<Value: Sendable & Equatable>: Sendable {
+    private let last = Mutex<Value?>(nil)
 
-    func isFirst(_ data: StorageUploadResumptionData) -> Bool {
+    func isFirst(_ data: Value) -> Bool {
         last.withLock { last in
             if last == data { return false }
             last = data

@@ -8,6 +8,8 @@ struct Transfers: Sendable {
     let gateways: Gateways
     let report: Report
     let jobs: Jobs
+    /// The targets of `put`, `get`, `cp` and `mv`. `sync` has each name once.
+    let targets = Targets()
     private let upload: FileUpload
     private let download: FileDownload
 
@@ -23,8 +25,7 @@ struct Transfers: Sendable {
         jobs = Jobs(report: report, limit: count)
         let state = StateDirectory()
         upload = FileUpload(state: state)
-        let piece = max(1 << 20, min(8 << 20, (16 << 20) / Int64(count)))
-        download = FileDownload(state: state, pieceSize: piece)
+        download = FileDownload(pieceSize: gateways.pieceSize)
     }
 
     /// Runs a verb: `produce` submits its jobs.
@@ -53,11 +54,11 @@ struct Transfers: Sendable {
 
     // MARK: Jobs
 
-    /// Says that interrupted transfers begin again, once.
+    /// Says that interrupted uploads begin again, once.
     private func warnWithoutState() {
         guard upload.state == nil else { return }
         report.warnOnce(
-            "There is no directory for the state of transfers: an interrupted one begins again. Set HOME or XDG_STATE_HOME."
+            "There is no directory for the state of uploads that belongs to this user alone: an interrupted one begins again. Set HOME or XDG_STATE_HOME."
         )
     }
 
@@ -73,13 +74,20 @@ struct Transfers: Sendable {
     }
 
     func downloadJob(_ object: RemoteObject, to path: String) -> Job {
-        warnWithoutState()
-        return Job(action: "download", source: object.text, target: path, size: object.listed?.size)
-        {
+        Job(action: "download", source: object.text, target: path, size: object.listed?.size) {
             [download] progress in
             let reader = try await object.open()
             progress.setSize(reader.metadata.size)
             return try await download.run(reader, to: path, progress).size
+        }
+    }
+
+    /// Downloads to the file of the object's name in a directory. It fails if that can't be the name of a file.
+    func downloadJob(_ object: RemoteObject, in directory: String) -> Job {
+        do {
+            return downloadJob(object, to: try LocalFiles.path(directory, object.relative))
+        } catch {
+            return Job(action: "download", source: object.text) { _ in throw error }
         }
     }
 
@@ -89,16 +97,16 @@ struct Transfers: Sendable {
             action: isMove ? "move" : "copy", source: object.text,
             target: RemoteObject.text(target), size: object.listed?.size
         ) { progress in
-            let source = try object.reference.objectURL()
-            guard try source != target.objectURL() else {
-                throw ClientError(.failure, "\(object.text): the source is also the target.")
+            guard !object.hasEmptySegments else {
+                throw ClientError(
+                    .failure, "\(object.text): a name with an empty segment can't be copied.")
             }
             // The metadata as a whole: a list does not have all of it.
             let reader = try await StorageReader(object.reference)
             progress.setSize(reader.metadata.size)
             try await ObjectCopy.run(reader, to: target, progress)
             if isMove {
-                try await object.reference.delete(ifGeneration: reader.metadata.generation)
+                try await ObjectCopy.deleteSource(object, reader.metadata.generation)
             }
             return reader.metadata.size
         }
@@ -118,6 +126,21 @@ struct Transfers: Sendable {
 
 /// Copies one object from bucket to bucket.
 enum ObjectCopy {
+    /// Deletes the version that was copied.
+    static func deleteSource(_ object: RemoteObject, _ generation: Int64) async throws {
+        do throws(StorageError) {
+            try await object.reference.delete(ifGeneration: generation)
+        } catch {
+            guard error.status == 501 else { throw error }
+            var failure = ClientError(
+                .failure,
+                "\(object.text): copied, but not deleted: its store can't make sure that only what was copied is deleted. Use 'sluice cp', and then 'sluice rm'."
+            )
+            failure.isFinal = true
+            throw failure
+        }
+    }
+
     /// The copy has the bytes, the type and all other properties of the source that can be set.
     static func run(
         _ opened: StorageReader, to target: StorageReference, _ progress: TransferProgress
@@ -134,7 +157,7 @@ enum ObjectCopy {
         let stored = try await target.putStream(metadata: metadata) {
             progress.set($0)
         } next: { () throws(StorageError) in
-            try await reader.next(maximum: 1 << 20)
+            try await reader.next(maximum: min(1 << 20, target.storage.uploadChunkSizeBytes))
         }
         let isSame =
             stored.size == source.size
@@ -145,6 +168,10 @@ enum ObjectCopy {
                 .conflict,
                 "\(RemoteObject.text(target)): the copy is not what was read. Run the same command again."
             )
+        }
+        guard source.customMetadata == nil || stored.customMetadata != nil else {
+            throw ClientError(
+                .failure, "\(RemoteObject.text(target)): stored without its custom metadata.")
         }
     }
 }

@@ -1,5 +1,6 @@
 """Interruptions: kills of the client and of the gateway, faults on the way. No wrong file, and little is sent twice."""
 
+import json
 import os
 import random
 import signal
@@ -7,7 +8,7 @@ import time
 
 import pytest
 
-from faults import Alter, Break, Reset, Status
+from faults import Alter, Break, Reset, StallRequest, Status
 from program import wait_until
 
 MEBIBYTE = 1 << 20
@@ -49,6 +50,85 @@ def test_a_changed_file_begins_again(through, proxy, body):
     (through.home / "big.bin").write_bytes(changed)
     through.fine("put", "big.bin", "photos/rewritten")
     assert through.fine("cat", "photos/rewritten", text=False) == changed
+
+
+def interrupt_upload(through, proxy, *options):
+    proxy.fault(Reset(), method="PATCH", times=None, skip=2)
+    running = through.start("put", *options, stderr=-1)
+    wait_until(lambda: len(proxy.sent("PATCH")) > 2, what="some chunks")
+    running.kill()
+    running.wait()
+    proxy.clear()
+
+
+def test_other_options_begin_again(through, proxy, body):
+    interrupt_upload(through, proxy, "--content-type", "text/x-a", "big.bin", "photos/options")
+    through.fine("put", "--content-type", "text/x-b", "--meta", "k=v", "big.bin", "photos/options")
+    [found] = through.lines("stat", "photos/options")
+    assert (found["contentType"], found["customMetadata"], found["size"]) == ("text/x-b", {"k": "v"}, len(body))
+
+
+def test_a_file_that_changes(through, proxy, body):
+    held = proxy.fault(StallRequest(), method="PATCH", skip=1)
+    running = through.start("put", "big.bin", "photos/changing", stderr=-1)
+    wait_until(lambda: len(proxy.sent("PATCH")) > 1, what="some chunks")
+    with open(through.home / "big.bin", "r+b") as file:
+        file.write(b"changed")
+    held.released.set()
+    assert running.wait(60) == 5 and b"has changed" in running.stderr.read()
+
+
+def test_state_of_others_is_not_used(through, body):
+    state = through.home / ".local/state/sluice"
+    state.mkdir(parents=True)
+    (state / "old.json").write_text("{}")
+    os.utime(state / "old.json", (1, 1))
+    state.chmod(0o777)
+    status, _, err = through.run("put", "big.bin", "photos/state")
+    assert status == 0 and "this user alone" in err and (state / "old.json").exists()
+    # What nobody has continued for a month is removed.
+    state.chmod(0o700)
+    through.fine("put", "big.bin", "photos/state")
+    assert not through.states()
+
+
+def test_ignored_signals_stay_ignored(through, proxy, body):
+    through.fine("put", "big.bin", "photos/ignored")
+    proxy.fault(Reset(), method="GET", target="/o/ignored$", times=None, skip=2)
+    running = through.start("get", "photos/ignored", "back.bin",
+                            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    wait_until(lambda: len(proxy.sent("GET", "/o/ignored$")) > 2, what="some ranges")
+    running.send_signal(signal.SIGHUP)
+    proxy.clear()
+    assert running.wait(60) == 0 and (through.home / "back.bin").read_bytes() == body
+
+
+def test_only_what_continues_says_so(through, proxy, body):
+    running = through.start("put", "-", "photos/stream", stdin=-1, stderr=-1)
+    running.stdin.write(body[:2 * CHUNK])
+    running.stdin.flush()
+    wait_until(lambda: proxy.sent("PATCH"), what="a chunk")
+    running.send_signal(signal.SIGINT)
+    assert running.wait(20) == 130 and running.stderr.read() == b"sluice: interrupted.\n"
+
+
+def test_a_download_without_hashes_begins_again(through, proxy, body):
+    def change(status, fields, body):
+        return status, fields, json.dumps({key: value for key, value in json.loads(body).items()
+                                           if key not in ("crc32c", "md5Hash")}).encode()
+
+    through.fine("put", "big.bin", "photos/unverified")
+    proxy.fault(Alter(change), method="GET", target="metadata", times=None)
+    proxy.fault(Reset(), method="GET", target="/o/unverified$", times=None, skip=3)
+    running = through.start("get", "photos/unverified", "back.bin", stderr=-1)
+    wait_until(lambda: len(proxy.sent("GET", "/o/unverified$")) > 3, what="some ranges")
+    running.kill()
+    running.wait()
+    [part] = through.home.glob(".sluice-*")
+    part.write_bytes(bytes(part.stat().st_size))
+    proxy.faults.pop()
+    through.fine("get", "photos/unverified", "back.bin")
+    assert (through.home / "back.bin").read_bytes() == body
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
@@ -123,15 +203,30 @@ def test_damaged_downloads_are_rejected(through, proxy):
     assert not list(through.home.glob(".sluice-*"))
 
 
+def peak(running):
+    """The most memory that the program had, in KiB."""
+    most = 0
+    while running.poll() is None:
+        most = max([most, *(int(line.split()[1]) for line in open(f"/proc/{running.pid}/status")
+                            if line.startswith("VmHWM"))])
+        time.sleep(0.01)
+    assert running.returncode == 0
+    return most
+
+
+def test_memory_does_not_grow_with_the_jobs(client):
+    (client.home / "many").mkdir()
+    for number in range(64):
+        with open(client.home / "many" / str(number), "wb") as file:
+            file.truncate(2 * MEBIBYTE)
+    client.fine("put", "-R", "many", "photos/many", "-j", "64")
+    assert 0 < peak(client.start("cp", "-R", "photos/many", "sluice://other/many", "-j", "64")) <= 80 * 1024
+
+
 def test_memory_does_not_grow_with_the_file(client, tmp_path):
     """64 MiB for the client, with 256 MiB up and down."""
     with open(client.home / "large.bin", "wb") as file:
         file.truncate(256 * MEBIBYTE)
     for arguments in (["put", "large.bin", "photos/large"], ["get", "photos/large", "back.bin"],
                       ["cp", "photos/large", "sluice://other/large"]):
-        running, most = client.start(*arguments), 0
-        while running.poll() is None:
-            most = max([most, *(int(line.split()[1]) for line in open(f"/proc/{running.pid}/status")
-                                if line.startswith("VmHWM"))])
-            time.sleep(0.01)
-        assert running.returncode == 0 and 0 < most <= 64 * 1024, (arguments, most)
+        assert 0 < peak(client.start(*arguments)) <= 64 * 1024, arguments

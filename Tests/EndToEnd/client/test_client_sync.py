@@ -1,11 +1,12 @@
 """`sluice sync`: what it compares, sends and removes."""
 
+import json
 import os
 import time
 
 import pytest
 
-from program import Server
+from faults import Alter
 
 FULL = "view=full"
 
@@ -122,6 +123,24 @@ def test_hidden_properties(client, launch, tmp_path):
     client.fine("sync", "./site", "photos/hidden", environment=environment)
     lines = client.lines("sync", "./site", "photos/hidden", environment=environment)
     assert summary(lines)["transferred"] == 0
+
+
+def test_times_of_whole_seconds(through, proxy):
+    """Some stores have no hashes in lists, and whole seconds only."""
+    def change(status, fields, body):
+        page = json.loads(body)
+        for item in page["items"]:
+            del item["crc32c"], item["md5Hash"]
+            item["updated"] = "2026-01-01T00:00:10.000Z"
+        return status, fields, json.dumps(page).encode()
+
+    site = tree(through.home / "site", {"same": b"1", "newer": b"1"})
+    through.fine("sync", "./site", "photos/seconds")
+    os.utime(site / "same", (1767225610.9, 1767225610.9))
+    os.utime(site / "newer", (1767225611, 1767225611))
+    proxy.fault(Alter(change), method="GET", target=FULL)
+    sent = [line["target"] for line in through.lines("sync", "./site", "photos/seconds") if line["action"] == "upload"]
+    assert sent == ["sluice://photos/seconds/newer"]
 
 
 def test_one_list_for_a_thousand_files(through, proxy):

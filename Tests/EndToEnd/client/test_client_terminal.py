@@ -25,6 +25,14 @@ def test_lines_fit(client, files, columns):
     assert any(line.startswith("Total 2/2") for line in lines)
 
 
+def test_the_total_is_that_of_all_directories(client, files):
+    for name in files:
+        (client.home / name[:3]).mkdir()
+        (client.home / name).rename(client.home / name[:3] / name)
+    status, shown = client.on_terminal("put", "-R", "one", "two", "photos/total/", columns=80)
+    assert status == 0 and "Total 2/2" in shown and "24.0 MiB" in shown
+
+
 def test_one_file_has_one_line(client, files):
     status, shown = client.on_terminal("get", "photos/terminal/none", "back.bin")
     assert status == 3 and "no such object" in shown

@@ -173,6 +173,37 @@ def test_exit_statuses(client, launch, tmp_path):
     assert client.run("ls", "https://example.com/nothing")[0] == 1
 
 
+def test_untrusted_certificates(client, gateway):
+    status, _, err = client.run("ls", "photos", environment={"SLUICE_URL": f"https://127.0.0.1:{gateway.https}"})
+    assert status == 6 and "not trusted" in err and "--cacert" in err
+    status, _, err = client.run("ls", "photos", environment={"SLUICE_URL": "http://[bad"})
+    assert status == 1 and err
+
+
+def test_a_dead_gateway_has_one_status(client):
+    for number in range(8):
+        write(client.home / "many" / str(number))
+    nobody = {"SLUICE_URL": f"http://127.0.0.1:{free_port()}"}
+    status, _, err = client.run("put", "-R", "many", "photos/dead", "--retry-time", "1", environment=nobody)
+    assert status == 6 and "cancelled" not in err and "was not tried" in err
+
+
+def test_a_secret_without_a_colon_is_not_printed(client):
+    status, _, err = client.run("ls", "photos", "--header", "hidden-secret")
+    assert status == 64 and "NAME: VALUE" in err and "hidden-secret" not in err
+
+
+def test_a_removed_pair_leaves_the_others_alone(through, proxy):
+    through.fine("put", "-", "photos/pairs", given="x")
+    through.fine("meta", "set", "photos/pairs", "customMetadata.k=v", "customMetadata.l=w", "cacheControl=no-store")
+    proxy.requests.clear()
+    through.fine("meta", "unset", "photos/pairs", "customMetadata.k")
+    # What the object has is not read, and so not written again.
+    assert [request.method for request in proxy.requests] == ["PATCH"]
+    [found] = through.lines("stat", "photos/pairs")
+    assert found["customMetadata"] == {"l": "w"} and found["cacheControl"] == "no-store"
+
+
 def test_a_token_goes_to_its_gateway_only(client, launch, proxy):
     client.fine("put", "-", "photos/token", given="x")
     client.run("cp", "photos/token", f"{proxy.endpoint}/b/other/o/token", environment={"SLUICE_TOKEN": "hidden"})
@@ -202,16 +233,22 @@ def test_without_home(client):
     write(client.home / "a.bin", os.urandom(1 << 20))
     status, out, err = client.run("put", "a.bin", "photos/homeless", environment={"HOME": None})
     assert status == 0 and "HOME" in err
-    status, out, err = client.run("get", "photos/homeless", "b.bin", environment={"HOME": "/proc/none"})
+    status, out, err = client.run("put", "a.bin", "photos/homeless", environment={"HOME": "/proc/none"})
     assert status == 0 and "HOME" in err
+    # A download continues from its file alone.
+    client.fine("get", "photos/homeless", "b.bin", environment={"HOME": "/proc/none"})
     assert (client.home / "b.bin").read_bytes() == (client.home / "a.bin").read_bytes()
 
 
 @pytest.mark.parametrize("verb", [
-    "put", "get", "cat", "ls", "stat", "rm", "mv", "cp", "sync", "meta set", "meta unset"])
+    "put", "get", "cat", "ls", "stat", "rm", "mv", "cp", "sync", "meta", "meta set", "meta unset"])
 def test_help_ends_with_examples(client, verb):
     text = client.fine(*verb.split(), "--help")
-    assert f"  sluice {verb} " in text.split("EXAMPLES:")[1]
+    rest, examples = text.split("EXAMPLES:\n")
+    assert "USAGE:" in rest and "  -h, --help" in rest
+    assert examples and all(line.startswith(f"  sluice {verb} ") or f" | sluice {verb} " in line
+                            for line in examples.splitlines())
+    assert client.fine("help", *verb.split()) == text
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
