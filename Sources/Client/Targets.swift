@@ -33,8 +33,8 @@ extension StorageReference {
     /// The gateway and the bucket, the same for all references to one bucket by one address.
     var bucketIdentity: String {
         guard let url = try? root().child("o").objectURL() else { return storage.bucket }
-        let scheme = url.scheme?.lowercased() ?? ""
-        let host = url.host?.lowercased() ?? ""
+        let scheme = url.scheme?.asciiLowercased() ?? ""
+        let host = url.host?.asciiLowercased() ?? ""
         let port = url.port ?? (scheme == "https" ? 443 : 80)
         let local = ["127.0.0.1", "::1", "[::1]"].contains(host) ? "localhost" : host
         return "\(scheme)://\(local):\(port)\(url.path)"

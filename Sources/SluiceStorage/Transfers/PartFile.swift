@@ -64,6 +64,7 @@ package struct PartFile: DownloadTarget {
         object.size > Download.rangeSize && ExpectedChecksum.isKnown(of: object)
     }
 
+    /// Begins with a version of the object; see ``DownloadTarget``.
     package mutating func begin(_ object: StorageMetadata, isFresh: Bool) throws(StorageError)
         -> Int64
     {

@@ -3,12 +3,13 @@
 import json
 import os
 import random
+import re
 import signal
 import time
 
 import pytest
 
-from faults import Alter, Break, Reset, StallRequest, Status
+from faults import Alter, Break, Fault, Reset, StallRequest, Status
 from program import wait_until
 
 MEBIBYTE = 1 << 20
@@ -52,10 +53,18 @@ def test_a_changed_file_begins_again(through, proxy, body):
     assert through.fine("cat", "photos/rewritten", text=False) == changed
 
 
-def interrupt_upload(through, proxy, *options):
-    proxy.fault(Reset(), method="PATCH", times=None, skip=2)
+class Delay(Fault):
+    """Holds a request back."""
+
+    def before(self, connection, request):
+        time.sleep(2)
+        return False
+
+
+def interrupt_upload(through, proxy, *options, chunks=2):
+    proxy.fault(Reset(), method="PATCH", times=None, skip=chunks)
     running = through.start("put", *options, stderr=-1)
-    wait_until(lambda: len(proxy.sent("PATCH")) > 2, what="some chunks")
+    wait_until(lambda: len(proxy.sent("PATCH")) > chunks, what="some chunks")
     running.kill()
     running.wait()
     proxy.clear()
@@ -66,6 +75,15 @@ def test_other_options_begin_again(through, proxy, body):
     through.fine("put", "--content-type", "text/x-b", "--meta", "k=v", "big.bin", "photos/options")
     [found] = through.lines("stat", "photos/options")
     assert (found["contentType"], found["customMetadata"], found["size"]) == ("text/x-b", {"k": "v"}, len(body))
+
+
+def test_the_rate_is_that_of_what_is_sent_now(through, proxy, body):
+    interrupt_upload(through, proxy, "big.bin", "photos/rate", chunks=8)
+    proxy.fault(Delay(), method="PATCH")
+    status, shown = through.on_terminal("put", "big.bin", "photos/rate", columns=100)
+    rate, unit = re.findall(r"([0-9.]+) (B|KiB|MiB)/s", shown)[-1]
+    # 8 MiB are left.
+    assert status == 0 and (unit != "MiB" or float(rate) <= 4)
 
 
 def test_a_file_that_changes(through, proxy, body):
