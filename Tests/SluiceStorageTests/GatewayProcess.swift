@@ -70,9 +70,12 @@ final class GatewayProcess: Sendable {
             let path = directory.path + "/log"
             let log = open(path, O_WRONLY | O_CREAT | O_APPEND, 0o600)
             defer { close(log) }
+            // The variable of other tests is none of the gateway's keys.
             let identifier = try spawn(
-                [Self.program, "serve", "--config", directory.path + "/sluice.yaml"], output: log,
-                errors: log)
+                [
+                    "env", "-u", "SLUICE_UPSTREAMS", Self.program, "serve", "--config",
+                    directory.path + "/sluice.yaml",
+                ], output: log, errors: log)
             process.withLock { $0 = identifier }
             for _ in 0..<6000 {
                 if let connection = Socket.connect(port) {
