@@ -11,10 +11,16 @@ struct FileUpload: Sendable {
     private struct Saved: Codable, Sendable {
         let size: Int64
         let modified: Double
+        /// When bytes or attributes changed. Programs can't set it.
+        let changed: Double
         let number: UInt64
         /// The metadata that was wanted, each property as `KEY=VALUE`.
         let properties: [String]
         let upload: StorageUploadResumptionData
+    }
+
+    private static func seconds(_ time: timespec) -> Double {
+        Double(time.tv_sec) + Double(time.tv_nsec) / 1e9
     }
 
     let state: StateDirectory?
@@ -35,7 +41,8 @@ struct FileUpload: Sendable {
         guard size > FileUpload.smallSize else {
             return try await reference.putFileAsync(from: file, metadata: metadata)
         }
-        let modified = Double(found.st_mtim.tv_sec) + Double(found.st_mtim.tv_nsec) / 1e9
+        let modified = FileUpload.seconds(found.st_mtim)
+        let changed = FileUpload.seconds(found.st_ctim)
         let number = UInt64(found.st_ino)
         let key = ["put", try reference.objectURL().absoluteString, FileUpload.absolute(path)]
         let saved = state?.state(key, of: Saved.self)
@@ -43,7 +50,8 @@ struct FileUpload: Sendable {
         let properties = FileUpload.properties(metadata)
         let isSame =
             last.map {
-                $0.size == size && $0.modified == modified && $0.number == number
+                $0.size == size && $0.modified == modified && $0.changed == changed
+                    && $0.number == number
                     && $0.properties.elementsEqual(properties, by: ==)
             } ?? false
         let isSaved = Once<StorageUploadResumptionData>()
@@ -67,8 +75,8 @@ struct FileUpload: Sendable {
                 guard let upload = task?.resumptionData, isSaved.isFirst(upload) else { return }
                 saved?.save(
                     Saved(
-                        size: size, modified: modified, number: number, properties: properties,
-                        upload: upload))
+                        size: size, modified: modified, changed: changed, number: number,
+                        properties: properties, upload: upload))
             }
         }
         switch stored {

@@ -115,7 +115,12 @@ struct Transfers: Sendable {
     func deleteJob(_ reference: StorageReference, generation: Int64?) -> Job {
         Job(action: "delete", source: RemoteObject.text(reference)) { _ in
             if let generation {
-                try await reference.delete(ifGeneration: generation)
+                do throws(StorageError) {
+                    try await reference.delete(ifGeneration: generation)
+                } catch {
+                    // It was there when it was listed: somebody else, or a repeated request, has deleted it.
+                    guard error.hasProblem("object-not-found") else { throw error }
+                }
             } else {
                 try await reference.delete()
             }
@@ -131,6 +136,8 @@ enum ObjectCopy {
         do throws(StorageError) {
             try await object.reference.delete(ifGeneration: generation)
         } catch {
+            // It was there when it was copied: somebody else, or a repeated request, has deleted it.
+            if error.hasProblem("object-not-found") { return }
             guard error.status == 501 else { throw error }
             var failure = ClientError(
                 .failure,

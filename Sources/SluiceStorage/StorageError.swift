@@ -1,4 +1,5 @@
 import Foundation
+import Wire
 
 /// Why an operation failed. The values and the domain are those of the Storage SDK for Apple platforms.
 public enum StorageErrorCode: Int, Sendable, Hashable {
@@ -46,6 +47,11 @@ public struct StorageError: Error, Sendable, CustomNSError, CustomStringConverti
     public internal(set) var problemCode: String?
     /// The id of the request in the gateway's log.
     public internal(set) var requestID: String?
+
+    /// Whether the gateway's problem has this code.
+    package func hasProblem(_ code: String) -> Bool {
+        problemCode.map { BytewiseString.areEqual($0, code) } ?? false
+    }
 
     /// What a failure without a response is about.
     package enum Cause: Sendable {

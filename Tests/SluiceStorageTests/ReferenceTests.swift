@@ -41,7 +41,7 @@ import Testing
             from: Data(
                 """
                 {"bucket": "b", "path": "a", "session": "/b/b/u/\(secret)", "fields": [],
-                "file": {"size": 1, "modified": 1, "number": 1}}
+                "file": {"size": 1, "modified": 1, "changed": 1, "number": 1}}
                 """.utf8))
         for value: Any in [StorageCredentials.token(secret), saved, [saved], configuration] {
             var text = "\(value) \(String(reflecting: value)) "

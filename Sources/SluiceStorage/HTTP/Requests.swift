@@ -126,8 +126,10 @@ struct Requests: Sendable {
             default: .unknown
             }
         let title = problem?["title"]?.text ?? "The status of the response is \(response.status)"
-        let detail = problem?["detail"]?.text.map { " \($0)" } ?? ""
-        var error = StorageError(code, "\(title).\(detail)")
+        let detail = problem?["detail"]?.text ?? ""
+        // A detail that only repeats the title is left out.
+        let isRepeated = detail.isEmpty || BytewiseString.areEqual(detail, title + ".")
+        var error = StorageError(code, isRepeated ? "\(title)." : "\(title). \(detail)")
         error.status = response.status
         error.problemCode = problemCode
         error.requestID = response["x-request-id"]

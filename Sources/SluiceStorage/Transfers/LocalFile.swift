@@ -7,18 +7,25 @@ struct FileState: Sendable, Codable, Equatable {
     let size: Int64
     /// Nanoseconds since 1970.
     let modified: Int64
+    /// When the bytes or the attributes changed, in nanoseconds since 1970. Programs can't set it.
+    let changed: Int64
     /// The number of the file on its volume.
     let number: UInt64
 
     init(_ status: stat) {
         size = Int64(status.st_size)
         #if os(Linux)
-            let time = status.st_mtim
+            let times = (status.st_mtim, status.st_ctim)
         #else
-            let time = status.st_mtimespec
+            let times = (status.st_mtimespec, status.st_ctimespec)
         #endif
-        modified = Int64(time.tv_sec) &* 1_000_000_000 &+ Int64(time.tv_nsec)
+        modified = FileState.nanoseconds(times.0)
+        changed = FileState.nanoseconds(times.1)
         number = UInt64(status.st_ino)
+    }
+
+    private static func nanoseconds(_ time: timespec) -> Int64 {
+        Int64(time.tv_sec) &* 1_000_000_000 &+ Int64(time.tv_nsec)
     }
 
     /// The state of the file that a path leads to, also through links; nil if there is none.

@@ -119,6 +119,9 @@ struct UploadRequests {
             let error = Requests.error(response)
             guard error.code == .nonMatchingChecksum else { throw error }
             return .failed(Failure(error: error))
+        case (400, _) where Requests.error(response).hasProblem("upload-length-mismatch"):
+            // The last piece was shortened on its way.
+            return .failed(Failure(error: Requests.error(response)))
         default: throw Requests.error(response)
         }
     }

@@ -149,6 +149,37 @@ def test_a_download_without_hashes_begins_again(through, proxy, body):
     assert (through.home / "back.bin").read_bytes() == body
 
 
+def test_a_file_that_was_changed_secretly_begins_again(through, proxy):
+    """Rewritten in place, with the size and the time as before."""
+    path = through.home / "secret.bin"
+    path.write_bytes(b"a" * (70 << 20))
+    running = through.start("put", "secret.bin", "photos/secret", stderr=-1)
+    wait_until(lambda: received(proxy, "PATCH") > 12 * MEBIBYTE and through.states(), what="some chunks")
+    running.kill()
+    running.wait()
+    before = path.stat()
+    with open(path, "r+b") as file:
+        file.write(b"b" * (70 << 20))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    through.fine("put", "secret.bin", "photos/secret")
+    assert through.fine("cat", "photos/secret", text=False) == path.read_bytes()
+
+
+def test_a_last_piece_that_was_shortened_is_sent_again(through, proxy, body):
+    """The proxy cuts the body and declares the shorter length."""
+    proxy.fault(Status(400, {"content-type": "application/problem+json"}, b'{"code": "upload-length-mismatch"}'),
+                method="PATCH", target="/b/", skip=1)
+    through.fine("put", "big.bin", "photos/shortened")
+    assert through.fine("cat", "photos/shortened", text=False) == body
+
+
+def test_a_deletion_that_was_repeated_is_no_failure(through, proxy):
+    through.fine("put", "-", "photos/twice/a", given="a")
+    proxy.fault(Status(404, {"content-type": "application/problem+json"}, b'{"code": "object-not-found"}'),
+                method="DELETE", target="/o/twice/a$")
+    through.fine("rm", "-R", "photos/twice/")
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_download_continues(through, proxy, body, how):
     through.fine("put", "big.bin", "photos/down")
