@@ -3,7 +3,7 @@ import Foundation
 import SluiceStorage
 import Wire
 
-/// A failure, as it is told to the user.
+/// A failure, with the message that the user sees.
 struct ClientError: Error {
     let status: ClientStatus
     /// A sentence that says what to do.

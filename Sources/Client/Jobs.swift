@@ -9,7 +9,7 @@ struct Job: Sendable {
     var target: String?
     /// In bytes, if it is known.
     var size: Int64?
-    /// Does it.
+    /// Performs the job.
     /// - Returns: The number of bytes, or nil if there was nothing to do.
     let perform: @Sendable (TransferProgress) async throws -> Int64?
 
@@ -20,10 +20,10 @@ struct Job: Sendable {
     }
 }
 
-/// Runs jobs, so many at a time.
+/// Runs jobs, a limited number of them at a time.
 struct Jobs: Sendable {
     let report: Report
-    /// How many at a time.
+    /// The most jobs at a time.
     let limit: Int
 
     /// Runs the jobs that `produce` submits, while it goes on. A failure does not end the others. If all would fail, no

@@ -175,7 +175,7 @@ private struct ProgressLine {
         fraction = size > 0 ? Double(value.done) / Double(size) : 1
     }
 
-    /// In so many columns. What there is no space for is left out: the bar first, then the time, then the rate.
+    /// The line for a terminal of this width. Without enough space it leaves out the bar first, then the time, then the rate.
     func text(_ columns: Int) -> String {
         var right = [
             " \(pad(text, 13))", " \(pad(Text.rate(rate), 12))", " \(pad(Text.duration(time), 6))",

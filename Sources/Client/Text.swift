@@ -61,7 +61,7 @@ enum Text {
         return String(decoding: buffer.prefix(count).map { UInt8(bitPattern: $0) }, as: UTF8.self)
     }
 
-    /// Cuts a text to so many columns; what is left out at its beginning is marked. Pads it if it is shorter.
+    /// Cuts a text at its beginning to fit the columns, and marks the cut. Pads a shorter text.
     static func fit(_ text: String, _ columns: Int) -> String {
         let characters = Array(VisibleText.escaped(text))
         var used = 0

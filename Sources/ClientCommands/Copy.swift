@@ -36,10 +36,10 @@ package struct Copy: ClientCommand {
 
     package init() {}
 
-    /// What is taken.
+    /// All arguments but the last.
     package var sources: [String] { Array(arguments.dropLast()) }
 
-    /// Where to.
+    /// The last argument.
     package var target: String { arguments[arguments.count - 1] }
 
     /// - Throws: `ValidationError` for values that do not fit together.
@@ -78,10 +78,10 @@ package struct Move: ClientCommand {
 
     package init() {}
 
-    /// What is taken.
+    /// All arguments but the last.
     package var sources: [String] { Array(arguments.dropLast()) }
 
-    /// Where to.
+    /// The last argument.
     package var target: String { arguments[arguments.count - 1] }
 
     /// - Throws: `ValidationError` for values that do not fit together.

@@ -37,7 +37,7 @@ package struct Get: ClientCommand {
         arguments.count == 1 ? arguments : Array(arguments.dropLast())
     }
 
-    /// Where to.
+    /// The last argument; without one, the current directory.
     package var target: String { arguments.count == 1 ? "." : arguments[arguments.count - 1] }
 
     /// - Throws: `ValidationError` for values that do not fit together.

@@ -34,10 +34,10 @@ package struct Put: ClientCommand {
 
     package init() {}
 
-    /// What is uploaded.
+    /// All arguments but the last: the files to upload.
     package var files: [String] { Array(arguments.dropLast()) }
 
-    /// Where to.
+    /// The last argument.
     package var target: String { arguments[arguments.count - 1] }
 
     /// - Throws: `ValidationError` for values that do not fit together.

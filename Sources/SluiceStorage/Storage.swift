@@ -81,7 +81,7 @@ public final class Storage: Sendable {
 
     // MARK: Settings
 
-    /// What is shown to the gateway; by default nothing.
+    /// The credentials that requests send; none by default.
     public var credentials: StorageCredentials {
         get { settings.withLock { $0.credentials } }
         set { settings.withLock { $0.credentials = newValue } }

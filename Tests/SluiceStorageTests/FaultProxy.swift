@@ -18,9 +18,9 @@ final class Gate: Sendable {
 final class FaultProxy: Sendable {
     /// What happens to one connection.
     struct Fault: Sendable {
-        /// The connection is cut after so many bytes of the client.
+        /// Cuts the connection after this many bytes from the client.
         var cutsRequest = Int.max
-        /// The connection is cut after so many bytes of the server.
+        /// Cuts the connection after this many bytes from the server.
         var cutsResponse = Int.max
         /// The bit of this byte of the client is flipped.
         var flipsRequest = Int.max

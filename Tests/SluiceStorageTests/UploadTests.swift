@@ -73,7 +73,7 @@ import Testing
         #expect(progress == progress.sorted() && progress.last == Int64(Self.size))
         #expect(seen.dropLast(2).last?.0 == .progress)
         #expect(task.resumptionData == nil && task.snapshot.metadata?.size == Int64(Self.size))
-        // Who comes late is told the end.
+        // An observer that is added after the end gets the end.
         let late = Mutex(0)
         task.observe(.success) { _ in late.withLock { $0 += 1 } }
         task.observe(.failure) { _ in late.withLock { $0 += 10 } }

@@ -18,7 +18,7 @@ struct HTTPRequest: Sendable {
         self.url = url
     }
 
-    /// Seconds that so many bytes may take: a second for each 4 KiB.
+    /// The time limit for a body of this many bytes, in seconds: one for each 4 KiB.
     static func allowance(_ bytes: Int) -> TimeInterval { TimeInterval(bytes) / 4096 }
 }
 

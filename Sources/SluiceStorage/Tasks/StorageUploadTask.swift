@@ -11,8 +11,8 @@ public final class StorageUploadTask: StorageTask, @unchecked Sendable {
     /// What another process needs to continue this upload, by ``StorageReference/resumeUpload(from:file:)``. It is there
     /// before the first progress. It is nil before the upload has begun at the gateway, for small uploads and bytes in
     /// memory, and after the end, unless the upload can be continued: it stays after failures such as `retryLimitExceeded`,
-    /// but not if the upload was cancelled or its file has changed. Whoever has it can continue an upload of an anonymous
-    /// caller: keep it as a secret.
+    /// but not if the upload was cancelled or its file has changed. It is enough to continue an upload of an
+    /// anonymous caller: keep it secret.
     public var resumptionData: StorageUploadResumptionData? { saved.withLock { $0 } }
 
     func save(_ data: StorageUploadResumptionData?) { saved.withLock { $0 = data } }

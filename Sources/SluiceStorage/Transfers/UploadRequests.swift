@@ -193,7 +193,7 @@ struct UploadRequests {
         do throws(StorageError) {
             return try await current().generation == stored.generation
         } catch {
-            // Whoever must not read it can't know.
+            // A caller that may not read the object can't find out.
             if [403, 404].contains(error.status) { return false }
             throw error
         }
