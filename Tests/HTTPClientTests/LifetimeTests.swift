@@ -35,7 +35,8 @@ struct LifetimeTests {
                     peer.send("HTTP/1.1 200 X\r\ncontent-length: 99999999999999999999\r\n\r\n")
                     return
                 case "/early":
-                    peer.respond(403, "no")
+                    // A client that has sent everything when it reads the response could use the connection again.
+                    peer.respond(403, "no", fields: "connection: close\r\n")
                     peer.waitForEnd()
                     return
                 case "/stall":
