@@ -294,10 +294,12 @@ struct FaultTests {
     @Test("A closed port, or a name without an address, is unreachable", arguments: Way.allCases)
     func unreachable(way: Way) async throws {
         let scheme = way.scheme
-        let gone: UInt16
-        do { gone = ScriptedServer(way) { _, _ in }.port }
+        // Bound, so that no other test's server gets the port.
+        let closed = boundSocket()
+        defer { Glibc.close(closed) }
+        let port = Socket.localAddress(closed)!.port
         for origin in [
-            Origin(scheme, host: "127.0.0.1", port: gone), Origin(scheme, host: "no.invalid"),
+            Origin(scheme, host: "127.0.0.1", port: port), Origin(scheme, host: "no.invalid"),
         ] {
             var settings = UpstreamSettings(name: "test", origin: origin)
             settings.secureTransport = way.secureTransport

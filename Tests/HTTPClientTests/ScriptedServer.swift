@@ -19,6 +19,20 @@ enum Way: String, CaseIterable, Sendable, CustomTestStringConvertible {
     var secureTransport: UpstreamSettings.SecureTransport { self == .tls ? .own : .libcurl }
 }
 
+/// A socket with a port of its own on 127.0.0.1. Until `listen` is called, connections to it are refused.
+func boundSocket() -> Int32 {
+    let descriptor = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
+    var address = sockaddr_in()
+    address.sin_family = sa_family_t(AF_INET)
+    address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
+    let size = socklen_t(MemoryLayout<sockaddr_in>.size)
+    let failed = withUnsafePointer(to: &address) {
+        $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(descriptor, $0, size) }
+    }
+    precondition(failed == 0)
+    return descriptor
+}
+
 /// A server that does with each connection what a script says, on a thread of its own, with plain blocking calls.
 ///
 /// Safety: the listener and the context are set once; the counter is atomic.
@@ -46,15 +60,8 @@ final class ScriptedServer: @unchecked Sendable {
     init(_ way: Way, context: OpaquePointer?, _ script: @escaping Script) {
         signal(SIGPIPE, SIG_IGN)
         self.way = way
-        let listener = socket(AF_INET, Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue), 0)
-        var address = sockaddr_in()
-        address.sin_family = sa_family_t(AF_INET)
-        address.sin_addr.s_addr = UInt32(0x7f00_0001).bigEndian
-        let size = socklen_t(MemoryLayout<sockaddr_in>.size)
-        let failed = withUnsafePointer(to: &address) {
-            $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { bind(listener, $0, size) }
-        }
-        precondition(failed == 0 && listen(listener, 2048) == 0)
+        let listener = boundSocket()
+        precondition(listen(listener, 2048) == 0)
         self.listener = listener
         port = Socket.localAddress(listener)!.port
         self.context = context

@@ -38,13 +38,15 @@ extension Result where Success == CollectedResponse, Failure == ClientError {
     }
 }
 
-/// Writes `total` bytes into a pipe as it takes them, on the loop; throws what the pipe throws.
+/// Writes `total` bytes into a pipe as it takes them, on the loop, which can read between them as in the gateway; throws
+/// what the pipe throws.
 func fill(_ pipe: RequestBodyPipe, _ total: Int, chunk: Int = 16 * 1024) async throws {
     let block = [UInt8](repeating: 0x61, count: chunk)
     var left = total
     while left > 0 {
         let taken = try pipe.write(block.span.bytes.extracting(first: min(left, chunk)))
         left -= taken
+        await EventLoop.giveWay()
         if taken == 0 {
             await withUnsafeContinuation { waiter in pipe.whenWritable { waiter.resume() } }
         }
