@@ -112,7 +112,8 @@ extension ConfigurationReader {
         }
     }
 
-    private mutating func checkFile(_ file: String, _ path: String) {
+    /// Reports a file that can't be read, by the setting that names it.
+    mutating func checkFile(_ file: String, _ path: String) {
         guard file.hasPrefix("/"), let reason = Self.whyUnreadable(file) else { return }
         report(SettingError(message: "'\(path)': \(file) can't be read: \(reason)"), at: path)
     }

@@ -14,6 +14,8 @@ public struct TraceConfiguration: Sendable, Equatable {
     static let defaultServiceName = "sluice"
     /// A file with a field of each request on each line, `name: value`.
     public var headers: String?
+    /// A file with the authorities that may sign the collector's certificate; nil is those of the system.
+    public var certificateAuthorities: String?
 
     static let settings: [Setting<Configuration>] = [
         .url(
@@ -30,6 +32,10 @@ public struct TraceConfiguration: Sendable, Equatable {
         .path(
             "telemetry.traces.headers", \.traces.headers,
             "File of fields for the collector, such as 'authorization: Bearer ...', one on each line."
+        ),
+        .path(
+            "telemetry.traces.certificateAuthorities", \.traces.certificateAuthorities,
+            "File of the authorities, in PEM, that may sign the collector's certificate; null is those of the system."
         ),
     ]
 }
@@ -74,13 +80,17 @@ extension TraceConfiguration {
         guard let endpoint, let (origin, path) = Origin.cut(endpoint) else { return nil }
         return TraceExporter.Settings(
             origin: origin, target: path == "/" ? "/v1/traces" : path, sampleRatio: sampleRatio,
-            serviceName: serviceName ?? TraceConfiguration.defaultServiceName, fields: try fields())
+            serviceName: serviceName ?? TraceConfiguration.defaultServiceName, fields: try fields(),
+            certificateAuthorities: certificateAuthorities)
     }
 }
 
 extension ConfigurationReader {
-    /// Checks the file of fields for the collector.
+    /// Checks the files for the collector.
     mutating func checkTraces() {
+        if let file = result.traces.certificateAuthorities {
+            checkFile(file, "telemetry.traces.certificateAuthorities")
+        }
         do throws(TraceConfiguration.BadHeaders) { _ = try result.traces.fields() } catch {
             report(
                 SettingError(message: "'telemetry.traces.headers': \(error)"),

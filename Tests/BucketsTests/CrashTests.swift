@@ -122,4 +122,10 @@ func expectNoLeftovers(_ path: String, sourceLocation: SourceLocation = #_source
         AND generation NOT IN (SELECT generation FROM contents)
         """)
     #expect(missing == 0, "objects without contents", sourceLocation: sourceLocation)
+    let miscounted = try connection.integer(
+        """
+        SELECT count(*) FROM state
+        WHERE (objects, bytes) <> (SELECT count(*), ifnull(sum(size), 0) FROM objects)
+        """)
+    #expect(miscounted == 0, "objects are miscounted", sourceLocation: sourceLocation)
 }

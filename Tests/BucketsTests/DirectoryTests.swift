@@ -70,24 +70,28 @@ struct DirectoryTests {
         try expectNoLeftovers(path)
     }
 
-    @Test("A bucket without system metadata opens, and its index gets the column")
+    @Test("The index of an older version opens, and gets what it lacks")
     func olderIndex() async throws {
         let custom = StoredPairs.encode([
             "k": "v", "Sluice-X": "y", "firebaseStorageDownloadTokens": "z",
         ])
         let system = SystemMetadata(
             downloadTokens: ["a", "b"], uploadSession: UploadSessionID(expires: 7))
-        try await withBucket { bucket in _ = try await bucket.put("n", [1]) }
+        try await withBucket { bucket in _ = try await bucket.put("n", [1, 2, 3]) }
         do {
             let index = try SQLiteConnection(path + "/index.sqlite", cacheKiB: 512)
             try index.execute("ALTER TABLE objects DROP COLUMN system")
             try index.execute("ALTER TABLE sessions DROP COLUMN system")
+            for column in ["objects", "bytes"] {
+                try index.execute("ALTER TABLE state DROP COLUMN \(column)")
+            }
             let statement = try SQLiteStatement(index, "UPDATE objects SET custom = ?1")
             statement.bind(1, blob: custom)
             try statement.run()
         }
-        for _ in 0..<2 {
+        for usage in [DirectoryUsage(objects: 1, bytes: 3), DirectoryUsage(objects: 2, bytes: 4)] {
             try await withBucket { bucket in
+                #expect(bucket.usage == usage)
                 let old = try await bucket.stat("n").attributes
                 #expect(old == ObjectAttributes(customMetadata: ["k": "v"]))
                 let new = ObjectAttributes(contentType: "a/b", system: system)
@@ -153,7 +157,10 @@ struct DirectoryTests {
         make("/blobs/3/12288")
         // In the garbage table, as if the process was killed before the removal.
         try SQLiteConnection(path + "/index.sqlite", cacheKiB: 512).execute(
-            "DELETE FROM objects WHERE name = 'n1'; INSERT INTO garbage VALUES (2)")
+            """
+            DELETE FROM objects WHERE name = 'n1'; INSERT INTO garbage VALUES (2);
+            UPDATE state SET objects = 2, bytes = 18000
+            """)
         try await withBucket { bucket in
             for name in ["n0", "n2"] {
                 let bytes = try await bucket.get(name)

@@ -36,7 +36,8 @@ public final class DirectoryBucket: BucketDriver {
     let sessions = SessionRegistry<DirectoryUploadSession>()
 
     /// Opens the bucket, creates it if it does not exist, and removes the leftovers of an earlier process. Blocks for
-    /// some milliseconds, regardless of the number of objects.
+    /// some milliseconds, regardless of the number of objects. Only the first opening after an update from a version
+    /// that did not count objects reads the whole index.
     /// - Parameters:
     ///   - path: The directory. Missing parent directories are created for the owner only (mode 0700).
     ///   - pool: The pool for hashing and file access that could block a loop. It must outlive the bucket.
@@ -55,6 +56,9 @@ public final class DirectoryBucket: BucketDriver {
         state = try DirectoryState(path, readers: readers)
         committer = DirectoryCommitter(state, clock: clock)
     }
+
+    /// How much the bucket holds, as of the last write; nil if the directory was removed or replaced.
+    public var usage: DirectoryUsage? { state.usage }
 
     /// The number of write batches so far, to see how well writes share their syncs.
     var batches: Int { committer.batches.load(ordering: .relaxed) }

@@ -115,6 +115,7 @@ final class DirectoryCommitter: @unchecked Sendable {
         var transaction = DirectoryTransaction(directory: directory, writer: writer, clock: clock)
         var results = transact(batch, placements, &transaction)
         unplace(batch, placements, &results, directory.files)
+        directory.usage.withLock { $0 = writer.usage }
         directory.index.publish(batch.map(\.name))
         note(results)
         let released = transaction.released

@@ -78,17 +78,28 @@ enum IndexSchema {
                 """)
         }
         try connection.execute(SessionTable.definition)
-        for table in ["objects", "sessions"] { try addSystemColumn(to: table, connection) }
+        for table in ["objects", "sessions"] where try !has("system", table, connection) {
+            try connection.execute("ALTER TABLE \(table) ADD COLUMN system BLOB")
+        }
+        if try !has("bytes", "state", connection) { try connection.execute(countObjects) }
         return true
     }
 
-    /// Adds what older files lack. Versions that do not know the column are not disturbed by it.
-    private static func addSystemColumn(to table: String, _ connection: SQLiteConnection)
-        throws(SQLiteError)
+    /// Adds ``DirectoryUsage``, which older files lack.
+    private static let countObjects = """
+        BEGIN IMMEDIATE;
+        ALTER TABLE state ADD COLUMN objects INTEGER;
+        ALTER TABLE state ADD COLUMN bytes INTEGER;
+        UPDATE state SET (objects, bytes) = (SELECT count(*), ifnull(sum(size), 0) FROM objects);
+        COMMIT
+        """
+
+    /// Whether a table has a column. Older files lack some. Versions that do not know them are not disturbed by them.
+    private static func has(_ column: String, _ table: String, _ connection: SQLiteConnection)
+        throws(SQLiteError) -> Bool
     {
-        let found = try connection.integer(
-            "SELECT count(*) FROM pragma_table_info('\(table)') WHERE name = 'system'")
-        if found == 0 { try connection.execute("ALTER TABLE \(table) ADD COLUMN system BLOB") }
+        try connection.integer(
+            "SELECT count(*) FROM pragma_table_info('\(table)') WHERE name = '\(column)'") > 0
     }
 
     /// Reads the current row of a statement with ``listedColumns``.

@@ -23,6 +23,9 @@ final class IndexWriter {
     /// The highest generation assigned so far.
     var lastGeneration: Int64
     private var saved: (Int64, Int64)
+    /// What the objects are after this transaction, and after the last one.
+    private(set) var usage: DirectoryUsage
+    private var savedUsage: DirectoryUsage
 
     /// Opens the index. An empty file is initialized.
     init(_ path: String) throws(BucketError) {
@@ -56,10 +59,15 @@ final class IndexWriter {
             deleteContent = try make("DELETE FROM contents WHERE generation = ?1")
             putGarbage = try make("INSERT OR IGNORE INTO garbage VALUES (?1)")
             deleteGarbage = try make("DELETE FROM garbage WHERE blob = ?1")
-            saveState = try make("UPDATE state SET next_blob = ?1, last_generation = ?2")
+            saveState = try make(
+                "UPDATE state SET next_blob = ?1, last_generation = ?2, objects = ?3, bytes = ?4")
             nextBlob = try connection.integer("SELECT next_blob FROM state")
             lastGeneration = try connection.integer("SELECT last_generation FROM state")
             saved = (nextBlob, lastGeneration)
+            usage = DirectoryUsage(
+                objects: try connection.integer("SELECT objects FROM state"),
+                bytes: try connection.integer("SELECT bytes FROM state"))
+            savedUsage = usage
             logPages.initialize(to: 0)
             // Replaces SQLite's automatic checkpoints, so that the committer chooses the time.
             sqlite3_wal_hook(
@@ -85,16 +93,20 @@ final class IndexWriter {
 
     /// Commits, and saves the counters if they changed. The transaction is on stable storage when it returns.
     func commit() throws(SQLiteError) {
-        if saved != (nextBlob, lastGeneration) {
+        if saved != (nextBlob, lastGeneration) || usage != savedUsage {
             saveState.bind(1, nextBlob)
             saveState.bind(2, lastGeneration)
+            saveState.bind(3, usage.objects)
+            saveState.bind(4, usage.bytes)
             try saveState.run()
         }
         try end.run()
         saved = (nextBlob, lastGeneration)
+        savedUsage = usage
     }
 
     func rollback() {
+        usage = savedUsage
         // Some failures have already caused a rollback.
         if sqlite3_get_autocommit(connection.handle) == 0 { try? connection.execute("ROLLBACK") }
     }
@@ -152,7 +164,11 @@ final class IndexWriter {
             putContent.bind(2, blob: content)
             try putContent.run()
         }
-        if let old { try giveUpBytes(of: old) }
+        usage.add(row)
+        if let old {
+            usage.subtract(old)
+            try giveUpBytes(of: old)
+        }
     }
 
     /// Writes the row's attributes, metageneration and time of change.
@@ -167,6 +183,7 @@ final class IndexWriter {
     func delete(_ row: IndexRow) throws(SQLiteError) {
         deleteStatement.bind(1, row.metadata.name)
         try deleteStatement.run()
+        usage.subtract(row)
         try giveUpBytes(of: row)
     }
 

@@ -2,6 +2,24 @@ import Glibc
 import Synchronization
 import System
 
+/// How many objects a directory has, and the bytes of their contents.
+public struct DirectoryUsage: Equatable, Sendable {
+    /// The number of objects.
+    public private(set) var objects: Int64
+    /// The bytes of their contents, without metadata, upload sessions and what the file system adds.
+    public private(set) var bytes: Int64
+
+    mutating func add(_ row: IndexRow) {
+        objects += 1
+        bytes += Int64(row.metadata.size)
+    }
+
+    mutating func subtract(_ row: IndexRow) {
+        objects -= 1
+        bytes -= Int64(row.metadata.size)
+    }
+}
+
 /// The open files and connections of a bucket directory, until the directory is closed, removed or replaced.
 ///
 /// Safety: `writer` is only used on the committer's thread after initialization.
@@ -12,6 +30,8 @@ final class OpenDirectory: @unchecked Sendable {
     private let indexPath: String
     /// nil after a failure that may have damaged the connection.
     var writer: IndexWriter?
+    /// As of the last batch.
+    let usage: Lock<DirectoryUsage>
 
     /// Locks and opens all files, and removes the leftovers of an earlier process.
     init(_ path: String, create: Bool, readers: Int) throws(BucketError) {
@@ -25,6 +45,7 @@ final class OpenDirectory: @unchecked Sendable {
             index = try DirectoryIndex(indexPath, readers: readers)
         } catch { throw error.bucketError }
         identity = try files.identity()
+        usage = Lock(writer.usage)
         self.writer = writer
     }
 
@@ -138,6 +159,13 @@ final class DirectoryState: Sendable {
             if !kept { throw BucketError(.unavailable, "the bucket is closed") }
             count += 1
             return directory
+        }
+    }
+
+    /// What the open directory holds; nil if it was lost or is closed.
+    var usage: DirectoryUsage? {
+        state.withLock { state in
+            if case .open(let directory) = state { directory.usage.withLock { $0 } } else { nil }
         }
     }
 

@@ -1,3 +1,4 @@
+import Buckets
 import Configuration
 import Gateway
 import Glibc
@@ -44,7 +45,7 @@ extension Service {
                 spaces.withLock { $0 = now }
             }
         }
-        registry.collect { text in
+        registry.collect { [stores] text in
             let spaces = spaces.withLock { $0 }
             func family(_ name: String, _ help: String, _ value: (Space) -> UInt64) {
                 text.family(name, .gauge, help)
@@ -52,6 +53,18 @@ extension Service {
                     text.sample(name, [PrometheusLabel("bucket", space.bucket)], value(space))
                 }
             }
+            func usage(_ name: String, _ help: String, _ value: (DirectoryUsage) -> Int64) {
+                text.family(name, .gauge, help)
+                for (bucket, _) in directories {
+                    let driver = stores.drivers[BytewiseString(bucket)] as? DirectoryBucket
+                    guard let usage = driver?.usage else { continue }
+                    text.sample(name, [PrometheusLabel("bucket", bucket)], value(usage))
+                }
+            }
+            usage("sluice_directory_objects", "Objects in a directory.", \.objects)
+            usage(
+                "sluice_directory_object_bytes",
+                "Bytes of the contents of a directory's objects.", \.bytes)
             family(
                 "sluice_directory_free_bytes",
                 "Space of a directory's file system that the process can use.", \.free)

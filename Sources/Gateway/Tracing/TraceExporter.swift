@@ -19,16 +19,19 @@ public final class TraceExporter: Sendable {
         public var serviceName: String
         /// Fields of each request, such as `authorization`; names in lower case.
         public var fields: HeaderFields
+        /// A file with the authorities that may sign the collector's certificate; nil is those of the system.
+        public var certificateAuthorities: String?
 
         public init(
             origin: Origin, target: String, sampleRatio: Double, serviceName: String,
-            fields: HeaderFields = HeaderFields()
+            fields: HeaderFields = HeaderFields(), certificateAuthorities: String? = nil
         ) {
             self.origin = origin
             self.target = target
             self.sampleRatio = sampleRatio
             self.serviceName = serviceName
             self.fields = fields
+            self.certificateAuthorities = certificateAuthorities
         }
     }
 
@@ -69,6 +72,7 @@ public final class TraceExporter: Sendable {
         upstream.progressTimeout = 5_000_000_000
         upstream.attempts = 2
         upstream.maximumRetryDelay = 1_000_000_000
+        upstream.certificateAuthorities = settings.certificateAuthorities
         self.upstream = Upstream(upstream)
     }
 

@@ -8,6 +8,7 @@
 import http.server
 import json
 import re
+import ssl
 import threading
 
 #: The fields of opentelemetry/proto/trace/v1/trace.proto that are used, with their types in JSON.
@@ -41,9 +42,10 @@ def decoded(span):
 
 
 class Collector:
-    """Listens on a port of its own. `wait`: an event that each response waits for; `status`: of each response."""
+    """Listens on a port of its own, with a certificate over TLS. `wait`: an event that each response waits for; `status`:
+    of each response."""
 
-    def __init__(self, status=200, wait=None, answer=b"{}"):
+    def __init__(self, status=200, wait=None, answer=b"{}", certificate=None):
         self.spans, self.resources, self.fields, self.faults = [], [], [], []
         collector = self
 
@@ -69,6 +71,11 @@ class Collector:
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
+        self.scheme = "https" if certificate else "http"
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate.chain, certificate.key)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
         self.port = self.server.server_port
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
@@ -89,7 +96,7 @@ class Collector:
         return [span for span in self.spans if span["traceId"] == trace]
 
     def configuration(self, more=""):
-        return f"telemetry: {{ traces: {{ endpoint: \"http://127.0.0.1:{self.port}\"{more} }} }}\n"
+        return f"telemetry: {{ traces: {{ endpoint: \"{self.scheme}://127.0.0.1:{self.port}\"{more} }} }}\n"
 
     def __enter__(self):
         return self

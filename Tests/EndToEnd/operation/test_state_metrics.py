@@ -1,4 +1,4 @@
-"""Metrics of readiness, reloads and free space."""
+"""Metrics of readiness, reloads, directories and their free space."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from program import wait_until
+from program import status, wait_until
 
 
 def test_readiness_reloads_and_space_are_shown(launch):
@@ -31,6 +31,33 @@ def test_readiness_reloads_and_space_are_shown(launch):
     server.process.send_signal(signal.SIGHUP)
     wait_until(lambda: server.metrics()["sluice_configuration_current"] == 1, what="the reload")
     assert server.metrics()["sluice_configuration_timestamp_seconds"] > failed
+
+
+def test_the_objects_of_a_directory_are_counted(launch):
+    server = launch()
+    objects = 'sluice_directory_objects{bucket="photos"}'
+    size = 'sluice_directory_object_bytes{bucket="photos"}'
+
+    def usage():
+        shown = server.metrics()
+        return shown[objects], shown[size]
+
+    assert usage() == (0, 0)
+    for name, length in [("a", 100), ("b", 100_000), ("empty", 0)]:
+        assert put(server, name, length) == 201
+    assert usage() == (3, 100_100)
+    assert put(server, "b", 10) == 200
+    assert put(server, "a", 5, "-H", "If-None-Match: *") == 412
+    assert usage() == (3, 110)
+    server.stop(signal.SIGKILL)
+    server.start()
+    assert usage() == (3, 110)
+    assert status("-X", "DELETE", server.url("/b/photos/o/a")) == 204
+    assert usage() == (2, 10)
+
+
+def put(server, name, length, *options):
+    return status("-X", "PUT", "--data-binary", "x" * length, *options, server.url(f"/b/photos/o/{name}"))
 
 
 def test_a_drain_is_shown(launch):

@@ -14,6 +14,7 @@ import upstreams
 from collector import Collector
 from fault_proxy import FaultProxy
 from faults import Break
+from identities import Certificate, loopback_names
 from program import curl, sluice, status, wait_until
 from secret_words import secret
 
@@ -222,11 +223,30 @@ def test_spans_that_a_collector_rejects_are_dropped(launch):
         assert server.metrics()["sluice_trace_spans_exported_total"] == 0
 
 
+def test_a_collector_over_tls(launch, tmp_path):
+    authority = Certificate(tmp_path, "authority", "authority", is_authority=True)
+    certificate = authority.issue("collector", names=loopback_names())
+    with Collector(certificate=certificate) as collector:
+        untrusting = launch(extra=collector.configuration())
+        assert status(untrusting.url("/b/photos/o/x")) == 404
+        wait_until(lambda: untrusting.metrics()["sluice_trace_spans_dropped_total"] == 1, what="the lost span")
+        assert "certificate" in untrusting.output() and not collector.spans
+        server = launch(extra=collector.configuration(f", certificateAuthorities: {authority.chain}"))
+        assert status("-H", parent(), server.url("/b/photos/o/x")) == 404
+        wait_until(lambda: collector.of(TRACE), what="the span")
+        (tmp_path / "empty").write_text("no certificate\n")
+        unusable = launch(extra=collector.configuration(f", certificateAuthorities: {tmp_path}/empty"))
+        assert status(unusable.url("/b/photos/o/x")) == 404
+        wait_until(lambda: "traces not exported" in unusable.output(), what="the line about the file")
+        assert f"{tmp_path}/empty" in unusable.output()
+
+
 @pytest.mark.parametrize("keys, message", [
     ("endpoint: collector", "expected a URL such as http://127.0.0.1:4318"),
     ("endpoint: http://u:p@host/", "expected a URL such as http://127.0.0.1:4318"),
     ("sampleRatio: 1.5", "expected a number from 0 to 1"),
     ("headers: /nowhere/fields", "'telemetry.traces.headers': /nowhere/fields"),
+    ("certificateAuthorities: /nowhere/ca", "'telemetry.traces.certificateAuthorities': /nowhere/ca can't be read"),
     ("headers: BAD", "bad:2: expected 'name: value'"),
     ("ratio: 1", "unknown key 'ratio' in 'telemetry.traces'"),
 ])
