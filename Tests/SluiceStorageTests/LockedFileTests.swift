@@ -15,17 +15,18 @@ import Testing
         return 0
     }
 
-    @Test func whatCanNotBeLocked() throws {
+    @Test func whatCanNotBeLocked() async throws {
         let path = directory.path + "/a"
         #expect(code("a", creates: false) == ENOENT)
         let descriptor = try #require(LockedFile.open(path, creates: true))
         #expect(code("a") == EWOULDBLOCK)
         close(descriptor)
-        #expect(code("a", creates: false) == 0)
+        // A program that another test starts has the descriptor, too, until it is executed.
+        await eventually { code("a", creates: false) == 0 }
         symlink(path, directory.path + "/link")
         #expect(code("link") == ELOOP)
         link(path, directory.path + "/second")
-        #expect(code("a") == EPERM && code("second") == EPERM)
+        await eventually { code("a") == EPERM && code("second") == EPERM }
         mkfifo(directory.path + "/pipe", 0o600)
         #expect(code("pipe") == EPERM)
     }
