@@ -1,5 +1,6 @@
 import ClientCommands
 import Foundation
+import SluiceStorage
 import Wire
 
 /// A local file.
@@ -41,10 +42,6 @@ struct LocalFiles {
     /// Why.
     private(set) var warnings: [String] = []
 
-    /// What the names of unfinished downloads begin and end with.
-    static let partPrefix = ".sluice-"
-    static let partSuffix = ".part"
-
     /// No files.
     init() {}
 
@@ -80,12 +77,12 @@ struct LocalFiles {
     }
 
     private mutating func add(_ name: String, _ path: String, _ prefix: String) {
-        if name.hasPrefix(LocalFiles.partPrefix), name.hasSuffix(LocalFiles.partSuffix) { return }
         var found = stat()
         guard lstat(path, &found) == 0 else {
             return unreadable.append(ClientError(path, errno))
         }
         if found.st_mode & S_IFMT == S_IFDIR { return walk(path, "\(prefix)\(name)/") }
+        if PartFile.isPart(name) { return }
         if found.st_mode & S_IFMT == S_IFLNK {
             guard stat(path, &found) == 0, found.st_mode & S_IFMT == S_IFREG else {
                 return leaveOut(prefix + name, "\(path): a symbolic link, but not to a file.")
@@ -122,9 +119,8 @@ struct LocalFiles {
         return stat(path, &found) == 0 ? Int64(found.st_size) : nil
     }
 
-    /// The path of an object's file below a directory.
-    /// - Throws: ``ClientError`` for a name that would be somewhere else.
-    static func path(_ directory: String, _ relative: String) throws -> String {
+    /// - Throws: ``ClientError`` for the name of an object that would be a file somewhere else.
+    static func check(_ relative: String) throws {
         for segment in relative.utf8.split(
             separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
         where segment.isEmpty || segment.elementsEqual(".".utf8) || segment.elementsEqual("..".utf8)
@@ -132,13 +128,17 @@ struct LocalFiles {
         {
             throw ClientError(.failure, "'\(relative)' can't be the name of a local file.")
         }
-        return directory.hasSuffix("/") ? directory + relative : "\(directory)/\(relative)"
     }
 }
 
 /// Parts of local paths, by their bytes. Foundation's functions for them end the process on names of one character.
 enum LocalPath {
     private static let slash = UInt8(ascii: "/")
+
+    /// A path below a directory.
+    static func path(_ directory: String, _ relative: String) -> String {
+        directory.hasSuffix("/") ? directory + relative : "\(directory)/\(relative)"
+    }
 
     /// The directory of a path; empty if it names none.
     static func parent(_ path: String) -> String {
@@ -156,7 +156,8 @@ enum LocalPath {
         return last(String(cString: resolved))
     }
 
-    private static func last(_ path: String) -> String {
+    /// The last segment.
+    static func last(_ path: String) -> String {
         String(decoding: path.utf8.split(separator: slash).last ?? [], as: UTF8.self)
     }
 }

@@ -14,6 +14,17 @@ extension StorageReference {
         metadata: StorageMetadata? = nil, onProgress: (Int64) -> Void = { _ in },
         next: () async throws(StorageError) -> [UInt8]?
     ) async throws(StorageError) -> StorageMetadata {
+        try await putStream(
+            metadata: metadata, onSession: { _ in }, onProgress: onProgress, next: next)
+    }
+
+    /// The same, for a program that removes what it may leave at the gateway if it is killed.
+    /// - Parameter onSession: Called with the argument of ``removeUpload(_:)`` when the upload has begun at the gateway, and
+    ///   with nil when it is not there any more.
+    package func putStream(
+        metadata: StorageMetadata?, onSession: (String?) -> Void, onProgress: (Int64) -> Void,
+        next: () async throws(StorageError) -> [UInt8]?
+    ) async throws(StorageError) -> StorageMetadata {
         let metadata = metadata ?? StorageMetadata()
         let size = Int(storage.uploadChunkSizeBytes)
         var chunk: [UInt8] = []
@@ -28,7 +39,7 @@ extension StorageReference {
             }
         }
         try await fill()
-        if isAtEnd {
+        if isAtEnd, chunk.count <= Upload.smallSize {
             let stored = try await putDataAsync(Data(chunk), metadata: metadata)
             onProgress(stored.size)
             return stored
@@ -39,7 +50,8 @@ extension StorageReference {
                 UploadRequests(reference: self, requests: requests, fields: fields))
             do throws(StorageError) {
                 while true {
-                    if let stored = try await upload.send(chunk, isLast: isAtEnd) {
+                    if let stored = try await upload.send(chunk, isLast: isAtEnd, onSession) {
+                        onSession(nil)
                         onProgress(stored.size)
                         return stored
                     }
@@ -48,10 +60,25 @@ extension StorageReference {
                     try await fill()
                 }
             } catch {
-                await upload.discard()
+                if await upload.discard() { onSession(nil) }
                 throw error
             }
         }
+    }
+
+    /// Removes an upload that its program has left at the gateway, as far as that succeeds within some seconds.
+    /// - Parameter session: What ``putStream(metadata:onSession:onProgress:next:)`` has reported.
+    /// - Returns: Whether the gateway does not have it any more.
+    @discardableResult
+    package func removeUpload(_ session: String) async -> Bool {
+        guard let url = try? storage.endpoint.session(session) else { return true }
+        let requests = Requests(storage: storage, control: TransferControl())
+        return await UploadRequests(reference: self, requests: requests, fields: []).remove(url)
+    }
+
+    /// Removes an upload that nobody will continue.
+    package func removeUpload(_ upload: StorageUploadResumptionData) async {
+        await removeUpload(upload.session)
     }
 }
 
@@ -66,9 +93,10 @@ private struct StreamUpload {
     init(_ upload: UploadRequests) { self.upload = upload }
 
     /// Sends a chunk, as often as it takes.
+    /// - Parameter began: Called with the path of a new session.
     /// - Returns: The stored object, if the chunk is the last one.
-    mutating func send(_ chunk: [UInt8], isLast: Bool) async throws(StorageError)
-        -> StorageMetadata?
+    mutating func send(_ chunk: [UInt8], isLast: Bool, _ began: (String) -> Void)
+        async throws(StorageError) -> StorageMetadata?
     {
         var retries = Retries(upload.reference.storage.maxUploadRetryTime)
         let start = Int64(confirmed.count)
@@ -79,7 +107,9 @@ private struct StreamUpload {
         while true {
             let rest = chunk.dropFirst(Int((offset ?? start) - start))
             switch try await step(rest, at: offset, whole, isLast, &retries) {
-            case .begun(let session): (url, offset) = (session, 0)
+            case .begun(let session):
+                (url, offset) = (session, 0)
+                began(session.path)
             case .offset(let found):
                 guard found >= start else {
                     throw StorageError(
@@ -109,7 +139,9 @@ private struct StreamUpload {
         _ retries: inout Retries
     ) async throws(StorageError) -> UploadRequests.Step {
         guard let url else {
-            return try await upload.create(size: nil, nil, ending: isLast ? whole : nil, &retries)
+            let sum = isLast ? whole : nil
+            return try await upload.create(
+                size: sum.map { Int64($0.count) }, sum, ending: sum, &retries)
         }
         guard let offset else {
             return try await upload.ask(url, size: Int64(whole.count), &retries)
@@ -135,7 +167,8 @@ private struct StreamUpload {
     }
 
     /// Removes the upload at the gateway, as far as that succeeds in time.
-    func discard() async {
-        if let url { await upload.remove(url) }
+    /// - Returns: Whether the gateway does not have it any more.
+    func discard() async -> Bool {
+        if let url { await upload.remove(url) } else { true }
     }
 }

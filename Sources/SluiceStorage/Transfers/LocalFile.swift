@@ -2,9 +2,9 @@ import Foundation
 import Wire
 
 /// The size and the state of a file, by which a change is noticed.
-struct FileState: Sendable, Codable, Equatable {
+package struct FileState: Sendable, Codable, Equatable {
     /// Bytes.
-    let size: Int64
+    package let size: Int64
     /// Nanoseconds since 1970.
     let modified: Int64
     /// When the bytes or the attributes changed, in nanoseconds since 1970. Programs can't set it.
@@ -29,7 +29,7 @@ struct FileState: Sendable, Codable, Equatable {
     }
 
     /// The state of the file that a path leads to, also through links; nil if there is none.
-    init?(path: String) {
+    package init?(path: String) {
         var status = stat()
         guard stat(path, &status) == 0, LocalFile.isRegular(status) else { return nil }
         self.init(status)

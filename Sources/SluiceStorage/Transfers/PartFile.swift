@@ -9,36 +9,88 @@ import Wire
 package struct PartFile: DownloadTarget {
     /// The target, without links.
     private let target: String
+    /// The target for error messages.
+    private let shown: String
     private let reference: StorageReference
     /// The permissions of the file that is replaced.
     private let mode: mode_t?
     private var part: (path: String, descriptor: Int32)?
 
+    private static let start = ".sluice-"
     private static let suffix = ".part"
 
-    /// Checks the target. Nothing is created yet.
+    /// Whether this is a name of such files. Nothing is downloaded to one, since it could be taken for a part.
+    package static func isPart(_ name: String) -> Bool {
+        name.hasPrefix(start) && name.hasSuffix(suffix)
+    }
+
+    /// Checks the target, and follows it if it is a link. Nothing is created yet.
     /// - Throws: ``StorageError`` if the target is not a regular file, or its folder does not exist.
     package init(for path: String, of reference: StorageReference) throws(StorageError) {
-        self.reference = reference
         var status = stat()
-        if stat(path, &status) == 0 {
-            guard LocalFile.isRegular(status) else {
-                throw StorageError(.file(0), "\(path) is not a regular file.")
-            }
-            mode = status.st_mode & 0o777
-            guard let resolved = realpath(path, nil) else { throw .file("written", path) }
-            target = String(cString: resolved)
-            free(resolved)
+        guard stat(path, &status) == 0 else {
+            try self.init(absent: path, shown: path, errno, of: reference)
             return
         }
-        guard errno == ENOENT else { throw .file("written", path) }
-        guard lstat(path, &status) != 0 else {
-            throw StorageError(.file(0), "\(path) is a link that leads nowhere.")
+        guard let resolved = realpath(path, nil) else { throw .file("written", path) }
+        defer { free(resolved) }
+        try self.init(
+            target: String(cString: resolved), shown: path, replacing: status, of: reference)
+    }
+
+    /// The same for a name in a folder, which must not be a link.
+    /// - Parameter shown: The path for error messages.
+    package init(
+        below folder: String, _ name: String, shown: String, of reference: StorageReference
+    )
+        throws(StorageError)
+    {
+        let path = "\(folder)/\(name)"
+        var status = stat()
+        guard lstat(path, &status) == 0 else {
+            try self.init(absent: path, shown: shown, errno, of: reference)
+            return
         }
-        target = path
-        mode = nil
+        guard status.st_mode & S_IFMT != S_IFLNK else {
+            throw StorageError(
+                .file(0),
+                "\(shown) is a symbolic link, which could lead out of the target. Remove it first.")
+        }
+        try self.init(target: path, shown: shown, replacing: status, of: reference)
+    }
+
+    private init(
+        absent path: String, shown: String, _ code: Int32, of reference: StorageReference
+    ) throws(StorageError) {
+        errno = code
+        guard code == ENOENT else { throw .file("written", shown) }
+        var status = stat()
+        guard lstat(path, &status) != 0 else {
+            throw StorageError(.file(0), "\(shown) is a link that leads nowhere.")
+        }
+        try self.init(target: path, shown: shown, replacing: nil, of: reference)
         guard stat(folder, &status) == 0, status.st_mode & S_IFMT == S_IFDIR else {
-            throw StorageError(.file(ENOENT), "\(path) can't be written: there is no such folder.")
+            throw StorageError(.file(ENOENT), "\(shown) can't be written: there is no such folder.")
+        }
+    }
+
+    private init(
+        target: String, shown: String, replacing status: stat?, of reference: StorageReference
+    ) throws(StorageError) {
+        (self.target, self.shown, self.reference) = (target, shown, reference)
+        mode = status.map { $0.st_mode & 0o777 }
+        if let status {
+            guard status.st_mode & S_IFMT != S_IFDIR else {
+                throw StorageError(.file(0), "\(shown): a directory is in the way of the file.")
+            }
+            guard LocalFile.isRegular(status) else {
+                throw StorageError(.file(0), "\(shown) is not a regular file.")
+            }
+        }
+        guard !PartFile.isPart(name) else {
+            throw StorageError(
+                .file(0), "\(shown): such names belong to unfinished downloads. Choose another one."
+            )
         }
     }
 
@@ -54,7 +106,7 @@ package struct PartFile: DownloadTarget {
 
     /// What the names of all parts of this target begin with.
     private var prefix: String {
-        ".sluice-\(PartFile.hash(name))-"
+        "\(PartFile.start)\(PartFile.hash(name))-"
     }
 
     // MARK: Target
@@ -72,13 +124,13 @@ package struct PartFile: DownloadTarget {
         let version = isLarge ? PartFile.hash(identity(of: object)) : "0"
         let path = "\(folder)/\(prefix)\(version)\(PartFile.suffix)"
         if part?.path != path { try open(path, removesOthers: isLarge) }
-        guard let part else { throw .file("written", target) }
+        guard let part else { throw .file("written", shown) }
         var status = stat()
         fstat(part.descriptor, &status)
         let isContinued =
             !isFresh && PartFile.canContinue(object) && Int64(status.st_size) <= object.size
         if isContinued { return Int64(status.st_size) }
-        guard ftruncate(part.descriptor, 0) == 0 else { throw .file("written", target) }
+        guard ftruncate(part.descriptor, 0) == 0 else { throw .file("written", shown) }
         return 0
     }
 
@@ -90,13 +142,13 @@ package struct PartFile: DownloadTarget {
     package func read(_ range: Range<Int64>) throws(StorageError) -> [UInt8] {
         guard let part, let bytes = LocalFile.read(part.descriptor, range),
             bytes.count == range.count
-        else { throw .file("read", part?.path ?? target) }
+        else { throw .file("read", shown) }
         return bytes
     }
 
     package func write(_ bytes: [UInt8], at offset: Int64) throws(StorageError) {
         guard let part, LocalFile.write(part.descriptor, bytes, at: offset) else {
-            throw .file("written", target)
+            throw .file("written", shown)
         }
     }
 
@@ -111,8 +163,8 @@ package struct PartFile: DownloadTarget {
             let time = timespec(tv_sec: Int(whole), tv_nsec: Int((seconds - whole) * 1e9))
             _ = futimens(part.descriptor, [time, time])
         }
-        if let mode, fchmod(part.descriptor, mode) != 0 { throw .file("written", target) }
-        guard rename(part.path, target) == 0 else { throw .file("written", target) }
+        if let mode, fchmod(part.descriptor, mode) != 0 { throw .file("written", shown) }
+        guard rename(part.path, target) == 0 else { throw .file("written", shown) }
         keep()
     }
 
@@ -140,7 +192,7 @@ package struct PartFile: DownloadTarget {
         // Another download is writing it, or it belongs to somebody else.
         let other = "\(folder)/\(prefix)\(UUID().uuidString)\(PartFile.suffix)"
         guard let descriptor = LockedFile.open(other, creates: true) else {
-            throw .file("written", target)
+            throw .file("written", shown)
         }
         part = (other, descriptor)
     }

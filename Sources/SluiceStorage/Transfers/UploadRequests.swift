@@ -127,11 +127,18 @@ struct UploadRequests {
     }
 
     /// Removes a session, as far as that succeeds in time.
-    func remove(_ session: URL) async {
+    /// - Returns: Whether the gateway does not have it any more.
+    @discardableResult
+    func remove(_ session: URL) async -> Bool {
         let requests = Requests(storage: requests.storage, control: TransferControl())
-        _ = try? await requests.call(
-            HTTPRequest("DELETE", session), [204], retryTime: UploadRequests.removalTime
-        ) { _ in () }
+        do throws(StorageError) {
+            try await requests.call(
+                HTTPRequest("DELETE", session), [204], retryTime: UploadRequests.removalTime
+            ) { _ in () }
+            return true
+        } catch {
+            return error.status == 404
+        }
     }
 
     // MARK: Outcomes

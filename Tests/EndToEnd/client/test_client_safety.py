@@ -163,3 +163,54 @@ def test_copies_that_make_no_sense(client):
         status, _, err = client.run(*arguments, given="1")
         assert status == 1 and err, arguments
     assert not (client.home / "x").exists()
+
+
+@pytest.mark.parametrize("verb", ["get", "sync", "cp"])
+def test_links_below_the_target_are_not_followed(client, verb):
+    put(client, links__a="new", links__d__b="new", links__d__e__c="new", links__file="new", links__fine__x="new")
+    home = client.home
+    for name in ("out", "elsewhere/e"):
+        (home / name).mkdir(parents=True)
+    for name in ("elsewhere/b", "elsewhere/e/c", "elsewhere/file"):
+        (home / name).write_text("old")
+    (home / "out/d").symlink_to("../elsewhere")
+    (home / "out/file").symlink_to("../elsewhere/file")
+    (home / "target").symlink_to("out")
+    arguments = {"get": ["get", "-R", "photos/links", "target"], "sync": ["sync", "photos/links", "./target"],
+                 "cp": ["cp", "-R", "photos/links", "./target"]}[verb]
+    status, _, err = client.run(*arguments)
+    assert status == 2 and err.count("symbolic link") >= 3 and "target/d: a symbolic link" in err
+    # The directory that was named may be a link itself.
+    assert (home / "out/a").read_text() == "new" and (home / "out/fine/x").read_text() == "new"
+    assert [(home / f"elsewhere/{name}").read_text() for name in ("b", "e/c", "file")] == ["old"] * 3
+    assert not list(home.rglob(".sluice-*"))
+    status, _, err = client.run("get", "photos/links/file", "target/")
+    assert status == 2 and "symbolic link" in err and (home / "elsewhere/file").read_text() == "old"
+
+
+def test_several_folders_below_a_target(client):
+    put(client, several__one__a="1", several__two__a="2")
+    (client.home / "out").mkdir()
+    (client.home / "elsewhere").mkdir()
+    (client.home / "out/two").symlink_to("../elsewhere")
+    status, _, err = client.run("get", "-R", "photos/several/one", "photos/several/two", "out")
+    assert status == 2 and "out/two: a symbolic link" in err
+    assert (client.home / "out/one/a").read_text() == "1" and not list((client.home / "elsewhere").iterdir())
+
+
+def test_names_of_unfinished_downloads(client):
+    """An object that is named like them does not become one, and does not replace one."""
+    put(client, parts__a="1")
+    client.fine("put", "-", "photos/parts/.sluice-0-0.part", given="2")
+    for arguments in (["get", "-R", "photos/parts", "out"], ["sync", "photos/parts", "./out"],
+                      ["get", "photos/parts/.sluice-0-0.part", "out/"]):
+        status, _, err = client.run(*arguments)
+        assert status == 2 and "unfinished downloads" in err
+        assert os.listdir(client.home / "out") == ["a"]
+    client.fine("get", "photos/parts/.sluice-0-0.part", "other")
+    # A directory of such a name is none of them.
+    (client.home / "site/.sluice-d.part").mkdir(parents=True)
+    (client.home / "site/.sluice-d.part/b").write_text("1")
+    (client.home / "site/.sluice-e.part").write_text("1")
+    client.fine("put", "-R", "site", "photos/site")
+    assert client.fine("ls", "-R", "photos/site") == ".sluice-d.part/b\n"

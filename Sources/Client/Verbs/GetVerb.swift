@@ -39,15 +39,17 @@ extension Transfers {
                 let isOne = Glob(source.path) == nil && !isRecursive
                 if isOne, sources.count == 1 { report.display?.expect(files: 1, bytes: 0) }
                 // The content of one folder goes into the target itself, folders beside others under their names.
+                let folder = source.reference
                 let base =
                     isRecursive && sources.count > 1 && Glob(source.path) == nil
-                    ? try LocalFiles.path(target, source.reference.name) : target
+                    ? "\(folder.name.isEmpty ? folder.bucket : folder.name)/" : ""
                 try await source.objects(isRecursive: isRecursive) { object in
                     let isNamed = object.listed == nil
                     let job =
                         isNamed && !isDirectory
                         ? downloadJob(object, to: target)
-                        : downloadJob(object, in: isNamed ? target : base)
+                        : downloadJob(
+                            object, to: (isNamed ? "" : base) + object.relative, below: target)
                     try await submit(targets.claim(job, of: object.reference.identity))
                 }
             }

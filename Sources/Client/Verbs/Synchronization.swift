@@ -119,7 +119,7 @@ struct Synchronization: Sendable {
         case (.object(let object), .local(let directory)):
             let remote = RemoteObject(
                 reference: object.reference, listed: object, relative: entry.relative)
-            return transfers.downloadJob(remote, in: directory)
+            return transfers.downloadJob(remote, to: entry.relative, below: directory)
         case (.object(let object), .remote(let folder)):
             let remote = RemoteObject(
                 reference: object.reference, listed: object, relative: entry.relative)

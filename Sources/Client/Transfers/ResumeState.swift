@@ -3,7 +3,7 @@ import SluiceStorage
 import Synchronization
 import Wire
 
-/// Where interrupted uploads are remembered: `$XDG_STATE_HOME/sluice`, or `~/.local/state/sluice`.
+/// Where unfinished uploads are remembered: `$XDG_STATE_HOME/sluice`, or `~/.local/state/sluice`.
 struct StateDirectory: Sendable {
     /// Seconds for which the state of an upload is kept: 30 days.
     private static let lifetime = 30 * 86_400
@@ -44,9 +44,13 @@ struct StateDirectory: Sendable {
     }
 
     /// The state of a transfer; nil if another process has it, or it can't be made.
-    /// - Parameter key: What the transfer is about.
-    func state<Value: Codable>(_ key: [String], of type: Value.Type) -> ResumeState<Value>? {
-        ResumeState(path: "\(path)/\(StateDirectory.name(key)).json", key)
+    /// - Parameters:
+    ///   - key: What the transfer is about.
+    ///   - creates: Whether to begin one if there is none.
+    func state<Value: Codable>(_ key: [String], of type: Value.Type, creates: Bool = true)
+        -> ResumeState<Value>?
+    {
+        ResumeState(path: "\(path)/\(StateDirectory.name(key)).json", key, creates: creates)
     }
 
     /// A name for a key: FNV-1a. The file has the key itself, so a collision only costs a resumption.
@@ -60,7 +64,7 @@ struct StateDirectory: Sendable {
     }
 }
 
-/// The state of one interrupted transfer, in a file that this process alone uses.
+/// The state of one unfinished transfer, in a file that this process alone uses.
 final class ResumeState<Value: Codable & Sendable>: Sendable {
     private struct Content: Codable {
         let key: [String]
@@ -70,8 +74,8 @@ final class ResumeState<Value: Codable & Sendable>: Sendable {
     private let key: [String]
     private let descriptor: Mutex<Int32>
 
-    fileprivate init?(path: String, _ key: [String]) {
-        guard let descriptor = ResumeState.open(path) else { return nil }
+    fileprivate init?(path: String, _ key: [String], creates: Bool) {
+        guard let descriptor = ResumeState.open(path, creates: creates) else { return nil }
         self.path = path
         self.key = key
         self.descriptor = Mutex(descriptor)
@@ -79,8 +83,8 @@ final class ResumeState<Value: Codable & Sendable>: Sendable {
 
     deinit { descriptor.withLock { _ = close($0) } }
 
-    private static func open(_ path: String) -> Int32? {
-        guard let descriptor = LockedFile.open(path, creates: true) else { return nil }
+    private static func open(_ path: String, creates: Bool) -> Int32? {
+        guard let descriptor = LockedFile.open(path, creates: creates) else { return nil }
         fchmod(descriptor, 0o600)
         return descriptor
     }
@@ -100,7 +104,7 @@ final class ResumeState<Value: Codable & Sendable>: Sendable {
     func save(_ value: Value) {
         let fresh = "\(path).new"
         guard let data = try? JSONEncoder().encode(Content(key: key, value: value)),
-            let new = ResumeState.open(fresh)
+            let new = ResumeState.open(fresh, creates: true)
         else { return }
         descriptor.withLock { descriptor in
             let isSaved =

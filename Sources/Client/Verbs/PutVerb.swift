@@ -124,13 +124,11 @@ extension Transfers {
     func putStandardInput(_ target: StorageReference, _ metadata: StorageMetadata) async throws
         -> Int32
     {
-        await run { submit in
+        await run { [stream] submit in
             try await submit(
                 Job(action: "upload", source: "-", target: RemoteObject.text(target)) { progress in
-                    try await target.putStream(metadata: metadata) {
-                        progress.set($0)
-                    } next: { () throws(StorageError) in
-                        try StandardInput.next()
+                    try await stream.run(to: target, metadata, progress) {
+                        () throws(StorageError) in try StandardInput.next()
                     }.size
                 })
         }
@@ -146,6 +144,7 @@ private enum StandardInput {
     static func next() throws(StorageError) -> [UInt8]? {
         var data = [UInt8](repeating: 0, count: size)
         while true {
+            try wait()
             let count = data.withUnsafeMutableBytes { read(STDIN_FILENO, $0.baseAddress, $0.count) }
             if count > 0 { return Array(data.prefix(count)) }
             if count == 0 { return nil }
@@ -156,5 +155,14 @@ private enum StandardInput {
                     "Standard input can't be read: \(String(cString: strerror(code))).")
             }
         }
+    }
+
+    /// Waits for bytes or the end.
+    private static func wait() throws(StorageError) {
+        var polled = [STDIN_FILENO, Interruption.descriptor].map {
+            pollfd(fd: $0, events: Int16(POLLIN), revents: 0)
+        }
+        while poll(&polled, 2, -1) < 0, errno == EINTR {}
+        if polled[1].revents != 0 { throw StorageError(.cancelled, "Interrupted.") }
     }
 }

@@ -12,6 +12,7 @@ struct Transfers: Sendable {
     let targets = Targets()
     private let upload: FileUpload
     private let download: FileDownload
+    let stream: StreamTransfer
 
     init(_ options: TransferOptions, _ connection: ConnectionOptions) throws {
         let report = Report(json: options.output.json, quiet: options.output.quiet)
@@ -25,6 +26,7 @@ struct Transfers: Sendable {
         jobs = Jobs(report: report, limit: count)
         let state = StateDirectory()
         upload = FileUpload(state: state)
+        stream = StreamTransfer(state: state)
         download = FileDownload(pieceSize: gateways.pieceSize)
     }
 
@@ -82,12 +84,16 @@ struct Transfers: Sendable {
         }
     }
 
-    /// Downloads to the file of the object's name in a directory. It fails if that can't be the name of a file.
-    func downloadJob(_ object: RemoteObject, in directory: String) -> Job {
-        do {
-            return downloadJob(object, to: try LocalFiles.path(directory, object.relative))
-        } catch {
-            return Job(action: "download", source: object.text) { _ in throw error }
+    /// Downloads to a file below a directory. It fails if that can't be the name of a file.
+    func downloadJob(_ object: RemoteObject, to relative: String, below directory: String) -> Job {
+        Job(
+            action: "download", source: object.text, target: LocalPath.path(directory, relative),
+            size: object.listed?.size
+        ) { [download] progress in
+            try LocalFiles.check(relative)
+            let reader = try await object.open()
+            progress.setSize(reader.metadata.size)
+            return try await download.run(reader, to: relative, below: directory, progress).size
         }
     }
 
@@ -96,7 +102,7 @@ struct Transfers: Sendable {
         Job(
             action: isMove ? "move" : "copy", source: object.text,
             target: RemoteObject.text(target), size: object.listed?.size
-        ) { progress in
+        ) { [stream] progress in
             guard !object.hasEmptySegments else {
                 throw ClientError(
                     .failure, "\(object.text): a name with an empty segment can't be copied.")
@@ -104,7 +110,7 @@ struct Transfers: Sendable {
             // The metadata as a whole: a list does not have all of it.
             let reader = try await StorageReader(object.reference)
             progress.setSize(reader.metadata.size)
-            try await ObjectCopy.run(reader, to: target, progress)
+            try await ObjectCopy.run(reader, to: target, progress, stream)
             if isMove {
                 try await ObjectCopy.deleteSource(object, reader.metadata.generation)
             }
@@ -150,7 +156,8 @@ enum ObjectCopy {
 
     /// The copy has the bytes, the type and all other properties of the source that can be set.
     static func run(
-        _ opened: StorageReader, to target: StorageReference, _ progress: TransferProgress
+        _ opened: StorageReader, to target: StorageReference, _ progress: TransferProgress,
+        _ stream: StreamTransfer
     ) async throws {
         let source = opened.metadata
         var metadata = StorageMetadata()
@@ -161,9 +168,8 @@ enum ObjectCopy {
         if let value = source.contentLanguage { metadata.contentLanguage = value }
         if let pairs = source.customMetadata { metadata.customMetadata = pairs }
         var reader = opened
-        let stored = try await target.putStream(metadata: metadata) {
-            progress.set($0)
-        } next: { () throws(StorageError) in
+        let stored = try await stream.run(to: target, metadata, progress) {
+            () throws(StorageError) in
             try await reader.next(maximum: min(1 << 20, target.storage.uploadChunkSizeBytes))
         }
         let isSame =

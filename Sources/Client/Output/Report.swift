@@ -69,6 +69,8 @@ final class Report: Sendable {
 
     /// Reports a failure, which does not end the others.
     func failed(_ error: ClientError, _ action: String, _ source: String, _ target: String? = nil) {
+        // What is cancelled then is no failure of its own.
+        if Interruption.isInterrupted { return }
         state.withLock { state in
             state.statuses.append(error.status)
             if error.isFinal { state.isStopped = true }

@@ -9,18 +9,10 @@ struct FileUpload: Sendable {
     private static let smallSize: Int64 = 256 << 10
 
     private struct Saved: Codable, Sendable {
-        let size: Int64
-        let modified: Double
-        /// When bytes or attributes changed. Programs can't set it.
-        let changed: Double
-        let number: UInt64
+        let file: FileState
         /// The metadata that was wanted, each property as `KEY=VALUE`.
         let properties: [String]
         let upload: StorageUploadResumptionData
-    }
-
-    private static func seconds(_ time: timespec) -> Double {
-        Double(time.tv_sec) + Double(time.tv_nsec) / 1e9
     }
 
     let state: StateDirectory?
@@ -36,24 +28,25 @@ struct FileUpload: Sendable {
             throw ClientError(.local, "\(path): not a regular file.")
         }
         guard access(path, R_OK) == 0 else { throw ClientError(path, errno) }
+        await StreamTransfer(state: state).removeEarlier(reference)
         let file = URL(fileURLWithPath: path)
-        let size = Int64(found.st_size)
-        guard size > FileUpload.smallSize else {
-            return try await reference.putFileAsync(from: file, metadata: metadata)
-        }
-        let modified = FileUpload.seconds(found.st_mtim)
-        let changed = FileUpload.seconds(found.st_ctim)
-        let number = UInt64(found.st_ino)
         let key = ["put", try reference.objectURL().absoluteString, FileUpload.absolute(path)]
-        let saved = state?.state(key, of: Saved.self)
-        let last = saved?.load()
+        guard found.st_size > FileUpload.smallSize, let present = FileState(path: path),
+            let saved = state?.state(key, of: Saved.self)
+        else {
+            return try await Interruption.deferred {
+                try await reference.putFileAsync(from: file, metadata: metadata) {
+                    progress.set($0?.completedUnitCount ?? 0)
+                }
+            }
+        }
+        let last = saved.load()
         let properties = FileUpload.properties(metadata)
         let isSame =
             last.map {
-                $0.size == size && $0.modified == modified && $0.changed == changed
-                    && $0.number == number
-                    && $0.properties.elementsEqual(properties, by: ==)
+                $0.file == present && $0.properties.elementsEqual(properties, by: ==)
             } ?? false
+        if let last, !isSame { await reference.removeUpload(last.upload) }
         let isSaved = Once<StorageUploadResumptionData>()
         let isFirst = Once<Bool>()
         let stored: Result<StorageMetadata, StorageError> = await withCheckedContinuation { done in
@@ -73,21 +66,26 @@ struct FileUpload: Sendable {
                 if isSame, isFirst.isFirst(true) { progress.resumed(at: done) }
                 progress.set(done)
                 guard let upload = task?.resumptionData, isSaved.isFirst(upload) else { return }
-                saved?.save(
-                    Saved(
-                        size: size, modified: modified, changed: changed, number: number,
-                        properties: properties, upload: upload))
+                saved.save(Saved(file: present, properties: properties, upload: upload))
             }
         }
         switch stored {
         case .success(let metadata):
-            saved?.remove()
+            saved.remove()
             return metadata
         case .failure(let error):
-            // A failure of the network leaves an upload that can be continued.
-            if ClientError(error, about: path).status != .network { saved?.remove() }
+            if !FileUpload.canContinue(error) {
+                // The library has kept it, since the file is as it was.
+                if let upload = saved.load()?.upload { await reference.removeUpload(upload) }
+                saved.remove()
+            }
             throw error
         }
+    }
+
+    /// Whether the same command may succeed later: after a failure of the network, or with another credential.
+    private static func canContinue(_ error: StorageError) -> Bool {
+        error.code == .unauthenticated || ClientError(error, about: "").status == .network
     }
 
     private static func properties(_ metadata: StorageMetadata) -> [String] {

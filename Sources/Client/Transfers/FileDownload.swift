@@ -8,17 +8,36 @@ struct FileDownload: Sendable {
     /// Bytes in one request.
     let pieceSize: Int64
 
-    /// Downloads to `target`, which appears when it is complete and verified. Its time becomes that of the object. An
-    /// earlier download of the same version continues.
+    /// Downloads to a file, which appears when it is complete and verified. Its time becomes that of the object. An earlier
+    /// download of the same version continues.
+    /// - Parameter target: A link is followed.
     func run(_ opened: StorageReader, to target: String, _ progress: TransferProgress) async throws
         -> StorageMetadata
     {
-        if FileKind(target) == .directory {
-            throw ClientError(.local, "\(target): a directory is in the way of the file.")
-        }
         let directory = LocalPath.parent(target)
-        if !directory.isEmpty { try FileDownload.makeDirectory(directory) }
-        var file = try PartFile(for: target, of: opened.reference)
+        if !directory.isEmpty { try TargetDirectory.make(directory) }
+        let file = try PartFile(for: target, of: opened.reference)
+        return try await run(opened, file, progress)
+    }
+
+    /// The same for a file below a directory. Links there are not followed.
+    func run(
+        _ opened: StorageReader, to relative: String, below base: String,
+        _ progress: TransferProgress
+    ) async throws -> StorageMetadata {
+        let directory = try TargetDirectory(of: relative, below: base)
+        // Its path is valid as long as it is open.
+        defer { withExtendedLifetime(directory) {} }
+        let file = try PartFile(
+            below: directory.path, LocalPath.last(relative), shown: LocalPath.path(base, relative),
+            of: opened.reference)
+        return try await run(opened, file, progress)
+    }
+
+    private func run(
+        _ opened: StorageReader, _ part: PartFile, _ progress: TransferProgress
+    ) async throws -> StorageMetadata {
+        var file = part
         do {
             var reader = opened
             let known = try file.begin(reader.metadata, isFresh: false)
@@ -34,7 +53,7 @@ struct FileDownload: Sendable {
             return reader.metadata
         } catch {
             // What a later download can use is kept.
-            let status = ClientError(error, about: target).status
+            let status = ClientError(error, about: "").status
             let isUsable = status == .network || status == .denied
             if isUsable, PartFile.canContinue(opened.metadata) {
                 file.keep()
@@ -43,22 +62,6 @@ struct FileDownload: Sendable {
             }
             throw error
         }
-    }
-
-    /// Makes a directory and those above it.
-    private static func makeDirectory(_ path: String) throws {
-        if mkdir(path, 0o777) == 0 { return }
-        let code = errno
-        if code == EEXIST {
-            guard FileKind(path) == .directory else { throw ClientError(path, ENOTDIR) }
-            return
-        }
-        let parent = LocalPath.parent(path)
-        if code == ENOENT, !parent.isEmpty, parent != path {
-            try makeDirectory(parent)
-            if mkdir(path, 0o777) == 0 || errno == EEXIST { return }
-        }
-        throw ClientError(path, code)
     }
 }
 

@@ -87,6 +87,7 @@ final class ProgressDisplay: Sendable {
     }
 
     private func show(isLast: Bool = false) {
+        if Interruption.isInterrupted { return }
         // Inside the lock: lines of two threads must not mix.
         state.withLock { state in
             if state.isEnded { return }
