@@ -22,7 +22,8 @@ struct ClientError: Error {
     init(_ path: String, _ code: Int32) {
         let cause = String(cString: strerror(code))
         let advice = ClientError.fileAdvice(code)
-        self.init(.local, "\(path): \(cause)." + (advice.isEmpty ? "" : " \(advice)"))
+        self.init(
+            .local, "\(Text.argument(path)): \(cause)." + (advice.isEmpty ? "" : " \(advice)"))
         isFinal = ClientError.isFinal(code)
     }
 
@@ -76,8 +77,7 @@ struct ClientError: Error {
             )
         case .unauthorized:
             return (.denied, "The gateway's rules decide: ask its operator for access.")
-        case .retryLimitExceeded:
-            return (.network, networkAdvice(error.problemCode))
+        case .retryLimitExceeded: return (.network, networkAdvice(error))
         case .quotaExceeded:
             return (.network, "Ask the gateway's operator for more capacity.")
         case .nonMatchingChecksum:
@@ -95,9 +95,12 @@ struct ClientError: Error {
         case 409, 412:
             return (.conflict, "Somebody else has changed the object. Look at it and try again.")
         case 413: return (.denied, "The gateway or its rules limit the size of objects.")
-        case 400, 405, 414, 416, 421, 431, 501:
-            return (.failure, "")
-        case .some(500...): return (.network, networkAdvice(error.problemCode))
+        case .some(300..<400):
+            return (
+                .network,
+                "Something else responds at this address, or the gateway has moved: check the URL."
+            )
+        case .some(500...) where error.status != 501: return (.network, networkAdvice(error))
         case .some: return (.failure, "")
         case nil: return causeAdvice(error.cause)
         }
@@ -115,16 +118,30 @@ struct ClientError: Error {
         }
     }
 
-    private static func networkAdvice(_ problemCode: String?) -> String {
-        switch problemCode {
+    private static func networkAdvice(_ error: StorageError) -> String {
+        switch error.problemCode {
         case "insufficient-storage"?:
             "The disk of the gateway or its store is full: ask its operator."
         case "too-many-requests"?, "overloaded"?:
             "The gateway has too much to do: try again later, with fewer --jobs."
         case "upstream-unavailable"?, "upstream-timeout"?:
             "The gateway can't reach its store: try again later."
-        case nil: "Check the network and the gateway's URL, then run the same command again."
+        case "too-many-uploads"?:
+            "Other uploads of this caller are not finished: continue them, or try again tomorrow."
+        case nil: statusAdvice(error.status)
         default: "Run the same command again later."
+        }
+    }
+
+    /// What a response without a problem means: it is most often of a proxy before the gateway.
+    private static func statusAdvice(_ status: Int?) -> String {
+        switch status {
+        case 429?: "The gateway has too much to do: try again later, with fewer --jobs."
+        case 502?, 503?, 504?:
+            "The gateway, or a proxy before it, is not ready: try again later."
+        case .some: "Run the same command again later."
+        case nil:
+            "Check that the gateway is running there, the network, and the URL (--url, SLUICE_URL)."
         }
     }
 }

@@ -14,6 +14,9 @@ final class Gateways: Sendable {
     /// The bucket of plain paths; nil if they begin with their bucket.
     let bucket: String?
 
+    /// ``url`` of the one command of this process.
+    static let plain = Mutex<String?>(nil)
+
     private let options: ConnectionOptions
     /// Bytes of one request: those of all jobs together are 16 MiB at most.
     let pieceSize: Int64
@@ -28,6 +31,20 @@ final class Gateways: Sendable {
         bucket = options.bucket ?? Gateways.variable("SLUICE_BUCKET")
         pieceSize = min(8 << 20, (16 << 20) / Int64(jobs))
         known.withLock { $0.primary = url.map(Gateways.trimmed) }
+        guard Storage.isGateway(self.url) else {
+            throw ClientError(
+                .usage,
+                "'\(Text.argument(self.url))' is not the URL of a gateway. Write http://HOST:PORT or https://HOST, by --url or SLUICE_URL."
+            )
+        }
+        let trimmed = Gateways.trimmed(self.url)
+        Gateways.plain.withLock { $0 = trimmed }
+        let files = [
+            ("--cacert", options.cacert), ("--cert", options.cert), ("--key", options.key),
+        ]
+        for case (let option, let path?) in files where access(path, R_OK) != 0 {
+            throw ClientError("\(option) \(path)", errno)
+        }
     }
 
     static func variable(_ name: String) -> String? {

@@ -83,11 +83,13 @@ extension Gateways {
     /// URL of an object.
     func remote(_ text: String) throws -> RemotePath {
         // An empty argument is most often an empty variable: not the whole bucket.
+        let shown = Text.argument(text)
         guard !text.isEmpty else {
             throw ClientError(.failure, "An argument is empty: write sluice://BUCKET for a bucket.")
         }
         guard !text.utf8.contains(where: { $0 == 0x0a || $0 == 0x0d }) else {
-            throw ClientError(.failure, "'\(text)': the name of an object can't have a line break.")
+            throw ClientError(
+                .failure, "'\(shown)': the name of an object can't have a line break.")
         }
         for scheme in ["sluice://", "gs://"] where text.hasPrefix(scheme) {
             return try path(url, String(text.dropFirst(scheme.count)), text)
@@ -117,12 +119,15 @@ extension Gateways {
 
     /// `SCHEME://HOST/…/b/BUCKET/o/PATH`.
     private func objectURL(_ text: String) throws -> RemotePath {
+        let shown = Text.argument(text)
         let malformed = ClientError(
-            .failure, "'\(text)' is not the URL of an object: write https://HOST/b/BUCKET/o/PATH.")
+            .usage, "'\(shown)' is not the URL of an object: write https://HOST/b/BUCKET/o/PATH.")
         let bytes = Array(text.utf8)
         guard !bytes.contains(UInt8(ascii: "?")), !bytes.contains(UInt8(ascii: "#")) else {
             throw ClientError(
-                .failure, "'\(text)': write '?' and '#' in a URL as %3F and %23.")
+                .usage,
+                "'\(shown)': a URL with a query, such as a signed link, can't be used here; 'curl' gets it. In a name, write '?' and '#' as %3F and %23."
+            )
         }
         let segments = bytes.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
         // The scheme, nothing and the host come first.
@@ -135,13 +140,14 @@ extension Gateways {
         else { throw malformed }
         let base = segments[..<mark].map { String(decoding: $0, as: UTF8.self) }
             .joined(separator: "/")
+        guard Storage.isGateway(base) else { throw malformed }
         let names = try segments[min(mark + 3, segments.count)...].map {
             try decoded($0, malformed)
         }
         let path = names.joined(separator: "/")
         return RemotePath(
             storage: storage(base, Glob.unescaped(try decoded(segments[mark + 1], malformed))),
-            path: path, isFolder: path.isEmpty || path.hasSuffix("/"), text: text)
+            path: path, isFolder: path.isEmpty || path.hasSuffix("/"), text: shown)
     }
 
     /// Decodes a segment. What was encoded is not part of a pattern.

@@ -17,7 +17,7 @@ struct RemoteObject: Sendable {
         return try await StorageReader(reference)
     }
 
-    /// `sluice://BUCKET/PATH`.
+    /// ``text(_:)`` of the object.
     var text: String { RemoteObject.text(reference) }
 
     /// Whether its name has an empty segment, which a target can't have: two names would become one.
@@ -26,8 +26,17 @@ struct RemoteObject: Sendable {
             .contains(where: \.isEmpty)
     }
 
+    /// An object or folder as an argument: `sluice://BUCKET/PATH`, or its URL if it is at another gateway than that of plain
+    /// paths.
     static func text(_ reference: StorageReference) -> String {
-        "sluice://\(reference.bucket)/\(reference.fullPath)"
+        let text = "sluice://\(reference.bucket)/\(reference.fullPath)"
+        let isRoot = reference.fullPath.isEmpty
+        guard let gateway = Gateways.plain.withLock({ $0 }),
+            let found = try? (isRoot ? reference.child("o") : reference).objectURL()
+        else { return text }
+        let url = found.absoluteString
+        if url.hasPrefix("\(gateway)/b/") { return text }
+        return isRoot ? String(url.dropLast()) : url
     }
 }
 

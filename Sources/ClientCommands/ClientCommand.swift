@@ -18,8 +18,8 @@ package enum ClientCommands {
     package static let executable = "sluice-client"
 }
 
-/// The exit statuses of the verbs. `docs/client.md` has the same table. Wrong usage is 64, an interruption by a signal 128
-/// and the signal's number.
+/// The exit statuses of the verbs. `docs/client.md` has the same table. An interruption by a signal is 128 and the signal's
+/// number.
 package enum ClientStatus: Int32, Sendable {
     /// A failure without a status of its own, or several different ones.
     case failure = 1
@@ -33,4 +33,6 @@ package enum ClientStatus: Int32, Sendable {
     case conflict = 5
     /// The gateway can't be reached, or is not able to do its work.
     case network = 6
+    /// Wrong usage.
+    case usage = 64
 }

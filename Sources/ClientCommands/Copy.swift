@@ -7,6 +7,7 @@ package struct Copy: ClientCommand {
     package static let configuration = CommandConfiguration(
         commandName: "cp",
         abstract: "Copy objects between buckets, gateways and local files.",
+        usage: "sluice cp [<options>] <source> ... <target>",
         discussion: """
             The bytes stream through this program. Type, cache settings and custom metadata are kept, and the copy is \
             verified by its hashes. An argument is remote if it begins with sluice://, gs://, http:// or https://, and \
@@ -52,6 +53,7 @@ package struct Move: ClientCommand {
     package static let configuration = CommandConfiguration(
         commandName: "mv",
         abstract: "Move or rename objects.",
+        usage: "sluice mv [<options>] <source> ... <target>",
         discussion: """
             Copies as 'sluice cp' does, and deletes each source after its copy is verified. A source that was replaced \
             meanwhile is not deleted. Both sides are remote.

@@ -6,6 +6,7 @@ package struct Get: ClientCommand {
     /// Name, help and examples.
     package static let configuration = CommandConfiguration(
         abstract: "Download objects.",
+        usage: "sluice get [<options>] <source> ... [<target>]",
         discussion: """
             The last argument is local if there are several: a directory, or the file's name for one object; '-' is \
             standard output. The default is the current directory. Quoted globs match names: '*' and '?' within a \

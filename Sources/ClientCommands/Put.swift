@@ -6,6 +6,7 @@ package struct Put: ClientCommand {
     /// Name, help and examples.
     package static let configuration = CommandConfiguration(
         abstract: "Upload files.",
+        usage: "sluice put [<options>] <file> ... <target>",
         discussion: """
             With one FILE the target is the object's name, or a folder if it ends in '/'. With several it is a folder. \
             '-' is standard input. A file that changes while it is sent is an error. After an interruption the same \

@@ -160,5 +160,10 @@ public final class Storage: Sendable {
         try Endpoint.reference(url.absoluteString, self, isEncoded: true)
     }
 
+    /// Whether a text can be the address of a gateway.
+    package static func isGateway(_ url: String) -> Bool {
+        Endpoint(url: url, bucket: "b").isValid
+    }
+
     var endpoint: Endpoint { settings.withLock { $0.endpoint } }
 }

@@ -30,8 +30,20 @@ public struct StorageCredentials: Sendable, CustomStringConvertible, CustomRefle
     public static func file(_ file: URL) -> StorageCredentials {
         StorageCredentials(
             source: .closure {
-                let text = try String(contentsOf: file, encoding: .utf8)
-                return text.trimmingCharacters(in: .whitespacesAndNewlines)
+                do {
+                    let text = try String(contentsOf: file, encoding: .utf8)
+                        .trimmingCharacters(in: .whitespacesAndNewlines)
+                    if isToken(text) { return text }
+                } catch {
+                    let cause =
+                        access(file.path, R_OK) == 0
+                        ? error.localizedDescription : String(cString: strerror(errno))
+                    throw StorageError(
+                        .unauthenticated,
+                        "The file of the credential, \(file.path), can't be read: \(cause).")
+                }
+                throw StorageError(
+                    .unauthenticated, "The file of the credential, \(file.path), has no token.")
             })
     }
 
@@ -69,6 +81,7 @@ public struct StorageCredentials: Sendable, CustomStringConvertible, CustomRefle
             }
             switch found {
             case .success(let token): return try StorageCredentials.field(token)
+            case .failure(let error as StorageError): throw error
             case .failure(let error):
                 throw StorageError(
                     .unauthenticated, "The credential can't be had: \(error.localizedDescription)")
@@ -79,9 +92,13 @@ public struct StorageCredentials: Sendable, CustomStringConvertible, CustomRefle
         }
     }
 
+    private static func isToken(_ text: String) -> Bool {
+        !text.isEmpty && text.utf8.allSatisfy(ASCII.isVisible)
+    }
+
     private static func field(_ token: String) throws(StorageError) -> Authorization {
         // A line break would end the field.
-        guard !token.isEmpty, token.utf8.allSatisfy(ASCII.isVisible) else {
+        guard isToken(token) else {
             throw StorageError(.unauthenticated, "The credential is not a token.")
         }
         return .field("Bearer \(token)")

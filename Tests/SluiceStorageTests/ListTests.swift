@@ -41,6 +41,19 @@ import Testing
         }
     }
 
+    @Test func emptyPagesWithoutAnEnd() async throws {
+        let service = FakeService { [self] request in
+            let number = Int(request.query["pageToken"] ?? "0") ?? 0
+            // Names in between begin the count again.
+            return page(number % 900 == 0 && number < 2000 ? ["t/\(number + 1000)"] : [], "\(number + 1)")
+        }
+        let storage = Storage(url: "http://127.0.0.1:\(service.port)", bucket: "photos")
+        let error = await #expect(throws: StorageError.self) {
+            try await storage.reference(withPath: "t").listAll()
+        }
+        #expect(error?.code == .internalError && service.log.count == 2802)
+    }
+
     @Test func pagesThatFollow() async throws {
         let token = "a+b=%&"
         let service = FakeService { [self] request in

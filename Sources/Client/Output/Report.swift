@@ -31,9 +31,9 @@ enum Output {
         }
     }
 
-    /// A line on standard error, without control characters.
+    /// A line on standard error. Names in it do not control the terminal, and do not begin a line of their own.
     static func line(_ text: String) {
-        write("sluice: " + VisibleText.escapedLines(text) + "\n", STDERR_FILENO)
+        write("sluice: " + VisibleText.escaped(text) + "\n", STDERR_FILENO)
     }
 
     /// A name as it is if it goes to a program, without control characters if it goes to a terminal.

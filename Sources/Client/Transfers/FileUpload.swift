@@ -31,6 +31,7 @@ struct FileUpload: Sendable {
         await StreamTransfer(state: state).removeEarlier(reference)
         let file = URL(fileURLWithPath: path)
         let key = ["put", try reference.objectURL().absoluteString, FileUpload.absolute(path)]
+        if found.st_size == 0 { return try await stream(path, to: reference, metadata, progress) }
         guard found.st_size > FileUpload.smallSize, let present = FileState(path: path),
             let saved = state?.state(key, of: Saved.self)
         else {
@@ -88,6 +89,31 @@ struct FileUpload: Sendable {
         error.code == .unauthenticated || ClientError(error, about: "").status == .network
     }
 
+    /// Uploads a file that says it is empty: those of /proc are not.
+    private func stream(
+        _ path: String, to reference: StorageReference, _ metadata: StorageMetadata,
+        _ progress: TransferProgress
+    ) async throws -> StorageMetadata {
+        let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+        guard descriptor >= 0 else { throw ClientError(path, errno) }
+        defer { close(descriptor) }
+        var metadata = metadata
+        if metadata.contentType == nil,
+            let type = MediaTypes.type(of: LocalPath.name(path)[...])
+        {
+            metadata.contentType = type
+        }
+        return try await StreamTransfer(state: state).run(to: reference, metadata, progress) {
+            () throws(StorageError) in
+            if let piece = try FilePieces.next(descriptor, path) { return piece }
+            var found = stat()
+            guard fstat(descriptor, &found) == 0, found.st_size == 0 else {
+                throw StorageError(.changedFile, "\(path) has changed while it was read.")
+            }
+            return nil
+        }
+    }
+
     private static func properties(_ metadata: StorageMetadata) -> [String] {
         let pairs = metadata.customMetadata ?? [:]
         return [
@@ -102,5 +128,27 @@ struct FileUpload: Sendable {
     static func absolute(_ path: String) -> String {
         if path.hasPrefix("/") { return path }
         return FileManager.default.currentDirectoryPath + "/" + path
+    }
+}
+
+/// Reads what has no size, piece by piece.
+enum FilePieces {
+    /// Bytes in one piece.
+    private static let size = 256 << 10
+
+    /// - Parameter name: For the error.
+    /// - Returns: nil at the end.
+    static func next(_ descriptor: Int32, _ name: String) throws(StorageError) -> [UInt8]? {
+        var data = [UInt8](repeating: 0, count: size)
+        while true {
+            let count = data.withUnsafeMutableBytes { read(descriptor, $0.baseAddress, $0.count) }
+            if count > 0 { return Array(data.prefix(count)) }
+            if count == 0 { return nil }
+            guard errno == EINTR else {
+                let code = errno
+                throw StorageError(
+                    .file(code), "\(name) can't be read: \(String(cString: strerror(code))).")
+            }
+        }
     }
 }

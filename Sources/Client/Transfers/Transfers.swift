@@ -50,7 +50,8 @@ struct Transfers: Sendable {
         do {
             try await body()
         } catch let error where !(error is Stopped) {
-            report.failed(ClientError(error, about: argument), action, argument)
+            let shown = Text.argument(argument)
+            report.failed(ClientError(error, about: shown), action, shown)
         }
     }
 
@@ -145,13 +146,18 @@ enum ObjectCopy {
             // It was there when it was copied: somebody else, or a repeated request, has deleted it.
             if error.hasProblem("object-not-found") { return }
             guard error.status == 501 else { throw error }
-            var failure = ClientError(
-                .failure,
-                "\(object.text): copied, but not deleted: its store can't make sure that only what was copied is deleted. Use 'sluice cp', and then 'sluice rm'."
-            )
-            failure.isFinal = true
-            throw failure
+            throw cannotDelete(object.text, "copied, but not deleted")
         }
+    }
+
+    /// - Parameter outcome: What was done.
+    static func cannotDelete(_ source: String, _ outcome: String) -> ClientError {
+        var failure = ClientError(
+            .failure,
+            "\(source): \(outcome): its store can't make sure that only what was copied is deleted. Use 'sluice cp', and then 'sluice rm'."
+        )
+        failure.isFinal = true
+        return failure
     }
 
     /// The copy has the bytes, the type and all other properties of the source that can be set.

@@ -96,6 +96,7 @@ extension Transfers {
                 }
             }
         }
+        if isMove, await !canDelete(found.map(\.object.reference)) { return }
         let identities = Set(found.map { BytewiseString($0.object.reference.identity) })
         for (object, path) in found {
             var job = copyJob(object, to: path, isMove: isMove)
@@ -109,6 +110,25 @@ extension Transfers {
             }
             try await submit(targets.claim(job, of: object.reference.identity))
         }
+    }
+
+    /// Finds out whether the sources' stores can delete one version only: if not, everything would be copied, and nothing be
+    /// deleted. Each bucket is asked to delete a version of an object that does not exist.
+    /// - Returns: false after a report if a store can't. If the rules do not let this be known, the first deletion shows it.
+    private func canDelete(_ sources: [StorageReference]) async -> Bool {
+        var known: Set<BytewiseString> = []
+        for source in sources where known.insert(BytewiseString(source.bucketIdentity)).inserted {
+            let absent = (source.parent() ?? source.root()).child("sluice-mv-\(UUID().uuidString)")
+            do throws(StorageError) {
+                try await absent.delete(ifGeneration: 1)
+            } catch {
+                guard error.status == 501 else { continue }
+                let text = RemoteObject.text(source)
+                report.failed(ObjectCopy.cannotDelete(text, "nothing was moved"), "move", text)
+                return false
+            }
+        }
+        return true
     }
 }
 

@@ -23,7 +23,8 @@ extension List: Verb {
                     try await list(path)
                 }
             } catch {
-                report.failed(ClientError(error, about: argument), "list", argument)
+                let shown = Text.argument(argument)
+                report.failed(ClientError(error, about: shown), "list", shown)
             }
         }
         return report.end()

@@ -82,7 +82,8 @@ private struct MetadataOutput {
                     Output.write(isJSON ? metadata.json + "\n" : metadata.lines, STDOUT_FILENO)
                 }
             } catch {
-                report.failed(ClientError(error, about: source), "stat", source)
+                let shown = Text.argument(source)
+                report.failed(ClientError(error, about: shown), "stat", shown)
             }
         }
         return report.end()

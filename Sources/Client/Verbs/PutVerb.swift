@@ -137,24 +137,10 @@ extension Transfers {
 
 /// Standard input in pieces.
 private enum StandardInput {
-    /// Bytes in one piece.
-    private static let size = 256 << 10
-
     /// nil at the end.
     static func next() throws(StorageError) -> [UInt8]? {
-        var data = [UInt8](repeating: 0, count: size)
-        while true {
-            try wait()
-            let count = data.withUnsafeMutableBytes { read(STDIN_FILENO, $0.baseAddress, $0.count) }
-            if count > 0 { return Array(data.prefix(count)) }
-            if count == 0 { return nil }
-            guard errno == EINTR else {
-                let code = errno
-                throw StorageError(
-                    .file(code),
-                    "Standard input can't be read: \(String(cString: strerror(code))).")
-            }
-        }
+        try wait()
+        return try FilePieces.next(STDIN_FILENO, "Standard input")
     }
 
     /// Waits for bytes or the end.

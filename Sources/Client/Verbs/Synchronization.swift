@@ -15,6 +15,11 @@ struct Synchronization: Sendable {
     private final class Totals: Sendable {
         let counts = Mutex(Counts())
     }
+    /// A failure of one side as a whole.
+    private struct SideFailure: Error {
+        let side: SyncSide
+        let cause: any Error
+    }
 
     let transfers: Transfers
     let source: SyncSide
@@ -50,7 +55,10 @@ struct Synchronization: Sendable {
         } catch is Stopped {
             transfers.report.warn("The rest was not tried: it would fail in the same way.")
         } catch {
-            transfers.report.failed(ClientError(error, about: text(target)), "list", text(target))
+            let failure = error as? SideFailure
+            let side = text(failure?.side ?? target)
+            transfers.report.failed(
+                ClientError(failure?.cause ?? error, about: side), "list", side)
         }
         summarize()
         return transfers.report.end()
@@ -71,23 +79,29 @@ struct Synchronization: Sendable {
         var wanted = try entries(source)
         var present = try entries(target)
         var surplus: [SyncEntry] = []
-        var new = try await wanted.next()
-        var old = try await present.next()
+        var new = try await next(&wanted, of: source)
+        var old = try await next(&present, of: target)
         while new != nil || old != nil {
             if let found = old,
                 new.map({ BytewiseString(found.relative) < BytewiseString($0.relative) }) ?? true
             {
                 if removes, !wanted.hasLeftOut(found.relative) { surplus.append(found) }
-                old = try await present.next()
+                old = try await next(&present, of: target)
             } else if let entry = new {
                 let same = old.flatMap { $0.relative == entry.relative ? $0 : nil }
                 totals.counts.withLock { $0.checked += 1 }
                 try await submit(try job(entry, same))
-                if same != nil { old = try await present.next() }
-                new = try await wanted.next()
+                if same != nil { old = try await next(&present, of: target) }
+                new = try await next(&wanted, of: source)
             }
         }
         return surplus
+    }
+
+    private func next(_ entries: inout SyncEntries, of side: SyncSide) async throws -> SyncEntry? {
+        do { return try await entries.next() } catch {
+            throw SideFailure(side: side, cause: error)
+        }
     }
 
     private func entries(_ side: SyncSide) throws -> SyncEntries {
@@ -165,10 +179,11 @@ struct Synchronization: Sendable {
         }
         // The name of the source may be mistyped, or its volume not be mounted.
         guard totals.counts.withLock({ $0.checked }) > 0 else {
-            throw ClientError(
+            let cause = ClientError(
                 .notFound,
                 "\(text(source)): there is nothing in it, so nothing was removed. Check the name; 'sluice rm -R' empties a folder."
             )
+            throw SideFailure(side: source, cause: cause)
         }
         try await jobs.run { submit in
             for entry in surplus {

@@ -19,6 +19,9 @@ struct Endpoint: Sendable, Equatable {
         base = isValid ? text : nil
     }
 
+    /// Whether the URL is valid.
+    var isValid: Bool { base != nil }
+
     /// The URL of an object, which must not be the root.
     func object(_ path: String, _ query: String = "") throws(StorageError) -> URL {
         guard !path.isEmpty else {

@@ -153,7 +153,10 @@
             _ error: ClientError, _ request: HTTPRequest, _ control: TransferControl
         ) -> TransportFailure {
             if control.isCancelled { return .cancelled }
-            if isLate { return .failed("The gateway did not respond in time.") }
+            if isLate {
+                let address = Origin.cut(request.url.absoluteString)?.0.description ?? ""
+                return .failed("\(address) did not respond in time.")
+            }
             if error.isUntrusted {
                 return .impossible(.untrusted, "The gateway is not trusted: \(error.cause).")
             }

@@ -10,19 +10,29 @@ struct ListPosition {
     /// The last names so far. Those that follow are greater, by their bytes.
     private let folder: String
     private let object: String
+    /// How many pages without names there were since the last name.
+    private let emptyPages: Int
+
+    /// How many pages without names may follow each other. Stores return some where a part of a list has been deleted.
+    private static let maximumEmptyPages = 1000
 
     /// - Parameter pageToken: ``pageToken`` after the page before, or the gateway's own token, which has no names.
     init(of prefix: String, pageToken: String?) {
         let parts = (pageToken ?? "").split(separator: " ", omittingEmptySubsequences: false)
-        let names = parts.dropFirst().compactMap { ListPosition.decoded($0) }
-        let isOwn = parts.count == 3 && names.count == 2
+        let names = parts.dropFirst().prefix(2).compactMap { ListPosition.decoded($0) }
+        let empty = parts.count == 4 ? Int(parts[3]) : nil
+        guard names.count == 2, let empty else {
+            self.init(prefix: prefix, token: pageToken, folder: "", object: "", emptyPages: 0)
+            return
+        }
         self.init(
-            prefix: prefix, token: isOwn ? String(parts[0]) : pageToken,
-            folder: isOwn ? names[0] : "", object: isOwn ? names[1] : "")
+            prefix: prefix, token: String(parts[0]), folder: names[0], object: names[1],
+            emptyPages: empty)
     }
 
-    private init(prefix: String, token: String?, folder: String, object: String) {
+    private init(prefix: String, token: String?, folder: String, object: String, emptyPages: Int) {
         (self.prefix, self.token, self.folder, self.object) = (prefix, token, folder, object)
+        self.emptyPages = emptyPages
     }
 
     private static func decoded(_ name: Substring) -> String? {
@@ -31,10 +41,10 @@ struct ListPosition {
         }
     }
 
-    /// Continues the list: the gateway's token and the last names. nil at the end.
+    /// Continues the list: the gateway's token, the last names and the number of empty pages. nil at the end.
     var pageToken: String? {
         token.map {
-            "\($0) \(PercentEncoding.encodeSegment(folder)) \(PercentEncoding.encodeSegment(object))"
+            "\($0) \(PercentEncoding.encodeSegment(folder)) \(PercentEncoding.encodeSegment(object)) \(emptyPages)"
         }
     }
 
@@ -42,11 +52,21 @@ struct ListPosition {
     /// - Parameter token: The gateway's token for the page that follows.
     /// - Returns: nil if it is not the next page: of another folder, not in the order of the names' bytes, or followed by
     ///   itself.
-    func next(folders: [String], objects: [String], token: String?) -> ListPosition? {
+    /// - Throws: ``StorageError`` if the list has only had empty pages for too long.
+    func next(folders: [String], objects: [String], token: String?)
+        throws(StorageError) -> ListPosition?
+    {
         guard let folder = last(folders, after: folder), let object = last(objects, after: object),
             token == nil || token != self.token
         else { return nil }
-        return ListPosition(prefix: prefix, token: token, folder: folder, object: object)
+        let empty = folders.isEmpty && objects.isEmpty ? emptyPages + 1 : 0
+        guard token == nil || empty <= ListPosition.maximumEmptyPages else {
+            throw StorageError(
+                .internalError,
+                "The list has had no names for \(empty) pages, and does not end.")
+        }
+        return ListPosition(
+            prefix: prefix, token: token, folder: folder, object: object, emptyPages: empty)
     }
 
     private func last(_ names: [String], after last: String) -> String? {

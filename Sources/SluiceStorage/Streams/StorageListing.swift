@@ -52,14 +52,17 @@ public struct StorageListing: Sendable, Equatable {
     public let pageToken: String?
 
     /// Parses the gateway's JSON; nil if it is not the next page of the list.
-    fileprivate init?(json body: [UInt8], after position: ListPosition, _ storage: Storage) {
+    /// - Throws: ``StorageError`` if the list does not end.
+    fileprivate init?(json body: [UInt8], after position: ListPosition, _ storage: Storage)
+        throws(StorageError)
+    {
         guard let json = try? JSONReader.parse(body),
             let folders = json["prefixes"]?.elements, let items = json["items"]?.elements
         else { return nil }
         let names = folders.compactMap(\.text)
         objects = items.compactMap { StorageListedObject($0, storage) }
         guard names.count == folders.count, objects.count == items.count,
-            let next = position.next(
+            let next = try position.next(
                 folders: names, objects: objects.map(\.reference.fullPath),
                 token: json["nextPageToken"]?.text)
         else { return nil }
@@ -90,8 +93,8 @@ extension StorageReference {
         }
         let request = HTTPRequest("GET", try storage.endpoint.list(query))
         return try await operation { requests throws(StorageError) in
-            try await requests.call(request) {
-                StorageListing(json: $0.body, after: position, storage)
+            try await requests.call(request) { response throws(StorageError) in
+                try StorageListing(json: response.body, after: position, storage)
             }
         }
     }

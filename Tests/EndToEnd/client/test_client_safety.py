@@ -60,6 +60,12 @@ def test_a_target_that_is_a_source(client):
 def test_a_move_without_conditional_deletions(through, proxy):
     put(through, half__a="1", half__b="2")
     proxy.fault(Status(501), method="DELETE", times=None)
+    status, out, err = through.run("mv", "--json", "photos/half/*", "photos/moved/")
+    assert status == 1 and "nothing was moved" in err and json.loads(out)["source"] == "sluice://photos/half/a"
+    assert through.run("ls", "photos/moved")[0] == 3
+    # If that can't be known before, it stops after the first copy.
+    proxy.clear()
+    proxy.fault(Status(501), method="DELETE", target="half/[ab]$", times=None)
     status, _, err = through.run("mv", "-j", "1", "photos/half/*", "photos/moved/")
     assert status == 1 and "copied, but not deleted" in err and "was not tried" in err
     assert found(through, "half") == {"a": "1", "b": "2"} and found(through, "moved") == {"a": "1"}
