@@ -23,7 +23,8 @@ struct ClientError: Error {
         let cause = String(cString: strerror(code))
         let advice = ClientError.fileAdvice(code)
         self.init(
-            .local, "\(Text.argument(path)): \(cause)." + (advice.isEmpty ? "" : " \(advice)"))
+            .local,
+            "\(VisibleText.withoutSecrets(path)): \(cause)." + (advice.isEmpty ? "" : " \(advice)"))
         isFinal = ClientError.isFinal(code)
     }
 

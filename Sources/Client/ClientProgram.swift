@@ -65,7 +65,7 @@ enum ClientProgram {
             else { continue }
             throw ClientError(
                 .usage,
-                "'\(Text.argument(String(cString: argument)))' is not UTF-8, as the names of objects are. Rename the file."
+                "'\(VisibleText.withoutSecrets(String(cString: argument)))' is not UTF-8, as the names of objects are. Rename the file."
             )
         }
     }

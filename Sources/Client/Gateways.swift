@@ -34,7 +34,7 @@ final class Gateways: Sendable {
         guard Storage.isGateway(self.url) else {
             throw ClientError(
                 .usage,
-                "'\(Text.argument(self.url))' is not the URL of a gateway. Write http://HOST:PORT or https://HOST, by --url or SLUICE_URL."
+                "'\(VisibleText.withoutSecrets(self.url))' is not the URL of a gateway. Write http://HOST:PORT or https://HOST, by --url or SLUICE_URL."
             )
         }
         let trimmed = Gateways.trimmed(self.url)

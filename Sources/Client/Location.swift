@@ -83,7 +83,7 @@ extension Gateways {
     /// URL of an object.
     func remote(_ text: String) throws -> RemotePath {
         // An empty argument is most often an empty variable: not the whole bucket.
-        let shown = Text.argument(text)
+        let shown = VisibleText.withoutSecrets(text)
         guard !text.isEmpty else {
             throw ClientError(.failure, "An argument is empty: write sluice://BUCKET for a bucket.")
         }
@@ -119,7 +119,7 @@ extension Gateways {
 
     /// `SCHEME://HOST/…/b/BUCKET/o/PATH`.
     private func objectURL(_ text: String) throws -> RemotePath {
-        let shown = Text.argument(text)
+        let shown = VisibleText.withoutSecrets(text)
         let malformed = ClientError(
             .usage, "'\(shown)' is not the URL of an object: write https://HOST/b/BUCKET/o/PATH.")
         let bytes = Array(text.utf8)

@@ -11,6 +11,11 @@ struct RemoteObject: Sendable {
     /// Its name below the folder that the argument names; its last segment if it was named itself.
     let relative: String
 
+    /// The same object without what a list says of it.
+    var named: RemoteObject {
+        RemoteObject(reference: reference, listed: nil, relative: relative)
+    }
+
     /// Opens it for reading.
     func open() async throws -> StorageReader {
         if let listed { return try await StorageReader(listed) }
@@ -93,6 +98,11 @@ extension RemotePath {
             throw ClientError(.failure, "'\(text)': a pattern can't be used here. Name a folder.")
         }
         return storage.reference(withPath: Glob.unescaped(path))
+    }
+
+    /// What all objects that the path names are in, or are themselves.
+    var scope: StorageReference {
+        storage.reference(withPath: Glob(path)?.folder ?? Glob.unescaped(path))
     }
 
     /// Submits the objects that the path names.

@@ -6,6 +6,29 @@ import ArgumentParser
 /// and starts `sluice-client`, which does the work: that needs Foundation, and a server should not carry it.
 package protocol ClientCommand: ParsableCommand {}
 
+/// A verb whose last argument is its target.
+package protocol TransferCommand: ClientCommand {
+    /// The sources and the target.
+    var arguments: [String] { get }
+}
+
+extension TransferCommand {
+    /// All arguments but the last.
+    package var sources: [String] { Array(arguments.dropLast()) }
+
+    /// The last argument.
+    package var target: String { arguments[arguments.count - 1] }
+
+    /// - Throws: `ValidationError` unless there is a source and a target.
+    package func validate() throws { try checkArguments() }
+
+    func checkArguments() throws {
+        if arguments.count < 2 {
+            throw ValidationError("Give at least one source, and then the target.")
+        }
+    }
+}
+
 /// The verbs of the client.
 package enum ClientCommands {
     /// All of them, in the order of the help.

@@ -142,10 +142,3 @@ package struct PropertyOptions: ParsableArguments {
         }
     }
 }
-
-/// - Throws: `ValidationError` unless there is a source and a target.
-func requireTarget(_ arguments: [String]) throws {
-    if arguments.count < 2 {
-        throw ValidationError("Give at least one source, and then the target.")
-    }
-}

@@ -2,7 +2,7 @@ import ArgumentParser
 import Wire
 
 /// `sluice cp`: copies objects between buckets, gateways and local files.
-package struct Copy: ClientCommand {
+package struct Copy: TransferCommand {
     /// Name, help and examples.
     package static let configuration = CommandConfiguration(
         commandName: "cp",
@@ -36,19 +36,10 @@ package struct Copy: ClientCommand {
     @OptionGroup package var connection: ConnectionOptions
 
     package init() {}
-
-    /// All arguments but the last.
-    package var sources: [String] { Array(arguments.dropLast()) }
-
-    /// The last argument.
-    package var target: String { arguments[arguments.count - 1] }
-
-    /// - Throws: `ValidationError` for values that do not fit together.
-    package func validate() throws { try requireTarget(arguments) }
 }
 
 /// `sluice mv`: moves objects.
-package struct Move: ClientCommand {
+package struct Move: TransferCommand {
     /// Name, help and examples.
     package static let configuration = CommandConfiguration(
         commandName: "mv",
@@ -79,13 +70,4 @@ package struct Move: ClientCommand {
     @OptionGroup package var connection: ConnectionOptions
 
     package init() {}
-
-    /// All arguments but the last.
-    package var sources: [String] { Array(arguments.dropLast()) }
-
-    /// The last argument.
-    package var target: String { arguments[arguments.count - 1] }
-
-    /// - Throws: `ValidationError` for values that do not fit together.
-    package func validate() throws { try requireTarget(arguments) }
 }

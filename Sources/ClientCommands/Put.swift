@@ -2,7 +2,7 @@ import ArgumentParser
 import Wire
 
 /// `sluice put`: uploads files.
-package struct Put: ClientCommand {
+package struct Put: TransferCommand {
     /// Name, help and examples.
     package static let configuration = CommandConfiguration(
         abstract: "Upload files.",
@@ -35,16 +35,10 @@ package struct Put: ClientCommand {
 
     package init() {}
 
-    /// All arguments but the last: the files to upload.
-    package var files: [String] { Array(arguments.dropLast()) }
-
-    /// The last argument.
-    package var target: String { arguments[arguments.count - 1] }
-
     /// - Throws: `ValidationError` for values that do not fit together.
     package func validate() throws {
-        try requireTarget(arguments)
-        if files.contains("-"), files.count > 1 {
+        try checkArguments()
+        if sources.contains("-"), sources.count > 1 {
             throw ValidationError("Standard input can't be sent together with files.")
         }
     }

@@ -10,6 +10,23 @@ package enum VisibleText {
         }
     }
 
+    /// An argument for messages: of a URL the user, the query and the fragment are left out. Those of a signed link are enough
+    /// to read its object.
+    package static func withoutSecrets(_ argument: String) -> String {
+        let lower = argument.asciiLowercased()
+        guard lower.hasPrefix("http://") || lower.hasPrefix("https://") else { return argument }
+        let head = argument.utf8.prefix { $0 != UInt8(ascii: "?") && $0 != UInt8(ascii: "#") }
+        let end = head.count < argument.utf8.count ? "?…" : ""
+        let parts = head.split(
+            separator: UInt8(ascii: "/"), maxSplits: 3, omittingEmptySubsequences: false)
+        let shown = parts.enumerated().map { index, part in
+            let at = index == 2 ? part.lastIndex(of: UInt8(ascii: "@")) : nil
+            return at.map { "…" + String(decoding: part[$0...], as: UTF8.self) }
+                ?? String(decoding: part, as: UTF8.self)
+        }
+        return shown.joined(separator: "/") + end
+    }
+
     /// Escapes a character as in rules and JSON: `\u001b`, or a surrogate pair in two escapes.
     package static func escape(_ scalar: Unicode.Scalar) -> String {
         UTF16.encode(scalar)!.map { unit in

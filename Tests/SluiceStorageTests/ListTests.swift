@@ -45,7 +45,8 @@ import Testing
         let service = FakeService { [self] request in
             let number = Int(request.query["pageToken"] ?? "0") ?? 0
             // Names in between begin the count again.
-            return page(number % 900 == 0 && number < 2000 ? ["t/\(number + 1000)"] : [], "\(number + 1)")
+            return page(
+                number % 900 == 0 && number < 2000 ? ["t/\(number + 1000)"] : [], "\(number + 1)")
         }
         let storage = Storage(url: "http://127.0.0.1:\(service.port)", bucket: "photos")
         let error = await #expect(throws: StorageError.self) {

@@ -1,6 +1,7 @@
 import ArgumentParser
 import ClientCommands
 import Telemetry
+import Wire
 
 /// The program. Each subcommand has a file of its own; those of the client are in `ClientCommands`.
 @main
@@ -25,9 +26,23 @@ struct Sluice: ParsableCommand {
             if command is any ClientCommand { try ClientExecutable.replaceThisProcess() }
             try command.run()
         } catch {
-            guard exitCode(for: error) == .success else { exit(withError: error) }
+            guard exitCode(for: error) == .success else { end(error) }
             print(examplesLast(fullMessage(for: error)))
         }
+    }
+
+    /// Ends the program with a message, in which the arguments are shown without secrets.
+    private static func end(_ error: any Error) -> Never {
+        var message = fullMessage(for: error)
+        guard !message.isEmpty else { exit(withError: error) }
+        for argument in CommandLine.arguments {
+            let shown = VisibleText.withoutSecrets(argument)
+            if shown == argument { continue }
+            message = message.split(separator: argument, omittingEmptySubsequences: false)
+                .joined(separator: shown)
+        }
+        complain(message)
+        exit(withError: exitCode(for: error))
     }
 
     /// A help text that ends with its examples. The parser prints them before the usage.

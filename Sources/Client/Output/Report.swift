@@ -93,6 +93,20 @@ final class Report: Sendable {
         print(json)
     }
 
+    /// Runs `body` for each argument. The failure of one does not end the others.
+    func each(
+        _ arguments: [String], _ action: String, _ body: (String) async throws -> Void
+    ) async throws {
+        for argument in arguments {
+            do {
+                try await body(argument)
+            } catch let error where !(error is Stopped) {
+                let shown = VisibleText.withoutSecrets(argument)
+                failed(ClientError(error, about: shown), action, shown)
+            }
+        }
+    }
+
     /// Something that is left out, which is no failure.
     func warn(_ text: String) {
         if let display {

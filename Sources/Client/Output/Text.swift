@@ -5,23 +5,6 @@ import Wire
 enum Text {
     private static let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"]
 
-    /// An argument for messages. Of a URL the user, the query and the fragment are left out: those of a signed link are enough
-    /// to read its object.
-    static func argument(_ text: String) -> String {
-        let lower = text.asciiLowercased()
-        guard lower.hasPrefix("http://") || lower.hasPrefix("https://") else { return text }
-        let ends = ["?", "#"].map { UInt8(ascii: $0) }
-        let head = text.utf8.prefix { !ends.contains($0) }
-        var shown = String(decoding: head, as: UTF8.self)
-        if head.count < text.utf8.count { shown += "?…" }
-        let parts = shown.split(separator: "/", maxSplits: 3, omittingEmptySubsequences: false)
-        guard parts.count > 2, let at = parts[2].utf8.lastIndex(of: UInt8(ascii: "@")) else {
-            return shown
-        }
-        return ([parts[0], parts[1], "…\(parts[2][at...])"] + parts.dropFirst(3))
-            .joined(separator: "/")
-    }
-
     /// `1.2 GiB`; bytes have no decimals.
     static func size(_ bytes: Int64) -> String {
         let (value, unit) = scaled(Double(bytes), unit(bytes))

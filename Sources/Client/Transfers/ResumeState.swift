@@ -50,17 +50,9 @@ struct StateDirectory: Sendable {
     func state<Value: Codable>(_ key: [String], of type: Value.Type, creates: Bool = true)
         -> ResumeState<Value>?
     {
-        ResumeState(path: "\(path)/\(StateDirectory.name(key)).json", key, creates: creates)
-    }
-
-    /// A name for a key: FNV-1a. The file has the key itself, so a collision only costs a resumption.
-    static func name(_ key: [String]) -> String {
-        var hash: UInt64 = 0xcbf2_9ce4_8422_2325
-        for text in key {
-            for byte in text.utf8 { hash = (hash ^ UInt64(byte)) &* 0x100_0000_01b3 }
-            hash = (hash ^ 0xff) &* 0x100_0000_01b3
-        }
-        return Hexadecimal.encode(withUnsafeBytes(of: hash.bigEndian) { Array($0) })
+        // The file has the key itself, so two keys of one name only cost a resumption.
+        let name = LockedFile.name(for: key.joined(separator: "\u{0}"))
+        return ResumeState(path: "\(path)/\(name).json", key, creates: creates)
     }
 }
 

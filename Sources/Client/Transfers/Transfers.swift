@@ -47,12 +47,7 @@ struct Transfers: Sendable {
 
     /// Runs `body` for an argument. Its failure does not end the command.
     func each(_ argument: String, _ action: String, _ body: () async throws -> Void) async throws {
-        do {
-            try await body()
-        } catch let error where !(error is Stopped) {
-            let shown = Text.argument(argument)
-            report.failed(ClientError(error, about: shown), action, shown)
-        }
+        try await report.each([argument], action) { _ in try await body() }
     }
 
     // MARK: Jobs

@@ -78,8 +78,9 @@ extension Transfers {
         _ submit: (Job) async throws -> Void
     ) async throws {
         let folder = try target.folder()
+        // What is copied into a list that is still read would be found there: all lists come first, so not all that they
+        // say of each object is kept.
         var found: [(object: RemoteObject, target: StorageReference)] = []
-        // What is copied into a list that is still read would be found there: all lists come first.
         for source in sources {
             try await each(source.text, isMove ? "move" : "copy") {
                 let isPattern = Glob(source.path) != nil
@@ -92,15 +93,17 @@ extension Transfers {
                     let path =
                         isNamed && !isFolder
                         ? folder : (isNamed ? folder : base).child(object.relative)
-                    found.append((object, path))
+                    found.append((object.named, path))
                 }
             }
         }
         if isMove, await !canDelete(found.map(\.object.reference)) { return }
-        let identities = Set(found.map { BytewiseString($0.object.reference.identity) })
+        let overlaps = sources.contains { $0.scope.overlaps(folder) }
+        let identities = Set(
+            overlaps ? found.map { BytewiseString($0.object.reference.identity) } : [])
         for (object, path) in found {
             var job = copyJob(object, to: path, isMove: isMove)
-            if identities.contains(BytewiseString(path.identity)) {
+            if overlaps, identities.contains(BytewiseString(path.identity)) {
                 job = job.performing { _ in
                     throw ClientError(
                         .failure,
@@ -108,7 +111,8 @@ extension Transfers {
                     )
                 }
             }
-            try await submit(targets.claim(job, of: object.reference.identity))
+            try await submit(
+                sources.count > 1 ? targets.claim(job, of: object.reference.identity) : job)
         }
     }
 

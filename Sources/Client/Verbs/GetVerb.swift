@@ -50,7 +50,8 @@ extension Transfers {
                         ? downloadJob(object, to: target)
                         : downloadJob(
                             object, to: (isNamed ? "" : base) + object.relative, below: target)
-                    try await submit(targets.claim(job, of: object.reference.identity))
+                    try await submit(
+                        sources.count > 1 ? targets.claim(job, of: object.reference.identity) : job)
                 }
             }
         }

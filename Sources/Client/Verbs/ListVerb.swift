@@ -14,17 +14,12 @@ extension List: Verb {
             }
             arguments = ["sluice://\(bucket)"]
         }
-        for argument in arguments {
-            do {
-                let path = try gateways.remote(argument)
-                if let glob = Glob(path.path) {
-                    try await list(path, glob)
-                } else {
-                    try await list(path)
-                }
-            } catch {
-                let shown = Text.argument(argument)
-                report.failed(ClientError(error, about: shown), "list", shown)
+        try await report.each(arguments, "list") { argument in
+            let path = try gateways.remote(argument)
+            if let glob = Glob(path.path) {
+                try await list(path, glob)
+            } else {
+                try await list(path)
             }
         }
         return report.end()

@@ -72,18 +72,13 @@ private struct MetadataOutput {
         _ sources: [String], _ body: (RemoteObject) async throws -> StorageMetadata
     ) async throws -> Int32 {
         var isFirst = true
-        for source in sources {
-            do {
-                try await gateways.remote(source).objects(isRecursive: false) { object in
-                    let metadata = try await body(object)
-                    if isSilent { return }
-                    if !isFirst, !isJSON { Output.write("\n", STDOUT_FILENO) }
-                    isFirst = false
-                    Output.write(isJSON ? metadata.json + "\n" : metadata.lines, STDOUT_FILENO)
-                }
-            } catch {
-                let shown = Text.argument(source)
-                report.failed(ClientError(error, about: shown), "stat", shown)
+        try await report.each(sources, "stat") { source in
+            try await gateways.remote(source).objects(isRecursive: false) { object in
+                let metadata = try await body(object)
+                if isSilent { return }
+                if !isFirst, !isJSON { Output.write("\n", STDOUT_FILENO) }
+                isFirst = false
+                Output.write(isJSON ? metadata.json + "\n" : metadata.lines, STDOUT_FILENO)
             }
         }
         return report.end()

@@ -17,18 +17,18 @@ extension Verb {
 }
 
 extension Put: Verb {
-    var canContinue: Bool { files != ["-"] }
+    var canContinue: Bool { sources != ["-"] }
 
     func perform() async throws -> Int32 {
         let transfers = try Transfers(self.transfers, connection)
         let target = try transfers.gateways.remote(target)
         let metadata = try properties.metadata()
-        if files == ["-"] {
+        if sources == ["-"] {
             return try await transfers.putStandardInput(try target.object(), metadata)
         }
         return await transfers.run { submit in
             try await transfers.uploads(
-                files, to: target, metadata, isRecursive: recursive.recursive, submit)
+                sources, to: target, metadata, isRecursive: recursive.recursive, submit)
         }
     }
 }
@@ -75,7 +75,10 @@ extension Transfers {
                             .local, "\(file): a directory. Add -R, or use 'sluice sync'.")
                     }
                     let base = files.count > 1 ? folder.child(try lastSegment(file)) : folder
-                    try await uploads(below: file, to: base, metadata, submit)
+                    try await uploads(below: file, to: base, metadata) { job in
+                        try await submit(
+                            files.count > 1 ? targets.claim(job, of: job.source) : job)
+                    }
                 case .regular, .other:
                     let reference = isFolder ? folder.child(try lastSegment(file)) : folder
                     guard !reference.fullPath.isEmpty else {
@@ -84,7 +87,7 @@ extension Transfers {
                     let size = LocalFiles.size(file)
                     if isRecursive { report.display?.expect(files: 1, bytes: size ?? 0) }
                     let job = uploadJob(file, size, to: reference, metadata)
-                    try await submit(targets.claim(job, of: file))
+                    try await submit(files.count > 1 ? targets.claim(job, of: file) : job)
                 }
             }
         }
@@ -100,7 +103,7 @@ extension Transfers {
             files: found.files.count, bytes: found.files.reduce(0) { $0 + $1.size })
         for file in found.files {
             let job = uploadJob(file.path, file.size, to: folder.child(file.relative), metadata)
-            try await submit(targets.claim(job, of: file.path))
+            try await submit(job)
         }
     }
 

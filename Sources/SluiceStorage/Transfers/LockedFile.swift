@@ -24,6 +24,14 @@ package enum LockedFile {
         return nil
     }
 
+    /// A name for the file that belongs to a text: 16 hexadecimal digits (FNV-1a). Other texts may have the same.
+    package static func name(for text: String) -> String {
+        var hash: UInt64 = 0xcbf2_9ce4_8422_2325
+        for byte in text.utf8 { hash = (hash ^ UInt64(byte)) &* 0x100_0000_01b3 }
+        let digits = String(hash, radix: 16)
+        return String(repeating: "0", count: 16 - digits.utf8.count) + digits
+    }
+
     /// - Returns: 0, or the error's number.
     private static func lock(_ descriptor: Int32) -> Int32 {
         var status = stat()

@@ -106,7 +106,7 @@ package struct PartFile: DownloadTarget {
 
     /// What the names of all parts of this target begin with.
     private var prefix: String {
-        "\(PartFile.start)\(PartFile.hash(name))-"
+        "\(PartFile.start)\(LockedFile.name(for: name))-"
     }
 
     // MARK: Target
@@ -121,7 +121,7 @@ package struct PartFile: DownloadTarget {
         -> Int64
     {
         let isLarge = object.size > Download.rangeSize
-        let version = isLarge ? PartFile.hash(identity(of: object)) : "0"
+        let version = isLarge ? LockedFile.name(for: identity(of: object)) : "0"
         let path = "\(folder)/\(prefix)\(version)\(PartFile.suffix)"
         if part?.path != path { try open(path, removesOthers: isLarge) }
         guard let part else { throw .file("written", shown) }
@@ -208,13 +208,5 @@ package struct PartFile: DownloadTarget {
             unlink(path)
             close(descriptor)
         }
-    }
-
-    /// 16 hexadecimal digits (FNV-1a).
-    private static func hash(_ text: String) -> String {
-        var hash: UInt64 = 0xcbf2_9ce4_8422_2325
-        for byte in text.utf8 { hash = (hash ^ UInt64(byte)) &* 0x100_0000_01b3 }
-        let digits = String(hash, radix: 16)
-        return String(repeating: "0", count: 16 - digits.utf8.count) + digits
     }
 }

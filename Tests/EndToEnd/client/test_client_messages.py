@@ -73,6 +73,8 @@ def test_secrets_of_urls_are_not_printed(client, verb):
         assert status == 64 and "/b/photos/o/a" in err and HIDDEN not in out + err
     status, out, err = client.run("put", "--json", f"https://host/x?token={HIDDEN}", "photos/a")
     assert status == 2 and "https://host/x" in err and HIDDEN not in out + err
+    status, out, err = client.run("sync", "a", "b", f"https://host/x?token={HIDDEN}")
+    assert status == 64 and "https://host/x?…" in err and HIDDEN not in out + err
     status, out, err = client.run("cp", f"https://host/x?token={HIDDEN}", "./a")
     assert status == 64 and HIDDEN not in out + err
 

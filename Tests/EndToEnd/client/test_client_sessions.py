@@ -69,6 +69,13 @@ def test_the_second_interruption_ends_at_once(through, proxy, sessions):
     assert sessions() == 0 and not through.states()
 
 
+def test_the_removal_has_a_limit(through, proxy):
+    running = start_stream(through, proxy, "photos/limit")
+    proxy.fault(StallRequest(), method="DELETE", times=None)
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(15) == 143 and proxy.sent("DELETE")
+
+
 @pytest.mark.parametrize("next_one", ["put", "stream", "cp"])
 def test_a_killed_stream_is_removed_at_the_next_start(through, proxy, sessions, next_one):
     (through.home / "file").write_bytes(b"small")
