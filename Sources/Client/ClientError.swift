@@ -142,7 +142,7 @@ struct ClientError: Error {
             "The gateway, or a proxy before it, is not ready: try again later."
         case .some: "Run the same command again later."
         case nil:
-            "Check that the gateway is running there, the network, and the URL (--url, SLUICE_URL)."
+            "Check that a Sluice gateway is running at this URL (--url, SLUICE_URL), and the network."
         }
     }
 }

@@ -107,7 +107,7 @@ extension StorageReference {
 
     /// Downloads the object to a file, replacing it. The file appears when the download is complete and verified: the bytes
     /// go to another file in the same folder first, from which an interrupted download of a large object continues, also in
-    /// another process. A link is followed.
+    /// another process. A link is followed. A file can't be named like such a one, `.sluice-….part`.
     /// - Parameter completion: Called at the end with `file` or the error.
     @discardableResult
     public func write(
