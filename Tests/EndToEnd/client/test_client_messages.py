@@ -52,13 +52,17 @@ def shell(client, command):
 
 
 def test_closed_standard_streams(client):
-    client.fine("put", "-", "photos/closed/a", given="x")
-    status, _, err = shell(client, "sluice cat photos/closed/a >&-")
-    assert status == 2 and "standard output" in err
-    assert shell(client, "sluice ls photos/closed >&-")[0] == 2
-    assert shell(client, "sluice cat photos/closed/a photos/closed/none 2>&-")[:2] == (3, "x")
-    status, _, err = shell(client, "sluice put - photos/closed/b <&-")
-    assert status == 2 and "Standard input can't be read" in err
+    # What an event descriptor accepts, if that gets the number of a stream.
+    client.fine("put", "-", "photos/closed/a", given="\x01" + "\x00" * 7)
+    for closed in (">&-", "<&- >&-"):
+        for verb in ("cat photos/closed/a", "ls photos/closed", "stat photos/closed/a"):
+            status, _, err = shell(client, f"sluice {verb} {closed}")
+            assert status == 2 and "standard output: Bad file descriptor" in err
+        assert shell(client, f"sluice cat photos/closed/a {closed} 2>&-")[0] == 2
+    assert shell(client, "sluice cat photos/closed/a photos/closed/none 2>&-")[0] == 3
+    for closed in ("<&-", "<&- >&-"):
+        status, _, err = shell(client, f"sluice put - photos/closed/b {closed}")
+        assert status == 2 and "Standard input can't be read: Bad file descriptor" in err
     assert client.run("stat", "photos/closed/b")[0] == 3
     (client.home / "file").write_text("y")
     assert shell(client, "sluice put file photos/closed/b <&- >&- 2>&-") == (0, "", "")
