@@ -56,7 +56,7 @@ let package = Package(
             name: "HTTPServer", dependencies: ["System", "OpenSSL", "Wire", "CNghttp2"],
             swiftSettings: strict),
         .target(
-            name: "HTTPClient", dependencies: ["System", "OpenSSL", "Wire", "CCurl"],
+            name: "HTTPClient", dependencies: ["System", "OpenSSL", "Wire", "CCurl", "CNghttp2"],
             swiftSettings: strict),
         .target(
             name: "Identity",
@@ -170,7 +170,7 @@ let package = Package(
         .testTarget(
             name: "HTTPClientTests",
             dependencies: [
-                "TestSupport", "HTTPClient", "System", "Wire", "COpenSSL", "CHTTPParser",
+                "TestSupport", "HTTPClient", "System", "Wire", "CNghttp2", "COpenSSL", "CHTTPParser",
             ],
             swiftSettings: tests),
         .testTarget(

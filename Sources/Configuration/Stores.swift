@@ -205,6 +205,10 @@ extension Configuration {
             "upstream.proxy", \.upstream.proxy,
             "HTTP proxy for gcs and s3 endpoints with https; null is HTTPS_PROXY, except for the hosts in NO_PROXY."
         ),
+        .flag(
+            "upstream.http2", \.upstream.http2,
+            "Whether HTTP/2 is offered to gcs and s3 endpoints with https; false is for a service whose HTTP/2 fails."
+        ),
         .duration(
             "upstream.connectTimeout", times, \.upstream.connectTimeout,
             "Time limit for a connection to a gcs, s3 or firestore endpoint, including DNS and TLS."

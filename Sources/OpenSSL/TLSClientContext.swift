@@ -28,8 +28,7 @@ public struct TLSClientSettings: Sendable, Equatable {
     }
 }
 
-/// The client side of TLS with one server: 1.2 and 1.3, ALPN `http/1.1`, verification of the server, and the sessions
-/// that can be resumed.
+/// The client side of TLS with one server: 1.2 and 1.3, verification of the server, and the sessions that can be resumed.
 ///
 /// The server's chain must lead to a trusted certificate, and the server's certificate must be valid now and have the
 /// host as a subject alternative name (RFC 9525). The common name is not used, nor are wildcards within a label.
@@ -67,10 +66,6 @@ public final class TLSClientContext: @unchecked Sendable {
         SSL_CTX_set_default_read_buffer_len(pointer, 33 * 1024)
         // A key with a passphrase is rejected, since nobody can type the passphrase.
         SSL_CTX_set_default_passwd_cb(pointer) { _, _, _, _ in 0 }
-        let protocols = Array("\u{8}http/1.1".utf8)
-        guard SSL_CTX_set_alpn_protos(pointer, protocols, UInt32(protocols.count)) == 0 else {
-            throw TLSError("ALPN")
-        }
         try verifyServer(settings)
         if let certificate = settings.certificate {
             try present(certificate, key: settings.key ?? certificate)

@@ -28,6 +28,7 @@ public final class TLSClientSession {
     private let context: TLSClientContext
     private let pointer: OpaquePointer
     private let descriptor: Int32
+    private let offersHTTP2: Bool
     /// The socket's readiness. A hang-up is never forgotten.
     @exclusivity(unchecked) private var isReadable = false
     @exclusivity(unchecked) private var isWritable = false
@@ -49,11 +50,15 @@ public final class TLSClientSession {
 
     /// Begins a session on a connected socket. The caller keeps ownership of the socket, which must be
     /// open until the session is released.
+    /// - Parameter offersHTTP2: Whether ALPN offers `h2` before `http/1.1` (RFC 7301).
     /// - Throws: ``TLSError`` if memory has run out.
-    public init(_ context: TLSClientContext, descriptor: Int32) throws(TLSError) {
+    public init(_ context: TLSClientContext, descriptor: Int32, offersHTTP2: Bool = false)
+        throws(TLSError)
+    {
         guard let new = SSL_new(context.pointer) else { throw TLSError("SSL_new") }
         self.context = context
         self.descriptor = descriptor
+        self.offersHTTP2 = offersHTTP2
         pointer = new
         guard let socket = BIO_new(socketMethod) else { throw TLSError("BIO_new") }
         BIO_set_init(socket, 1)
@@ -63,6 +68,10 @@ public final class TLSClientSession {
         SSL_set_read_ahead(pointer, 1)
         if !context.isAddress, sluice_SSL_set_tlsext_host_name(pointer, context.host) != 1 {
             throw TLSError("the host name \(context.host)")
+        }
+        let protocols = Array((offersHTTP2 ? "\u{2}h2\u{8}http/1.1" : "\u{8}http/1.1").utf8)
+        guard SSL_set_alpn_protos(pointer, protocols, UInt32(protocols.count)) == 0 else {
+            throw TLSError("ALPN")
         }
         if let saved = context.session() {
             SSL_set_session(pointer, saved)
@@ -170,7 +179,7 @@ public final class TLSClientSession {
         let result = SSL_do_handshake(pointer)
         if result == 1 {
             guard hasRightProtocol else {
-                throw TLSError(exactly: "the server chose another protocol than HTTP/1.1")
+                throw TLSError(exactly: "the server chose a protocol that was not offered")
             }
             canRead = true
             overhead = 0
@@ -180,13 +189,21 @@ public final class TLSClientSession {
         throw handshakeFailure()
     }
 
-    /// Whether the server chose HTTP/1.1, or has no ALPN.
+    /// Whether the server chose what was offered, or has no ALPN, which means HTTP/1.1.
     private var hasRightProtocol: Bool {
+        let chosen = chosenProtocol
+        return chosen.isEmpty || chosen.elementsEqual("http/1.1".utf8)
+            || offersHTTP2 && isHTTP2
+    }
+
+    /// Whether the server chose HTTP/2. Known after the handshake.
+    public var isHTTP2: Bool { chosenProtocol.elementsEqual("h2".utf8) }
+
+    private var chosenProtocol: UnsafeBufferPointer<UInt8> {
         var name: UnsafePointer<UInt8>?
         var length: UInt32 = 0
         SSL_get0_alpn_selected(pointer, &name, &length)
-        let chosen = UnsafeBufferPointer(start: name, count: Int(length))
-        return chosen.isEmpty || chosen.elementsEqual("http/1.1".utf8)
+        return UnsafeBufferPointer(start: name, count: Int(length))
     }
 
     /// Whether the server's certificate was not accepted.

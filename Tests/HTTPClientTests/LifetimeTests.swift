@@ -19,37 +19,67 @@ struct LifetimeTests {
 
     /// A server for all of these, by the target.
     private func server(_ way: Way) -> ScriptedServer {
-        ScriptedServer(way) { peer, _ in
-            while let head = peer.head() {
-                switch head.target {
-                case "/empty": peer.send("HTTP/1.1 204 X\r\n\r\n")
-                case "/large":
-                    let size = 4 << 20
-                    peer.send("HTTP/1.1 200 X\r\ncontent-length: \(size)\r\n\r\n")
-                    guard peer.send([UInt8](repeating: 7, count: size)) else { return }
-                case "/cut": return
-                case "/broken":
-                    peer.send("HTTP/1.1 200 X\r\ncontent-length: 10\r\n\r\nabc")
+        // Uploads of a gigabyte use HTTP/1.1 in any case.
+        if way == .http2 {
+            return .http2(http1: Self.serve, script: { peer, _, _ in Self.serve(peer) })
+        }
+        return ScriptedServer(way) { peer, _ in Self.serve(peer) }
+    }
+
+    private static func serve(_ peer: HTTP2Peer) {
+        while let head = peer.head() {
+            switch head.target {
+            case "/empty": peer.headers(head.id, [(":status", "204")], ends: true)
+            case "/large": peer.respond(head.id, 200, [UInt8](repeating: 7, count: 4 << 20))
+            case "/cut": return
+            case "/broken":
+                peer.headers(head.id, [(":status", "200"), ("content-length", "10")])
+                peer.data(head.id, [1, 2, 3], ends: false)
+                return
+            case "/malformed":
+                peer.headers(head.id, [(":status", "200"), ("content-length", "a")])
+            case "/stall": peer.waitForEnd()
+            case "/stalled-body":
+                peer.headers(head.id, [(":status", "200"), ("content-length", "10")])
+                peer.data(head.id, [1, 2, 3], ends: false)
+            default:
+                guard peer.body(of: head.id) != nil, peer.respond(head.id, 200, "hello") else {
                     return
-                case "/malformed":
-                    peer.send("HTTP/1.1 200 X\r\ncontent-length: 99999999999999999999\r\n\r\n")
-                    return
-                case "/early":
-                    // A client that has sent everything when it reads the response could use the connection again.
-                    peer.respond(403, "no", fields: "connection: close\r\n")
-                    peer.waitForEnd()
-                    return
-                case "/stall":
-                    peer.waitForEnd()
-                    return
-                case "/stalled-body":
-                    peer.send("HTTP/1.1 200 X\r\ncontent-length: 10\r\n\r\nabc")
-                    peer.waitForEnd()
-                    return
-                default:
-                    let length = head.fields["content-length"].flatMap { Int($0) } ?? 0
-                    guard peer.body(length) != nil, peer.respond(200, "hello") else { return }
                 }
+            }
+        }
+    }
+
+    private static func serve(_ peer: Peer) {
+        while let head = peer.head() {
+            switch head.target {
+            case "/empty": peer.send("HTTP/1.1 204 X\r\n\r\n")
+            case "/large":
+                let size = 4 << 20
+                peer.send("HTTP/1.1 200 X\r\ncontent-length: \(size)\r\n\r\n")
+                guard peer.send([UInt8](repeating: 7, count: size)) else { return }
+            case "/cut": return
+            case "/broken":
+                peer.send("HTTP/1.1 200 X\r\ncontent-length: 10\r\n\r\nabc")
+                return
+            case "/malformed":
+                peer.send("HTTP/1.1 200 X\r\ncontent-length: 99999999999999999999\r\n\r\n")
+                return
+            case "/early":
+                // A client that has sent everything when it reads the response could use the connection again.
+                peer.respond(403, "no", fields: "connection: close\r\n")
+                peer.waitForEnd()
+                return
+            case "/stall":
+                peer.waitForEnd()
+                return
+            case "/stalled-body":
+                peer.send("HTTP/1.1 200 X\r\ncontent-length: 10\r\n\r\nabc")
+                peer.waitForEnd()
+                return
+            default:
+                let length = head.fields["content-length"].flatMap { Int($0) } ?? 0
+                guard peer.body(length) != nil, peer.respond(200, "hello") else { return }
             }
         }
     }
@@ -154,10 +184,16 @@ struct LifetimeTests {
         arguments: Way.allCases)
     func droppedClient(way: Way) async throws {
         let ended = Atomic<Int>(0)
-        let server = ScriptedServer(way) { peer, _ in
-            peer.respondToAll { _ in peer.respond() }
-            ended.add(1, ordering: .relaxed)
-        }
+        let server =
+            way == .http2
+            ? .http2 { peer, _, _ in
+                while let request = peer.request() { peer.respond(request.id) }
+                ended.add(1, ordering: .relaxed)
+            }
+            : ScriptedServer(way) { peer, _ in
+                peer.respondToAll { _ in peer.respond() }
+                ended.add(1, ordering: .relaxed)
+            }
         do {
             let upstream = server.upstream()
             #expect(await upstream.ask().status == 200)

@@ -7,16 +7,18 @@ import System
 import TestSupport
 import Testing
 
-/// How a test reaches its server: our transport in clear text and over TLS, and libcurl.
+/// How a test reaches its server: our transport in clear text and over TLS, libcurl, and our transport with HTTP/2.
 enum Way: String, CaseIterable, Sendable, CustomTestStringConvertible {
-    case clear, tls, curl
+    case clear, tls, curl, http2
+    /// The ways of a script that speaks HTTP/1.1.
+    static let http1: [Way] = [.clear, .tls, .curl]
     /// The ways of our own transport.
     static let own: [Way] = [.clear, .tls]
     /// The ways with TLS.
     static let secure: [Way] = [.tls, .curl]
     var testDescription: String { rawValue }
     var scheme: Origin.Scheme { self == .clear ? .http : .https }
-    var secureTransport: UpstreamSettings.SecureTransport { self == .tls ? .own : .libcurl }
+    var secureTransport: UpstreamSettings.SecureTransport { self == .curl ? .libcurl : .own }
 }
 
 /// A socket with a port of its own on 127.0.0.1. Until `listen` is called, connections to it are refused.
@@ -148,6 +150,7 @@ final class Peer: @unchecked Sendable {
 
     /// Reads more; false at the end.
     private func readMore() -> Bool {
+        if isClosed { return false }
         var buffer = [UInt8](repeating: 0, count: 65_536)
         let count =
             tls.map { Int(SSL_read($0, &buffer, Int32(buffer.count))) }

@@ -145,7 +145,7 @@ struct TLSVerificationTests {
                 }, nil)
         }
         let server = ScriptedServer(.tls, context: context) { peer, _ in peer.waitForEnd() }
-        let error = try await failure(server)
+        let error = try await failure(server) { $0.http2 = false }
         #expect(error.code == .unreachable, "\(error)")
     }
 

@@ -14,7 +14,7 @@ struct UpstreamTests {
         func finished(_ record: UpstreamRecord) { all.withLock { $0.append(record) } }
     }
 
-    @Test("A thousand requests at once share a few connections", arguments: Way.allCases)
+    @Test("A thousand requests at once share a few connections", arguments: Way.http1)
     func thousand(way: Way) async throws {
         let server = ScriptedServer(way) { peer, _ in
             peer.respondToAll { peer.respond(200, $0.target) }
@@ -36,7 +36,7 @@ struct UpstreamTests {
         await upstream.close()
     }
 
-    @Test("A body that breaks off is no success", arguments: Way.allCases)
+    @Test("A body that breaks off is no success", arguments: Way.http1)
     func brokenBody(way: Way) async throws {
         let server = ScriptedServer(way) { peer, _ in
             guard peer.request() != nil else { return }
@@ -97,7 +97,7 @@ struct UpstreamTests {
         withExtendedLifetime(server) {}
     }
 
-    @Test("A closed upstream sends nothing", arguments: Way.allCases)
+    @Test("A closed upstream sends nothing", arguments: Way.http1)
     func closing(way: Way) async throws {
         let server = ScriptedServer(way) { peer, _ in peer.respondToAll { _ in peer.respond() } }
         let upstream = server.upstream()
@@ -125,7 +125,7 @@ struct UpstreamTests {
         return text ?? ""
     }
 
-    @Test("A repeatable request is repeated until it succeeds", arguments: Way.allCases)
+    @Test("A repeatable request is repeated until it succeeds", arguments: Way.http1)
     func retries(way: Way) async throws {
         let count = Atomic<Int>(0)
         let server = ScriptedServer(way) { peer, _ in
@@ -146,7 +146,7 @@ struct UpstreamTests {
         await upstream.close()
     }
 
-    @Test("A request that is not repeatable is sent once", arguments: Way.allCases)
+    @Test("A request that is not repeatable is sent once", arguments: Way.http1)
     func onlyOnce(way: Way) async throws {
         let count = Atomic<Int>(0)
         let server = ScriptedServer(way) { peer, _ in
@@ -186,7 +186,7 @@ struct UpstreamTests {
         await patient.close()
     }
 
-    @Test("A huge Retry-After ends the attempts", arguments: Way.allCases)
+    @Test("A huge Retry-After ends the attempts", arguments: Way.http1)
     func endlessRetryAfter(way: Way) async throws {
         for text in ["Fri, 31 Dec 9999 23:59:59 GMT", "18446744073709551615", "20000000000"] {
             let server = ScriptedServer(way) { peer, _ in
@@ -239,7 +239,7 @@ struct UpstreamTests {
 
     @Test(
         "The circuit opens after repeated failures, and closes again",
-        arguments: Way.allCases)
+        arguments: Way.http1)
     func breaker(way: Way) async throws {
         let isUp = Atomic<Bool>(false)
         let server = ScriptedServer(way) { peer, _ in
@@ -264,7 +264,7 @@ struct UpstreamTests {
 
     @Test(
         "A slow upload as the first attempt does not block other requests",
-        arguments: Way.allCases)
+        arguments: Way.http1)
     func slowTrial(way: Way) async throws {
         let isUp = Atomic<Bool>(false)
         let server = ScriptedServer(way) { peer, _ in
@@ -319,7 +319,7 @@ struct UpstreamTests {
         await upstream.close()
     }
 
-    @Test("Connections are counted while their requests are in progress", arguments: Way.allCases)
+    @Test("Connections are counted while their requests are in progress", arguments: Way.http1)
     func connectionNumbers(way: Way) async throws {
         let (server, upstream) = blocked(way) { _ in }
         let first = Task(executorPreference: TestLoop.loop) {

@@ -31,7 +31,7 @@ extension HTTP1Exchange {
 
     /// Reads from the socket, or from the bytes that came with the head, into `buffer`; nil if the body is incomplete.
     private func receive(into buffer: UnsafeMutableRawBufferPointer, isLast: Bool = false)
-        -> HTTP1Connection.Received
+        -> SocketConnection.Received
     {
         if !rest.isEmpty {
             let end = min(restRead + buffer.count, rest.count)
@@ -120,7 +120,7 @@ extension HTTP1Exchange {
     }
 
     /// The connection has ended, or failed with `error`. An orderly end may be the end of the body.
-    private func connectionLost(_ error: HTTP1Connection.Failure?) -> SourceRead {
+    private func connectionLost(_ error: SocketConnection.Failure?) -> SourceRead {
         let action = state.handle(.connectionLost(isOrderly: error == nil, mayResend: false))
         if action == .reject {
             fail(.connectionLost, "the response broke off: \(error.map { "\($0)" } ?? missing)")

@@ -6,11 +6,11 @@ import Wire
 /// head. The body is read from the socket directly into the reader's buffer.
 ///
 /// Safety: confined to its loop. Jobs for a later turn only pass the reference back to it.
-final class HTTP1Exchange: Transfer, @unchecked Sendable {
-    let transport: HTTP1Transport
+final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked Sendable {
+    let transport: SocketTransport
     @exclusivity(unchecked) private var delegate: (any TransferDelegate)?
     /// Set by the transport; nil once nothing more is sent or read.
-    @exclusivity(unchecked) var connection: HTTP1Connection?
+    @exclusivity(unchecked) var connection: SocketConnection?
     @exclusivity(unchecked) var state = HTTP1ExchangeState()
     @exclusivity(unchecked) var failure: ClientError?
 
@@ -38,7 +38,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
     /// The maximum size of a chunk's line, and of all trailers, in bytes.
     private static let chunkLineBytes = 8 * 1024
 
-    init(_ transport: HTTP1Transport, _ request: ClientRequest, _ delegate: any TransferDelegate) {
+    init(_ transport: SocketTransport, _ request: ClientRequest, _ delegate: any TransferDelegate) {
         self.transport = transport
         self.delegate = delegate
         transport.statistics.alive.add(1, ordering: .relaxed)
@@ -139,7 +139,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
     private func send() {
         guard let connection, connection.canSend else { return }
         let now = transport.loop.now
-        do throws(HTTP1Connection.Failure) {
+        do throws(SocketConnection.Failure) {
             let count = try writer.write(to: connection, transport)
             sendClock.moved(count, of: transport.settings.progressBytes, now)
         } catch {
@@ -162,7 +162,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
             return nil
         }
         let now = transport.loop.now
-        do throws(HTTP1Connection.Failure) {
+        do throws(SocketConnection.Failure) {
             let count = try connection.send(waiting, bytes)
             sendClock.moved(count, of: transport.settings.progressBytes, now)
             keepSendTime(connection, now)
@@ -176,7 +176,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
     }
 
     /// Runs the progress clock while the socket accepts no bytes.
-    private func keepSendTime(_ connection: HTTP1Connection, _ now: UInt64) {
+    private func keepSendTime(_ connection: SocketConnection, _ now: UInt64) {
         if !writer.isComplete && !connection.canSend {
             sendClock.start(now)
         } else {
@@ -248,7 +248,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
                 rest = transport.takeSpare()
                 following.withUnsafeBufferPointer { rest.append(contentsOf: $0) }
             }
-            body = HTTP1Body(self)
+            body = ResponseBody(self)
         }
         let response = ClientResponse(
             status: head.status, fields: head.fields,
@@ -277,7 +277,7 @@ final class HTTP1Exchange: Transfer, @unchecked Sendable {
     }
 
     /// The deadline has passed.
-    func expired(_ connection: HTTP1Connection) {
+    func expired(_ connection: SocketConnection) {
         switch state.phase {
         case .head:
             guard writer.isComplete else {

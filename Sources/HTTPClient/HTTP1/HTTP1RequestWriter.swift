@@ -29,9 +29,9 @@ struct HTTP1RequestWriter {
 
     /// Writes as much as the kernel accepts, head and body in one system call if possible.
     /// - Returns: The number of bytes written.
-    /// - Throws: ``HTTP1Connection/Failure`` if the connection has failed.
-    mutating func write(to connection: HTTP1Connection, _ transport: HTTP1Transport)
-        throws(HTTP1Connection.Failure) -> Int
+    /// - Throws: ``SocketConnection/Failure`` if the connection has failed.
+    mutating func write(to connection: SocketConnection, _ transport: SocketTransport)
+        throws(SocketConnection.Failure) -> Int
     {
         var total = 0
         if !isHeadWritten {
@@ -43,7 +43,7 @@ struct HTTP1RequestWriter {
         while connection.canSend && (!unsent.isEmpty || hasBody) {
             let head = unsent
             let count = try head.withUnsafeBufferPointer {
-                (bytes) throws(HTTP1Connection.Failure) in
+                (bytes) throws(SocketConnection.Failure) in
                 try writeBody(after: UnsafeRawBufferPointer(bytes), to: connection, &total)
             }
             unsent = unsent.dropFirst(count)
@@ -70,18 +70,18 @@ struct HTTP1RequestWriter {
     /// Sends `head` and the available part of the body, and adds to `total`. Returns how many bytes of the head were
     /// accepted.
     private mutating func writeBody(
-        after head: UnsafeRawBufferPointer, to connection: HTTP1Connection, _ total: inout Int
-    ) throws(HTTP1Connection.Failure) -> Int {
+        after head: UnsafeRawBufferPointer, to connection: SocketConnection, _ total: inout Int
+    ) throws(SocketConnection.Failure) -> Int {
         var taken = 0
         switch request.body {
         case .bytes(let bytes):
             let start = bodySent
-            taken = try bytes.withUnsafeBufferPointer { (body) throws(HTTP1Connection.Failure) in
+            taken = try bytes.withUnsafeBufferPointer { (body) throws(SocketConnection.Failure) in
                 try connection.send(head, .init(UnsafeBufferPointer(rebasing: body[start...])))
             }
             bodySent += max(0, taken - head.count)
         case .pipe(let pipe) where pipe.waitingCount > 0:
-            try pipe.take { (body) throws(HTTP1Connection.Failure) in
+            try pipe.take { (body) throws(SocketConnection.Failure) in
                 taken = try connection.send(head, body)
                 return max(0, taken - head.count)
             }
@@ -93,7 +93,7 @@ struct HTTP1RequestWriter {
     }
 
     /// Writes the head to the transport's buffer.
-    private func encodeHead(_ transport: HTTP1Transport) -> UnsafeRawBufferPointer {
+    private func encodeHead(_ transport: SocketTransport) -> UnsafeRawBufferPointer {
         let method = request.method
         var target = request.target
         let lines = request.fields.lineBytes
@@ -110,7 +110,7 @@ struct HTTP1RequestWriter {
         if request.isAlone { output.put("connection: close\r\n") }
         request.fields.writeLines(to: output.end)
         output.end += lines
-        if var length = contentLength {
+        if var length = request.declaredLength {
             output.put("content-length: ")
             length.withUTF8 { output.put(UnsafeRawBufferPointer($0)) }
             output.put("\r\n")
@@ -131,20 +131,6 @@ struct HTTP1RequestWriter {
 
         mutating func put(_ text: StaticString) {
             put(UnsafeRawBufferPointer(start: text.utf8Start, count: text.utf8CodeUnitCount))
-        }
-    }
-
-    /// The request's `Content-Length`. It is sent with every body, and without one if the method usually has one (RFC
-    /// 9110, section 8.6).
-    private var contentLength: String? {
-        switch request.body {
-        case .none:
-            switch request.method.utf8Start[0] {
-            case UInt8(ascii: "P"): "0"
-            default: nil
-            }
-        case .bytes(let bytes): String(bytes.count)
-        case .pipe(let pipe): String(pipe.length)
         }
     }
 }

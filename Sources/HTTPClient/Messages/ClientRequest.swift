@@ -27,10 +27,10 @@ public struct ClientRequest {
     /// The maximum number of attempts, if less than ``UpstreamSettings/attempts``. A caller that has its own
     /// repetitions sets 1, so that attempts do not multiply.
     public var attempts = Int.max
-    /// Whether a body may be long, in either direction. Over TLS such a request uses HTTP/1.1 on its own connection:
-    /// on a shared HTTP/2 connection, libcurl would let one slow reader delay all others, and buffer for them.
+    /// Whether a body may be long, in either direction. libcurl sends such a request by HTTP/1.1 on its own connection: on
+    /// a shared HTTP/2 connection, it would let one slow reader delay all others, and buffer for them.
     public var isBulk = false
-    /// Whether the request has a connection of its own, which carried nothing before and is closed afterwards. So a late
+    /// Whether the request has a connection of its own, which carried nothing before and is closed afterwards, by HTTP/1.1. So a late
     /// or repeated response to another request can't be taken for its own. libcurl ignores it.
     public var isAlone = false
     /// The timeout for the response and then for each further part of it, in nanoseconds, if the upstream is known to
@@ -61,6 +61,20 @@ public struct ClientRequest {
             return "the target has other than visible ASCII characters"
         }
         return fields.areWellFormed ? nil : "a field has a line break or another control character"
+    }
+
+    /// The `Content-Length`. It is sent with every body, and without one if the method usually has one (RFC 9110, section
+    /// 8.6).
+    var declaredLength: String? {
+        switch body {
+        case .none:
+            switch method.utf8Start[0] {
+            case UInt8(ascii: "P"): "0"
+            default: nil
+            }
+        case .bytes(let bytes): String(bytes.count)
+        case .pipe(let pipe): String(pipe.length)
+        }
     }
 
     var isHead: Bool { method.utf8CodeUnitCount == 4 && method.utf8Start[0] == UInt8(ascii: "H") }

@@ -3,8 +3,8 @@ import Wire
 
 /// A remote service with one origin: its connections, queues, retries and circuit breaker.
 ///
-/// Every loop has its own connections (``LoopConnectionPool``); the statistics count all of them. Our own HTTP/1.1 serves
-/// clear text and the buckets' requests over TLS; libcurl serves what is left, and everything that goes through a proxy.
+/// Every loop has its own connections (``LoopConnectionPool``); the statistics count all of them. Our own transport
+/// serves clear text and the buckets' requests over TLS; libcurl serves what is left, and everything that goes through a proxy.
 public final class Upstream: Sendable {
     public let settings: UpstreamSettings
     public let statistics = UpstreamStatistics()
@@ -64,7 +64,7 @@ public final class Upstream: Sendable {
         guard fault == nil, case .success(let proxy) = proxy else { return nil }
         if usesLibcurl(proxy) { return CurlTransport(settings, proxy, loop, statistics) }
         let tls = settings.origin.scheme == .https ? tls : nil
-        return HTTP1Transport(settings, tls, loop, statistics)
+        return SocketTransport(settings, tls, loop, statistics)
     }
 
     private func pool() -> LoopConnectionPool {

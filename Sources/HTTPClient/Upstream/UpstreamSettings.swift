@@ -38,6 +38,8 @@ public struct UpstreamSettings: Sendable, Equatable {
     public var clientKey: String?
     /// What speaks TLS with an `https` origin. Clear text is always our own transport.
     public var secureTransport = SecureTransport.libcurl
+    /// Whether our own transport offers HTTP/2 over TLS. The server chooses.
+    public var http2 = true
     /// The HTTP proxy for an `https` origin, which libcurl uses whatever ``secureTransport`` is. nil: `HTTPS_PROXY` of the
     /// environment, unless `NO_PROXY` has the host.
     public var proxy: ProxyAddress?
@@ -46,7 +48,7 @@ public struct UpstreamSettings: Sendable, Equatable {
 
     /// A transport over TLS.
     public enum SecureTransport: Sendable {
-        /// Ours, with HTTP/1.1: the least cost for each request and for large bodies.
+        /// Ours, with HTTP/2 or HTTP/1.1: the least cost for each request and for large bodies.
         case own
         /// libcurl, with HTTP/2 or HTTP/1.1: for services that are asked seldom.
         case libcurl

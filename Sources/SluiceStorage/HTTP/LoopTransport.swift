@@ -90,6 +90,8 @@
             settings.clientCertificate = configuration.clientCertificate?.path
             settings.clientKey = configuration.clientKey?.path
             settings.secureTransport = .own
+            // Transfers are large and few.
+            settings.http2 = false
             settings.connectTimeout = connectTimeout * 1_000_000_000
             settings.firstByteTimeout = responseTimeout * 1_000_000_000
             guard origin.scheme == .https else { return settings }

@@ -97,6 +97,7 @@ def secure(seaweedfs, launch, tmp_path):
     store = seaweedfs.store(f"https://127.0.0.1:{port}")
     server = launch(buckets=f"  photos: {{ {store}, tls: {{ certificateAuthorities: {certificate} }} }}\n", threads=1,
                     extra="limits: { idleTimeout: 10m, progressInterval: 10m }\n")
+    server.upstream_port = port
     yield server
     proxy.kill()
     proxy.wait()
@@ -122,3 +123,17 @@ def test_readers_over_tls_that_stall(secure, tmp_path, report):
     held(secure, report, "40 readers that stall over TLS")
     for peer in peers:
         peer.close()
+
+
+def test_small_requests_over_tls_share_connections(secure, report):
+    url = secure.url("/b/photos/o/small")
+    curl("--fail", "-X", "PUT", "-H", "Content-Type:", "--data-binary", "x" * 1024, url)
+    done = subprocess.run(["h2load", "-n2000", "-c4", "-m16", url], capture_output=True, text=True, timeout=120)
+    assert "2000 succeeded, 0 failed, 0 errored, 0 timeout" in done.stdout, done.stdout + done.stderr
+    assert curl("--fail", url) == b"x" * 1024
+    count = len(subprocess.run(["ss", "-tnH", "state", "established", "dport", "=", f":{secure.upstream_port}"],
+                               capture_output=True, text=True, check=True).stdout.splitlines())
+    report(f"{count} connections for 64 requests at once")
+    # A connection carries at most 32. More are made only while others are.
+    assert 1 <= count <= 8
+    held(secure, report, "small requests over TLS")

@@ -3,7 +3,7 @@ import OpenSSL
 import System
 
 /// Sending and receiving, in clear text or over TLS.
-extension HTTP1Connection {
+extension SocketConnection {
     /// The result of a read.
     enum Received {
         case bytes(Int)
@@ -183,6 +183,9 @@ extension HTTP1Connection {
         isReadable = recv(descriptor, &byte, 1, flags) >= 0 || errno != EAGAIN
         return !isReadable
     }
+
+    /// Lets the next ``receive(into:isLast:)`` ask the kernel, whatever it has reported. Only over TLS.
+    func lookAgain() { session?.socketIsReady(readable: true, writable: false, hangup: false) }
 
     /// The number of accepted bytes that were not delivered to the upstream yet.
     var unacknowledged: Int { Socket.unacknowledged(descriptor) + (session?.unsentCount ?? 0) }

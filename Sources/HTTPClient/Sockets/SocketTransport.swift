@@ -4,19 +4,21 @@ import Synchronization
 import System
 import Wire
 
-/// HTTP/1.1 (RFC 9112) on our own sockets, in clear text or over TLS: the requests and idle connections of one upstream
-/// on one loop, and their shared buffers.
+/// HTTP on our own sockets, in clear text or over TLS: the requests and idle connections of one upstream on one loop, and
+/// their shared buffers. It is HTTP/1.1 (RFC 9112), or HTTP/2 where TLS chooses it (``HTTP2Pool``).
 ///
 /// It exists besides libcurl because libcurl's cost for a small request and its copies of a large body would dominate
 /// those of the gateway.
 ///
 /// Safety: confined to its loop. Other threads only pass a reference back to the loop.
-final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
+final class SocketTransport: Transport, EventHandler, @unchecked Sendable {
     let settings: UpstreamSettings
     let loop: EventLoop
     let statistics: UpstreamStatistics
     /// nil in clear text.
     let tls: UpstreamTLS?
+    /// nil if HTTP/2 is not offered.
+    private(set) var http2: HTTP2Pool?
     /// The line `host: …` with its line end.
     let hostLine: [UInt8]
     /// The buffer for reading heads; lent for the duration of a call.
@@ -28,12 +30,12 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
     @exclusivity(unchecked) private var output = UnsafeMutableRawBufferPointer.allocate(
         byteCount: 4096, alignment: 64)
     /// Idle connections, the most recently used last.
-    @exclusivity(unchecked) private var idle: [HTTP1Connection] = []
-    @exclusivity(unchecked) private var isClosed = false
+    @exclusivity(unchecked) private var idle: [SocketConnection] = []
+    @exclusivity(unchecked) private(set) var isClosed = false
     /// The host's addresses, and their expiry.
     @exclusivity(unchecked) private var addresses: (list: [SocketAddress], until: UInt64) = ([], 0)
     /// The connections that wait for a lookup; nil if none runs.
-    private var unresolved: [HTTP1Connection]?
+    private var unresolved: [SocketConnection]?
     @exclusivity(unchecked) private var later: [() -> Void] = []
     @exclusivity(unchecked) private var spares: [[UInt8]] = []
 
@@ -53,6 +55,7 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
         let numeric = SocketAddress.resolve(
             settings.origin.host, settings.origin.port, numeric: true)
         if !numeric.isEmpty { addresses = (numeric, .max) }
+        if tls != nil, settings.http2 { http2 = HTTP2Pool(self) }
     }
 
     deinit {
@@ -64,6 +67,12 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
     // MARK: Transport
 
     func start(_ request: ClientRequest, _ delegate: any TransferDelegate) -> any Transfer {
+        if let http2, http2.takes(request) { return http2.start(request, delegate) }
+        return startHTTP1(request, delegate)
+    }
+
+    /// Begins a request over HTTP/1.1.
+    func startHTTP1(_ request: ClientRequest, _ delegate: any TransferDelegate) -> any Transfer {
         let exchange = HTTP1Exchange(self, request, delegate)
         if isClosed {
             afterwards { exchange.connectionFailed(.cancelled, "the client was closed") }
@@ -77,6 +86,7 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
         loop.assertCurrent()
         isClosed = true
         while let connection = idle.last { discard(connection) }
+        http2?.close()
     }
 
     // MARK: Connections
@@ -94,25 +104,33 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
             exchange.connection = connection
             return connection.carry(exchange)
         }
+        exchange.connection = open(for: exchange, offersHTTP2: false)
+    }
+
+    /// Begins to connect.
+    func open(for user: any ConnectionUser, offersHTTP2: Bool) -> SocketConnection {
         statistics.open.add(1, ordering: .relaxed)
-        let connection = HTTP1Connection(self, loop, for: exchange)
-        exchange.connection = connection
+        let connection = SocketConnection(self, loop, for: user, offersHTTP2: offersHTTP2)
         if addresses.until > loop.now {
             afterwards { [self] in connection.connect(addresses.list) }
         } else {
             resolve(for: connection)
         }
+        return connection
     }
 
+    /// Whether an idle connection can carry an HTTP/1.1 request.
+    var hasIdle: Bool { !idle.isEmpty }
+
     /// Keeps an idle connection.
-    func rest(_ connection: HTTP1Connection) {
+    func rest(_ connection: SocketConnection) {
         if isClosed || idle.count >= settings.maximumTransfers { return discard(connection) }
         idle.append(connection)
         statistics.idle.add(1, ordering: .relaxed)
     }
 
     /// Closes a connection.
-    func discard(_ connection: HTTP1Connection) {
+    func discard(_ connection: SocketConnection) {
         loop.assertCurrent()
         if let index = idle.lastIndex(where: { $0 === connection }) {
             idle.remove(at: index)
@@ -128,21 +146,21 @@ final class HTTP1Transport: Transport, EventHandler, @unchecked Sendable {
     /// How long a name's addresses are valid, in nanoseconds.
     private static let addressLifetime: UInt64 = 5_000_000_000
 
-    private func resolve(for connection: HTTP1Connection) {
+    private func resolve(for connection: SocketConnection) {
         guard unresolved == nil else {
             unresolved?.append(connection)
             return
         }
         unresolved = [connection]
         let (host, port) = (settings.origin.host, settings.origin.port)
-        HTTP1Transport.resolver.submit { [self] in
+        SocketTransport.resolver.submit { [self] in
             let found = SocketAddress.resolve(host, port)
             loop.execute { [self] in resolved(found) }
         }
     }
 
     private func resolved(_ found: [SocketAddress]) {
-        if !found.isEmpty { addresses = (found, loop.now + HTTP1Transport.addressLifetime) }
+        if !found.isEmpty { addresses = (found, loop.now + SocketTransport.addressLifetime) }
         let waiting = unresolved ?? []
         unresolved = nil
         for connection in waiting { connection.connect(found) }

@@ -2,21 +2,35 @@ import Glibc
 import OpenSSL
 import System
 
-/// One socket to an upstream, perhaps with a TLS session: it connects, moves bytes, and enforces the timeouts of both. It
-/// carries one exchange at a time and is idle between them. Confined to its loop.
-final class HTTP1Connection: EventHandler {
+/// What a connection carries: one HTTP/1.1 exchange at a time, or an HTTP/2 session.
+protocol ConnectionUser: AnyObject {
+    /// The connection has opened, may be able to move bytes, or was marked.
+    func settle()
+    /// The next deadline while the connection is open.
+    var deadline: UInt64 { get }
+    /// The deadline has passed.
+    func expired(_ connection: SocketConnection)
+    /// The connection could not be made.
+    func connectionFailed(_ code: ClientError.Code, _ cause: String, isUntrusted: Bool)
+}
+
+/// One socket to an upstream, perhaps with a TLS session: it connects, moves bytes, and enforces the timeouts of both.
+/// Without a user it is idle. Confined to its loop.
+final class SocketConnection: EventHandler {
     private enum State {
         case resolving, connecting, handshaking, open, closed
     }
-    let transport: HTTP1Transport
+    let transport: SocketTransport
     private let loop: EventLoop
     @exclusivity(unchecked) private var state = State.resolving
     @exclusivity(unchecked) private(set) var descriptor: Int32 = -1
     /// nil in clear text, and before the socket is connected.
     @exclusivity(unchecked) private(set) var session: TLSClientSession?
     @exclusivity(unchecked) private var registration: Registration?
-    /// The exchange that it carries; nil while it is idle.
-    @exclusivity(unchecked) private var exchange: HTTP1Exchange?
+    /// Whether TLS offers HTTP/2.
+    private let offersHTTP2: Bool
+    /// What it carries; nil while it is idle.
+    @exclusivity(unchecked) private var user: (any ConnectionUser)?
     /// Whether an earlier exchange has completed on it. If so, the upstream may have closed it meanwhile.
     @exclusivity(unchecked) private(set) var isReused = false
     /// The socket's readiness. With TLS, the session knows it.
@@ -39,11 +53,15 @@ final class HTTP1Connection: EventHandler {
     @exclusivity(unchecked) private var timer: LoopTimer?
     @exclusivity(unchecked) private var armedFor: UInt64 = .max
 
-    /// Begins to connect, for `exchange`.
-    init(_ transport: HTTP1Transport, _ loop: EventLoop, for exchange: HTTP1Exchange) {
+    /// Begins to connect, for `user`.
+    init(
+        _ transport: SocketTransport, _ loop: EventLoop, for user: any ConnectionUser,
+        offersHTTP2: Bool
+    ) {
         self.transport = transport
         self.loop = loop
-        self.exchange = exchange
+        self.user = user
+        self.offersHTTP2 = offersHTTP2
         connectDeadline = loop.now &+ transport.settings.connectTimeout
         timer = LoopTimer { [unowned self] in timerFired() }
         updateTimer()
@@ -92,7 +110,8 @@ final class HTTP1Connection: EventHandler {
         guard let tls = transport.tls else { return opened() }
         state = .handshaking
         do throws(TLSError) {
-            let new = try TLSClientSession(try tls.context(), descriptor: descriptor)
+            let new = try TLSClientSession(
+                try tls.context(), descriptor: descriptor, offersHTTP2: offersHTTP2)
             new.socketIsReady(readable: isReadable, writable: true, hangup: hasHangup)
             session = new
         } catch {
@@ -113,7 +132,7 @@ final class HTTP1Connection: EventHandler {
 
     private func opened() {
         state = .open
-        exchange?.settle()
+        user?.settle()
         updateTimer()
     }
 
@@ -136,17 +155,17 @@ final class HTTP1Connection: EventHandler {
         case .handshaking: return shakeHands()
         case .resolving, .open, .closed: break
         }
-        guard let exchange else {
+        guard let user else {
             // No response is expected, so this is an end, an error, or bytes that must not be read as a response. Over
             // TLS it may be a ticket.
             if canReceive, !isQuiet() { transport.discard(self) }
             return
         }
-        exchange.settle()
+        user.settle()
         updateTimer()
     }
 
-    /// Lets the exchange continue at the end of the batch.
+    /// Lets the user continue at the end of the batch.
     func markDirty() {
         guard !isDirty else { return }
         isDirty = true
@@ -155,23 +174,24 @@ final class HTTP1Connection: EventHandler {
 
     func settle() {
         isDirty = false
-        guard state == .open, let exchange else { return }
-        exchange.settle()
+        guard state == .open, let user else { return }
+        user.settle()
         updateTimer()
     }
 
-    // MARK: Exchanges
+    // MARK: What it carries
 
     /// Starts another exchange.
     func carry(_ next: HTTP1Exchange) {
-        exchange = next
-        isReused = true
+        user = next
         markDirty()
     }
 
     /// Ends the exchange after its response. The connection becomes idle, or is closed if it can't be used again.
-    func release() {
-        exchange = nil
+    /// - Parameter isUsed: Whether it carried anything.
+    func release(isUsed: Bool = true) {
+        user = nil
+        isReused = isUsed
         guard state == .open, !hasGarbage, !hasHangup, !canReceive || isQuiet() else {
             return transport.discard(self)
         }
@@ -181,8 +201,8 @@ final class HTTP1Connection: EventHandler {
     }
 
     private func fail(_ code: ClientError.Code, _ cause: String, isUntrusted: Bool = false) {
-        let failed = exchange
-        exchange = nil
+        let failed = user
+        user = nil
         transport.discard(self)
         failed?.connectionFailed(code, cause, isUntrusted: isUntrusted)
     }
@@ -192,7 +212,7 @@ final class HTTP1Connection: EventHandler {
     func close() -> Bool {
         guard state != .closed else { return false }
         state = .closed
-        exchange = nil
+        user = nil
         if let timer { loop.disarm(timer) }
         timer = nil
         session?.shutdown()
@@ -215,7 +235,7 @@ final class HTTP1Connection: EventHandler {
         case .resolving: connectDeadline
         case .connecting: min(connectDeadline, addressDeadline)
         case .handshaking: connectDeadline
-        case .open: exchange?.deadline ?? idleSince &+ transport.settings.idleTimeout
+        case .open: user?.deadline ?? idleSince &+ transport.settings.idleTimeout
         case .closed: .max
         }
     }
@@ -241,8 +261,8 @@ final class HTTP1Connection: EventHandler {
             closeSocket()
             tryNextAddress()
         case .open:
-            guard let exchange else { return transport.discard(self) }
-            exchange.expired(self)
+            guard let user else { return transport.discard(self) }
+            user.expired(self)
             updateTimer()
         case .closed: break
         }

@@ -1,0 +1,117 @@
+import System
+import Wire
+
+/// The HTTP/2 sessions of one upstream on one loop. Confined to its loop.
+///
+/// A request goes to the first session that can take it, so that few connections are used and the others become idle.
+/// A connection has one window of TCP and delivers in order, so large bodies would delay small ones:
+/// - An upload of more than ``largeBody`` is sent over HTTP/1.1. It also does not depend on the upstream's windows then,
+///   which are often as small as 64 KiB.
+/// - A session that receives a body of more than ``largeBody`` takes no further requests until that body is complete.
+/// - A session carries at most ``maximumStreams`` requests at once.
+///
+/// The first connection shows whether the upstream speaks HTTP/2. Until then other requests wait for it.
+final class HTTP2Pool {
+    /// In bytes.
+    static let largeBody: UInt64 = 256 * 1024
+    static let maximumStreams = 32
+    /// How long an upstream that chose HTTP/1.1 is not offered HTTP/2 again, in nanoseconds.
+    private static let memory: UInt64 = 600_000_000_000
+
+    /// It owns the pool.
+    unowned let transport: SocketTransport
+    /// The value of `:authority`: byte for byte the `host` of HTTP/1.1, which signatures cover.
+    let authority: [UInt8]
+    private(set) lazy var callbacks = HTTP2Callbacks()
+    @exclusivity(unchecked) private var buffer: UnsafeMutableRawBufferPointer?
+    private var sessions: [HTTP2Session] = []
+    /// Until when the upstream is taken to speak HTTP/1.1 only; 0 if it never chose that.
+    private var http1Until: UInt64 = 0
+    /// How many requests a session carries before the upstream has announced its limit: the limit it announced last.
+    @exclusivity(unchecked) var expectedStreams = HTTP2Pool.maximumStreams
+
+    init(_ transport: SocketTransport) {
+        self.transport = transport
+        authority = Array(transport.settings.origin.authority.utf8)
+    }
+
+    deinit { buffer?.deallocate() }
+
+    /// Whether a request is sent by HTTP/2 if the upstream speaks it.
+    func takes(_ request: ClientRequest) -> Bool {
+        if request.isAlone || request.bodyLength > HTTP2Pool.largeBody { return false }
+        if http1Until == 0 { return true }
+        return transport.loop.now >= http1Until && !transport.hasIdle
+    }
+
+    /// Begins a request.
+    func start(_ request: ClientRequest, _ delegate: any TransferDelegate) -> any Transfer {
+        let exchange = HTTP2Exchange(transport, request, delegate)
+        if transport.isClosed {
+            transport.afterwards {
+                exchange.fail(.cancelled, "the client was closed", isUntrusted: false)
+            }
+        } else {
+            assign(exchange)
+        }
+        return exchange
+    }
+
+    /// Gives a request to a session.
+    func assign(_ exchange: HTTP2Exchange) {
+        transport.loop.assertCurrent()
+        if let session = sessions.first(where: \.canTake) { return session.add(exchange) }
+        connect(exchange)
+    }
+
+    /// Gives a request to another session: one that the upstream can't have closed while it was idle, if the first one was
+    /// lost.
+    /// - Parameter previous: The session that could not send it; nil if it was lost.
+    func reassign(_ exchange: HTTP2Exchange, from previous: HTTP2Session?) {
+        let session = sessions.first {
+            $0.canTake && $0 !== previous && (previous != nil || !$0.hasServed)
+        }
+        if let session { session.add(exchange) } else { connect(exchange) }
+    }
+
+    private func connect(_ exchange: HTTP2Exchange) {
+        let session = HTTP2Session(self)
+        sessions.append(session)
+        session.add(exchange)
+    }
+
+    /// The connection of a session that has just opened speaks HTTP/1.1: its requests are sent so.
+    func fallBack(_ session: HTTP2Session, _ connection: SocketConnection) {
+        http1Until = transport.loop.now &+ HTTP2Pool.memory
+        let requests = session.giveUp()
+        connection.release(isUsed: false)
+        for exchange in requests { exchange.continueOverHTTP1() }
+    }
+
+    /// Forgets a session, which takes no more requests.
+    func forget(_ session: HTTP2Session) { sessions.removeAll { $0 === session } }
+
+    /// Ends the sessions, each after its last request.
+    func close() {
+        for session in sessions { session.closeIfIdle() }
+    }
+
+    /// The buffer that frames are written to; lent for the duration of a call.
+    var output: UnsafeMutableRawBufferPointer {
+        if let buffer { return buffer }
+        let new = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 * 1024, alignment: 64)
+        buffer = new
+        return new
+    }
+}
+
+extension ClientRequest {
+    /// The length of the body in bytes.
+    var bodyLength: UInt64 {
+        switch body {
+        case .none: 0
+        case .bytes(let bytes): UInt64(bytes.count)
+        case .pipe(let pipe): pipe.length
+        }
+    }
+}

@@ -1,0 +1,427 @@
+import CNghttp2
+import System
+import Wire
+
+/// HTTP/2 (RFC 9113) on one connection to an upstream: many exchanges at once. nghttp2 does framing and header compression;
+/// exchanges, windows, limits and the end of the connection are here. Confined to its loop.
+///
+/// nghttp2's callbacks (HTTP2Session+Recording.swift) record what happened. ``settle()`` acts on it after nghttp2 has
+/// returned: only then are delegates, readers and writers called, and the session ended.
+final class HTTP2Session: ConnectionUser {
+    /// The window of a stream, and so the most that is held for a reader, in bytes.
+    static let initialWindow = 128 * 1024
+    /// The largest window of a large body that has the connection for itself, in bytes.
+    static let maximumWindow = 8 << 20
+    /// The window of the connection in bytes. It is opened again as bytes arrive, so no reader delays the others.
+    private static let connectionWindow: Int32 = 16 << 20
+    /// Bytes that are received in one turn before what they brought is acted on.
+    private static let receivedAtOnce = 64 * 1024
+
+    let pool: HTTP2Pool
+    let transport: SocketTransport
+    /// nil once the session is over.
+    @exclusivity(unchecked) private(set) var connection: SocketConnection?
+    /// nghttp2's session; nil until the connection is open.
+    @exclusivity(unchecked) private(set) var session: OpaquePointer?
+    /// Exchanges that were not handed to nghttp2 yet.
+    @exclusivity(unchecked) private var waiting: [HTTP2Exchange] = []
+    @exclusivity(unchecked) var streams: [Int32: HTTP2Exchange] = [:]
+    /// Exchanges whose request is not sent completely.
+    @exclusivity(unchecked) private var unsent: [HTTP2Exchange] = []
+    /// Exchanges that the callbacks have something for.
+    @exclusivity(unchecked) private var touched: [HTTP2Exchange] = []
+    /// The exchange of the header block that arrives.
+    @exclusivity(unchecked) var arriving: HTTP2Exchange?
+    /// Frames that TLS has not accepted.
+    @exclusivity(unchecked) private var pending: [UInt8] = []
+    /// How many bytes of the pool's output buffer are used while nghttp2 produces.
+    @exclusivity(unchecked) var produced = 0
+    /// Streams whose bytes did not fit into the output buffer.
+    @exclusivity(unchecked) var starved: [Int32] = []
+    /// Whether nghttp2 runs, and with it perhaps a callback.
+    @exclusivity(unchecked) private(set) var isInCallback = false
+    /// Frames without content since the last one with content.
+    @exclusivity(unchecked) var overhead = 0
+    /// How the upstream broke HTTP/2; nil if it did not.
+    @exclusivity(unchecked) var violation: String?
+    /// How the connection ended; nil if it did not.
+    @exclusivity(unchecked) private var loss: String?
+    /// Whether no further request may be sent, because of GOAWAY or the end of the client.
+    @exclusivity(unchecked) var isDraining = false
+    /// Whether the upstream has announced its limit of streams.
+    @exclusivity(unchecked) var hasSettings = false
+    /// Whether a response was delivered. If so, the upstream may have closed the connection meanwhile.
+    @exclusivity(unchecked) var hasServed = false
+    /// Bodies larger than ``HTTP2Pool/largeBody`` that arrive.
+    @exclusivity(unchecked) private var largeBodies = 0
+    @exclusivity(unchecked) private var isIdle = false
+    @exclusivity(unchecked) private var idleSince: UInt64 = 0
+    /// A lower bound of the exchanges' deadlines. Only ``expired(_:)`` recomputes it.
+    @exclusivity(unchecked) private var exchangeDeadline = UInt64.max
+
+    /// Begins to connect.
+    init(_ pool: HTTP2Pool) {
+        self.pool = pool
+        transport = pool.transport
+        connection = transport.open(for: self, offersHTTP2: true)
+    }
+
+    deinit { nghttp2_session_del(session) }
+
+    // MARK: Exchanges
+
+    /// Whether one more request may be given to it.
+    var canTake: Bool {
+        connection != nil && !isDraining && largeBodies == 0
+            && waiting.count + streams.count < capacity
+    }
+
+    private var capacity: Int {
+        guard hasSettings else { return pool.expectedStreams }
+        let allowed = nghttp2_session_get_remote_settings(
+            session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS)
+        return min(HTTP2Pool.maximumStreams, Int(allowed))
+    }
+
+    func add(_ exchange: HTTP2Exchange) {
+        exchange.session = self
+        waiting.append(exchange)
+        setIdle(false)
+        connection?.markDirty()
+    }
+
+    /// Removes an exchange that is over, and ends its stream.
+    func remove(_ exchange: HTTP2Exchange) {
+        assert(!isInCallback)
+        if exchange.isLarge { largeBodies -= 1 }
+        if arriving === exchange { arriving = nil }
+        if let index = unsent.firstIndex(where: { $0 === exchange }) { unsent.remove(at: index) }
+        if exchange.id == 0 {
+            waiting.removeAll { $0 === exchange }
+        } else if streams.removeValue(forKey: exchange.id) != nil, !exchange.isClosed {
+            // NO_ERROR would say that the response is complete (RFC 9113, section 8.1).
+            nghttp2_submit_rst_stream(
+                session, UInt8(NGHTTP2_FLAG_NONE.rawValue), exchange.id, NGHTTP2_CANCEL.rawValue)
+        }
+        // Nobody waits for a connection that is being made.
+        if session == nil, waiting.isEmpty { end() } else { connection?.markDirty() }
+    }
+
+    /// Takes its requests from a session that can't be used.
+    func giveUp() -> [HTTP2Exchange] {
+        pool.forget(self)
+        connection = nil
+        let left = waiting + Array(streams.values)
+        (waiting, streams, unsent, touched) = ([], [:], [], [])
+        arriving = nil
+        for exchange in left {
+            exchange.session = nil
+        }
+        return left
+    }
+
+    /// An exchange receives a large body.
+    func becameLarge() { largeBodies += 1 }
+
+    /// Closes the connection if it is idle. Otherwise ``settle()`` does so after the last exchange.
+    func closeIfIdle() { if isIdle { end() } }
+
+    /// Lets ``settle()`` continue with an exchange.
+    func touch(_ exchange: HTTP2Exchange) {
+        guard !exchange.isTouched else { return }
+        exchange.isTouched = true
+        touched.append(exchange)
+    }
+
+    // MARK: ConnectionUser
+
+    func settle() {
+        guard let connection else { return }
+        if session == nil, !begin(connection) { return }
+        // An idle connection may have been closed. A request that can't be repeated must not be sent then.
+        if streams.isEmpty, hasServed, waiting.contains(where: { !$0.request.isRepeatable }) {
+            connection.lookAgain()
+        }
+        receive(connection)
+        if loss == nil, violation == nil { submitWaiting() }
+        send(connection)
+        process()
+        if violation != nil || loss != nil { return fail() }
+        if isFinished {
+            end()
+            return
+        }
+        setIdle(streams.isEmpty && waiting.isEmpty)
+        if self.connection === connection, (connection.canReceive && !isPaused) || hasOutput {
+            connection.markDirty()
+        }
+    }
+
+    /// Whether nothing is left to do on a connection that takes no more requests.
+    private var isFinished: Bool {
+        guard streams.isEmpty && waiting.isEmpty else { return false }
+        return isDraining || transport.isClosed
+    }
+
+    /// Whether frames wait that can be sent.
+    private var hasOutput: Bool {
+        connection?.canSend == true
+            && (!pending.isEmpty || nghttp2_session_want_write(session) != 0)
+    }
+
+    /// The connection has opened.
+    /// - Returns: Whether it speaks HTTP/2.
+    private func begin(_ connection: SocketConnection) -> Bool {
+        guard connection.session?.isHTTP2 == true else {
+            pool.fallBack(self, connection)
+            return false
+        }
+        nghttp2_session_client_new2(
+            &session, pool.callbacks.callbacks, Unmanaged.passUnretained(self).toOpaque(),
+            pool.callbacks.options)
+        guard session != nil else { fatalError("nghttp2: out of memory") }
+        let flags = UInt8(NGHTTP2_FLAG_NONE.rawValue)
+        let settings = [
+            nghttp2_settings_entry(
+                settings_id: Int32(NGHTTP2_SETTINGS_ENABLE_PUSH.rawValue), value: 0),
+            nghttp2_settings_entry(
+                settings_id: Int32(NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE.rawValue),
+                value: UInt32(HTTP2Session.initialWindow)),
+            nghttp2_settings_entry(
+                settings_id: Int32(NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE.rawValue),
+                value: UInt32(HTTP1ResponseParser.maximumBytes)),
+        ]
+        nghttp2_submit_settings(session, flags, settings, settings.count)
+        nghttp2_session_set_local_window_size(session, flags, 0, HTTP2Session.connectionWindow)
+        return true
+    }
+
+    // MARK: Bytes
+
+    private func receive(_ connection: SocketConnection) {
+        let input = transport.input
+        var received = 0
+        while loss == nil, violation == nil, received < HTTP2Session.receivedAtOnce,
+            connection.canReceive, !isPaused
+        {
+            switch connection.receive(into: input) {
+            case .bytes(let count):
+                received += count
+                isInCallback = true
+                let result = nghttp2_session_mem_recv(
+                    session, input.bindMemory(to: UInt8.self).baseAddress, count)
+                isInCallback = false
+                if result < 0, violation == nil {
+                    violation = String(cString: nghttp2_strerror(Int32(result)))
+                }
+            case .wait: return
+            case .end: loss = "the connection was closed"
+            case .failed(let error): loss = "the connection failed: \(error)"
+            }
+        }
+    }
+
+    /// Hands requests to nghttp2, up to the upstream's limit. The others go to other connections.
+    private func submitWaiting() {
+        while let next = waiting.first, !isDraining, streams.count < capacity {
+            waiting.removeFirst()
+            submit(next)
+        }
+        if waiting.isEmpty { return }
+        let surplus = waiting
+        waiting = []
+        for exchange in surplus { exchange.moveOn("the upstream accepts no request") }
+    }
+
+    private func submit(_ exchange: HTTP2Exchange) {
+        var provider = nghttp2_data_provider()
+        provider.read_callback = readRequestBody
+        let hasBody = exchange.request.bodyLength > 0
+        let id = exchange.request.withHTTP2Fields(authority: pool.authority) { fields, count in
+            withUnsafePointer(to: provider) {
+                nghttp2_submit_request(session, nil, fields, count, hasBody ? $0 : nil, nil)
+            }
+        }
+        guard id > 0 else {
+            // The identifiers have run out.
+            isDraining = true
+            return exchange.moveOn("no stream can be opened")
+        }
+        streams[id] = exchange
+        unsent.append(exchange)
+        exchange.submitted(id)
+        note(exchange)
+    }
+
+    private func send(_ connection: SocketConnection) {
+        let now = transport.loop.now
+        do throws(SocketConnection.Failure) {
+            while connection.canSend {
+                if pending.isEmpty {
+                    let frames = produce()
+                    if frames.isEmpty { break }
+                    let count = try connection.send(frames, .init(start: nil, count: 0))
+                    if count < frames.count { pending = Array(frames[count...]) }
+                } else {
+                    let frames = pending
+                    let count = try frames.withUnsafeBufferPointer {
+                        (frames) throws(SocketConnection.Failure) in
+                        try connection.send(
+                            UnsafeRawBufferPointer(frames), .init(start: nil, count: 0))
+                    }
+                    if count == 0 { break }
+                    pending.removeFirst(count)
+                }
+            }
+        } catch {
+            // What the upstream sent before it closed may still be readable.
+            receive(connection)
+            if loss == nil { loss = "the connection failed: \(error)" }
+        }
+        for exchange in unsent { exchange.keepSendTime(now, canSend: connection.canSend) }
+        let sent = unsent
+        unsent.removeAll { $0.isSent }
+        for exchange in sent {
+            exchange.wakeWriter()
+            note(exchange)
+        }
+    }
+
+    /// Lets nghttp2 fill the output buffer.
+    private func produce() -> UnsafeRawBufferPointer {
+        let output = pool.output
+        produced = 0
+        while output.count - produced >= HTTP2Session.frameSpace {
+            var start: UnsafePointer<UInt8>?
+            isInCallback = true
+            let count = nghttp2_session_mem_send(session, &start)
+            isInCallback = false
+            if count < 0, violation == nil {
+                violation = String(cString: nghttp2_strerror(Int32(count)))
+            }
+            guard count > 0, let start else { break }
+            (output.baseAddress! + produced).copyMemory(from: start, byteCount: count)
+            produced += count
+        }
+        for id in starved { nghttp2_session_resume_data(session, id) }
+        starved.removeAll(keepingCapacity: true)
+        return UnsafeRawBufferPointer(rebasing: output[..<produced])
+    }
+
+    /// The largest frame that nghttp2 may hand over at once: 16 KiB of header block, its header and padding.
+    static let frameSpace = 16_384 + 9 + 256
+
+    // MARK: Acting
+
+    /// Acts on what the callbacks recorded.
+    private func process() {
+        while !touched.isEmpty {
+            let list = touched
+            touched = []
+            for exchange in list {
+                exchange.isTouched = false
+                // Its stream may belong to another session meanwhile.
+                if exchange.session === self { exchange.advance() }
+            }
+        }
+    }
+
+    /// The connection is lost, or the upstream broke the protocol: no exchange can continue.
+    private func fail() {
+        let violation = violation
+        if let violation {
+            nghttp2_session_terminate_session(session, NGHTTP2_PROTOCOL_ERROR.rawValue)
+            if loss == nil, let connection { send(connection) }
+            self.violation = violation
+        }
+        let (loss, mayResend) = (loss ?? "", hasServed)
+        for exchange in end() {
+            if let violation {
+                exchange.fail(.malformed, "HTTP/2: \(violation)", isUntrusted: false)
+            } else {
+                exchange.connectionLost(loss, mayResend: mayResend)
+            }
+        }
+    }
+
+    /// Closes the connection.
+    /// - Returns: The exchanges that were not over.
+    @discardableResult
+    private func end() -> [HTTP2Exchange] {
+        guard let connection else { return [] }
+        setIdle(false)
+        let left = giveUp()
+        transport.discard(connection)
+        return left
+    }
+
+    func connectionFailed(_ code: ClientError.Code, _ cause: String, isUntrusted: Bool) {
+        for exchange in giveUp() { exchange.fail(code, cause, isUntrusted: isUntrusted) }
+    }
+
+    private func setIdle(_ value: Bool) {
+        guard isIdle != value else { return }
+        isIdle = value
+        idleSince = transport.loop.now
+        transport.statistics.idle.add(value ? 1 : -1, ordering: .relaxed)
+    }
+
+    // MARK: The exchanges' bodies
+
+    /// The exchange of a large body that has the connection for itself; nil if there is none. No other joins it.
+    private var onlyLarge: HTTP2Exchange? {
+        guard largeBodies == 1, streams.count == 1, waiting.isEmpty else { return nil }
+        return streams.first?.value
+    }
+
+    /// Whether the connection is not read because the only reader does not keep up. The kernel holds back the upstream
+    /// then, as over HTTP/1.1, so a large window costs no memory.
+    private var isPaused: Bool { (onlyLarge?.unread ?? 0) >= HTTP2Session.receivedAtOnce }
+
+    /// The reader has consumed bytes: the stream's window is opened again. That of ``onlyLarge`` doubles, up to
+    /// ``maximumWindow``, whenever its reader has consumed a whole window.
+    func consumed(_ exchange: HTTP2Exchange, _ count: Int) {
+        assert(!isInCallback)
+        nghttp2_session_consume_stream(session, exchange.id, count)
+        if onlyLarge === exchange, exchange.growWindow(count) {
+            nghttp2_session_set_local_window_size(
+                session, UInt8(NGHTTP2_FLAG_NONE.rawValue), exchange.id,
+                Int32(exchange.window))
+        }
+        if let connection, connection.canReceive || nghttp2_session_want_write(session) != 0 {
+            connection.markDirty()
+        }
+    }
+
+    /// The writer has written bytes of a request's body.
+    func bodyWritten(_ exchange: HTTP2Exchange) {
+        assert(!isInCallback)
+        if exchange.isDeferred {
+            exchange.isDeferred = false
+            nghttp2_session_resume_data(session, exchange.id)
+        }
+        connection?.markDirty()
+    }
+
+    // MARK: Time
+
+    var deadline: UInt64 {
+        isIdle ? idleSince &+ transport.settings.idleTimeout : exchangeDeadline
+    }
+
+    /// Takes the exchange's deadline into account.
+    func note(_ exchange: HTTP2Exchange) {
+        exchangeDeadline = min(exchangeDeadline, exchange.deadline)
+        connection?.updateTimer()
+    }
+
+    func expired(_ connection: SocketConnection) {
+        if isIdle {
+            end()
+            return
+        }
+        let now = transport.loop.now
+        for exchange in Array(streams.values) where exchange.deadline <= now { exchange.expired() }
+        exchangeDeadline = streams.values.reduce(.max) { min($0, $1.deadline) }
+    }
+}

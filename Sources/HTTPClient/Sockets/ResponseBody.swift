@@ -1,0 +1,29 @@
+import System
+
+/// What reads a response's body for ``ResponseBody``.
+protocol ResponseReader: AnyObject {
+    /// Reads the body's next bytes.
+    func read(into buffer: UnsafeMutableRawBufferPointer) throws(ClientError) -> SourceRead
+    func whenReadable(_ resume: @escaping () -> Void)
+    /// No more of the body is wanted.
+    func close()
+    /// The reader has dropped the body, perhaps on another thread.
+    func dropped()
+}
+
+/// The body of a response for its reader. It closes itself when it is dropped.
+final class ResponseBody: ByteSource {
+    private let exchange: any ResponseReader
+
+    init(_ exchange: any ResponseReader) { self.exchange = exchange }
+
+    deinit { exchange.dropped() }
+
+    func read(into buffer: inout MutableRawSpan) throws -> SourceRead {
+        try buffer.withUnsafeMutableBytes { try exchange.read(into: $0) }
+    }
+
+    func whenReadable(_ resume: @escaping () -> Void) { exchange.whenReadable(resume) }
+
+    func close() { exchange.close() }
+}
