@@ -416,10 +416,10 @@ struct FaultTests {
                 return peer.send([UInt8](repeating: 7, count: size))
             }
         }
-        let upstream = server.upstream { $0.progressTimeout = 50_000_000 }
+        let upstream = server.upstream { $0.progressTimeout = 1_000_000_000 }
         let count = try await TestLoop.run {
             let response = try await upstream.send(ClientRequest("GET", "/x"))
-            await Pause.sleep(300_000_000)
+            await Pause.sleep(1_500_000_000)
             return try await response.collect(limit: size).count
         }
         #expect(count == size)

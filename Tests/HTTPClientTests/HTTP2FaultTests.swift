@@ -177,7 +177,7 @@ struct HTTP2FaultTests {
         await end(upstream)
     }
 
-    @Test("An upstream that stalls times out, and other requests go on", arguments: 0..<4)
+    @Test("An upstream that stalls times out, and gets no further requests", arguments: 0..<4)
     func stalls(place: Int) async throws {
         let server = ScriptedServer.http2 { peer, _, _ in
             peer.isStingy = true
@@ -197,14 +197,14 @@ struct HTTP2FaultTests {
             }
         }
         let upstream = server.upstream {
-            $0.firstByteTimeout = 300_000_000
-            $0.progressTimeout = 300_000_000
+            $0.firstByteTimeout = 2_000_000_000
+            $0.progressTimeout = 2_000_000_000
         }
         #expect(await upstream.ask("GET", "/quick").text == "quick")
         let body = [UInt8](repeating: 1, count: place == 3 ? 200_000 : 10)
         #expect(await upstream.ask("PUT", "/slow", body: body).code == .timedOut)
         #expect(await upstream.ask("GET", "/quick").text == "quick")
-        #expect(server.connections == 1)
+        #expect(server.connections == 2)
         await end(upstream)
     }
 

@@ -229,6 +229,29 @@ struct HTTP2Tests {
         await upstream.close()
     }
 
+    @Test("A request that times out beside others does not end their connection")
+    func oneStalls() async throws {
+        let server = ScriptedServer.http2 { peer, _, _ in
+            while let head = peer.head() {
+                if head.target == "/quick" { peer.respond(head.id, 200, "quick") }
+            }
+        }
+        let upstream = server.upstream { $0.firstByteTimeout = 8_000_000_000 }
+        let slow = Mutex<ClientError.Code?>(nil)
+        let stalled = Task {
+            let code = await upstream.ask("GET", "/slow").code
+            slow.withLock { $0 = code }
+        }
+        await eventually {
+            let text = await upstream.ask("GET", "/quick").text
+            return text == "quick" && slow.withLock { $0 } == .timedOut
+        }
+        await stalled.value
+        #expect(await upstream.ask("GET", "/quick").text == "quick")
+        #expect(server.connections == 1)
+        await upstream.close()
+    }
+
     @Test("A connection that receives a large body takes no further requests until it is complete")
     func largeBody() async throws {
         let server = ScriptedServer.http2 { peer, _, number in

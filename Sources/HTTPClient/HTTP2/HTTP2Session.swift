@@ -56,6 +56,7 @@ final class HTTP2Session: ConnectionUser {
     @exclusivity(unchecked) private var largeBodies = 0
     @exclusivity(unchecked) private var isIdle = false
     @exclusivity(unchecked) private var idleSince: UInt64 = 0
+    @exclusivity(unchecked) private var lastReceived: UInt64 = 0
     /// A lower bound of the exchanges' deadlines. Only ``expired(_:)`` recomputes it.
     @exclusivity(unchecked) private var exchangeDeadline = UInt64.max
 
@@ -207,6 +208,7 @@ final class HTTP2Session: ConnectionUser {
             switch connection.receive(into: input) {
             case .bytes(let count):
                 received += count
+                lastReceived = transport.loop.now
                 isInCallback = true
                 let result = nghttp2_session_mem_recv(
                     session, input.bindMemory(to: UInt8.self).baseAddress, count)
@@ -421,7 +423,13 @@ final class HTTP2Session: ConnectionUser {
             return
         }
         let now = transport.loop.now
-        for exchange in Array(streams.values) where exchange.deadline <= now { exchange.expired() }
+        for exchange in Array(streams.values) where exchange.deadline <= now {
+            exchange.expired()
+            // Further requests would be lost on a connection that is dead without a sign.
+            let settings = transport.settings
+            let limit = min(settings.firstByteTimeout, settings.progressTimeout)
+            if lastReceived &+ limit / 2 <= now { isDraining = true }
+        }
         exchangeDeadline = streams.values.reduce(.max) { min($0, $1.deadline) }
     }
 }
