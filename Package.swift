@@ -170,7 +170,8 @@ let package = Package(
         .testTarget(
             name: "HTTPClientTests",
             dependencies: [
-                "TestSupport", "HTTPClient", "System", "Wire", "CNghttp2", "COpenSSL", "CHTTPParser",
+                "TestSupport", "HTTPClient", "System", "Wire", "CNghttp2", "COpenSSL",
+                "CHTTPParser",
             ],
             swiftSettings: tests),
         .testTarget(

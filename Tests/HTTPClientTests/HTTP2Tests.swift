@@ -164,6 +164,27 @@ struct HTTP2Tests {
         await upstream.close()
     }
 
+    @Test("A connection that is lost with many requests does not open the circuit")
+    func oneFailure() async throws {
+        let server = ScriptedServer.http2 { peer, _, number in
+            if number > 0 {
+                while let request = peer.request() { peer.respond(request.id, 200, "again") }
+            }
+            for _ in 0..<HTTP2Pool.maximumStreams { _ = peer.request() }
+        }
+        let upstream = server.upstream()
+        await withTaskGroup { group in
+            for _ in 0..<HTTP2Pool.maximumStreams {
+                group.addTask { await upstream.ask("PUT", body: [1]).code }
+            }
+            for await code in group { #expect(code == .connectionLost) }
+        }
+        #expect(CircuitBreaker.threshold < HTTP2Pool.maximumStreams)
+        #expect(upstream.openCircuit == nil)
+        #expect(await upstream.ask().text == "again")
+        await upstream.close()
+    }
+
     @Test("The upstream's limit of streams is kept", arguments: [1, 3] as [UInt32])
     func concurrency(limit: UInt32) async throws {
         let most = Atomic<Int>(0)

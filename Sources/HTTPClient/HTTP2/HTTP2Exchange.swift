@@ -23,6 +23,8 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
     @exclusivity(unchecked) private(set) var id: Int32 = 0
     @exclusivity(unchecked) private(set) var phase = Phase.head
     @exclusivity(unchecked) private(set) var failure: ClientError?
+    /// Whether another exchange has failed with its connection.
+    @exclusivity(unchecked) var isFailureReported = false
     /// The same request over HTTP/1.1, if the upstream chose that.
     private var substitute: (any Transfer)?
     /// How often the request was moved to another connection.
@@ -315,6 +317,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         var error = ClientError(
             code, "\(transport.settings.name): \(cause)", mayHaveReached: mayHaveReached)
         error.isUntrusted = isUntrusted
+        error.isRepeated = isFailureReported
         failure = error
         phase = .over
         leave()

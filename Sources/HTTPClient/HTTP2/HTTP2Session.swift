@@ -337,12 +337,22 @@ final class HTTP2Session: ConnectionUser {
             self.violation = violation
         }
         let (loss, mayResend) = (loss ?? "", hasServed)
-        for exchange in end() {
+        failEach(of: end()) { exchange in
             if let violation {
                 exchange.fail(.malformed, "HTTP/2: \(violation)", isUntrusted: false)
             } else {
                 exchange.connectionLost(loss, mayResend: mayResend)
             }
+        }
+    }
+
+    /// Fails the exchanges of one connection. It is one failure of the upstream, however many there are.
+    private func failEach(of exchanges: [HTTP2Exchange], _ fail: (HTTP2Exchange) -> Void) {
+        var isReported = false
+        for exchange in exchanges {
+            exchange.isFailureReported = isReported
+            fail(exchange)
+            isReported = isReported || exchange.failure != nil
         }
     }
 
@@ -358,7 +368,7 @@ final class HTTP2Session: ConnectionUser {
     }
 
     func connectionFailed(_ code: ClientError.Code, _ cause: String, isUntrusted: Bool) {
-        for exchange in giveUp() { exchange.fail(code, cause, isUntrusted: isUntrusted) }
+        failEach(of: giveUp()) { $0.fail(code, cause, isUntrusted: isUntrusted) }
     }
 
     private func setIdle(_ value: Bool) {

@@ -29,6 +29,8 @@ public struct ClientError: Error, Sendable, Equatable, CustomStringConvertible {
     public var mayHaveReached: Bool
     /// Whether the upstream's certificate was not accepted, so that another attempt would not help.
     public var isUntrusted = false
+    /// Whether another request on the same connection has reported this failure of it.
+    var isRepeated = false
 
     public init(_ code: Code, _ cause: String, mayHaveReached: Bool = false) {
         self.code = code

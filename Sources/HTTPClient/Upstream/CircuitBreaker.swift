@@ -5,7 +5,8 @@ import System
 ///
 /// Only failures of the upstream as a whole count: no connection, no response in time, or a connection that is lost
 /// before a response. Any complete head is a success, whatever its status and its body. Only the first attempt of a
-/// request counts, because a single object that makes the service fail must not open the circuit.
+/// request counts, because a single object that makes the service fail must not open the circuit. A connection that fails
+/// counts once, however many requests it carried.
 final class CircuitBreaker: Sendable {
     /// The number of consecutive failures that opens the circuit.
     static let threshold = 8

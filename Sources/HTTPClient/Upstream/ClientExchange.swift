@@ -142,7 +142,7 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
         if case .pipe(let pipe) = request.body { pipe.interrupt(.failed(error)) }
         switch error.code {
         case .unreachable, .timedOut, .connectionLost:
-            if attempt == 1 {
+            if attempt == 1, !error.isRepeated {
                 upstream.breaker?.failed(error.description, now: EventLoop.monotonicNow())
             }
         case .malformed, .cancelled, .queueFull, .tooLarge, .circuitOpen: break
