@@ -223,9 +223,12 @@ struct ConfigurationReader {
 
     // MARK: Overrides
 
-    /// Variables that are read elsewhere: the configuration's path, and the cluster's API server (`JWKSClient`).
+    /// Variables that are read elsewhere: the configuration's path, the cluster's API server (`JWKSClient`), and those of the
+    /// client's verbs, which a shell has set for all commands.
     private static let otherVariables: Set<BytewiseString> = [
         "SLUICE_CONFIG", "SLUICE_KUBERNETES_API", "SLUICE_KUBERNETES_ACCOUNT",
+        "SLUICE_URL", "SLUICE_BUCKET", "SLUICE_TOKEN", "SLUICE_TOKEN_FILE", "SLUICE_OTHER_TOKEN",
+        "SLUICE_OTHER_TOKEN_FILE",
     ]
 
     mutating func readEnvironment(_ environment: [BytewiseString: String]) {

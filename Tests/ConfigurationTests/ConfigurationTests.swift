@@ -138,13 +138,15 @@ import Wire
         #expect(!yaml.contains("log:  #") && yaml.contains("level: info\n"))
     }
 
-    /// Kubernetes sets these in every pod beside a service called `sluice`.
-    @Test func serviceLinksAreNotOverrides() throws {
+    /// Kubernetes sets these in every pod beside a service called `sluice`, and a user for the client's verbs.
+    @Test func otherVariablesAreNotOverrides() throws {
         let environment: [BytewiseString: String] = [
             "SLUICE_PORT": "tcp://10.0.0.1:80", "SLUICE_PORT_80_TCP": "tcp://10.0.0.1:80",
             "SLUICE_PORT_80_TCP_ADDR": "10.0.0.1", "SLUICE_SERVICE_HOST": "10.0.0.1",
             "SLUICE_SERVICE_PORT": "80", "SLUICE_SERVICE_PORT_HTTP": "80",
-            "SLUICE_CONFIG": "sluice.yaml",
+            "SLUICE_CONFIG": "sluice.yaml", "SLUICE_URL": "http://127.0.0.1:8080",
+            "SLUICE_BUCKET": "photos", "SLUICE_TOKEN": "t", "SLUICE_TOKEN_FILE": "/token",
+            "SLUICE_OTHER_TOKEN": "t", "SLUICE_OTHER_TOKEN_FILE": "/token",
         ]
         let file = try ConfigurationFile(ConfigurationFile.minimal)
         _ = try Configuration.load(file: file.path, environment: environment)
