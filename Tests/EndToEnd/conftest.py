@@ -13,6 +13,11 @@ import wire as wire_client
 from http2_peer import Peer
 from program import Server, curl, wait_until
 
+# Programs inherit signals that are ignored, as by nohup(1) and in background jobs of a shell, and leave them so.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
+
 
 def pytest_addoption(parser):
     parser.addoption(
