@@ -78,6 +78,12 @@ def test_every_label_exists(scrape):
         assert used <= scrape[1] | documented | ADDED, where
 
 
+def test_every_metric_is_documented(scrape):
+    page = (ROOT / "docs" / "operations.md").read_text()
+    documented = set(NAME.findall("".join(line.rsplit("|", 4)[0] for line in re.findall(r"^\| `(?:sluice|process)_.*", page, re.M))))
+    assert documented - CONDITIONAL.keys() - {"sluice_certificate_expiry_timestamp_seconds"} <= set(scrape[0]) <= documented
+
+
 def test_the_dashboard_is_one():
     dashboard = json.loads((GRAFANA / "dashboard.json").read_text())
     panels = dashboard["panels"]
