@@ -20,7 +20,7 @@ public struct TraceConfiguration: Sendable, Equatable {
     static let settings: [Setting<Configuration>] = [
         .url(
             "telemetry.traces.endpoint", \.traces.endpoint,
-            "Collector that gets spans by OTLP/HTTP in JSON; without a path, at /v1/traces. null records no spans."
+            "Collector that gets spans by OTLP/HTTP in protobuf; without a path, at /v1/traces. null records no spans."
         ),
         .fraction(
             "telemetry.traces.sampleRatio", \.traces.sampleRatio,

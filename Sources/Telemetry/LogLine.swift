@@ -132,6 +132,13 @@ package struct LogLine: ~Copyable {
         byte(UInt8(ascii: "\""))
     }
 
+    /// A text without its secrets, for other places than the log.
+    package static func redacted(_ text: String) -> String {
+        let span = text.utf8.span
+        guard !isPlain(span), let clean = LogRedaction.redacted(span) else { return text }
+        return String(decoding: clean, as: UTF8.self)
+    }
+
     /// Appends a text without quotes if it is one word of visible ASCII without `"`, `\` and `=`, and otherwise as a
     /// JSON string. Secrets are redacted in both cases.
     package mutating func word(_ text: String) {

@@ -5,7 +5,7 @@ import System
 import Telemetry
 import Wire
 
-/// Sends spans to a collector by OTLP/HTTP in JSON. A request never waits for it: its spans go to a queue, and are dropped
+/// Sends spans to a collector by OTLP/HTTP in protobuf. A request never waits for it: its spans go to a queue, and are dropped
 /// and counted when the queue is full or the collector does not take them.
 public final class TraceExporter: Sendable {
     /// Where spans are sent, and which.
@@ -186,13 +186,12 @@ public final class TraceExporter: Sendable {
         var request = ClientRequest(
             "POST", settings.target, fields: settings.fields, body: .bytes(body), isRepeatable: true
         )
-        request.fields.append("content-type", "application/json")
+        request.fields.append("content-type", "application/x-protobuf")
         let response = try await upstream.call(request, limit: 1 << 16)
         guard response.status / 100 == 2 else {
             throw ClientError(.malformed, "\(settings.origin) responds with \(response.status)")
         }
-        let rejected = (try? JSONReader.parse(response.body))?["partialSuccess"]?["rejectedSpans"]
-        return Int(clamping: max(0, rejected?.integer ?? 0))
+        return rejectedSpans(of: response.body)
     }
 
     /// Logs when sending begins to fail, and when it works again.

@@ -34,6 +34,10 @@ struct TraceSpan: Sendable {
     /// Whether the operation failed.
     var isError = false
 
+    /// Statuses with which a service answers a question, such as whether an object exists. They are no failures, as in the
+    /// access log.
+    private static let answers = [404, 412, 416]
+
     private init(
         _ context: TraceContext, parentID: String?, _ kind: Kind, _ name: String, duration: UInt64
     ) {
@@ -56,6 +60,25 @@ struct TraceSpan: Sendable {
 }
 
 extension TraceSpan {
+    /// Adds an address, and its port if there is one: `a:1`, `[::1]:1`, `a`.
+    private mutating func addAddress(
+        _ name: StaticString, _ portName: StaticString, _ text: String?
+    ) {
+        guard let text else { return }
+        let parts = text.utf8.split(separator: UInt8(ascii: ":"), omittingEmptySubsequences: false)
+        var host = text.utf8[...]
+        if parts.count == 2 || parts.count > 2 && text.utf8.first == UInt8(ascii: "["),
+            let port = parts.last.flatMap({ Decimal.parse(Array($0)[...]) })
+        {
+            host = host.prefix(upTo: parts[parts.count - 1].startIndex).dropLast()
+            add(portName, port)
+        }
+        if host.first == UInt8(ascii: "["), host.last == UInt8(ascii: "]") {
+            host = host.dropFirst().dropLast()
+        }
+        add(name, String(Substring(host)))
+    }
+
     /// The span of a client's request that has just ended.
     init(_ record: RequestRecord, _ context: TraceContext) {
         let method = TraceSpan.method(record.method)
@@ -69,8 +92,8 @@ extension TraceSpan {
         add("url.scheme", record.isSecure ? "https" : "http")
         add("http.response.status_code", record.status)
         add("network.protocol.version", record.version.number)
-        add("client.address", record.peer)
-        add("server.address", record.origin.host)
+        addAddress("client.address", "client.port", record.peer)
+        addAddress("server.address", "server.port", record.origin.host)
         add("user_agent.original", record.origin.userAgent)
         add("http.request.body.size", record.bytesIn)
         add("http.response.body.size", record.bytesOut)
@@ -99,7 +122,7 @@ extension TraceSpan {
         if let error = record.error {
             isError = true
             add("error.type", error.rawValue)
-        } else if let status = record.status, status >= 400 {
+        } else if let status = record.status, status >= 400, !TraceSpan.answers.contains(status) {
             isError = true
             add("error.type", String(status))
         }
@@ -118,83 +141,5 @@ extension HTTPVersion {
         case .http1_1: "1.1"
         case .http2: "2"
         }
-    }
-}
-
-extension [TraceSpan] {
-    /// A request of OTLP/HTTP in JSON (`ExportTraceServiceRequest`): ids in hexadecimal, 64-bit numbers as strings.
-    func exportRequest(service: String, build: BuildInfo) -> [UInt8] {
-        var json = JSONWriter(reserving: 1024 * (count + 1))
-        json.beginObject()
-        json.beginArray("resourceSpans")
-        json.beginObject()
-        json.key("resource")
-        json.beginObject()
-        json.beginArray("attributes")
-        json.attribute("service.name", .text(service))
-        json.attribute("service.version", .text(build.version))
-        json.endArray()
-        json.endObject()
-        json.beginArray("scopeSpans")
-        json.beginObject()
-        json.key("scope")
-        json.beginObject()
-        json.member("name", "sluice")
-        json.endObject()
-        json.beginArray("spans")
-        for span in self { json.span(span) }
-        json.endArray()
-        json.endObject()
-        json.endArray()
-        json.endObject()
-        json.endArray()
-        json.endObject()
-        return json.bytes
-    }
-}
-
-extension JSONWriter {
-    fileprivate mutating func beginArray(_ key: StaticString) {
-        self.key(key)
-        beginArray()
-    }
-
-    fileprivate mutating func span(_ span: TraceSpan) {
-        beginObject()
-        member("traceId", span.context.traceID)
-        member("spanId", span.context.spanID)
-        if let parent = span.parentID { member("parentSpanId", parent) }
-        if let state = span.state { member("traceState", state) }
-        member("flags", Int64(span.context.flags))
-        member("name", span.name)
-        member("kind", Int64(span.kind.rawValue))
-        member("startTimeUnixNano", String(span.start))
-        member("endTimeUnixNano", String(span.end))
-        beginArray("attributes")
-        for (name, value) in span.attributes { attribute(name, value) }
-        endArray()
-        key("status")
-        beginObject()
-        // 2 is an error. A success is left unset, as the conventions say.
-        if span.isError { member("code", 2) }
-        endObject()
-        endObject()
-    }
-
-    /// Writes an attribute. Secrets in texts are removed, as in the log.
-    fileprivate mutating func attribute(_ name: StaticString, _ value: TraceSpan.Value) {
-        beginObject()
-        member("key", "\(name)")
-        key("value")
-        beginObject()
-        switch value {
-        case .number(let number): member("intValue", String(number))
-        case .text(let text):
-            var line = LogLine()
-            line.quoted(text)
-            member(key: "stringValue", json: line.bytes)
-        }
-        endObject()
-        endObject()
     }
 }

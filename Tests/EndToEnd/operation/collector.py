@@ -1,4 +1,5 @@
-"""A collector of spans: it decodes what is posted to /v1/traces and rejects anything that OTLP/HTTP in JSON does not have.
+"""A collector of spans: it decodes what is posted to /v1/traces with OpenTelemetry's own messages, and rejects what it would not
+expect.
 
     with Collector() as collector:
         …
@@ -6,46 +7,49 @@
 """
 
 import http.server
-import json
-import re
 import ssl
 import threading
 
-#: The fields of opentelemetry/proto/trace/v1/trace.proto that are used, with their types in JSON.
-HEX = {"traceId": 32, "spanId": 16, "parentSpanId": 16}
-TIMES = {"startTimeUnixNano", "endTimeUnixNano"}
-SPAN = {*HEX, *TIMES, "traceState", "flags", "name", "kind", "attributes", "status"}
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
+
+PROTOBUF = "application/x-protobuf"
 
 
 def attributes(found):
     """Attributes as a dictionary."""
     values = {}
     for attribute in found:
-        assert set(attribute) == {"key", "value"} and len(attribute["value"]) == 1, attribute
-        (kind, value), = attribute["value"].items()
-        assert kind in ("stringValue", "intValue") and isinstance(value, str), attribute
-        assert attribute["key"] not in values, attribute
-        values[attribute["key"]] = int(value) if kind == "intValue" else value
+        kind = attribute.value.WhichOneof("value")
+        assert kind in ("string_value", "int_value") and attribute.key and attribute.key not in values, attribute
+        values[attribute.key] = getattr(attribute.value, kind)
     return values
 
 
 def decoded(span):
-    """A span with its attributes as a dictionary."""
-    assert set(span) <= SPAN, span
-    for name, length in HEX.items():
-        assert name in span or name == "parentSpanId", span
-        assert re.fullmatch(f"[0-9a-f]{{{length}}}", span.get(name, "0" * length)), span
-    start, end = (int(span[name]) for name in sorted(TIMES, reverse=True))
-    assert 0 < start <= end < 2**64 and all(isinstance(span[name], str) for name in TIMES), span
-    assert span["kind"] in (2, 3) and span["status"] in ({}, {"code": 2}), span
-    return {**span, "attributes": attributes(span["attributes"])}
+    """A span as a dictionary with the names of OTLP in JSON. Fields without a value are left out."""
+    assert len(span.trace_id) == 16 and len(span.span_id) == 8 and len(span.parent_span_id) in (0, 8), span
+    assert any(span.trace_id) and any(span.span_id), span
+    assert 0 < span.start_time_unix_nano <= span.end_time_unix_nano and span.kind in (2, 3), span
+    assert span.HasField("status") == (span.status.code == 2) and not span.status.message, span
+    found = {"traceId": span.trace_id.hex(), "spanId": span.span_id.hex(), "parentSpanId": span.parent_span_id.hex(),
+             "traceState": span.trace_state}
+    return {**{name: value for name, value in found.items() if value}, "name": span.name, "kind": span.kind, "flags": span.flags,
+            "startTimeUnixNano": span.start_time_unix_nano, "endTimeUnixNano": span.end_time_unix_nano,
+            "status": {"code": 2} if span.status.code else {}, "attributes": attributes(span.attributes)}
+
+
+def rejection(count, message):
+    """A response that says how many spans were not taken."""
+    response = ExportTraceServiceResponse()
+    response.partial_success.rejected_spans, response.partial_success.error_message = count, message
+    return response.SerializeToString()
 
 
 class Collector:
     """Listens on a port of its own, with a certificate over TLS. `wait`: an event that each response waits for; `status`:
     of each response."""
 
-    def __init__(self, status=200, wait=None, answer=b"{}", certificate=None):
+    def __init__(self, status=200, wait=None, answer=b"", certificate=None):
         self.spans, self.resources, self.fields, self.faults = [], [], [], []
         collector = self
 
@@ -64,7 +68,7 @@ class Collector:
                 except Exception as fault:  # noqa: BLE001: the test reads it
                     collector.faults.append(repr(fault))
                 self.send_response(status)
-                self.send_header("content-type", "application/json")
+                self.send_header("content-type", PROTOBUF)
                 self.send_header("content-length", str(len(answer)))
                 self.end_headers()
                 self.wfile.write(answer)
@@ -80,16 +84,16 @@ class Collector:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     def take(self, request, body):
-        assert request.path == "/v1/traces" and request.headers["content-type"] == "application/json"
+        assert request.path == "/v1/traces" and request.headers["content-type"] == PROTOBUF
         self.fields.append(request.headers)
-        message = json.loads(body)
-        assert set(message) == {"resourceSpans"}
-        for of_resource in message["resourceSpans"]:
-            assert set(of_resource) == {"resource", "scopeSpans"}
-            self.resources.append(attributes(of_resource["resource"]["attributes"]))
-            for of_scope in of_resource["scopeSpans"]:
-                assert set(of_scope) == {"scope", "spans"} and of_scope["scope"] == {"name": "sluice"}
-                self.spans += [decoded(span) for span in of_scope["spans"]]
+        message = ExportTraceServiceRequest.FromString(body)
+        message.DiscardUnknownFields()
+        assert message.ByteSize() == len(body), "it has fields that OpenTelemetry does not know"
+        for of_resource in message.resource_spans:
+            self.resources.append(attributes(of_resource.resource.attributes))
+            for of_scope in of_resource.scope_spans:
+                assert of_scope.scope.name == "sluice" and of_scope.spans
+                self.spans += [decoded(span) for span in of_scope.spans]
 
     def of(self, trace):
         """The spans of a trace."""

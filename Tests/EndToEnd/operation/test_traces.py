@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 import upstreams
-from collector import Collector
+from collector import Collector, rejection
 from fault_proxy import FaultProxy
 from faults import Break
 from identities import Certificate, loopback_names
@@ -66,13 +66,16 @@ def test_the_trace_of_one_upload_is_seen_from_client_to_service(proxy, launch):
         assert own["parentSpanId"] == PARENT and own["traceState"] == STATE and own["name"] == "PUT create"
         assert own["status"] == {} and own["flags"] == 1
         wanted = {"http.request.method": "PUT", "url.path": "/b/photos/o/traced", "http.response.status_code": 201,
-                  "sluice.bucket": "photos", "sluice.operation": "create", "sluice.decision": "allowed"}
+                  "sluice.bucket": "photos", "sluice.operation": "create", "sluice.decision": "allowed",
+                  "client.address": "127.0.0.1", "server.address": "127.0.0.1", "server.port": server.http}
         assert wanted.items() <= own["attributes"].items()
         wait_until(lambda: len(collector.of(TRACE)) > 1, what="the services' spans")
         children = [span for span in collector.of(TRACE) if span["kind"] == 3]
         assert all(child["parentSpanId"] == own["spanId"] for child in children)
         for child in children:
             assert child["attributes"]["sluice.upstream"] == "bucket photos"
+            # Nor is it a failure that the object was not there before.
+            assert child["status"] == {}, child
             assert own["startTimeUnixNano"] <= child["endTimeUnixNano"]
         # The service got each child's id, and the caller's state.
         passed = [field for field in seen(proxy, start) if field[0]]
@@ -133,6 +136,17 @@ def test_a_malformed_context_starts_a_new_trace(launch, field):
         span, = collector.spans
         assert span["traceId"] != TRACE and "parentSpanId" not in span and "traceState" not in span
         assert access_lines(server)[-1]["trace"] == span["traceId"]
+
+
+@pytest.mark.parametrize("host, address, port", [
+    ("a.test:81", "a.test", 81), ("a.test", "a.test", None), ("[::1]:81", "::1", 81), ("[::1]", "::1", None)])
+def test_the_address_is_without_its_port(launch, host, address, port):
+    with Collector() as collector:
+        server = launch(extra=collector.configuration())
+        status("-H", f"Host: {host}", server.url("/b/photos/o/a"))
+        wait_until(lambda: collector.spans, what="the span")
+        found = collector.spans[0]["attributes"]
+        assert (found["server.address"], found.get("server.port")) == (address, port) and found["client.port"] > 1024
 
 
 def test_two_contexts_are_none(launch):
@@ -216,11 +230,20 @@ def test_openmetrics_has_the_trace_of_a_request(launch):
 
 
 def test_spans_that_a_collector_rejects_are_dropped(launch):
-    with Collector(answer=b'{"partialSuccess":{"rejectedSpans":"1","errorMessage":"no"}}') as collector:
+    with Collector(answer=rejection(1, "no")) as collector:
         server = launch(extra=collector.configuration())
         status(server.url("/b/photos/o/a"))
         wait_until(lambda: server.metrics()["sluice_trace_spans_dropped_total"] == 1, what="the rejected span")
         assert server.metrics()["sluice_trace_spans_exported_total"] == 0
+
+
+@pytest.mark.parametrize("answer", [b"{}", b"\x0a\x80", b"\x0a\x05\x08", b"\xff" * 11, rejection(-1, "no"), b"\x0d1"])
+def test_a_strange_response_is_a_success(launch, answer):
+    with Collector(answer=answer) as collector:
+        server = launch(extra=collector.configuration())
+        assert status(server.url("/b/photos/o/a")) == 404
+        wait_until(lambda: server.metrics()["sluice_trace_spans_exported_total"] == 1, what="the span")
+        assert server.metrics()["sluice_trace_spans_dropped_total"] == 0
 
 
 def test_a_collector_over_tls(launch, tmp_path):
