@@ -75,7 +75,8 @@ public final class Authenticator: Sendable {
     /// Begins to fetch and refresh keys. Called once.
     /// - Parameters:
     ///   - loop: Fetches the keys.
-    ///   - warn: Receives a sentence that begins with an issuer's name when a new key set is empty or too long.
+    ///   - warn: Receives a sentence that begins with an issuer's name when a new key set is empty or too long, and when
+    ///     fetching begins to fail.
     public func start(on loop: EventLoop, warn: @escaping @Sendable (String) -> Void = { _ in }) {
         let new = clients.map { JWKSCache($0, times, on: loop, statistics, warn: warn) }
         caches.withLock { $0 = new }

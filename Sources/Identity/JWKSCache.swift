@@ -14,8 +14,8 @@ struct RefreshTimes: Sendable {
     var earlyInterval: UInt64 = 30_000_000_000
     /// How long callers wait for an early fetch: 5 s.
     var waitLimit: UInt64 = 5_000_000_000
-    /// The interval in which a file is checked for changes: 2 s.
-    var look: UInt64 = 2_000_000_000
+    /// The interval in which a file is checked for changes: 0.5 s.
+    var look: UInt64 = 500_000_000
 }
 
 /// Caches the keys of one issuer. They are fetched at the start and refreshed after four fifths of their lifetime. If
@@ -134,16 +134,21 @@ final class JWKSCache: @unchecked Sendable {
                 return (fetched, try KeySet(fetched.text, known: before))
             }
         }
-        let (pause, warning) = state.end { state in
+        let (pause, warning, failure) = state.end { state in
             let before = state.known?.keys.warning
+            let hadFailed = state.failure != nil
             // An invalid file is read again when it changes.
             if let stamp { state.stamp = stamp }
             let pause = take(news, &state)
             state.task = nil
             let warning = state.known?.keys.warning
-            return (state.isClosed ? nil : pause, warning == before ? nil : warning)
+            return (
+                state.isClosed ? nil : pause, warning == before ? nil : warning,
+                state.isClosed || hadFailed ? nil : state.failure
+            )
         }
-        if let warning { warn("\(issuer.name): \(warning)") }
+        // The first failure only: it is repeated until a fetch succeeds.
+        for news in [warning, failure].compactMap(\.self) { warn("\(issuer.name): \(news)") }
         if let waitTimer { loop.disarm(waitTimer) }
         if let timer, let pause { loop.arm(timer, after: pause) }
     }

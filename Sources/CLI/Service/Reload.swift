@@ -112,10 +112,16 @@ extension Service {
         take(RulesInEffect(rules.configuration, keeping: rules.rulesets), &rules)
     }
 
-    /// Checks every two seconds whether certificate, key or rules files have changed. Runs on the pool because it
-    /// blocks.
+    /// Checks twice a second whether certificate, key or rules files have changed, and whether the certificate expires.
+    /// Runs on the pool because it blocks, at most once at a time.
     func watchFiles(on loop: EventLoop) {
-        repeated(every: 2_000_000_000, on: loop) { [self] in
+        let isRunning = Lock(false)
+        repeated(every: 500_000_000, on: loop) { [self] in
+            let wasRunning = isRunning.withLock { isRunning in
+                defer { isRunning = true }
+                return isRunning
+            }
+            if wasRunning { return }
             pool.submit { [self] in
                 rules.withLock { rules in
                     if certificates.haveChanged { reloadCertificates() }
@@ -123,6 +129,8 @@ extension Service {
                     if uploadFiles.haveChanged { reloadUploadKeys() }
                     reloadChanged(&rules)
                 }
+                warnOfExpiry()
+                isRunning.withLock { $0 = false }
             }
         }
     }

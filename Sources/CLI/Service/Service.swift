@@ -50,6 +50,8 @@ final class Service: Sendable {
     /// When the configuration in effect was read, in seconds since 1970.
     let configurationTime = Lock<Int64>(SystemClock.seconds())
     let certificateFailure = Lock<String?>(nil)
+    /// The last warning of the certificate's end.
+    let expiryWarning = Lock<String?>(nil)
     let linkFailure = Lock<String?>(nil)
     let uploadFailure = Lock<String?>(nil)
 

@@ -77,7 +77,12 @@ struct Stores: Sendable {
         for name in drivers.keys.sorted().map(\.text) {
             // A service bills its requests: it is asked this often if nobody asks for readiness.
             let interval: UInt64 = upstreams[name] == nil ? 0 : 10_000_000_000
-            health.add("bucket \(name)", interval: interval) { try await check(name) }
+            // Once its circuit is open, requests fail: that is said at once, and so is its end.
+            let upstream = upstreams[name]
+            let isSuspect: @Sendable () -> Bool = { upstream?.openCircuit != nil }
+            health.add("bucket \(name)", interval: interval, isSuspect: isSuspect) {
+                try await check(name)
+            }
         }
     }
 

@@ -62,9 +62,14 @@ extension Service {
         warnOfExpiry()
     }
 
-    /// Warns of a certificate that has expired or will expire soon.
+    /// Warns of a certificate that has expired or will expire soon, once of each. Called again and again.
     func warnOfExpiry() {
-        guard let warning = credentials?.current.expiryWarning() else { return }
+        let warning = credentials?.current.expiryWarning()
+        let isNews = expiryWarning.withLock { last in
+            defer { last = warning }
+            return last != warning
+        }
+        guard isNews, let warning else { return }
         logger.warning("certificate", metadata: ["finding": "\(warning)"])
     }
 
@@ -86,7 +91,7 @@ extension Service {
         }
     }
 
-    /// Logs each change of readiness with its reason, and checks it every second.
+    /// Logs each change of readiness with its reason. It is checked twice a second, so that a line comes within one.
     func watchHealth(_ health: Health, on loop: EventLoop) {
         health.onChange { [logger] report in
             let failures = report.results.compactMap { result in
@@ -99,6 +104,6 @@ extension Service {
                     "not ready", metadata: ["cause": "\(failures.joined(separator: "; "))"])
             }
         }
-        repeated(every: 1_000_000_000, on: loop) { Task { await health.watch() } }
+        repeated(every: 500_000_000, on: loop) { Task { await health.watch() } }
     }
 }

@@ -34,6 +34,8 @@ public final class Health: Sendable {
         let check: Check
         /// How old the result may be when nobody asks for readiness, in nanoseconds.
         let interval: UInt64
+        /// Whether there is a reason to check before the interval has passed.
+        let isSuspect: @Sendable () -> Bool
         var failure: String?
         var checked: UInt64?
         var runningSince: UInt64?
@@ -77,11 +79,16 @@ public final class Health: Sendable {
     }
 
     /// Adds a check, for example `health.add("bucket photos") { try await driver.checkHealth() }`.
-    /// - Parameter interval: How old the result may be in ``watch()``, in nanoseconds. Longer for a check that costs
-    ///   money.
-    public func add(_ name: String, interval: UInt64 = 0, _ check: @escaping Check) {
+    /// - Parameters:
+    ///   - interval: How old the result may be in ``watch()``, in nanoseconds. Longer for a check that costs money.
+    ///   - isSuspect: Whether ``watch()`` runs the check before that, because something else has failed.
+    public func add(
+        _ name: String, interval: UInt64 = 0,
+        isSuspect: @escaping @Sendable () -> Bool = { false }, _ check: @escaping Check
+    ) {
         state.withLock {
-            $0.entries.append(Entry(name: name, check: check, interval: interval))
+            $0.entries.append(
+                Entry(name: name, check: check, interval: interval, isSuspect: isSuspect))
         }
     }
 
@@ -165,12 +172,19 @@ public final class Health: Sendable {
             state.entries.indices.filter { index in
                 let entry = state.entries[index]
                 if entry.runningSince != nil { return false }
-                let limit = isAsked ? freshness : max(freshness, entry.interval)
+                let limit = isAsked ? freshness : watchLimit(entry)
                 if let checked = entry.checked, now &- checked < limit { return false }
                 state.entries[index].runningSince = now
                 return true
             }
         }
+    }
+
+    /// How old a result may be in ``watch()``. A little less than its interval: the calls of ``watch()`` are not exactly
+    /// as far apart as they are meant to be, and otherwise every second one would be too early.
+    private func watchLimit(_ entry: Entry) -> UInt64 {
+        let slack = freshness / 4
+        return entry.isSuspect() ? slack : max(entry.interval, slack * 2) - slack
     }
 
     private func start(_ index: Int) {
