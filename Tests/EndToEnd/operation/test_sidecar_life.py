@@ -4,7 +4,6 @@ processes in a network namespace of their own."""
 import contextlib
 import os
 import random
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,20 +14,14 @@ import pytest
 
 import program
 from chart import CHART, gateway, pod, render, values
+from namespaces import POSSIBLE, Namespace, Network
 from program import wait_until
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("ip")
-    or subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode != 0,
-    reason="needs the right to make network namespaces")
-
-
-def run(*arguments):
-    subprocess.run(arguments, check=True)
+pytestmark = pytest.mark.skipif(not POSSIBLE, reason="needs the right to make network namespaces")
 
 
 class Pod:
-    """A network namespace with an address that the node, this process, reaches."""
+    """A network namespace in which the gateway and the application run."""
 
     def __init__(self, directory):
         bucket = {"buckets": {"photos": {"directory": {"path": str(directory / "photos")}}}}
@@ -38,21 +31,10 @@ class Pod:
         for name, text in objects["ConfigMap"][0]["data"].items():
             (directory / name).write_text(text)
         self.directory = directory
-        self.pause = subprocess.Popen(["unshare", "-n", "sleep", "600"])
-        # unshare has the new namespace when it has become sleep.
-        wait_until(lambda: os.readlink(f"/proc/{self.pause.pid}/exe").endswith("sleep"), what="the namespace")
-        link, net = f"sl{os.getpid() % 10**8}", f"169.254.{random.randrange(256)}"
-        self.address = f"{net}.2"
-        run("ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(self.pause.pid))
-        run("ip", "address", "add", f"{net}.1/30", "dev", link)
-        run("ip", "link", "set", link, "up")
-        for line in [f"address add {self.address}/30 dev eth0", "link set eth0 up", "link set lo up"]:
-            run(*self.inside("ip", *line.split()))
+        self.network = Network()
+        self.namespace = Namespace(self.network)
+        self.address, self.inside = self.namespace.address, self.namespace.inside
         self.sidecar = None
-
-    def inside(self, *arguments):
-        """A command in the pod's namespace."""
-        return ["nsenter", "-t", str(self.pause.pid), "-n", *arguments]
 
     def start(self):
         """Starts the gateway with the manifest's arguments and environment."""
@@ -100,10 +82,11 @@ class Pod:
         return self.sidecar.wait(limit or self.spec["terminationGracePeriodSeconds"])
 
     def close(self):
-        for process in (self.sidecar, self.pause):
-            if process and process.poll() is None:
-                process.kill()
-                process.wait()
+        if self.sidecar and self.sidecar.poll() is None:
+            self.sidecar.kill()
+            self.sidecar.wait()
+        self.namespace.close()
+        self.network.close()
 
 
 @pytest.fixture

@@ -348,9 +348,9 @@ class ThreadingServer(http.server.ThreadingHTTPServer):
         pass
 
 
-def serve(model, port, handler=Handler):
-    """Serves the model on a loopback port; returns the server. Its `shutdown` ends it."""
-    server = ThreadingServer(("127.0.0.1", port), handler)
+def serve(model, port, handler=Handler, host="127.0.0.1"):
+    """Serves the model on a port; returns the server. Its `shutdown` ends it."""
+    server = ThreadingServer((host, port), handler)
     server.model = model
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     return server

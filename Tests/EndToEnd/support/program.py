@@ -45,11 +45,14 @@ def new_token(name):
 
 
 class Server:
-    """A `sluice serve` process with a bucket `photos` in `directory`. `extra` is YAML added to its configuration."""
+    """A `sluice serve` process with a bucket `photos` in `directory`. `extra` is YAML added to its configuration, `namespace`
+    the network namespace that it runs in."""
 
     #: The logs of all servers of the run.
     logs = set()
     started = []
+    #: Its address, and a command where it runs.
+    host, inside = "127.0.0.1", staticmethod(lambda *command: command)
 
     @classmethod
     def running(cls):
@@ -58,17 +61,19 @@ class Server:
         return cls.started
 
     def __init__(self, directory, extra="", buckets=None, threads=1, tls=True, environment=None,
-                 ready=200, arguments=(), rules="none"):
+                 ready=200, arguments=(), rules="none", namespace=None):
         self.directory = pathlib.Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
+        if namespace:
+            self.host, self.inside = namespace.address, namespace.inside
         self.http, self.https, self.operator = free_port(), free_port(), free_port()
         if buckets is None:
             buckets = f"  photos: {{ directory: {{ path: {self.directory}/photos }} }}\n"
-        https = f"  https: {{ address: 127.0.0.1:{self.https}, certificate: self-signed }}\n"
+        https = f"  https: {{ address: {self.host}:{self.https}, certificate: self-signed }}\n"
         self.config = self.directory / "sluice.yaml"
         self.config.write_text(
-            f"listen:\n  http: 127.0.0.1:{self.http}\n{https if tls else ''}"
-            f"  operator: 127.0.0.1:{self.operator}\n"
+            f"listen:\n  http: {self.host}:{self.http}\n{https if tls else ''}"
+            f"  operator: {self.host}:{self.operator}\n"
             f"threads: {threads}\nrules: {rules}\nbuckets:\n{buckets}{extra}"
         )
         self.environment = environment or {}
@@ -82,7 +87,7 @@ class Server:
         self.log = open(self.directory / "server.log", "ab")
         Server.logs.add(self.directory / "server.log")
         self.process = subprocess.Popen(
-            [str(BINARY), "serve", "--config", str(self.config), *self.arguments],
+            self.inside(str(BINARY), "serve", "--config", str(self.config), *self.arguments),
             stdout=self.log, stderr=self.log, env={**os.environ, **self.environment},
         )
         wait_until(self.ready, what="the server")
@@ -95,7 +100,7 @@ class Server:
         if self.process.poll() is not None:
             raise AssertionError(f"the server ended:\n{self.output()}")
         try:
-            url = f"http://127.0.0.1:{self.operator}/readyz"
+            url = f"http://{self.host}:{self.operator}/readyz"
             with urllib.request.urlopen(url, timeout=5) as response:
                 return response.status == self.first
         except urllib.error.HTTPError as error:
@@ -106,7 +111,7 @@ class Server:
     def readiness(self):
         """The status and the text of /readyz?verbose."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.operator}/readyz?verbose", timeout=5) as response:
+            with urllib.request.urlopen(f"http://{self.host}:{self.operator}/readyz?verbose", timeout=5) as response:
                 return response.status, response.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -124,7 +129,7 @@ class Server:
 
     def metrics(self):
         """The samples of /metrics by name with labels."""
-        url = f"http://127.0.0.1:{self.operator}/metrics"
+        url = f"http://{self.host}:{self.operator}/metrics"
         with urllib.request.urlopen(url, timeout=5) as response:
             lines = response.read().decode().splitlines()
         return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1])
@@ -150,7 +155,7 @@ class Server:
         raise KeyError(field)
 
     def url(self, path, scheme="http"):
-        return f"{scheme}://127.0.0.1:{self.http if scheme == 'http' else self.https}{path}"
+        return f"{scheme}://{self.host}:{self.http if scheme == 'http' else self.https}{path}"
 
 
 def status(*arguments):
