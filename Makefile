@@ -126,6 +126,8 @@ install: .dist/sluice
 	install -d $(DESTDIR)$(PREFIX)/share/doc/sluice/examples $(addprefix $(DESTDIR)$(PREFIX)/share/,$(COMPLETIONS))
 	install -m 0644 README.md CHANGELOG.md LICENSE $(DESTDIR)$(PREFIX)/share/doc/sluice
 	install -m 0644 config/* $(DESTDIR)$(PREFIX)/share/doc/sluice/examples
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/doc/sluice/examples/grafana deploy/grafana/dashboard.json deploy/grafana/alerts.yaml
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/doc/sluice/docs docs/*.md docs/*.png
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	.dist/sluice manual >$(DESTDIR)$(PREFIX)/share/man/man1/sluice.1
 	.dist/sluice --generate-completion-script bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
