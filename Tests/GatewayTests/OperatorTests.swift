@@ -102,6 +102,42 @@ private final class Clock: Sendable {
         while await !health.report().isReady { await Task.yield() }
     }
 
+    @Test func aCheckIsNotLeftOutBecauseItIsALittleEarly() async {
+        let health = health()
+        await health.watch()
+        for expected in 2...5 {
+            // Of calls that are meant to be half the freshness apart, each runs the check.
+            clock.advance(490)
+            await health.watch()
+            #expect(store.checks == expected)
+        }
+    }
+
+    @Test func aCheckThatCostsMoneyIsRunAtOnceIfSomethingElseHasFailed() async {
+        let health = Health(freshness: 1000) { [clock] in clock.now }
+        let isSuspect = Atomic(false)
+        let store = store
+        await confirmation(expectedCount: 0) { changed in
+            health.onChange { report in if !report.isReady { changed() } }
+            health.add(
+                "service", interval: 10_000,
+                isSuspect: { isSuspect.load(ordering: .relaxed) },
+                { try await store.check() })
+            await health.watch()
+            store.breakDown(true)
+            clock.advance(5000)
+            await health.watch()
+            #expect(store.checks == 1)
+        }
+        await confirmation { changed in
+            health.onChange { report in if !report.isReady { changed() } }
+            isSuspect.store(true, ordering: .relaxed)
+            clock.advance(500)
+            await health.watch()
+            #expect(store.checks == 2)
+        }
+    }
+
     @Test func drainingIsNotReady() async {
         let health = health()
         health.beginDraining()

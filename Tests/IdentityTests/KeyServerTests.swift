@@ -208,6 +208,25 @@ private final class KeyServer: Sendable {
         await close(harness)
     }
 
+    @Test func failuresToFetchAreSaidOnceUntilItWorksAgain() async throws {
+        let server = KeyServer(keySet(TestKey.p256.jwk()))
+        let warnings = Lock<[String]>([])
+        let harness = await Harness([server.issuer()], times: quickly) { warning in
+            warnings.withLock { $0.append(warning) }
+        }.ready()
+        let statistics = harness.authenticator.statistics
+        for round in 1...2 {
+            server.behave { _ in .json("nonsense") }
+            let before = statistics.keyRefreshFailures
+            await eventually { statistics.keyRefreshFailures >= before + 3 }
+            let said = warnings.withLock { $0 }
+            #expect(said.count == round && said.allSatisfy { $0.hasPrefix("example: ") }, "\(said)")
+            server.publish(keySet(TestKey.p256.jwk()))
+            await eventually { harness.authenticator.failures.isEmpty }
+        }
+        await close(harness)
+    }
+
     @Test func aSetMayHaveTooManyKeys() async throws {
         let others = (0..<150).map { Self.third.jwk(keyID: "other \($0)") }
         let keys = others.prefix(99) + [TestKey.p256.jwk()] + others.suffix(51)

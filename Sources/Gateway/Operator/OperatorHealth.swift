@@ -5,7 +5,7 @@ import Wire
 ///
 /// A check runs when readiness is requested and its last result is older than ``freshness``. The request waits for the
 /// checks it started, at most ``timeout``. A check that takes longer counts as failed until it ends, and does not run
-/// twice at a time. So each store is checked at most once per second. ``watch()`` runs them without requests too.
+/// twice at a time. So requests check each store at most once per second. ``watch()`` runs them without requests too.
 public final class Health: Sendable {
     /// A check passes if it returns and fails if it throws. The error's description is for the operator.
     public typealias Check = @Sendable () async throws -> Void
