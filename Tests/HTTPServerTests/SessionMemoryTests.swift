@@ -13,6 +13,37 @@ struct SessionMemoryTests {
         memory.release()
     }
 
+    @Test("A session that has sent its settings has written a page of its block, and read another")
+    func touchedPages() throws {
+        // Blocks that were given back are taken first. A hundred sessions also get new ones.
+        var callbacks: OpaquePointer?
+        nghttp2_session_callbacks_new(&callbacks)
+        defer { nghttp2_session_callbacks_del(callbacks) }
+        var open: [(session: OpaquePointer, memory: SessionMemory)] = []
+        var touched: [Int] = []
+        for _ in 0..<100 {
+            let memory = SessionMemory()
+            var session: OpaquePointer?
+            var block: UnsafeMutableRawPointer?
+            memory.whileOpen {
+                block = $0?.pointee.mem_user_data
+                _ = nghttp2_session_server_new3(&session, callbacks, nil, nil, $0)
+            }
+            nghttp2_submit_settings(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), nil, 0)
+            var sent: UnsafePointer<UInt8>?
+            while nghttp2_session_mem_send(session, &sent) > 0 {}
+            var pages = [UInt8](repeating: 0, count: 7)
+            #expect(mincore(block, pages.count * 4096, &pages) == 0)
+            touched.append(pages.count { $0 & 1 == 1 })
+            open.append((try #require(session), memory))
+        }
+        #expect(touched.min() == 2)
+        for (session, memory) in open {
+            nghttp2_session_del(session)
+            memory.release()
+        }
+    }
+
     @Test("A session's first memory comes from one block, whose far end is not touched")
     func oneBlock() throws {
         try withAllocator { functions in
@@ -23,6 +54,9 @@ struct SessionMemoryTests {
             #expect(second - first == 61 * 48)
             #expect(third - second == 16)
             functions.free(second, user)
+            // Tables are at the end of the block.
+            let table = try #require(functions.malloc(1024, user))
+            #expect(first + 28 * 1024 - 32 - table == 1024)
             // What does not fit comes from malloc, and goes back to it.
             let other = try #require(functions.malloc(16_394, user))
             #expect(abs(other - first) > 28 * 1024)

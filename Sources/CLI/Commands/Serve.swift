@@ -82,6 +82,7 @@ struct Serve: ParsableCommand {
             Glibc._exit(2)
         }
         if let served, isatty(STDERR_FILENO) == 1 { served.introduce(configuration) }
+        ProcessMemory.releaseCode()
         var isEnding = false
         while true {
             let signal = signals.wait()

@@ -5,38 +5,48 @@ import System
 /// The memory of one nghttp2 session: a block for what nghttp2 allocates while it creates the session, `malloc` for all
 /// the rest.
 ///
-/// nghttp2 begins with 26 KiB, of which 16 are a buffer for one outgoing frame. Most frames are short and bodies do not
-/// pass through that buffer, so most of it is never touched. Blocks begin at a page and are used for nothing else, so the
-/// kernel provides only the touched pages: 12 KiB for most sessions.
+/// nghttp2 begins with 26 KiB, of which 16 are a buffer for one outgoing frame and 6 are tables. Most frames are short and
+/// bodies do not pass through that buffer, so most of it is never touched, and the tables are not before the first
+/// request. Blocks begin at a page and are used for nothing else, so the kernel provides only the touched pages: one
+/// of 4 KiB, which has the session and the beginning of the buffer, and after a request the two with the tables at the end.
 ///
 /// Safety: a block belongs to one session, which one thread uses at a time. The list of free blocks has a lock.
 struct SessionMemory {
     /// nil if there is none: then everything comes from `malloc`.
     private let block: UnsafeMutableRawPointer?
+    /// Whether the block is not all zero, because a session has used it.
+    private let isUsed: Bool
 
     /// The size of a block: what nghttp2 1.52 allocates, rounded up to pages. What does not fit comes from `malloc`.
     private static let blockBytes = 28 * 1024
     private static let blocksPerMapping = 64
     /// Free blocks that keep their pages.
     private static let spareBlocks = 64
-    private static let freeBlocks = Lock<[UInt]>([])
+    /// What was given back, and what is all zero.
+    private static let freeBlocks = Lock<(used: [UInt], clean: [UInt])>(([], []))
 
     /// Takes a block.
     init() {
-        block = SessionMemory.freeBlocks.withLock { free in
-            if free.isEmpty { free = SessionMemory.map() }
-            return free.popLast().flatMap { UnsafeMutableRawPointer(bitPattern: $0) }
+        let (address, isUsed) = SessionMemory.freeBlocks.withLock { free in
+            if let used = free.used.popLast() { return (used, true) }
+            if free.clean.isEmpty { free.clean = SessionMemory.map() }
+            return (free.clean.popLast() ?? 0, false)
         }
+        block = UnsafeMutableRawPointer(bitPattern: address)
+        self.isUsed = isUsed
     }
 
     /// Gives the block back, after nghttp2 has deleted the session.
     func release() {
         guard let block else { return }
         SessionMemory.freeBlocks.withLock { free in
-            if free.count >= SessionMemory.spareBlocks {
-                madvise(block, SessionMemory.blockBytes, MADV_DONTNEED)
+            if free.used.count >= SessionMemory.spareBlocks,
+                madvise(block, SessionMemory.blockBytes, MADV_DONTNEED) == 0
+            {
+                free.clean.append(UInt(bitPattern: block))
+            } else {
+                free.used.append(UInt(bitPattern: block))
             }
-            free.append(UInt(bitPattern: block))
         }
     }
 
@@ -61,38 +71,54 @@ struct SessionMemory {
             free: { pointer, block in if !Block(block).contains(pointer) { Glibc.free(pointer) } },
             calloc: { Block($2).allocateZeroed($0, $1) },
             realloc: { Block($2).reallocate($0, $1) })
-        Block(block).open()
+        Block(block).open(isUsed: isUsed)
         defer { Block(block).seal() }
         return try body(&functions)
     }
 
-    /// A block while nghttp2 allocates. Its first bytes say how many are used.
+    /// A block while nghttp2 allocates. It begins with its state.
     private struct Block {
+        /// The bytes from `free` to `end` are free.
+        private struct State {
+            var free: Int
+            var end = SessionMemory.blockBytes
+            var isUsed: Bool
+        }
         let start: UnsafeMutableRawPointer
+        private static let stateBytes = 32
+        /// The sizes of tables.
+        private static let tableBytes = 1_000...8_192
 
         init(_ user: UnsafeMutableRawPointer?) { start = user.unsafelyUnwrapped }
 
-        private var used: Int {
-            get { start.load(as: Int.self) }
-            nonmutating set { start.storeBytes(of: newValue, as: Int.self) }
+        private var state: State {
+            get { start.load(as: State.self) }
+            nonmutating set { start.storeBytes(of: newValue, as: State.self) }
         }
 
         /// Empties the block and allows allocations.
-        func open() { used = SessionMemory.alignment }
+        func open(isUsed: Bool) { state = State(free: Block.stateBytes, isUsed: isUsed) }
 
         /// The session exists: its further memory comes from `malloc`.
-        func seal() { used = SessionMemory.blockBytes }
+        func seal() { state.end = state.free }
 
         func contains(_ pointer: UnsafeMutableRawPointer?) -> Bool {
             UInt(bitPattern: pointer) &- UInt(bitPattern: start) < UInt(SessionMemory.blockBytes)
         }
 
+        /// The session, which comes first, and all else but tables are at the beginning. Tables are at the end.
         private func take(_ size: Int) -> UnsafeMutableRawPointer? {
-            let offset = used
-            guard size <= SessionMemory.blockBytes - offset else { return nil }
-            let end = (offset + size + SessionMemory.alignment - 1) & ~(SessionMemory.alignment - 1)
-            used = min(end, SessionMemory.blockBytes)
-            return start + offset
+            var state = state
+            guard size <= state.end - state.free else { return nil }
+            // The bounds are multiples of the alignment, so the rounded size fits, too.
+            let rounded = (size + SessionMemory.alignment - 1) & ~(SessionMemory.alignment - 1)
+            defer { self.state = state }
+            if state.free > Block.stateBytes, Block.tableBytes.contains(size) {
+                state.end -= rounded
+                return start + state.end
+            }
+            state.free += rounded
+            return start + state.free - rounded
         }
 
         func allocate(_ size: Int) -> UnsafeMutableRawPointer? { take(size) ?? malloc(size) }
@@ -100,7 +126,7 @@ struct SessionMemory {
         func allocateZeroed(_ count: Int, _ size: Int) -> UnsafeMutableRawPointer? {
             let (bytes, overflow) = count.multipliedReportingOverflow(by: size)
             guard !overflow, let memory = take(bytes) else { return calloc(count, size) }
-            memset(memory, 0, bytes)
+            if state.isUsed { memset(memory, 0, bytes) }
             return memory
         }
 
