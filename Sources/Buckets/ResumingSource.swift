@@ -90,7 +90,12 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
         progress += UInt64(bytes.byteCount)
         guard let expected else { return }
         crc32c.update(bytes)
-        if range.isEmpty, crc32c.value != expected {
+        if range.isEmpty { try ResumingSource.check(crc32c, expected) }
+    }
+
+    /// - Throws: ``BucketError`` if the checksum of the object's bytes is not the expected one.
+    static func check(_ crc32c: CRC32C, _ expected: UInt32) throws(BucketError) {
+        if crc32c.value != expected {
             throw BucketError(.unavailable, "the bytes of the object are damaged: crc32c")
         }
     }

@@ -161,7 +161,7 @@ struct JWKSClient: Sendable {
         settings.certificateAuthorities = authorities ?? issuer.certificateAuthorities
         // With one request per hour, an idle connection is not worth keeping.
         let upstream = Upstream(settings, observer: observer)
-        var request = ClientRequest("GET", endpoint.target, fields: fields)
+        let request = ClientRequest("GET", endpoint.target, fields: fields)
         request.fields.append("accept", "application/jwk-set+json, application/json")
         let outcome: Result<CollectedResponse, ClientError>
         do throws(ClientError) {

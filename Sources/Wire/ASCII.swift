@@ -26,6 +26,33 @@ package enum ASCII {
         isUppercase(byte) ? byte | 0x20 : byte
     }
 
+    /// The eight bytes of `word`, each in lower case if it is a letter.
+    @inline(__always)
+    package static func lowercased(_ word: UInt64) -> UInt64 {
+        let ones: UInt64 = 0x0101_0101_0101_0101
+        let low = word & (ones &* 0x7f)
+        // The upper bit of each byte of a sum: whether the byte is at least `A`, or greater than `Z`. No sum carries.
+        let atLeastA = low &+ ones &* (0x80 - 0x41)
+        let aboveZ = low &+ ones &* (0x80 - 0x5b)
+        return word | (atLeastA & ~aboveZ & ~word & (ones &* 0x80)) >> 2
+    }
+
+    /// Converts letters to lower case. Eight bytes are converted at once; the last eight overlap those before them.
+    package static func lowercase(_ bytes: UnsafeMutableRawBufferPointer) {
+        guard bytes.count >= 8 else {
+            for index in bytes.indices { bytes[index] = lowercased(bytes[index]) }
+            return
+        }
+        let last = bytes.count - 8
+        var offset = 0
+        while true {
+            let word = bytes.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
+            bytes.storeBytes(of: lowercased(word), toByteOffset: offset, as: UInt64.self)
+            if offset == last { return }
+            offset = min(offset + 8, last)
+        }
+    }
+
     /// Bit n is set if byte n is a `tchar`. Written as literals, because a computed constant would be loaded for each
     /// byte.
     private static let tokenBits: (UInt64, UInt64) = (
@@ -35,8 +62,8 @@ package enum ASCII {
     /// `tchar` (RFC 9110, section 5.6.2).
     @inline(__always)
     package static func isToken(_ byte: UInt8) -> Bool {
-        byte < 64
-            ? tokenBits.0 >> byte & 1 == 1 : byte < 128 && tokenBits.1 >> (byte - 64) & 1 == 1
+        let bits = byte < 64 ? tokenBits.0 : tokenBits.1
+        return byte < 128 && bits &>> UInt64(byte & 63) & 1 == 1
     }
 
     /// `unreserved` (RFC 3986, section 2.3).
@@ -77,10 +104,26 @@ package enum ASCII {
     /// differently.
     package static func isEqual(_ text: Span<UInt8>, ignoringCase lower: StaticString) -> Bool {
         guard text.count == lower.utf8CodeUnitCount else { return false }
-        for index in text.indices where lowercased(text[index]) != lower.utf8Start[index] {
-            return false
+        return text.withUnsafeBytes { text in
+            guard text.count >= 8 else {
+                for index in text.indices where lowercased(text[index]) != lower.utf8Start[index] {
+                    return false
+                }
+                return true
+            }
+            let wanted = UnsafeRawPointer(lower.utf8Start)
+            let last = text.count - 8
+            var offset = 0
+            while true {
+                let word = text.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
+                if lowercased(word) != wanted.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
+                {
+                    return false
+                }
+                if offset == last { return true }
+                offset = min(offset + 8, last)
+            }
         }
-        return true
     }
 
     /// Whether a media type is `type`, which is in lower case, whatever its parameters are (RFC 9110, section 8.3.1).

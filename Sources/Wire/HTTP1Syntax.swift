@@ -22,15 +22,16 @@ package struct HTTP1FieldLine {
     /// Parses a line without its line end.
     /// - Throws: ``HTTP1SyntaxError`` if two parsers could read different fields.
     package init(_ line: Span<UInt8>) throws(HTTP1SyntaxError) {
-        let nameEnd = line.withUnsafeBufferPointer { bytes in
-            bytes.firstIndex { !ASCII.isToken($0) } ?? bytes.count
+        var nameEnd = 0
+        var (start, end) = (0, line.count)
+        line.withUnsafeBufferPointer { bytes in
+            while nameEnd < bytes.count, ASCII.isToken(bytes[nameEnd]) { nameEnd += 1 }
+            start = nameEnd + 1
+            while start < end, ASCII.isSpace(bytes[start]) { start += 1 }
+            while end > start, ASCII.isSpace(bytes[end - 1]) { end -= 1 }
         }
         guard nameEnd > 0, nameEnd < line.count, line[nameEnd] == UInt8(ascii: ":"), nameEnd < 256
         else { throw HTTP1SyntaxError("malformed header field name") }
-        var start = nameEnd + 1
-        var end = line.count
-        while start < end, ASCII.isSpace(line[start]) { start += 1 }
-        while end > start, ASCII.isSpace(line[end - 1]) { end -= 1 }
         guard !HTTP1FieldLine.hasControl(line.extracting(start..<end)) else {
             throw HTTP1SyntaxError("control character in a header field value")
         }

@@ -56,12 +56,7 @@ public struct HeaderFields: Sendable, Equatable {
     package mutating func append(lowercasing name: Span<UInt8>, _ value: Span<UInt8>) {
         name.withUnsafeBufferPointer { name in
             value.withUnsafeBufferPointer { value in
-                append(name, value) { name in
-                    for index in name.indices {
-                        let isUpper: UInt8 = name[index] &- 0x41 < 26 ? 1 : 0
-                        name[index] |= isUpper << 5
-                    }
-                }
+                append(name, value) { ASCII.lowercase(UnsafeMutableRawBufferPointer($0)) }
             }
         }
     }

@@ -20,7 +20,7 @@ struct ExchangeTests {
         }
         let upstream = server.upstream()
         let response = try await TestLoop.run {
-            var request = ClientRequest("GET", "/b/o%2Fx?y=%20z")
+            let request = ClientRequest("GET", "/b/o%2Fx?y=%20z")
             request.fields.append("x-amz-date", "now")
             return try await upstream.call(request)
         }
@@ -263,7 +263,7 @@ struct ExchangeTests {
         }
         await #expect(throws: ClientError.self) {
             try await TestLoop.run {
-                var request = ClientRequest("GET", "/x")
+                let request = ClientRequest("GET", "/x")
                 request.fields.append("x-a", "b\r\nx-c: d")
                 _ = try await upstream.send(request)
             }

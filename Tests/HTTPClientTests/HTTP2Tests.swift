@@ -21,7 +21,7 @@ struct HTTP2Tests {
         }
         let upstream = server.upstream()
         let response = try await TestLoop.run {
-            var request = ClientRequest("GET", "/b/o%2Fx?y=%20z")
+            let request = ClientRequest("GET", "/b/o%2Fx?y=%20z")
             request.fields.append("x-amz-date", "now")
             request.fields.append("authorization", "secret")
             return try await upstream.call(request)
@@ -309,7 +309,7 @@ struct HTTP2Tests {
             })
         let upstream = server.upstream()
         let text = try await TestLoop.run {
-            var request = ClientRequest("GET", "/")
+            let request = ClientRequest("GET", "/")
             request.isAlone = true
             return String(decoding: try await upstream.call(request).body, as: UTF8.self)
         }

@@ -206,7 +206,7 @@ struct UpstreamTests {
         }
         let upstream = server.upstream { $0.retryDelay = 1 }
         let status = try await TestLoop.run {
-            var request = ClientRequest("GET", "/x")
+            let request = ClientRequest("GET", "/x")
             request.attempts = 2
             return try await upstream.call(request).status
         }

@@ -146,7 +146,7 @@ public final class GCSBucket: BucketDriver {
                 if patch.applied(to: object.attributes) == object.attributes { return object }
             }
             let body = GCSObject.patch(patch, current: state.object?.attributes)
-            var request = ClientRequest(
+            let request = ClientRequest(
                 "PATCH", requests.object(name, conditions.query), body: .bytes(body),
                 isRepeatable: conditions.metageneration != nil)
             request.fields.append("content-type", "application/json")

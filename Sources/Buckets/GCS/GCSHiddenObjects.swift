@@ -34,7 +34,7 @@ extension GCSBucket: CloudSessionStore {
         let body = GCSMultipart(
             name, ObjectAttributes(contentType: "application/octet-stream"),
             digests.facts(size: UInt64(bytes.count)), bytes)
-        var request = ClientRequest(
+        let request = ClientRequest(
             "POST", requests.uploads(query), body: .bytes(body.bytes), isRepeatable: true)
         request.fields.append("content-type", body.contentType)
         let response = try await requests.call(request)

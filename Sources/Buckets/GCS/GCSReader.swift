@@ -124,7 +124,7 @@ extension GCSBucket {
     {
         var query = [("alt", "media")]
         if let generation { query.append(("generation", String(generation))) }
-        var request = ClientRequest("GET", requests.object(name, query))
+        let request = ClientRequest("GET", requests.object(name, query))
         // Otherwise the service decompresses gzip objects, which gives other bytes of unknown length.
         request.fields.append("accept-encoding", "gzip")
         request.isBulk = true

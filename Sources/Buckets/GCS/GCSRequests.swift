@@ -135,7 +135,7 @@ struct GCSRequests: Sendable {
         _ request: ClientRequest, _ attempts: Attempts, status: (Response) -> Int,
         _ send: (ClientRequest) async throws(ClientError) -> Response
     ) async throws(BucketError) -> Response {
-        var request = request
+        let request = request.copy()
         let credentials = credentials
         request.authorize = { (request) throws(ClientError) in
             attempts.count += 1

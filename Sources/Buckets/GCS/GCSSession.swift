@@ -68,7 +68,7 @@ final class GCSSession: @unchecked Sendable {
     ) async throws(BucketError) -> GCSSession {
         let query = [("uploadType", "resumable"), ("name", name)] + conditions.query
         // A repeated request leaves an unused session, but no object.
-        var request = ClientRequest(
+        let request = ClientRequest(
             "POST", requests.uploads(query),
             body: .bytes(GCSObject.resource(name, attributes, nil, mark: mark)),
             isRepeatable: true)
@@ -114,7 +114,7 @@ final class GCSSession: @unchecked Sendable {
     }
 
     private func request(_ range: String, _ body: RequestBody = .none) -> ClientRequest {
-        var request = ClientRequest("PUT", target, body: body, isRepeatable: false)
+        let request = ClientRequest("PUT", target, body: body, isRepeatable: false)
         request.fields.append("content-range", "bytes \(range)")
         return request
     }
@@ -174,7 +174,7 @@ final class GCSSession: @unchecked Sendable {
 
     /// Queries the session's state, once. ``deliver(_:_:_:)`` does the retries.
     private func query() async throws(BucketError) -> Outcome {
-        var request = request("*/*")
+        let request = request("*/*")
         request.isRepeatable = true
         return try await outcome(of: start(request))
     }
@@ -323,7 +323,7 @@ final class GCSSession: @unchecked Sendable {
         let range =
             count == 0 ? "*/\(size)" : "\(persisted)-\(persisted + count - 1)/\(size)"
         func begin(_ body: RequestBody) -> ClientExchange {
-            var request = request(range, body)
+            let request = request(range, body)
             if let facts { request.fields.append("x-goog-hash", GCSObject.hashField(facts)) }
             return start(request)
         }

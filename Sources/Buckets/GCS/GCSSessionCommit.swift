@@ -155,7 +155,7 @@ struct GCSSessionCommit {
         let requests = bucket.requests
         let body = GCSMultipart(name, state.attributes, facts, state.tail, mark: state.mark)
         let query = [("uploadType", "multipart"), ("name", name), ("ifGenerationMatch", "0")]
-        var request = ClientRequest(
+        let request = ClientRequest(
             "POST", requests.uploads(query), body: .bytes(body.bytes), isRepeatable: true)
         request.fields.append("content-type", body.contentType)
         let response = try await requests.call(request)

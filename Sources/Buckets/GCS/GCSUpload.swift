@@ -267,7 +267,7 @@ final class GCSUpload: Upload, @unchecked Sendable {
     ) async throws(BucketError) -> ObjectMetadata {
         let requests = bucket.requests
         let query = [("uploadType", "multipart"), ("name", name)] + conditions.query
-        var request = ClientRequest(
+        let request = ClientRequest(
             "POST", requests.uploads(query), body: .bytes(body.bytes),
             isRepeatable: conditions.generation != nil)
         request.fields.append("content-type", body.contentType)

@@ -204,19 +204,18 @@ public final class S3Bucket: BucketDriver {
     private func prepared(_ request: ClientRequest, _ signature: Signature)
         throws(ClientError) -> ClientRequest
     {
-        var request = request
         if isClosed.load(ordering: .relaxed) {
             throw ClientError(.cancelled, "the bucket is closed")
         }
-        if credentials != nil {
-            request.authorize = { [self] (request) throws(ClientError) in
-                guard let current = try await currentCredentials() else { return }
-                signature.credentials = current
-                let bytes: [UInt8] = if case .bytes(let bytes) = request.body { bytes } else { [] }
-                signer.sign(
-                    &request.fields, method: request.method, target: request.target, host: host,
-                    payload: .bytes(bytes), with: current, time: clock() / 1_000_000)
-            }
+        guard credentials != nil else { return request }
+        let request = request.copy()
+        request.authorize = { [self] (request) throws(ClientError) in
+            guard let current = try await currentCredentials() else { return }
+            signature.credentials = current
+            let bytes: [UInt8] = if case .bytes(let bytes) = request.body { bytes } else { [] }
+            signer.sign(
+                &request.fields, method: request.method, target: request.target, host: host,
+                payload: .bytes(bytes), with: current, time: clock() / 1_000_000)
         }
         return request
     }
@@ -325,7 +324,7 @@ public final class S3Bucket: BucketDriver {
     func stream(_ method: StaticString, _ target: String, _ fields: HeaderFields, length: UInt64)
         async throws(BucketError) -> S3Body
     {
-        var request = ClientRequest(method, target, fields: fields)
+        let request = ClientRequest(method, target, fields: fields)
         var chunks: ChunkSigner?
         var used: AWSCredentials?
         var encoded = length

@@ -43,7 +43,7 @@ extension S3Upload {
             result = try await settledAgain(
                 condition, generation, facts, md5: facts.md5, crc32c: facts.crc32c
             ) { (condition) async throws(BucketError) in
-                var request = ClientRequest(
+                let request = ClientRequest(
                     "PUT", bucket.target(name), fields: fields, body: .bytes(held))
                 condition.append(to: &request.fields)
                 request.confirmsRepetition = bucket.confirmation(name, generation, condition)

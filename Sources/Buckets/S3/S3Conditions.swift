@@ -56,14 +56,14 @@ extension S3Bucket {
         }
         let other = "00000000000000000000000000000000"
         func copy(_ match: String) async throws(BucketError) -> CollectedResponse {
-            var request = ClientRequest("PUT", target(name), isRepeatable: true)
+            let request = ClientRequest("PUT", target(name), isRepeatable: true)
             request.fields.append("x-amz-copy-source", copySource(name))
             request.fields.append("x-amz-metadata-directive", "REPLACE")
             WriteCondition(match: match).append(to: &request.fields)
             return try await call(request)
         }
         func delete(_ match: String?) async throws(BucketError) -> CollectedResponse {
-            var request = ClientRequest("DELETE", target(name), isRepeatable: true)
+            let request = ClientRequest("DELETE", target(name), isRepeatable: true)
             WriteCondition(match: match).append(to: &request.fields)
             return try await call(request)
         }
@@ -99,7 +99,7 @@ extension S3Bucket {
     func decidesConditions() async throws(BucketError) -> Bool {
         if let known = conditions.withLock({ $0 }) { return known }
         let name = S3Bucket.probeName()
-        var request = ClientRequest("PUT", target(name), body: .bytes([]), isRepeatable: true)
+        let request = ClientRequest("PUT", target(name), body: .bytes([]), isRepeatable: true)
         request.fields.append("if-match", "\"00000000000000000000000000000000\"")
         let response = try await call(request)
         let found: Bool

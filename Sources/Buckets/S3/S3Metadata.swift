@@ -140,13 +140,16 @@ struct S3Head: ~Copyable {
             isOwn ? generation ?? 0 : S3Head.generation(lastModified: lastModified, etag: etag)
         let created = generation / 1000
         if isOwn { attributes.system.uploadSession = uploadSession }
+        // Moved, because a copy would retain each property.
+        var moved = ObjectAttributes()
+        swap(&moved, &attributes)
         return ObjectMetadata(
             name: name, generation: generation, metageneration: isOwn ? metageneration ?? 1 : 1,
             size: size, created: created,
             updated: isOwn ? max(updated ?? created, created) : created,
             md5: isOwn ? md5 ?? tagged : tagged,
             crc32c: (isOwn ? crc32c : nil) ?? (isComposite ? nil : checksum), etag: etag,
-            attributes: attributes)
+            attributes: moved)
     }
 
     /// The md5 in the entity tag, for an object stored in one part and not encrypted in a way that changes the tag.

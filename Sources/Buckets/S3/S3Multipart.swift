@@ -83,7 +83,7 @@ final class S3Multipart {
         async throws(BucketError)
     {
         try await create(fields)
-        var request = ClientRequest("PUT", target(), fields: source, isRepeatable: true)
+        let request = ClientRequest("PUT", target(), fields: source, isRepeatable: true)
         request.waitLimit = S3Bucket.silenceLimit
         request.fields.append(
             "x-amz-copy-source-range", "bytes=\(range.lowerBound)-\(range.upperBound - 1)")
@@ -104,7 +104,7 @@ final class S3Multipart {
             bucket.cleaning.begin()
         }
         let begun = bucket.now()
-        var request = ClientRequest("POST", bucket.target(name, "uploads="), fields: fields)
+        let request = ClientRequest("POST", bucket.target(name, "uploads="), fields: fields)
         // If the repetition begins a second upload, that one is found and aborted later.
         request.confirmsRepetition = { response in
             if response.map({ S3ErrorResponse($0).isRejection }) != true { self.lost += 1 }
@@ -166,7 +166,7 @@ final class S3Multipart {
         _ condition: S3Bucket.WriteCondition,
         _ confirm: @escaping (CollectedResponse?) async -> Bool
     ) async throws(BucketError) -> CollectedResponse {
-        var request = S3Multipart.completion(
+        let request = S3Multipart.completion(
             bucket.target(name, query), tags.enumerated().map { (number: $0 + 1, etag: $1) },
             condition)
         request.confirmsRepetition = confirm
@@ -203,7 +203,7 @@ final class S3Multipart {
             body += "<Part><PartNumber>\(number)</PartNumber><ETag>\"\(escaped)\"</ETag></Part>"
         }
         body += "</CompleteMultipartUpload>"
-        var request = ClientRequest("POST", target, body: .bytes(Array(body.utf8)))
+        let request = ClientRequest("POST", target, body: .bytes(Array(body.utf8)))
         request.waitLimit = S3Bucket.silenceLimit
         request.fields.append("content-type", "application/xml")
         condition.append(to: &request.fields)

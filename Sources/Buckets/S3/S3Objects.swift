@@ -13,7 +13,7 @@ extension S3Bucket {
     func head(_ name: String) async throws(BucketError) -> (
         metadata: ObjectMetadata, fields: HeaderFields
     ) {
-        var request = ClientRequest("HEAD", target(name))
+        let request = ClientRequest("HEAD", target(name))
         askForChecksum(&request.fields)
         let response = try await send(request)
         response.body.close()
@@ -71,7 +71,7 @@ extension S3Bucket {
         guard preconditions.evaluate(existing, reading: false) == nil else {
             throw BucketError(.preconditionFailed)
         }
-        var request = ClientRequest("DELETE", target(name))
+        let request = ClientRequest("DELETE", target(name))
         request.confirmsRepetition = confirmation(unchanged: existing)
         if !preconditions.isEmpty, changes.withLock({ $0?.deletions }) ?? true,
             try await decidesConditions()

@@ -59,7 +59,7 @@ extension S3Bucket {
         _ object: ObjectMetadata, _ fields: HeaderFields, _ source: HeaderFields,
         _ condition: WriteCondition
     ) async throws(BucketError) -> CollectedResponse {
-        var request = ClientRequest("PUT", target(object.name), fields: fields)
+        let request = ClientRequest("PUT", target(object.name), fields: fields)
         request.confirmsRepetition = confirmation(unchanged: object)
         request.waitLimit = S3Bucket.silenceLimit
         request.fields.append("x-amz-metadata-directive", "REPLACE")

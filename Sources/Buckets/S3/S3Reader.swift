@@ -66,7 +66,7 @@ extension S3Bucket {
         if range.upperBound - range.lowerBound < object.size {
             fields.append("range", "bytes=\(range.lowerBound)-\(range.upperBound - 1)")
         }
-        var request = get(object.name, fields)
+        let request = get(object.name, fields)
         request.attempts = attempts
         let response: ClientResponse
         do throws(BucketError) {
@@ -103,7 +103,7 @@ extension S3Bucket {
     }
 
     private func get(_ name: String, _ fields: HeaderFields) -> ClientRequest {
-        var request = ClientRequest("GET", target(name), fields: fields)
+        let request = ClientRequest("GET", target(name), fields: fields)
         request.isBulk = true
         askForChecksum(&request.fields)
         return request
@@ -193,18 +193,28 @@ private final class S3Reader: ObjectReader {
                 throw error.cause
             }
         }
-        let source = source(response, range)
-        guard range.upperBound - range.lowerBound <= S3Reader.verifiedAhead else { return source }
+        let count = range.upperBound - range.lowerBound
+        guard count <= S3Reader.verifiedAhead else { return source(response, range) }
         // Nothing has been sent yet, so a failure can still have an error status.
-        return BytesSource(try await source.collect(Int(range.upperBound - range.lowerBound)))
+        if let bytes = response.takeArrived(Int(count)) {
+            if let expected = checksum(of: range) {
+                var crc32c = CRC32C()
+                crc32c.update(bytes.span.bytes)
+                try ResumingSource.check(crc32c, expected)
+            }
+            return BytesSource(bytes)
+        }
+        return BytesSource(try await source(response, range).collect(Int(count)))
+    }
+
+    /// The checksum of these bytes; nil if it is not known.
+    private func checksum(of range: Range<UInt64>) -> UInt32? {
+        range == 0..<metadata.size ? metadata.crc32c : nil
     }
 
     /// The bytes of a response, continued by further requests if it breaks off.
     private func source(_ response: ClientResponse, _ range: Range<UInt64>) -> ResumingSource {
-        let isWhole = range == 0..<metadata.size
-        return ResumingSource(
-            response.body, range, crc32c: isWhole ? metadata.crc32c : nil, bucket.upstream
-        ) { [bucket, metadata, isPinned] (rest) throws(ResumingSource.Fault) in
+        ResumingSource(response.body, range, crc32c: checksum(of: range), bucket.upstream) { [bucket, metadata, isPinned] (rest) throws(ResumingSource.Fault) in
             guard isPinned else {
                 throw ResumingSource.Fault(
                     cause: BucketError(

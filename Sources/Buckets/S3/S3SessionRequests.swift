@@ -179,7 +179,7 @@ extension S3Bucket: S3SessionRequests {
         _ name: String, _ upload: String, _ parts: [S3TransferState.Part],
         _ condition: WriteCondition
     ) async -> S3Completion {
-        var request = S3Multipart.completion(
+        let request = S3Multipart.completion(
             uploadTarget(name, upload), parts.map { (number: Int($0.number), etag: $0.etag) },
             condition)
         // The service does not know the upload any more if the first request has succeeded.
@@ -244,7 +244,7 @@ extension S3Bucket: S3SessionRequests {
         async throws(BucketError) -> String?
     {
         // A repetition finds that its condition does not hold if the first request was executed.
-        var request = ClientRequest("PUT", target(name), body: .bytes(bytes), isRepeatable: true)
+        let request = ClientRequest("PUT", target(name), body: .bytes(bytes), isRepeatable: true)
         WriteCondition(match: version, isNew: version == nil).append(to: &request.fields)
         // Some services otherwise store what they have received when a connection breaks.
         let digest = Digest(.md5)

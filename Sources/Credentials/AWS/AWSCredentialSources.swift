@@ -164,7 +164,7 @@ package final class AWSCredentialFetcher: Sendable {
             ("RoleSessionName", session ?? "sluice-\(getpid())"),
             ("WebIdentityToken", String(decoding: token, as: UTF8.self)),
         ].map { "\($0)=\(PercentEncoding.encodeSegment($1))" }.joined(separator: "&")
-        var request = ClientRequest("POST", "/", body: .bytes(Array(form.utf8)), isRepeatable: true)
+        let request = ClientRequest("POST", "/", body: .bytes(Array(form.utf8)), isRepeatable: true)
         request.fields.append("content-type", "application/x-www-form-urlencoded")
         request.fields.append("accept", "application/xml")
         let response = try await ask(origin, request, "STS")
@@ -203,7 +203,7 @@ package final class AWSCredentialFetcher: Sendable {
         if let file = value("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE") {
             token = try await read(file, required: true)
         }
-        var request = ClientRequest("GET", target)
+        let request = ClientRequest("GET", target)
         request.fields.append("accept", "application/json")
         if let token {
             let trimmed = ASCII.trimmed(Array(token.utf8.filter { $0 != 10 && $0 != 13 })[...])
@@ -225,7 +225,7 @@ package final class AWSCredentialFetcher: Sendable {
             throw AWSCredentialsError(cause: "AWS_EC2_METADATA_SERVICE_ENDPOINT is no origin")
         }
         let what = "the instance's metadata service"
-        var request = ClientRequest("PUT", "/latest/api/token", isRepeatable: true)
+        let request = ClientRequest("PUT", "/latest/api/token", isRepeatable: true)
         request.fields.append("x-aws-ec2-metadata-token-ttl-seconds", "21600")
         let session = try await ask(origin, request, what)
         guard session.status == 200 else {
@@ -233,7 +233,7 @@ package final class AWSCredentialFetcher: Sendable {
         }
         let path = "/latest/meta-data/iam/security-credentials/"
         func get(_ target: String) async throws(AWSCredentialsError) -> CollectedResponse {
-            var request = ClientRequest("GET", target)
+            let request = ClientRequest("GET", target)
             request.fields.append(
                 "x-aws-ec2-metadata-token", String(decoding: session.body, as: UTF8.self))
             return try await ask(origin, request, what)

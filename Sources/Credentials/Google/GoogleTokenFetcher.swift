@@ -69,7 +69,7 @@ struct GoogleTokenFetcher: Sendable {
             throw ClientError(.unreachable, "credentials: GCE_METADATA_HOST is not a host")
         }
         let path = "/computeMetadata/v1/instance/service-accounts/default/token"
-        var request = ClientRequest("GET", "\(path)?scopes=\(PercentEncoding.encodeSegment(scope))")
+        let request = ClientRequest("GET", "\(path)?scopes=\(PercentEncoding.encodeSegment(scope))")
         request.fields.append("metadata-flavor", "Google")
         let response = try await call(request, GoogleEndpoint(origin, request.target), quick: true)
         // A response without this field is from another server and must not be trusted.
@@ -109,7 +109,7 @@ struct GoogleTokenFetcher: Sendable {
         body.endArray()
         body.member("lifetime", "\(account.impersonationSeconds)s")
         body.endObject()
-        var request = ClientRequest(
+        let request = ClientRequest(
             "POST", endpoint.target, body: .bytes(body.bytes), isRepeatable: true)
         request.fields.append("authorization", "Bearer \(federated.value)")
         request.fields.append("content-type", "application/json")
@@ -135,7 +135,7 @@ struct GoogleTokenFetcher: Sendable {
             source = path
         case .endpoint(let endpoint, let fields):
             source = "\(endpoint.origin)"
-            var request = ClientRequest("GET", endpoint.target)
+            let request = ClientRequest("GET", endpoint.target)
             for (name, value) in fields { request.fields.append(name: name, value) }
             bytes = try await call(request, endpoint).body
         }
@@ -162,7 +162,7 @@ struct GoogleTokenFetcher: Sendable {
     ) async throws(ClientError) -> GoogleToken {
         let body = form.map { "\($0)=\(PercentEncoding.encodeSegment($1))" }.joined(separator: "&")
         // Repeating a grant only returns another token.
-        var request = ClientRequest(
+        let request = ClientRequest(
             "POST", endpoint.target, body: .bytes(Array(body.utf8)), isRepeatable: true)
         request.fields.append("content-type", "application/x-www-form-urlencoded")
         if let authorization { request.fields.append("authorization", authorization) }

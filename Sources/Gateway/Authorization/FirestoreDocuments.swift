@@ -57,7 +57,7 @@ public final class FirestoreDocuments: Sendable {
     private func find(_ path: DocumentPath) async throws(ClientError) -> Lookup {
         let segments = path.segments.map(PercentEncoding.encodeSegment)
         let project = PercentEncoding.encodeSegment(project)
-        var request = ClientRequest(
+        let request = ClientRequest(
             "GET", "/v1/projects/\(project)/" + segments.joined(separator: "/"))
         let credentials = credentials
         request.authorize = { (request) throws(ClientError) in

@@ -32,13 +32,12 @@ final class FirebaseAPI: Dialect {
             parts[4].elementsEqual("o".utf8), let bucket = try? PercentEncoding.decode(parts[3])
         else { throw Problem.nothingHere }
         let query = QueryParameters(target.query)
-        var route = Route(
-            bucket: String(decoding: bucket, as: UTF8.self), path: .bucket, query: query)
-        if parts.count == 6, !parts[5].isEmpty { route.path = .named(parts[5]) }
-        route.offersGrant =
-            query.contains("token") || query.contains("create_token")
-            || query.contains("delete_token")
-        return route
+        let isNamed = parts.count == 6 && !parts[5].isEmpty
+        return Route(
+            bucket: String(decoding: bucket, as: UTF8.self),
+            path: isNamed ? .named(parts[5]) : .bucket, query: query,
+            offersGrant: query.contains("token") || query.contains("create_token")
+                || query.contains("delete_token"))
     }
 
     func methods(at route: Route?) -> String { "GET, HEAD, PUT, PATCH, POST, DELETE, OPTIONS" }

@@ -13,9 +13,7 @@ final class NativeAPI: Dialect {
     var root: StaticString { "b" }
 
     func route(_ target: RequestTarget) throws(Problem) -> Route {
-        var route = try Route(target)
-        if case .named = route.path { route.claimsGrant = SignedLink.isClaimed(route.query) }
-        return route
+        try Route(target)
     }
 
     func prepare(_ context: RequestContext) {
@@ -114,7 +112,7 @@ extension Route {
     /// Parses a target of the native API.
     /// - Throws: ``Problem`` with `not-found` if the path is not a route, or `invalid-name` if the bucket's
     ///   percent-encoding is malformed.
-    init(_ target: RequestTarget) throws(Problem) {
+    convenience init(_ target: RequestTarget) throws(Problem) {
         let path = target.path
         guard path.count > 3, path[0] == UInt8(ascii: "/"), path[1] == UInt8(ascii: "b"),
             path[2] == UInt8(ascii: "/"),
@@ -122,27 +120,34 @@ extension Route {
         else { throw Problem.notFound }
         let rest = path[(end + 1)...]
         let isObject = rest.first == UInt8(ascii: "o")
+        let resource: Path
         if isObject, rest.count == 1 {
-            self.path = .bucket
+            resource = .bucket
         } else if rest.count > 1, rest[end + 2] == UInt8(ascii: "/"),
             isObject || rest.first == UInt8(ascii: "u")
         {
             let last = rest[(end + 3)...]
-            self.path = isObject ? .named(last) : .session(last)
+            resource = isObject ? .named(last) : .session(last)
         } else {
             throw Problem.notFound
         }
+        let bucket: String
         do throws(PercentEncoding.Malformed) {
             bucket = String(decoding: try PercentEncoding.decode(path[3..<end]), as: UTF8.self)
         } catch {
             let position = "at byte \(error.offset + 3) of the path"
             throw Problem(.invalidName, "The percent-encoding is malformed \(position).")
         }
-        query = QueryParameters(target.query)
+        let query = QueryParameters(target.query)
+        var claimsGrant = false
+        if case .named = resource { claimsGrant = SignedLink.isClaimed(query) }
+        self.init(bucket: bucket, path: resource, query: query, claimsGrant: claimsGrant)
     }
 
     /// Parses a target of the native API.
-    init(target: String) throws(Problem) { try self.init(RequestTarget(target)) }
+    convenience init(target: String) throws(Problem) {
+        try self.init(RequestTarget(target))
+    }
 
     /// Whether the path is that of a folder: it is empty after the slash, or ends with a slash, encoded or not.
     var isFolder: Bool {

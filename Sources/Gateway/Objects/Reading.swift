@@ -7,38 +7,48 @@ extension OperationHandler {
         -> OperationResult
     {
         let missing = try await authorizer.evaluate()
-        let plan = ReadPlan(range: request.range.range, conditions: try request.conditions.get())
-        let reader: any ObjectReader
-        do throws(Problem) {
-            reader = try await bucket.open(name, plan)
-        } catch {
-            if missing != .nothing, error.code == .objectNotFound {
-                try authorizer.require(try await authorizer.evaluate(.absent))
-            }
-            throw error
-        }
+        let reader = try await opened(name, request, missing)
         do throws(Problem) {
             if missing != .nothing || context.record.shadow == .undetermined {
                 try authorizer.require(try await authorizer.evaluate(.object(reader.metadata)))
             }
-            return try await content(of: reader, request.range, plan.conditions)
+            return try await content(of: reader, request)
         } catch {
             reader.close()
             throw error
         }
     }
 
+    /// Opens the object.
+    /// - Parameter missing: What the decision still needs. Without an object it is made here.
+    // Not inlined, so that its memory is free again while the bytes are read.
+    @inline(never)
+    private func opened(
+        _ name: ObjectName, _ request: ReadRequest, _ missing: Authorizer.UnresolvedInput
+    ) async throws(Problem) -> any ObjectReader {
+        do throws(Problem) {
+            let conditions = try request.conditions.get()
+            return try await bucket.open(
+                name, ReadPlan(range: request.range.range, conditions: conditions))
+        } catch {
+            if missing != .nothing, error.code == .objectNotFound {
+                try authorizer.require(try await authorizer.evaluate(.absent))
+            }
+            throw error
+        }
+    }
+
     /// Selects the bytes to send of an opened object. Closes the object if there are none.
-    private func content(
-        of reader: any ObjectReader, _ wanted: RangeRequest, _ conditions: Preconditions
-    ) async throws(Problem) -> OperationResult {
+    private func content(of reader: any ObjectReader, _ request: ReadRequest)
+        async throws(Problem) -> OperationResult
+    {
         let object = reader.metadata
-        if try isUnmodified(object, conditions) {
+        if try isUnmodified(object, try request.conditions.get()) {
             reader.close()
             return .notModified(object)
         }
         var content = ObjectContent(range: 0..<object.size, isPart: false, body: .bytes([]))
-        switch wanted.select(from: object) {
+        switch request.range.select(from: object) {
         case .whole: break
         case .part(let part):
             content.range = part

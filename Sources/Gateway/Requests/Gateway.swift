@@ -105,6 +105,8 @@ public final class Gateway: Sendable {
         return try await performed(operation, of: route, handler, context, dialect)
     }
 
+    // Not inlined, because two places call it, and the task would reserve memory for both.
+    @inline(never)
     private func performed(
         _ operation: ObjectOperation, of route: Route, _ handler: OperationHandler,
         _ context: RequestContext, _ dialect: any Dialect

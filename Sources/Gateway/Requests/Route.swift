@@ -38,8 +38,8 @@ struct RequestTarget {
     }
 }
 
-/// The resource that a request's target names, as parsed by its dialect.
-struct Route: Equatable {
+/// The resource that a request's target names, as parsed by its dialect. A class, because it is large and passed around.
+final class Route: Sendable {
     /// The kind of resource in the bucket.
     enum Path: Equatable {
         /// The bucket as a collection.
@@ -50,13 +50,24 @@ struct Route: Equatable {
         case session(ArraySlice<UInt8>)
     }
     /// The bucket's name, decoded; empty if the target does not have it. The bucket may not exist.
-    var bucket: String
-    var path: Path
-    var query: QueryParameters
+    let bucket: String
+    let path: Path
+    let query: QueryParameters
     /// Whether the query claims a grant. If so, the caller is not identified.
-    var claimsGrant = false
+    let claimsGrant: Bool
     /// Whether the query offers a grant that counts beside the caller's own rights.
-    var offersGrant = false
+    let offersGrant: Bool
+
+    init(
+        bucket: String, path: Path, query: QueryParameters, claimsGrant: Bool = false,
+        offersGrant: Bool = false
+    ) {
+        self.bucket = bucket
+        self.path = path
+        self.query = query
+        self.claimsGrant = claimsGrant
+        self.offersGrant = offersGrant
+    }
 }
 
 /// The parameters of a query, in order.

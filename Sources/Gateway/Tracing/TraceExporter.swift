@@ -183,7 +183,7 @@ public final class TraceExporter: Sendable {
     private func send(_ spans: [TraceSpan]) async throws(ClientError) -> Int {
         let service = settings.serviceName
         let body = await pool.run { spans.exportRequest(service: service, build: .current) }
-        var request = ClientRequest(
+        let request = ClientRequest(
             "POST", settings.target, fields: settings.fields, body: .bytes(body), isRepeatable: true
         )
         request.fields.append("content-type", "application/x-protobuf")

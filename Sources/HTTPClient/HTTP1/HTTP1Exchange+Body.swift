@@ -7,6 +7,12 @@ extension HTTP1Exchange {
     /// The number of bytes of an unwanted body that are read and dropped to keep the connection.
     private static let drainedBytes = 64 * 1024
 
+    var arrivedRest: Int? {
+        guard state.phase == .body, case .length = state.framing else { return nil }
+        let count = rest.count - restRead
+        return UInt64(count) == state.remaining ? count : nil
+    }
+
     /// Reads the body's next bytes.
     func read(into buffer: UnsafeMutableRawBufferPointer) throws(ClientError) -> SourceRead {
         transport.loop.assertCurrent()

@@ -3,6 +3,8 @@ import System
 
 /// Reading a response's body.
 extension HTTP2Exchange {
+    var arrivedRest: Int? { phase == .body && hasEnd ? bytes.count - bytesRead : nil }
+
     func read(into buffer: UnsafeMutableRawBufferPointer) throws(ClientError) -> SourceRead {
         transport.loop.assertCurrent()
         if let failure { throw failure }

@@ -9,36 +9,39 @@ public enum RequestBody {
     case pipe(RequestBodyPipe)
 }
 
-/// A request to an ``Upstream``. Created and used on one loop.
-public struct ClientRequest {
+/// A request to an ``Upstream``. Created and used on one loop. Not changed any more once it was sent.
+///
+/// A class, because each of the parts that a request passes through keeps it.
+public final class ClientRequest {
     /// A token in upper case.
-    public var method: StaticString
+    public let method: StaticString
     /// The path and query, percent-encoded. It begins with `/`.
-    public var target: String
+    @exclusivity(unchecked) public var target: String
     /// The fields without `host`, `content-length`, `connection`, `transfer-encoding` and `expect`, which the
     /// transport adds.
-    public var fields: HeaderFields
-    public var body: RequestBody
+    @exclusivity(unchecked) public var fields: HeaderFields
+    @exclusivity(unchecked) public var body: RequestBody
     /// Whether the request is idempotent, so that it may be sent again after the upstream may have executed it.
-    public var isRepeatable: Bool
+    @exclusivity(unchecked) public var isRepeatable: Bool
     /// Decides whether the request may be sent again although the upstream may have executed it. Called each time,
     /// with the response if there is one. nil if ``isRepeatable`` decides.
-    public var confirmsRepetition: ((CollectedResponse?) async -> Bool)?
+    @exclusivity(unchecked) public var confirmsRepetition: ((CollectedResponse?) async -> Bool)?
     /// The maximum number of attempts, if less than ``UpstreamSettings/attempts``. A caller that has its own
     /// repetitions sets 1, so that attempts do not multiply.
-    public var attempts = Int.max
+    @exclusivity(unchecked) public var attempts = Int.max
     /// Whether a body may be long, in either direction. libcurl sends such a request by HTTP/1.1 on its own connection: on
     /// a shared HTTP/2 connection, it would let one slow reader delay all others, and buffer for them.
-    public var isBulk = false
-    /// Whether the request has a connection of its own, which carried nothing before and is closed afterwards, by HTTP/1.1. So a late
-    /// or repeated response to another request can't be taken for its own. libcurl ignores it.
-    public var isAlone = false
+    @exclusivity(unchecked) public var isBulk = false
+    /// Whether the request has a connection of its own, which carried nothing before and is closed afterwards, by
+    /// HTTP/1.1. So a late or repeated response to another request can't be taken for its own. libcurl ignores it.
+    @exclusivity(unchecked) public var isAlone = false
     /// The timeout for the response and then for each further part of it, in nanoseconds, if the upstream is known to
     /// take long. nil for the timeouts of ``UpstreamSettings``, which are also the minimum. A request that exceeds it
     /// is not sent again, because the upstream may still be working on it.
-    public var waitLimit: UInt64?
+    @exclusivity(unchecked) public var waitLimit: UInt64?
     /// Adds credentials or a signature. Called before each attempt, on a copy.
-    public var authorize: ((inout ClientRequest) async throws(ClientError) -> Void)?
+    @exclusivity(unchecked) public var authorize:
+        ((ClientRequest) async throws(ClientError) -> Void)?
 
     /// - Parameter isRepeatable: By default for `GET` and `HEAD`.
     public init(
@@ -51,6 +54,19 @@ public struct ClientRequest {
         self.body = body
         if case .pipe = body { isBulk = true }
         self.isRepeatable = isRepeatable ?? ClientRequest.isRead(method)
+    }
+
+    /// A request that can be changed without changing this one. The body is the same.
+    public func copy() -> ClientRequest {
+        let copy = ClientRequest(
+            method, target, fields: fields, body: body, isRepeatable: isRepeatable)
+        copy.confirmsRepetition = confirmsRepetition
+        copy.attempts = attempts
+        copy.isBulk = isBulk
+        copy.isAlone = isAlone
+        copy.waitLimit = waitLimit
+        copy.authorize = authorize
+        return copy
     }
 
     /// Why the request can't be sent; nil if it can. A line break in a value would be request smuggling.

@@ -13,6 +13,18 @@ public struct ClientResponse {
     /// early also closes the connection.
     public var body: any ByteSource
 
+    /// Takes the body if all of its `count` bytes have arrived.
+    /// - Returns: nil if they have not, or if there is another number. Nothing was read then.
+    package func takeArrived(_ count: Int) -> [UInt8]? {
+        guard count > 0, let body = body as? ResponseBody, body.arrivedRest == count else {
+            return nil
+        }
+        return try? [UInt8](unsafeUninitializedCapacity: count) { buffer, used in
+            var span = UnsafeMutableRawBufferPointer(buffer).mutableBytes
+            if case .bytes(let read) = try body.read(into: &span) { used = read }
+        }
+    }
+
     /// Reads the whole body, of at most `limit` bytes, and closes it.
     public func collect(limit: Int) async throws(ClientError) -> [UInt8] {
         defer { body.close() }

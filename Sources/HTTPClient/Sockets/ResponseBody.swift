@@ -2,6 +2,8 @@ import System
 
 /// What reads a response's body for ``ResponseBody``.
 protocol ResponseReader: AnyObject {
+    /// The number of bytes to read, if the rest of the body has arrived; nil if more may come.
+    var arrivedRest: Int? { get }
     /// Reads the body's next bytes.
     func read(into buffer: UnsafeMutableRawBufferPointer) throws(ClientError) -> SourceRead
     func whenReadable(_ resume: @escaping () -> Void)
@@ -18,6 +20,8 @@ final class ResponseBody: ByteSource {
     init(_ exchange: any ResponseReader) { self.exchange = exchange }
 
     deinit { exchange.dropped() }
+
+    var arrivedRest: Int? { exchange.arrivedRest }
 
     func read(into buffer: inout MutableRawSpan) throws -> SourceRead {
         try buffer.withUnsafeMutableBytes { try exchange.read(into: $0) }

@@ -31,6 +31,7 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
         var request = request
         // Added after the signature, which does not cover them.
         if let span, upstream.settings.passesTrace {
+            request = request.copy()
             request.fields.append("traceparent", span.field)
             if let state = trace?.state { request.fields.append("tracestate", state) }
         }

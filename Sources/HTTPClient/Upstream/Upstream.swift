@@ -174,8 +174,8 @@ public final class Upstream: Sendable {
     private func authorized(_ request: ClientRequest, _ attempt: Int)
         async throws(ClientError) -> ClientExchange
     {
-        var request = request
-        try await request.authorize?(&request)
+        let request = request.copy()
+        try await request.authorize?(request)
         return start(request, attempt: attempt)
     }
 

@@ -44,7 +44,7 @@
                 return .failure(error)
             }
             return await Task.detached(executorPreference: loop) {
-                var prepared = ClientRequest(request.method, target)
+                let prepared = ClientRequest(request.method, target)
                 for (name, value) in request.fields {
                     prepared.fields.append(name: name.asciiLowercased(), value)
                 }

@@ -97,7 +97,7 @@ actor RunningGCSServer {
         settings.upstream.firstByteTimeout = 10_000_000_000
         settings.upstream.progressTimeout = 10_000_000_000
         let bucket = GCSBucket(settings, pool: sharedPool, environment: [:])
-        var request = ClientRequest("POST", "/storage/v1/b?project=test")
+        let request = ClientRequest("POST", "/storage/v1/b?project=test")
         request.body = .bytes(Array(#"{"name": "\#(name)"}"#.utf8))
         request.fields.append("content-type", "application/json")
         let made = try await bucket.upstream.call(request)
