@@ -143,3 +143,6 @@ func fuzzTrace(_ bytes: [UInt8]) {
         precondition(TraceState.joined([state]) == state && state.utf8.count <= 512)
     }
 }
+
+/// A collector's response to spans.
+func fuzzSpans(_ bytes: [UInt8]) { precondition(rejectedSpans(of: bytes) >= 0) }

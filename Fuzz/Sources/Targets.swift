@@ -18,6 +18,7 @@ private let target: @Sendable ([UInt8]) -> Void =
     case "preconditions": fuzzPreconditions
     case "digest": fuzzDigest
     case "trace": fuzzTrace
+    case "spans": fuzzSpans
     case "forwarded": fuzzForwarded
     case "proxyheader": fuzzProxyHeader
     case "s3answer": fuzzS3Answer
