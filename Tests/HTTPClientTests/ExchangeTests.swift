@@ -70,6 +70,44 @@ struct ExchangeTests {
         await upstream.close()
     }
 
+    @Test(
+        "A body that came with its head is taken at once; of any other nothing is read",
+        arguments: Way.own)
+    func arrived(way: Way) async throws {
+        let rest = DispatchSemaphore(value: 0)
+        let server = ScriptedServer(way) { peer, _ in
+            peer.respondToAll { request in
+                switch request.target {
+                case "/whole": return peer.respond(200, "hello")
+                case "/chunked":
+                    return peer.send(
+                        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+                    )
+                default:
+                    guard peer.send("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhel") else {
+                        return false
+                    }
+                    rest.wait()
+                    return peer.send("lo")
+                }
+            }
+        }
+        let upstream = server.upstream()
+        for (target, isWhole) in [("/whole", true), ("/chunked", false), ("/part", false)] {
+            let (other, taken, read) = try await TestLoop.run {
+                let response = try await upstream.send(ClientRequest("GET", target))
+                let (other, taken) = (response.takeArrived(4), response.takeArrived(5))
+                rest.signal()
+                return (other, taken, try await response.collect(limit: 10))
+            }
+            #expect(other == nil && taken == (isWhole ? Array("hello".utf8) : nil))
+            #expect(read == (isWhole ? [] : Array("hello".utf8)))
+            if target != "/part" { rest.wait() }
+        }
+        #expect(server.connections == 1)
+        await upstream.close()
+    }
+
     @Test("A response to HEAD has no body, whatever its Content-Length is", arguments: Way.http1)
     func head(way: Way) async throws {
         let server = ScriptedServer(way) { peer, _ in

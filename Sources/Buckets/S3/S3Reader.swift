@@ -214,7 +214,9 @@ private final class S3Reader: ObjectReader {
 
     /// The bytes of a response, continued by further requests if it breaks off.
     private func source(_ response: ClientResponse, _ range: Range<UInt64>) -> ResumingSource {
-        ResumingSource(response.body, range, crc32c: checksum(of: range), bucket.upstream) { [bucket, metadata, isPinned] (rest) throws(ResumingSource.Fault) in
+        ResumingSource(
+            response.body, range, crc32c: checksum(of: range), bucket.upstream
+        ) { [bucket, metadata, isPinned] (rest) throws(ResumingSource.Fault) in
             guard isPinned else {
                 throw ResumingSource.Fault(
                     cause: BucketError(

@@ -160,18 +160,6 @@ extension HTTP1Exchange {
         }
     }
 
-    func wake() {
-        guard let resume = waiter else { return }
-        waiter = nil
-        resume()
-    }
-
-    /// The reader has dropped the body, perhaps on another thread.
-    func dropped() {
-        let loop = transport.loop
-        if loop.isCurrent { close() } else { loop.execute { self.close() } }
-    }
-
     func close() {
         transport.loop.assertCurrent()
         guard state.phase == .body else { return }

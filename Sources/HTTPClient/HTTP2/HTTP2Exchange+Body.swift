@@ -49,17 +49,6 @@ extension HTTP2Exchange {
         }
     }
 
-    func wake() {
-        guard let resume = waiter else { return }
-        waiter = nil
-        resume()
-    }
-
-    func dropped() {
-        let loop = transport.loop
-        if loop.isCurrent { close() } else { loop.execute { self.close() } }
-    }
-
     func close() {
         transport.loop.assertCurrent()
         guard phase == .body else { return }

@@ -1,7 +1,10 @@
 import System
 
 /// What reads a response's body for ``ResponseBody``.
-protocol ResponseReader: AnyObject {
+protocol ResponseReader: AnyObject, Sendable {
+    var transport: SocketTransport { get }
+    /// What waits for bytes of the body.
+    var waiter: (() -> Void)? { get set }
     /// The number of bytes to read, if the rest of the body has arrived; nil if more may come.
     var arrivedRest: Int? { get }
     /// Reads the body's next bytes.
@@ -9,8 +12,16 @@ protocol ResponseReader: AnyObject {
     func whenReadable(_ resume: @escaping () -> Void)
     /// No more of the body is wanted.
     func close()
+}
+
+extension ResponseReader {
+    func wake() { waiter.take()?() }
+
     /// The reader has dropped the body, perhaps on another thread.
-    func dropped()
+    func dropped() {
+        let loop = transport.loop
+        if loop.isCurrent { close() } else { loop.execute { self.close() } }
+    }
 }
 
 /// The body of a response for its reader. It closes itself when it is dropped.
