@@ -2,13 +2,10 @@
 #ifndef SLUICE_CLINUX_SHIM_H
 #define SLUICE_CLINUX_SHIM_H
 
-#include <link.h>
 #include <malloc.h>
 #include <stdint.h>
-#include <sys/auxv.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -36,20 +33,6 @@ static inline ssize_t sluice_pread_nowait(int fd, void *buffer, size_t count, of
 // SYNC_FILE_RANGE_WRITE: starts writing dirty pages without waiting for them (sync_file_range(2)).
 static inline int sluice_start_writeback(int fd, int64_t offset, int64_t count) {
     return sync_file_range(fd, offset, count, 2);
-}
-
-// Gives back the memory of the program's code. The kernel provides the pages again when they are executed: they are
-// those of the file, as long as no debugger has changed them.
-static inline void sluice_release_code(void) {
-    const ElfW(Phdr) *headers = (const ElfW(Phdr) *)getauxval(AT_PHDR);
-    const ElfW(Phdr) *end = headers + getauxval(AT_PHNUM);
-    uintptr_t base = 0;
-    for (const ElfW(Phdr) *header = headers; header < end; header++) {
-        if (header->p_type == PT_PHDR) base = (uintptr_t)headers - header->p_vaddr;
-        if (header->p_type != PT_LOAD || (header->p_flags & (PF_X | PF_W)) != PF_X || base == 0) continue;
-        uintptr_t start = (base + header->p_vaddr) & ~(uintptr_t)4095;
-        madvise((void *)start, base + header->p_vaddr + header->p_memsz - start, MADV_DONTNEED);
-    }
 }
 
 #endif

@@ -1,8 +1,25 @@
-import CLinux
+import Glibc
+import Wire
 
 /// The memory of this process.
 public enum ProcessMemory {
-    /// Gives back the memory of the program's code, for example of what was used only to start. Code that runs again
-    /// is provided again, page by page, from the file.
-    public static func releaseCode() { sluice_release_code() }
+    /// Gives back the memory of code, that of libraries too, for example of what was used only to start. The kernel
+    /// provides code that runs again, page by page, from its file.
+    public static func releaseCode() {
+        guard let maps = try? File.contents(of: "/proc/self/maps", limit: 1 << 20) else { return }
+        for line in maps.split(separator: UInt8(ascii: "\n")) {
+            // 55d0a000-55e1b000 r-xp 0000a000 08:01 1234 /usr/bin/sluice
+            let words = line.split(separator: UInt8(ascii: " "), maxSplits: 5)
+            guard words.count == 6, words[1].elementsEqual("r-xp".utf8),
+                words[5].contains(UInt8(ascii: "/")),
+                case let bounds = words[0].split(separator: UInt8(ascii: "-")), bounds.count == 2,
+                let start = address(bounds[0]), let end = address(bounds[1]), start < end
+            else { continue }
+            madvise(UnsafeMutableRawPointer(bitPattern: start), Int(end - start), MADV_DONTNEED)
+        }
+    }
+
+    private static func address(_ digits: ArraySlice<UInt8>) -> UInt? {
+        UInt(String(decoding: digits, as: UTF8.self), radix: 16)
+    }
 }
