@@ -188,6 +188,9 @@ struct HTTP2Tests {
     @Test("The upstream's limit of streams is kept", arguments: [1, 3] as [UInt32])
     func concurrency(limit: UInt32) async throws {
         let most = Atomic<Int>(0)
+        // Nothing is responded before all six have arrived, so that none finds a connection free again.
+        let arriving = DispatchGroup()
+        for _ in 0..<6 { arriving.enter() }
         let server = ScriptedServer.http2(settings: [(3, limit)]) { peer, _, _ in
             var held: [HTTP2Peer.Request] = []
             while let request = peer.request() {
@@ -198,7 +201,9 @@ struct HTTP2Tests {
                     continue
                 }
                 most.max(held.count, ordering: .relaxed)
+                if request.target != "/last" { arriving.leave() }
                 if held.count == limit || request.target == "/last" {
+                    if request.target != "/last" { arriving.wait() }
                     for request in held { peer.respond(request.id, 200, "ab") }
                     held = []
                 }
