@@ -137,8 +137,12 @@ final class JWKSCache: @unchecked Sendable {
         let (pause, warning, failure) = state.end { state in
             let before = state.known?.keys.warning
             let hadFailed = state.failure != nil
+            switch outcome {
             // An invalid file is read again when it changes.
-            if let stamp { state.stamp = stamp }
+            case .success: if let stamp { state.stamp = stamp }
+            // A file that can't be read now may come back as it was.
+            case .failure: state.stamp = nil
+            }
             let pause = take(news, &state)
             state.task = nil
             let warning = state.known?.keys.warning

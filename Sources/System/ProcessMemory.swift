@@ -4,14 +4,16 @@ import Wire
 /// The memory of this process.
 public enum ProcessMemory {
     /// Gives back the memory of code, that of libraries too, for example of what was used only to start. The kernel
-    /// provides code that runs again, page by page, from its file.
+    /// provides code that runs again, page by page, from its file. So code that was changed in memory is as in the file
+    /// again: breakpoints of debuggers that were set before are lost.
     public static func releaseCode() {
         guard let maps = try? File.contents(of: "/proc/self/maps", limit: 1 << 20) else { return }
         for line in maps.split(separator: UInt8(ascii: "\n")) {
             // 55d0a000-55e1b000 r-xp 0000a000 08:01 1234 /usr/bin/sluice
             let words = line.split(separator: UInt8(ascii: " "), maxSplits: 5)
             guard words.count == 6, words[1].elementsEqual("r-xp".utf8),
-                words[5].contains(UInt8(ascii: "/")),
+                !words[4].elementsEqual("0".utf8), words[5].contains(UInt8(ascii: "/")),
+                !words[5].suffix(9).elementsEqual("(deleted)".utf8),
                 case let bounds = words[0].split(separator: UInt8(ascii: "-")), bounds.count == 2,
                 let start = address(bounds[0]), let end = address(bounds[1]), start < end
             else { continue }

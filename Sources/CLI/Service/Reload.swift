@@ -37,7 +37,7 @@ extension Service {
             } catch {
                 logger.error("configuration not reloaded", metadata: ["cause": "\(error)"])
                 configurationFailure.withLock { $0 = "\(error)" }
-                reloadChanged(&rules)
+                reloadChanged(&rules, repeats: true)
             }
         }
     }
@@ -105,32 +105,35 @@ extension Service {
         }
     }
 
-    /// Reloads the rules if a file has changed, or failed to load last time.
-    private func reloadChanged(_ rules: inout RulesInEffect) {
+    /// Reloads the rules if a file has changed.
+    /// - Parameter repeats: Whether files that failed to load last time are tried again.
+    private func reloadChanged(_ rules: inout RulesInEffect, repeats: Bool) {
         let now = RulesInEffect.stamps(rules.configuration)
-        if now == rules.seen && rules.failures.isEmpty { return }
+        if now == rules.seen && (rules.failures.isEmpty || !repeats) { return }
         take(RulesInEffect(rules.configuration, keeping: rules.rulesets), &rules)
     }
 
     /// Checks twice a second whether certificate, key or rules files have changed, and whether the certificate expires.
-    /// Runs on the pool because it blocks, at most once at a time.
+    /// Runs on the pool because it blocks, at most once at a time. Rules that did not load are tried again every two
+    /// seconds.
     func watchFiles(on loop: EventLoop) {
-        let isRunning = Lock(false)
+        let state = Lock((isRunning: false, looks: 0))
         repeated(every: 500_000_000, on: loop) { [self] in
-            let wasRunning = isRunning.withLock { isRunning in
-                defer { isRunning = true }
-                return isRunning
+            let look = state.withLock { state -> Int? in
+                if state.isRunning { return nil }
+                state = (true, state.looks &+ 1)
+                return state.looks
             }
-            if wasRunning { return }
+            guard let look else { return }
             pool.submit { [self] in
                 rules.withLock { rules in
                     if certificates.haveChanged { reloadCertificates() }
                     if linkFiles.haveChanged { reloadLinkKeys() }
                     if uploadFiles.haveChanged { reloadUploadKeys() }
-                    reloadChanged(&rules)
+                    reloadChanged(&rules, repeats: look % 4 == 0)
                 }
                 warnOfExpiry()
-                isRunning.withLock { $0 = false }
+                state.withLock { $0.isRunning = false }
             }
         }
     }

@@ -64,12 +64,12 @@ extension Service {
 
     /// Warns of a certificate that has expired or will expire soon, once of each. Called again and again.
     func warnOfExpiry() {
-        let warning = credentials?.current.expiryWarning()
-        let isNews = expiryWarning.withLock { last in
+        let news = expiryWarning.withLock { last -> String? in
+            let warning = credentials?.current.expiryWarning()
             defer { last = warning }
-            return last != warning
+            return last == warning ? nil : warning
         }
-        guard isNews, let warning else { return }
+        guard let warning = news else { return }
         logger.warning("certificate", metadata: ["finding": "\(warning)"])
     }
 

@@ -36,6 +36,8 @@ public final class Health: Sendable {
         let interval: UInt64
         /// Whether there is a reason to check before the interval has passed.
         let isSuspect: @Sendable () -> Bool
+        /// Whether there was one when the check last began: its end is worth a check, too.
+        var wasSuspect = false
         var failure: String?
         var checked: UInt64?
         var runningSince: UInt64?
@@ -172,9 +174,12 @@ public final class Health: Sendable {
             state.entries.indices.filter { index in
                 let entry = state.entries[index]
                 if entry.runningSince != nil { return false }
-                let limit = isAsked ? freshness : watchLimit(entry)
+                let isSuspect = entry.isSuspect()
+                let limit =
+                    isAsked ? freshness : watchLimit(entry, isSuspect || entry.wasSuspect)
                 if let checked = entry.checked, now &- checked < limit { return false }
                 state.entries[index].runningSince = now
+                state.entries[index].wasSuspect = isSuspect
                 return true
             }
         }
@@ -182,9 +187,9 @@ public final class Health: Sendable {
 
     /// How old a result may be in ``watch()``. A little less than its interval: the calls of ``watch()`` are not exactly
     /// as far apart as they are meant to be, and otherwise every second one would be too early.
-    private func watchLimit(_ entry: Entry) -> UInt64 {
+    private func watchLimit(_ entry: Entry, _ isSuspect: Bool) -> UInt64 {
         let slack = freshness / 4
-        return entry.isSuspect() ? slack : max(entry.interval, slack * 2) - slack
+        return isSuspect ? slack : max(entry.interval, slack * 2) - slack
     }
 
     private func start(_ index: Int) {

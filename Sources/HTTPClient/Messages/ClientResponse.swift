@@ -21,7 +21,9 @@ public struct ClientResponse {
         }
         return try? [UInt8](unsafeUninitializedCapacity: count) { buffer, used in
             var span = UnsafeMutableRawBufferPointer(buffer).mutableBytes
-            if case .bytes(let read) = try body.read(into: &span) { used = read }
+            let read = try body.read(into: &span)
+            precondition(read == .bytes(count), "bytes that have arrived are read at once")
+            used = count
         }
     }
 

@@ -22,6 +22,8 @@ struct SessionMemory {
     private static let blocksPerMapping = 64
     /// Free blocks that keep their pages.
     private static let spareBlocks = 64
+    /// Whether no page belongs to two blocks. With pages of more than 4 KiB it may.
+    private static let ownsPages = blockBytes % sysconf(Int32(_SC_PAGESIZE)) == 0
     /// What was given back, and what is all zero.
     private static let freeBlocks = Lock<(used: [UInt], clean: [UInt])>(([], []))
 
@@ -40,7 +42,7 @@ struct SessionMemory {
     func release() {
         guard let block else { return }
         SessionMemory.freeBlocks.withLock { free in
-            if free.used.count >= SessionMemory.spareBlocks,
+            if free.used.count >= SessionMemory.spareBlocks, SessionMemory.ownsPages,
                 madvise(block, SessionMemory.blockBytes, MADV_DONTNEED) == 0
             {
                 free.clean.append(UInt(bitPattern: block))

@@ -20,7 +20,7 @@ import http2_peer as http2
 import raw
 import wire as wire_client
 from directory import content, exchange, leftovers, request
-from program import wait_until
+from program import descriptors, wait_until
 
 KILLS = int(os.environ.get("KILLS", "12"))
 SIZES = [0, 1, 100, 4096, 4097, 20_000, 65_536, 65_537, 200_000, 700_000]
@@ -196,10 +196,6 @@ def test_a_truncated_blob_is_a_server_error(launch, protocol):
     assert (line["status"], line["level"], line["code"]) == (200, "error", "internal"), line
     assert "shorter than its object's size" in line["cause"]
     assert server.metrics()['sluice_requests_total{bucket="photos",operation="get",status="5xx"}'] == 1
-
-
-def descriptors(server):
-    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
 
 
 def test_closed_connections_leave_no_descriptors(launch):

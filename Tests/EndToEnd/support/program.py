@@ -1,5 +1,6 @@
 """Runs the built program and waits for what it does. Each server is ended by its process ID."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -26,6 +27,16 @@ def wait_until(condition, timeout=20, what="condition"):
             return value
         time.sleep(0.01)
     raise AssertionError(f"{what() if callable(what) else what} did not come true within {timeout} s")
+
+
+def descriptors(server):
+    """The number of the program's open sockets and files. Those of event loops and timers are left out, because some are
+    made after the start."""
+    folder, count = f"/proc/{server.process.pid}/fd", 0
+    for descriptor in os.listdir(folder):
+        with contextlib.suppress(FileNotFoundError):
+            count += not os.readlink(f"{folder}/{descriptor}").startswith("anon_inode:")
+    return count
 
 
 def curl(*arguments, check=True):
