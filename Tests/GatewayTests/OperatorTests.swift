@@ -136,6 +136,14 @@ private final class Clock: Sendable {
             await health.watch()
             #expect(store.checks == 2)
         }
+        // The end of the failure is found as fast, and only once.
+        isSuspect.store(false, ordering: .relaxed)
+        store.breakDown(false)
+        for _ in 0..<3 {
+            clock.advance(500)
+            await health.watch()
+        }
+        #expect(store.checks == 3)
     }
 
     @Test func drainingIsNotReady() async {
