@@ -49,7 +49,7 @@ def no_secret_in_any_log():
     print(f"none of {len(secret_words.WORDS)} secret words is in the {len(Server.logs)} logs")
 
 
-#: KiB by which a server's resident memory may grow during a test, because the allocator keeps freed memory.
+#: KiB by which a server's memory may grow during a test, because the allocator keeps freed memory. Code is not counted.
 RESIDUE = 16 * 1024 * (8 if os.environ.get("SANITIZER") else 1)
 #: Test modules of attacks, faults and protocols, after which a server must have no objects or memory left.
 LEAVES_NOTHING = re.compile(r"test_(attacks|ends|faults|http1|http2|upstream_faults)")
@@ -63,12 +63,12 @@ def nothing_stays(request):
         return
     # Set up `launch` first, so that its servers still run when this fixture ends.
     request.getfixturevalue("launch")
-    before = {server: server.status("VmRSS") for server in Server.running()}
+    before = {server: server.status("RssAnon") for server in Server.running()}
     yield
     for server in Server.running():
         wait_until(lambda: not server.live(), what=lambda: f"the end of {server.live()}")
-        wait_until(lambda: server.status("VmRSS") - before.get(server, server.resident) < RESIDUE,
-                   what=lambda: f"less than {server.status('VmRSS')} KiB of memory, before {before.get(server)}")
+        wait_until(lambda: server.status("RssAnon") - before.get(server, server.resident) < RESIDUE,
+                   what=lambda: f"less than {server.status('RssAnon')} KiB of memory, before {before.get(server)}")
 
 
 @pytest.fixture(scope="session")

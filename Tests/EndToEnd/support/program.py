@@ -102,8 +102,8 @@ class Server:
             stdout=self.log, stderr=self.log, env={**os.environ, **self.environment},
         )
         wait_until(self.ready, what="the server")
-        #: Resident memory after the start, in KiB.
-        self.resident = self.status("VmRSS")
+        #: Memory of its own after the start, in KiB. Code is left out, which is resident when it runs.
+        self.resident = self.status("RssAnon")
         if self not in Server.started:
             Server.started.append(self)
 
