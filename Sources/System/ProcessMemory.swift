@@ -3,11 +3,16 @@ import Wire
 
 /// The memory of this process.
 public enum ProcessMemory {
+    /// The maximum size of the list of mappings in bytes: 1 MiB, some thousand mappings. A longer list is ignored.
+    private static let maximumListBytes = 1 << 20
+
     /// Gives back the memory of code, that of libraries too, for example of what was used only to start. The kernel
     /// provides code that runs again, page by page, from its file. So code that was changed in memory is as in the file
     /// again: breakpoints of debuggers that were set before are lost.
     public static func releaseCode() {
-        guard let maps = try? File.contents(of: "/proc/self/maps", limit: 1 << 20) else { return }
+        guard let maps = try? File.contents(of: "/proc/self/maps", limit: maximumListBytes) else {
+            return
+        }
         for line in maps.split(separator: UInt8(ascii: "\n")) {
             // 55d0a000-55e1b000 r-xp 0000a000 08:01 1234 /usr/bin/sluice
             let words = line.split(separator: UInt8(ascii: " "), maxSplits: 5)

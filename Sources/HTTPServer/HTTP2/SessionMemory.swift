@@ -7,8 +7,8 @@ import System
 ///
 /// nghttp2 begins with 26 KiB, of which 16 are a buffer for one outgoing frame and 6 are tables. Most frames are short and
 /// bodies do not pass through that buffer, so most of it is never touched, and the tables are not before the first
-/// request. Blocks begin at a page and are used for nothing else, so the kernel provides only the touched pages: one
-/// of 4 KiB, which has the session and the beginning of the buffer, and after a request the two with the tables at the end.
+/// request. Blocks begin at a page of 4 KiB and are used for nothing else, so the kernel provides only the touched pages:
+/// one, which has the session and the beginning of the buffer, and after a request the two with the tables at the end.
 ///
 /// Safety: a block belongs to one session, which one thread uses at a time. The list of free blocks has a lock.
 struct SessionMemory {

@@ -112,7 +112,7 @@ def test_a_configuration_that_does_not_load(launch):
 
 @pytest.fixture
 def over_tls(tmp_path):
-    """A server with a certificate that is valid for so many seconds; its address of the TLS listener is `tls`."""
+    """Starts a server whose certificate is valid for that many seconds. `tls` is the address of its TLS listener."""
     started = []
 
     def start(ends):
