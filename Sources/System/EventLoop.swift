@@ -12,6 +12,8 @@ public struct Readiness: OptionSet, Sendable {
     public static let writable = Readiness(rawValue: 2)
     /// The peer closed, or the descriptor failed. A read shows which.
     public static let hangup = Readiness(rawValue: 4)
+    /// Nothing can be sent any more: both directions have ended, or the descriptor failed.
+    public static let broken = Readiness(rawValue: 8)
 }
 
 /// Receives the events of a registered descriptor, on the loop's thread.
@@ -212,6 +214,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         if event.events & (EPOLLHUP.rawValue | EPOLLERR.rawValue | EPOLLRDHUP.rawValue) != 0 {
             readiness.insert(.hangup)
         }
+        if event.events & (EPOLLHUP.rawValue | EPOLLERR.rawValue) != 0 { readiness.insert(.broken) }
         handler.ready(readiness)
     }
 

@@ -30,6 +30,8 @@ final class Connection: EventHandler {
     @exclusivity(unchecked) private var isDirty = false
     @exclusivity(unchecked) private var readable = true
     @exclusivity(unchecked) private var hasHangup = false
+    /// Whether nothing can be sent any more.
+    @exclusivity(unchecked) private var isBroken = false
     /// Whether the peer sends no more.
     @exclusivity(unchecked) private var hasEnded = false
     @exclusivity(unchecked) private var output: SocketOutput
@@ -99,10 +101,8 @@ final class Connection: EventHandler {
     func ready(_ events: Readiness) {
         if events.contains(.readable) { readable = true }
         if events.contains(.writable) { output.isWritable = true }
-        if events.contains(.hangup) {
-            readable = true
-            hasHangup = true
-        }
+        if events.contains(.hangup) { (readable, hasHangup) = (true, true) }
+        if events.contains(.broken) { isBroken = true }
         markDirty()
     }
 
@@ -112,6 +112,8 @@ final class Connection: EventHandler {
         let wasBlocked = output.isBlocked
         let hasMore = readAvailable()
         isDirty = false
+        // A peer that has ended its side is not read again, so no read would fail.
+        if isBroken && !hasMore { return close() }
         flush()
         if hasMore { postpone() }
         if wasBlocked && !output.isBlocked { markDirty() }

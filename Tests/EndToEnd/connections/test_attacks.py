@@ -803,6 +803,27 @@ def test_a_reader_that_disconnects(victim):
                 peer.until(DATA)
 
 
+@pytest.mark.parametrize("protocol", ["HTTP/1.1", "HTTP/2"])
+def test_a_client_that_half_closes_and_then_disconnects(launch, protocol):
+    """Its requests end when it disconnects, not when their responses come."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        server = launch(buckets=f"  photos: {{ gcs: {{ endpoint: '{endpoint}', bucket: photos, credentials: anonymous }} }}\n",
+                        ready=503)
+        with connect(address(server)) as raw:
+            if protocol == "HTTP/2":
+                raw.sendall(PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, END_HEADERS | END_STREAM, 1, block()))
+            else:
+                raw.sendall(b"GET /b/photos/o/none HTTP/1.1\r\nHost: a\r\n\r\n")
+            raw.shutdown(socket.SHUT_WR)
+            wait_until(lambda: server.metrics()["sluice_streams_live"] == 1, what="the request")
+            # Another client's request, after which the server has read the end of this one.
+            assert ask(server, path="/b/unknown/o/none").status == 404
+            assert server.metrics()["sluice_streams_live"] == 1
+            reset(raw)
+        wait_until(lambda: server.metrics()["sluice_streams_live"] == 0, timeout=5, what="the end of the request")
+
+
 def test_half_closed_http2(victim):
     with attack(victim), HTTP2(address(victim)) as peer:
         peer.request(1, b"PUT", b"/b/photos/o/half", end=False)
