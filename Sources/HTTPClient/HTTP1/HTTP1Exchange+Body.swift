@@ -2,6 +2,25 @@ import Glibc
 import System
 import Wire
 
+/// Bytes of a body that were received before the reader asked for them, in a buffer of the loop's pool.
+struct ReadAhead {
+    let buffer: UnsafeMutableRawBufferPointer
+    /// The bytes that were not read yet.
+    private(set) var unread: Range<Int>
+
+    init(_ buffer: UnsafeMutableRawBufferPointer, count: Int) {
+        self.buffer = buffer
+        unread = 0..<count
+    }
+
+    mutating func read(into target: UnsafeMutableRawBufferPointer) -> Int {
+        let taken = unread.prefix(target.count)
+        target.copyMemory(from: .init(rebasing: buffer[taken]))
+        unread = taken.upperBound..<unread.upperBound
+        return taken.count
+    }
+}
+
 /// Reading a response's body.
 extension HTTP1Exchange {
     /// The number of bytes of an unwanted body that are read and dropped to keep the connection.
@@ -35,8 +54,9 @@ extension HTTP1Exchange {
         return result
     }
 
-    /// Reads from the socket, or from the bytes that came with the head, into `buffer`; nil if the body is incomplete.
-    private func receive(into buffer: UnsafeMutableRawBufferPointer, isLast: Bool = false)
+    /// Reads into `buffer` bytes that were received before, or receives bytes.
+    /// - Parameter more: The number of the body's bytes after those that `buffer` has space for; nil if it is not known.
+    private func receive(into buffer: UnsafeMutableRawBufferPointer, more: UInt64? = nil)
         -> SocketConnection.Received
     {
         if !rest.isEmpty {
@@ -47,21 +67,47 @@ extension HTTP1Exchange {
             if end == rest.count { dropRest() }
             return .bytes(count)
         }
+        if let count = ahead?.read(into: buffer) {
+            if ahead?.unread.isEmpty == true { dropAhead() }
+            return .bytes(count)
+        }
         guard let connection else { return .wait }
-        let received = connection.receive(into: buffer, isLast: isLast)
+        let received = receive(into: buffer, more: more, from: connection)
         if case .bytes(let count) = received {
             let now = transport.loop.now
             readClock.stop(now)
             let enough = request.waitLimit == nil ? transport.settings.progressBytes : 1
             readClock.moved(count, of: enough, now)
+            return .bytes(min(count, buffer.count))
+        }
+        return received
+    }
+
+    /// Receives bytes into `buffer`, and in clear text the following ones with the same system call. Every call makes the
+    /// kernel acknowledge what arrived and receive what the upstream sends then, which costs more than a copy.
+    /// - Returns: The number of bytes of both together.
+    private func receive(
+        into buffer: UnsafeMutableRawBufferPointer, more: UInt64?, from connection: SocketConnection
+    ) -> SocketConnection.Received {
+        let pool = transport.loop.readAhead
+        guard let more, more > 0, connection.session == nil, let space = pool.take() else {
+            return connection.receive(into: buffer, isLast: more == 0)
+        }
+        let wanted = Int(min(more, UInt64(space.count)))
+        let received = connection.receive(
+            into: buffer, .init(rebasing: space[..<wanted]), isLast: UInt64(wanted) == more)
+        if case .bytes(let count) = received, count > buffer.count {
+            ahead = ReadAhead(space, count: count - buffer.count)
+        } else {
+            pool.giveBack(space)
         }
         return received
     }
 
     private func readCounted(_ buffer: UnsafeMutableRawBufferPointer) -> SourceRead {
         let limit = Int(min(state.remaining, UInt64(buffer.count)))
-        let isLast = UInt64(limit) == state.remaining
-        switch receive(into: .init(rebasing: buffer[..<limit]), isLast: isLast) {
+        let more = state.remaining - UInt64(limit)
+        switch receive(into: .init(rebasing: buffer[..<limit]), more: more) {
         case .bytes(let count):
             complete(state.handle(.bodyRead(count, hasSurplus: !rest.isEmpty)))
             return .bytes(count)
@@ -155,7 +201,9 @@ extension HTTP1Exchange {
         transport.loop.assertCurrent()
         waiter = resume
         // If bytes are available already, `resume` is called at the end of the batch.
-        guard state.phase == .body, rest.isEmpty, let connection, !connection.canReceive else {
+        guard state.phase == .body, rest.isEmpty, ahead == nil, let connection,
+            !connection.canReceive
+        else {
             return transport.afterwards { [self] in wake() }
         }
     }

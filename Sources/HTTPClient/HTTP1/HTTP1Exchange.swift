@@ -32,6 +32,8 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
     /// The body bytes that arrived with the head, and how many of them were read.
     @exclusivity(unchecked) var rest: [UInt8] = []
     @exclusivity(unchecked) var restRead = 0
+    /// Bytes that were received before the reader asked for them.
+    @exclusivity(unchecked) var ahead: ReadAhead?
     @exclusivity(unchecked) var waiter: (() -> Void)?
     @exclusivity(unchecked) var readClock = ProgressClock()
 
@@ -124,9 +126,14 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
     }
 
     func dropRest() {
+        dropAhead()
         var dropped: [UInt8] = []
         swap(&dropped, &rest)
         transport.giveBack(dropped)
+    }
+
+    func dropAhead() {
+        if let ahead = ahead.take() { transport.loop.readAhead.giveBack(ahead.buffer) }
     }
 
     func cancel() {

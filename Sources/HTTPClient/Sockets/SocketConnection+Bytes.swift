@@ -111,20 +111,24 @@ extension SocketConnection {
         return UnsafeRawBufferPointer(rebasing: record[..<count])
     }
 
-    /// Reads available bytes into `buffer`.
+    /// Reads available bytes into `buffer`, and in clear text into `next` once it is full.
     /// - Parameter isLast: Whether nothing may follow these bytes. If something does, it is not read as a response,
     ///   and the connection is not used again.
-    func receive(into buffer: UnsafeMutableRawBufferPointer, isLast: Bool = false) -> Received {
+    func receive(
+        into buffer: UnsafeMutableRawBufferPointer,
+        _ next: UnsafeMutableRawBufferPointer = .init(start: nil, count: 0), isLast: Bool = false
+    ) -> Received {
         if let session { return receive(into: buffer, isLast: isLast, from: session) }
+        let space = buffer.count + next.count
         while canReceive {
             let count =
-                isLast
-                ? receiveLast(buffer) : recv(descriptor, buffer.baseAddress, buffer.count, 0)
+                isLast || !next.isEmpty
+                ? receive(into: buffer, next, surplus: isLast ? 1 : 0)
+                : recv(descriptor, buffer.baseAddress, buffer.count, 0)
             if count > 0 {
-                let wanted = isLast ? buffer.count + 1 : buffer.count
-                if count < wanted && !hasHangup { isReadable = false }
-                if count > buffer.count { hasGarbage = true }
-                return .bytes(min(count, buffer.count))
+                if count < space + (isLast ? 1 : 0) && !hasHangup { isReadable = false }
+                if count > space { hasGarbage = true }
+                return .bytes(min(count, space))
             }
             if count == 0 {
                 hasHangup = true
@@ -158,17 +162,22 @@ extension SocketConnection {
         }
     }
 
-    /// Reads one byte more than expected.
-    private func receiveLast(_ buffer: UnsafeMutableRawBufferPointer) -> Int {
-        var surplus: UInt8 = 0
-        return withUnsafeMutablePointer(to: &surplus) { surplus in
+    /// Reads with one system call.
+    /// - Parameter surplus: The number of bytes to read beyond the buffers and to drop: 0 or 1.
+    private func receive(
+        into buffer: UnsafeMutableRawBufferPointer, _ next: UnsafeMutableRawBufferPointer,
+        surplus: Int
+    ) -> Int {
+        var dropped: UInt8 = 0
+        return withUnsafeMutablePointer(to: &dropped) { dropped in
             var parts = (
                 iovec(iov_base: buffer.baseAddress, iov_len: buffer.count),
-                iovec(iov_base: surplus, iov_len: 1)
+                iovec(iov_base: next.baseAddress, iov_len: next.count),
+                iovec(iov_base: dropped, iov_len: surplus)
             )
             return withUnsafePointer(to: &parts) { pointer in
-                pointer.withMemoryRebound(to: iovec.self, capacity: 2) {
-                    readv(descriptor, $0, 2)
+                pointer.withMemoryRebound(to: iovec.self, capacity: 3) {
+                    readv(descriptor, $0, 3)
                 }
             }
         }
