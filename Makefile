@@ -35,10 +35,11 @@ RELEASE_TEST_FLAGS := --scratch-path .build-release-tests -Xswiftc -enable-testi
 # they would come too late, so they run after them, in a process of their own.
 CLIENT_TESTS := SluiceStorageTests
 
-# What `make dist` builds knows its version, commit and date: `sluice --version`.
+# What `make dist` builds knows its version, commit and date: `sluice --version`. It has RE2 in it, because each release of
+# Debian has another shared one, and so the same package installs on Debian 12 and 13.
 VERSION := $(shell sed -n 's/.*version: "\([0-9.]*\)", commit.*/\1/p' Sources/Telemetry/BuildInfo.swift)
 STAMP = SLUICE_BUILD_COMMIT=$$(git describe --always --dirty --exclude='*' --abbrev=12) \
-	SLUICE_BUILD_DATE=$$(git log -1 --format=%cs)
+	SLUICE_BUILD_DATE=$$(git log -1 --format=%cs) SLUICE_RE2=:libre2.a
 STATIC := -c release --static-swift-stdlib --scratch-path .build-static
 PACKAGE_TOOLS := binutils dpkg-dev lintian python3
 # Where `make install` puts the program and what belongs to it. DESTDIR is for packagers.
@@ -109,9 +110,9 @@ deb: dist
 	deploy/package/deb $(VERSION)
 	lintian --fail-on error --tag-display-limit 0 .dist/*.deb
 
-# Installs the deb in a Debian 12 without Swift, serves and purges it. Needs root and a Debian mirror.
+# Installs the deb in a Debian 12 and a Debian 13 without Swift, serves and purges it. Needs root and a Debian mirror.
 test-package: deb
-	deploy/package/test
+	for release in bookworm trixie; do deploy/package/test $$release; done
 
 # Builds first if nothing has been built; so a second `sudo make install` needs no toolchain. A configuration that exists
 # stays.

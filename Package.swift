@@ -15,6 +15,9 @@ let stamp: [CSetting] = ["SLUICE_BUILD_COMMIT", "SLUICE_BUILD_DATE"].compactMap 
     Context.environment[name].map { .define(name, to: "\"\($0)\"") }
 }
 
+/// RE2 as the linker knows it. `make dist` sets the static library, because each release of Debian has another shared one.
+let re2 = Context.environment["SLUICE_RE2"] ?? "re2"
+
 let package = Package(
     name: "sluice",
     platforms: [.macOS(.v15), .iOS(.v18)],
@@ -48,7 +51,7 @@ let package = Package(
         .target(name: "YAML", dependencies: ["Wire", "CYAML"], swiftSettings: strict),
         .target(name: "System", dependencies: ["Wire", "CLinux"], swiftSettings: strict),
         .target(name: "OpenSSL", dependencies: ["Wire", "COpenSSL"], swiftSettings: strict),
-        .target(name: "CRE2", linkerSettings: [.linkedLibrary("re2")]),
+        .target(name: "CRE2", linkerSettings: [.linkedLibrary(re2)]),
         .target(
             name: "SecurityRules", dependencies: ["Wire", "CRE2"],
             swiftSettings: strict + [.strictMemorySafety()]),

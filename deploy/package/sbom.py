@@ -1,5 +1,5 @@
-"""sbom.py VERSION PROGRAM: prints a CycloneDX 1.5 bill of materials of the program: the Swift packages and the runtime in
-it, and the Debian packages of the shared libraries that it uses."""
+"""sbom.py VERSION PROGRAM: prints a CycloneDX 1.5 bill of materials of the program: the Swift packages, the runtime and the
+libraries in it, and the Debian packages of the shared libraries that it uses."""
 
 import json
 import os
@@ -15,6 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TESTS_ONLY = {"yams"}
 #: Loaded by the program itself, so the linker does not know it (Sources/HTTPClient/Curl/CurlLibrary.swift).
 LOADED = ["libcurl.so.4"]
+#: Linked statically (SLUICE_RE2 in the Makefile): the Debian package that the library is of.
+LINKED = {"libre2.a": "libre2-dev"}
 
 
 def run(*command):
@@ -52,10 +54,14 @@ def shared_libraries(program):
         path = re.search(rf"^\s*{re.escape(name)} .*=> (\S+)$", cache, re.M).group(1)
         packages.setdefault(owner(path), []).append(name)
     for package, found in sorted(packages.items()):
-        version, architecture = run("dpkg-query", "-W", "-f", "${Version} ${Architecture}", package).split()
-        name = package.split(":")[0]
-        yield library(name, version, f"pkg:deb/debian/{name}@{version}?arch={architecture}&distro=debian-12",
-                      properties=[{"name": "shared-library", "value": soname} for soname in found])
+        yield debian(package, "shared-library", found)
+
+
+def debian(package, kind, files):
+    version, architecture = run("dpkg-query", "-W", "-f", "${Version} ${Architecture}", package).split()
+    name = package.split(":")[0]
+    return library(name, version, f"pkg:deb/debian/{name}@{version}?arch={architecture}&distro=debian-12",
+                   properties=[{"name": kind, "value": file} for file in files])
 
 
 def owner(path):
@@ -69,7 +75,8 @@ def owner(path):
 
 def main(version, program):
     time = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH") or 0), timezone.utc)
-    components = [*swift_packages(), swift_runtime(), *shared_libraries(program)]
+    linked = [debian(package, "static-library", [file]) for file, package in LINKED.items()]
+    components = [*swift_packages(), swift_runtime(), *linked, *shared_libraries(program)]
     own = f"pkg:generic/sluice@{version}"
     digest = run("sha256sum", program).split()[0]
     json.dump({
