@@ -36,10 +36,14 @@ RELEASE_TEST_FLAGS := --scratch-path .build-release-tests -Xswiftc -enable-testi
 CLIENT_TESTS := SluiceStorageTests
 
 # What `make dist` builds knows its version, commit and date: `sluice --version`. It has RE2 in it, because each release of
-# Debian has another shared one, and so the same package installs on Debian 12 and 13.
+# Debian has another shared one, and so a package made on Debian 12 installs on Debian 13 too. Where there is no static RE2, or
+# one that needs more libraries, `make deb SLUICE_RE2=re2` takes the shared one.
+SLUICE_RE2 ?= :libre2.a
+# Its licences, which belong to every program that contains it.
+RE2_NOTICES := /usr/share/doc/libre2-dev/copyright
 VERSION := $(shell sed -n 's/.*version: "\([0-9.]*\)", commit.*/\1/p' Sources/Telemetry/BuildInfo.swift)
 STAMP = SLUICE_BUILD_COMMIT=$$(git describe --always --dirty --exclude='*' --abbrev=12) \
-	SLUICE_BUILD_DATE=$$(git log -1 --format=%cs) SLUICE_RE2=:libre2.a
+	SLUICE_BUILD_DATE=$$(git log -1 --format=%cs) SLUICE_RE2=$(SLUICE_RE2)
 STATIC := -c release --static-swift-stdlib --scratch-path .build-static
 PACKAGE_TOOLS := binutils dpkg-dev lintian python3
 # Where `make install` puts the program and what belongs to it. DESTDIR is for packagers.
@@ -126,6 +130,7 @@ install: .dist/sluice
 	install -D -m 0644 deploy/sluice.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/sluice.conf
 	install -d $(DESTDIR)$(PREFIX)/share/doc/sluice/examples $(addprefix $(DESTDIR)$(PREFIX)/share/,$(COMPLETIONS))
 	install -m 0644 README.md CHANGELOG.md LICENSE $(DESTDIR)$(PREFIX)/share/doc/sluice
+	! test -e $(RE2_NOTICES) || install -m 0644 $(RE2_NOTICES) $(DESTDIR)$(PREFIX)/share/doc/sluice/RE2.copyright
 	install -m 0644 config/* $(DESTDIR)$(PREFIX)/share/doc/sluice/examples
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/doc/sluice/examples/grafana deploy/grafana/dashboard.json deploy/grafana/alerts.yaml
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/doc/sluice/docs docs/*.md docs/*.png

@@ -149,6 +149,20 @@ import Yams
         #expect(inside.http == "0.0.0.0:8080" && inside.operatorAddress == "0.0.0.0:9090")
     }
 
+    @Test func theImageIsGivenAllThatItIsBuiltFrom() throws {
+        let given = try text(".dockerignore").split(separator: "\n")
+            .filter { $0.hasPrefix("!") }.map { $0.dropFirst() }
+        let files = try text("deploy/Dockerfile").matches(of: /install .*\s(deploy\/\S+|LICENSE)\s/)
+            .map(\.1)
+        // Only `make fuzz` has the targets below Fuzz.
+        let targets = try text("Package.swift").matches(of: /path: "([^"]+)"/).map(\.1)
+            .filter { !$0.hasPrefix("Fuzz/") }
+        #expect(files.count == 3 && targets.count > 5)
+        for path in files + targets {
+            #expect(given.contains { path == $0 || path.hasPrefix("\($0)/") }, "\(path)")
+        }
+    }
+
     @Test func theServiceStopsLaterThanTheDrain() throws {
         let unit = try text("deploy/sluice.service")
         let match = try #require(unit.firstMatch(of: /\nTimeoutStopSec=(\d+)\n/))

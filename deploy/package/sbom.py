@@ -1,5 +1,5 @@
-"""sbom.py VERSION PROGRAM: prints a CycloneDX 1.5 bill of materials of the program: the Swift packages, the runtime and the
-libraries in it, and the Debian packages of the shared libraries that it uses."""
+"""sbom.py VERSION PROGRAM…: prints a CycloneDX 1.5 bill of materials of the programs: the Swift packages, the runtime and the
+libraries in them, and the Debian packages of the shared libraries that they use."""
 
 import json
 import os
@@ -15,8 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TESTS_ONLY = {"yams"}
 #: Loaded by the program itself, so the linker does not know it (Sources/HTTPClient/Curl/CurlLibrary.swift).
 LOADED = ["libcurl.so.4"]
-#: Linked statically (SLUICE_RE2 in the Makefile): the Debian package that the library is of.
-LINKED = {"libre2.a": "libre2-dev"}
+#: Linked statically (SLUICE_RE2 in the Makefile): the Debian package that has the library, and its licence.
+RE2 = "libre2-dev", "BSD-3-Clause"
 
 
 def run(*command):
@@ -43,11 +43,11 @@ def swift_packages():
 def swift_runtime():
     version = re.search(r"Swift version (\S+)", run("swift", "--version")).group(1)
     return library("swift", version, f"pkg:generic/swift@{version}", "Apache-2.0",
-                   description="The Swift runtime and standard library, linked statically.")
+                   description="The Swift runtime and standard library, linked statically. The client also has Foundation, "
+                               "with ICU.")
 
 
-def shared_libraries(program):
-    names = re.findall(r"\(NEEDED\).*\[(.+)\]", run("readelf", "-dW", program)) + LOADED
+def shared_libraries(names):
     cache = run("/sbin/ldconfig", "-p")
     packages = {}
     for name in names:
@@ -57,11 +57,15 @@ def shared_libraries(program):
         yield debian(package, "shared-library", found)
 
 
-def debian(package, kind, files):
+def needed(program):
+    return re.findall(r"\(NEEDED\).*\[(.+)\]", run("readelf", "-dW", program))
+
+
+def debian(package, kind, files, licence=None):
     version, architecture = run("dpkg-query", "-W", "-f", "${Version} ${Architecture}", package).split()
     name = package.split(":")[0]
     return library(name, version, f"pkg:deb/debian/{name}@{version}?arch={architecture}&distro=debian-12",
-                   properties=[{"name": kind, "value": file} for file in files])
+                   licence, properties=[{"name": kind, "value": file} for file in files])
 
 
 def owner(path):
@@ -73,12 +77,15 @@ def owner(path):
     raise SystemExit(f"{path}: no Debian package has it")
 
 
-def main(version, program):
+def main(version, *programs):
     time = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH") or 0), timezone.utc)
-    linked = [debian(package, "static-library", [file]) for file, package in LINKED.items()]
-    components = [*swift_packages(), swift_runtime(), *linked, *shared_libraries(program)]
+    names = sorted({*LOADED, *(name for program in programs for name in needed(program))})
+    components = [*swift_packages(), swift_runtime(), *shared_libraries(names)]
+    if not any(name.startswith("libre2.so") for name in names):
+        package, licence = RE2
+        components.append(debian(package, "static-library", ["libre2.a"], licence))
     own = f"pkg:generic/sluice@{version}"
-    digest = run("sha256sum", program).split()[0]
+    digest = run("sha256sum", programs[0]).split()[0]
     json.dump({
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",

@@ -30,7 +30,6 @@ final class Connection: EventHandler {
     @exclusivity(unchecked) private var isDirty = false
     @exclusivity(unchecked) private var readable = true
     @exclusivity(unchecked) private var hasHangup = false
-    /// Whether nothing can be sent any more.
     @exclusivity(unchecked) private var isBroken = false
     /// Whether the peer sends no more.
     @exclusivity(unchecked) private var hasEnded = false
@@ -112,8 +111,10 @@ final class Connection: EventHandler {
         let wasBlocked = output.isBlocked
         let hasMore = readAvailable()
         isDirty = false
-        // A peer that has ended its side is not read again, so no read would fail.
-        if isBroken && !hasMore { return close() }
+        // A peer that has ended its side is not read again, so no read would fail. If a body's sink delays reading, what has
+        // arrived is still read.
+        let isRead = hasEnded || (engine?.waitingBytes ?? 0) == 0
+        if isBroken && !hasMore && isRead { return close() }
         flush()
         if hasMore { postpone() }
         if wasBlocked && !output.isBlocked { markDirty() }
