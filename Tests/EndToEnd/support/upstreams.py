@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -31,12 +32,15 @@ VENV = pathlib.Path(os.environ.pop("SLUICE_UPSTREAMS", ROOT / ".venv-upstreams")
 
 
 given_ports = set()
+#: Processes that run tests in parallel take ports with different remainders, because a port is free until it is bound.
+WORKERS = 16
+WORKER = int(re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "0"))) % WORKERS
 
 
 def free_port():
     """A free port, returned only once. It is below the range that the kernel uses for clients."""
     while True:
-        port = random.randrange(10_000, 32_000)
+        port = random.randrange(10_000 + WORKER, 32_000, WORKERS)
         if port in given_ports:
             continue
         given_ports.add(port)
