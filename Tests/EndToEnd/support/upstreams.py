@@ -9,6 +9,7 @@ ends. They are installed from upstreams.txt, in .venv-upstreams or in the direct
 import contextlib
 import html
 import http.client
+import itertools
 import json
 import os
 import pathlib
@@ -31,25 +32,28 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 VENV = pathlib.Path(os.environ.pop("SLUICE_UPSTREAMS", ROOT / ".venv-upstreams"))
 
 
-given_ports = set()
-#: Processes that run tests in parallel take ports with different remainders, because a port is free until it is bound.
-WORKERS = 16
-WORKER = int(re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "0"))) % WORKERS
+def ports_of_this_process():
+    """Ports below the range that the kernel uses for clients, in random order, again and again.
+
+    Processes that run tests in parallel have ports with different remainders, because a port is free until it is bound.
+    """
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    number = int(re.sub(r"\D", "", os.environ.get("PYTEST_XDIST_WORKER", "")) or "0")
+    ports = range(10_000 + number, 32_000, count)
+    return itertools.cycle(random.sample(ports, len(ports))), len(ports)
+
+
+next_ports, port_count = ports_of_this_process()
 
 
 def free_port():
-    """A free port, returned only once. It is below the range that the kernel uses for clients."""
-    while True:
-        port = random.randrange(10_000 + WORKER, 32_000, WORKERS)
-        if port in given_ports:
-            continue
-        given_ports.add(port)
+    """A free port. It is returned again only after all others."""
+    for port in itertools.islice(next_ports, port_count):
         with socket.socket() as probe:
-            try:
+            with contextlib.suppress(OSError):
                 probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
+                return port
+    raise RuntimeError(f"none of {port_count} ports is free")
 
 
 class Upstream:
