@@ -59,8 +59,70 @@ struct ServerTests {
         #expect(plain.status == 0 && plain.output == "200")
     }
 
+    /// The reset is noticed before the sink takes more than the first bytes.
+    @Test(
+        "What a client sent before it reset the connection reaches a body's sink that delays reading"
+    )
+    func resetWhileTheSinkIsBusy() async throws {
+        let sinks = AsyncStream<SlowSink>.makeStream()
+        let ends = AsyncStream<Int>.makeStream()
+        let server = try TestServer { exchange in
+            let sink = SlowSink(exchange.loop)
+            sinks.continuation.yield(sink)
+            await #expect(throws: BodyError.self) { try await exchange.receive(into: sink) }
+            ends.continuation.yield(sink.taken)
+            _ = await exchange.respond(ResponseHead(status: 200))
+        }
+        let client = try Socket.connect(server.address)
+        let body = [UInt8](repeating: 1, count: 100_000)
+        let head = "PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: 200000\r\n\r\n"
+        for part in [Array(head.utf8), body] {
+            #expect(send(client, part, part.count, 0) == part.count)
+        }
+        while Socket.unacknowledged(client) > 0 { await Task.yield() }
+        var arrived = sinks.stream.makeAsyncIterator()
+        let sink = try #require(await arrived.next())
+        var linger = linger(l_onoff: 1, l_linger: 0)
+        setsockopt(
+            client, SOL_SOCKET, SO_LINGER, &linger, socklen_t(MemoryLayout.size(ofValue: linger)))
+        close(client)
+        sink.openInALaterTurn()
+        var taken = ends.stream.makeAsyncIterator()
+        #expect(await taken.next() == body.count)
+    }
+
     /// Text that no table of codes makes shorter.
     private static func noise(_ count: Int) -> String {
         String(decoding: (0..<count).map { _ in UInt8.random(in: 0x21...0x7e) }, as: UTF8.self)
+    }
+}
+
+/// A sink that takes one byte, and no more until it is opened.
+///
+/// Safety: confined to its loop, but for ``openInALaterTurn()``.
+private final class SlowSink: ByteSink, @unchecked Sendable {
+    private let loop: EventLoop
+    private(set) var taken = 0
+    private var isOpen = false
+    private var resume: (() -> Void)?
+
+    init(_ loop: EventLoop) { self.loop = loop }
+
+    func write(_ bytes: RawSpan) throws -> Int {
+        let count = isOpen ? bytes.byteCount : taken == 0 ? 1 : 0
+        taken += count
+        return count
+    }
+
+    func whenWritable(_ resume: @escaping () -> Void) { self.resume = resume }
+
+    /// After the loop has handled what its sockets report now.
+    func openInALaterTurn() {
+        loop.execute { [self] in
+            loop.execute { [self] in
+                isOpen = true
+                resume.take()?()
+            }
+        }
     }
 }

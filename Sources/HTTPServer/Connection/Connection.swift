@@ -111,9 +111,6 @@ final class Connection: EventHandler {
         let wasBlocked = output.isBlocked
         let hasMore = readAvailable()
         isDirty = false
-        // A peer that has ended its side is not read again, so no read would fail. If a body's sink delays reading, what has
-        // arrived is still read.
-        let isRead = hasEnded || (engine?.waitingBytes ?? 0) == 0
         if isBroken && !hasMore && isRead { return close() }
         flush()
         if hasMore { postpone() }
@@ -122,6 +119,10 @@ final class Connection: EventHandler {
     }
 
     // MARK: Reading
+
+    /// Whether all that has arrived was read. A peer that has ended its side is not read again, so no read would fail. If a
+    /// body's sink delays reading, more may follow.
+    private var isRead: Bool { hasEnded || (engine?.waitingBytes ?? 0) == 0 }
 
     /// Reads until the kernel has no more or the engine wants no more.
     /// - Returns: Whether it stopped only to let other connections run.
