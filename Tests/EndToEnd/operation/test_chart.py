@@ -138,6 +138,16 @@ def test_the_shapes():
     assert pod(objects)["initContainers"][0]["restartPolicy"] == "Always" and "Service" not in objects
 
 
+def test_the_alerts_find_the_job():
+    """The operator takes the job's name from the label of the pods that jobLabel names; without it, it is the monitor's."""
+    objects = render(values(CHART / "examples" / "gateway.yaml"))
+    label = objects["PodMonitor"][0]["spec"]["jobLabel"]
+    job = objects["Deployment"][0]["spec"]["template"]["metadata"]["labels"][label]
+    alerts = yaml.safe_load((ROOT / "deploy" / "grafana" / "alerts.yaml").read_text())["groups"][0]["rules"]
+    (down,) = (rule["expr"] for rule in alerts if rule["alert"] == "SluiceDown")
+    assert re.fullmatch(re.search(r'job=~"([^"]+)"', down).group(1), job)
+
+
 def test_nobody_connects_unless_the_policy_names_them():
     given = values(CHART / "examples" / "gateway.yaml")
     rules = render(given)["NetworkPolicy"][0]["spec"]["ingress"]

@@ -13,8 +13,8 @@ from upstreams import GCSModel
 
 GRAFANA = ROOT / "deploy" / "grafana"
 NAME = re.compile(r"\b(?:sluice|process)_[a-z_]+\b")
-#: Labels that Prometheus adds, and that of histograms.
-ADDED = {"instance", "job", "le"}
+#: Labels that Prometheus and its operator add, and that of histograms.
+ADDED = {"instance", "job", "namespace", "le"}
 
 
 def expressions():
@@ -102,3 +102,13 @@ def test_every_alert_is_explained():
              for rule in group["rules"]]
     page = (ROOT / "docs" / "observability.md").read_text()
     assert len(names) > 10 and [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_every_alert_is_tested():
+    """`make alerts` runs the tests: each alert fires in one, and is silent in another."""
+    names = {rule["alert"] for group in yaml.safe_load((GRAFANA / "alerts.yaml").read_text())["groups"]
+             for rule in group["rules"]}
+    cases = [case for test in yaml.safe_load((GRAFANA / "alerts.test.yaml").read_text())["tests"]
+             for case in test["alert_rule_test"]]
+    assert {case["alertname"] for case in cases if case["exp_alerts"]} == names
+    assert {case["alertname"] for case in cases if not case["exp_alerts"]} == names
