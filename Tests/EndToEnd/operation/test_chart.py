@@ -11,6 +11,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
+import config_schema
+from authorities import Authorities
 from chart import CHART, gateway, pod, render, values
 from program import ROOT, sluice
 
@@ -61,13 +63,15 @@ def test_the_program_takes_the_configuration(example, tmp_path):
     for config in objects["ConfigMap"]:
         for name, text in config["data"].items():
             # The paths of the volumes, which this machine does not have.
-            text = re.sub(r"/etc/sluice-rules|/etc/sluice-tls|/etc/sluice-secrets|/var/lib/sluice", str(tmp_path), text)
+            text = re.sub(r"/etc/sluice-\w+|/var/lib/sluice|/run/sluice", str(tmp_path), text)
             (tmp_path / name).write_text(text)
     status, line, _ = sluice("sign", "--new-key", "one")
     assert status == 0
     (tmp_path / "link-keys").write_text(line)
     (tmp_path / "link-keys").chmod(0o600)
-    environment = {one["name"]: one["value"] for one in gateway(objects)["env"] if one["name"].startswith("SLUICE_")}
+    (tmp_path / "ca.crt").write_bytes(Authorities(tmp_path).root.pem)
+    environment = {one["name"]: one["value"].replace("/run/sluice", str(tmp_path)) for one in gateway(objects)["env"]
+                   if one["name"].startswith("SLUICE_")}
     # A self-signed certificate stands for the secret.
     arguments = ["--set", "listen.https.certificate=self-signed", "--set", "listen.https.key=null"]
     served = "service" in {port["name"] for port in gateway(objects)["ports"]}
@@ -77,7 +81,12 @@ def test_the_program_takes_the_configuration(example, tmp_path):
     assert effective["operator"] == "0.0.0.0:9090"
     # The ports that the manifests name are those that it listens on.
     address = effective["https"]["address"] if served else effective["http"]
-    assert address == ("0.0.0.0:8443" if served else "127.0.0.1:8080")
+    assert address in (["0.0.0.0:8443"] if served else ["127.0.0.1:8080", f"unix:{tmp_path}/http.sock"])
+    given = yaml.safe_load(example.read_text())["config"].get("listen", {})
+    assert effective["trustedProxies"] == given.get("trustedProxies", [])
+    assert effective["socketMode"] == given.get("socketMode", "0600")
+    authorities = given.get("https", {}).get("clients", {}).get("authorities")
+    assert effective["https"]["clients"]["authorities"] == (authorities and f"{tmp_path}/ca.crt")
     if served:
         assert effective["http"] is None
         assert {"name": "service", "containerPort": 8443} in gateway(objects)["ports"]
@@ -165,13 +174,39 @@ def test_another_configuration_restarts_the_pods_and_other_rules_do_not():
     assert checksum() != checksum(config={"buckets": {"photos": {"gcs": {"bucket": "other"}}}})
 
 
+def config(**changes):
+    """Values with a configuration of one bucket, and the changes."""
+    return {"config": {"buckets": {"photos": {"gcs": {"bucket": "example"}}}, **changes}}
+
+
+def in_directory(path):
+    return config(buckets={"photos": {"directory": {"path": path}}})
+
+
 @pytest.mark.parametrize("changes, fault", [
     ({"rules": ""}, "rules"),
     ({"open": True}, "rules"),
     ({"tls": {"secretName": ""}}, "tls"),
     ({"tls": {"secretName": "x", "plaintext": True}}, "tls"),
     ({"config": {}}, "config"),
-    ({"config": {"buckets": {"a": {}}, "listen": {}}}, "config"),
+    (config(rules="none"), "rules"),
+    (config(bucketz={}), "bucketz"),
+    (config(limits={"drainDelai": "5s"}), "drainDelai"),
+    (config(limits={"drainDelay": 5}), "drainDelay"),
+    (config(limits={"drainDelay": "5 s"}), "drainDelay"),
+    (config(limits={"connections": "100"}), "connections"),
+    (config(limits={"headerBytes": "32kb"}), "headerBytes"),
+    (config(limits={"headerBytes": 100}), "headerBytes"),
+    (config(log={"level": "loud"}), "level"),
+    (config(buckets={"a": {}}), "/config/buckets/a"),
+    (config(buckets={"a": {"gcs": {"bucket": "a"}, "s3": {"bucket": "a"}}}), "/config/buckets/a"),
+    (config(buckets={"a": {"gcs": {"bukket": "a"}}}), "bukket"),
+    # YAML's yes is true, which the program does not take.
+    (config(buckets={"a": {"s3": {"bucket": "a", "conditionalWrites": True}}}), "conditionalWrites"),
+    (config(listen={"operator": "0.0.0.0:1"}), "operator"),
+    (config(listen={"http": "0.0.0.0:1"}), "http"),
+    (config(listen={"https": {"certificate": "self-signed"}}), "certificate"),
+    (config(listen={"socketMode": 0o660}), "socketMode"),
     ({"shape": "cluster"}, "shape"),
     ({"replica": 2}, "replica"),
     ({"networkPolicy": {"callers": "all"}}, "callers"),
@@ -181,6 +216,64 @@ def test_the_schema_rejects(changes, fault):
     with pytest.raises(helm_python.HelmError) as caught:
         render(values(CHART / "examples" / "gateway.yaml", **changes))
     assert fault in str(caught.value)
+
+
+@pytest.mark.parametrize("example, changes, fault", [
+    ("gateway", config(limits={"drainDelay": "50s"}), "terminationGracePeriodSeconds"),
+    ("gateway", config(limits={"drainDelay": "27001ms"}), "terminationGracePeriodSeconds"),
+    ("gateway", config(limits={"drainTimeout": "1h"}), "terminationGracePeriodSeconds"),
+    ("directory", {"terminationGracePeriodSeconds": 30}, "terminationGracePeriodSeconds"),
+    ("gateway", in_directory("/var/lib/sluice/photos"), "config.buckets.photos.directory"),
+    ("gateway", config(listen={"http": "unix:/run/sluice/http.sock"}), "config.listen.http"),
+    ("gateway", {**config(listen={"https": {"clients": {}}}), "tls": {"plaintext": True}}, "config.listen.https.clients"),
+    ("directory", config(), "shape directory"),
+    ("directory", in_directory("/data/photos"), "config.buckets.photos.directory.path"),
+    ("directory", in_directory("/var/lib/sluice-photos"), "config.buckets.photos.directory.path"),
+    ("directory", in_directory("photos"), "config.buckets.photos.directory.path"),
+    ("directory", {**in_directory("/data"), "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": True}]},
+     "config.buckets.photos.directory.path"),
+    ("sidecar", in_directory("/var/lib/sluice/photos"), "config.buckets.photos.directory.path"),
+    ("sidecar", config(listen={"https": {"clients": {"authorities": "/a"}}}), "config.listen.https.clients"),
+    ("sidecar-socket", {"volumeMounts": []}, "config.listen.http"),
+])
+def test_the_templates_reject(example, changes, fault):
+    with pytest.raises(helm_python.HelmError) as caught:
+        render(values(CHART / "examples" / f"{example}.yaml", **changes))
+    assert fault in str(caught.value)
+
+
+@pytest.mark.parametrize("example, changes", [
+    ("gateway", config(limits={"drainDelay": "27s"})),
+    ("gateway", config(limits={"drainDelay": 0, "drainTimeout": "52s"})),
+    ("gateway", {**config(limits={"drainDelay": "1m"}), "terminationGracePeriodSeconds": 93}),
+    ("directory", in_directory("/var/lib/sluice")),
+    ("directory", {**in_directory("/data/photos"), "volumeMounts": [{"name": "data", "mountPath": "/data/"}]}),
+    ("gateway", config(buckets={"photos": {"gcs": {"bucket": "a"}, "maximumObjectSize": 104857600}})),
+])
+def test_the_templates_take(example, changes):
+    found = configuration(render(values(CHART / "examples" / f"{example}.yaml", **changes)))
+    assert found["buckets"] == changes["config"]["buckets"]
+
+
+def test_the_schema_has_the_keys_of_the_reference():
+    """`python Tests/EndToEnd/operation/config_schema.py` makes them equal."""
+    schema = json.loads((CHART / "values.schema.json").read_text())["properties"]["config"]
+    assert schema == config_schema.schema()
+    reference = yaml.safe_load((ROOT / "config" / "reference.yaml").read_text())
+    # Its own values pass, and no key of it is missing.
+    del reference["rules"], reference["listen"]
+    jsonschema.validate(reference, schema, jsonschema.Draft7Validator)
+    assert len(config_schema.keys()) > 120
+
+    def names(part):
+        for name, inner in part.get("properties", {}).items():
+            yield from ([name] if "properties" not in inner and "additionalProperties" not in inner else
+                        (f"{name}.{one}" for one in names(inner)))
+        if part.get("additionalProperties"):
+            yield from (f"NAME.{one}" for one in names(part["additionalProperties"]))
+
+    missing = set(config_schema.keys()) - set(names(schema))
+    assert missing == {"rules", "listen.operator", "listen.https.address", "listen.https.certificate", "listen.https.key"}
 
 
 def test_the_schema_is_one_and_names_every_value():

@@ -4,8 +4,10 @@ processes in a network namespace of their own."""
 import contextlib
 import os
 import random
+import re
 import signal
 import socket
+import stat
 import subprocess
 import urllib.error
 import urllib.request
@@ -23,13 +25,15 @@ pytestmark = pytest.mark.skipif(not POSSIBLE, reason="needs the right to make ne
 class Pod:
     """A network namespace in which the gateway and the application run."""
 
-    def __init__(self, directory):
-        bucket = {"buckets": {"photos": {"directory": {"path": str(directory / "photos")}}}}
-        objects = render(values(CHART / "examples" / "sidecar.yaml", config=bucket))
+    def __init__(self, directory, example="sidecar.yaml"):
+        given = values(CHART / "examples" / example)
+        given["config"]["buckets"] = {"photos": {"directory": {"path": str(directory / "photos")}}}
+        given["volumeMounts"] = given.get("volumeMounts", []) + [{"name": "photos", "mountPath": str(directory)}]
+        objects = render(given)
         self.spec, self.container = pod(objects), gateway(objects)
         self.ports = {port["name"]: port["containerPort"] for port in self.container["ports"]}
         for name, text in objects["ConfigMap"][0]["data"].items():
-            (directory / name).write_text(text)
+            (directory / name).write_text(text.replace("/run/sluice", str(directory)))
         self.directory = directory
         self.network = Network()
         self.namespace = Namespace(self.network)
@@ -39,7 +43,8 @@ class Pod:
     def start(self):
         """Starts the gateway with the manifest's arguments and environment."""
         arguments = [word.replace("/etc/sluice", str(self.directory)) for word in self.container["args"]]
-        environment = {one["name"]: one["value"].replace("/tmp", str(self.directory)) for one in self.container["env"]}
+        environment = {one["name"]: re.sub("^/tmp|/run/sluice", str(self.directory), one["value"])
+                       for one in self.container["env"]}
         with open(self.directory / "log", "ab") as log:
             self.sidecar = subprocess.Popen(self.inside(str(program.BINARY), *arguments), stderr=log,
                                             env={"PATH": os.environ["PATH"], **environment})
@@ -57,9 +62,12 @@ class Pod:
             return None
 
     def application(self, *arguments):
-        """Starts curl as the application's container, with the URL of the manifest."""
+        """Starts curl as the application's container, with the URL or the socket of the manifest."""
         (application,) = self.spec["containers"]
-        (url,) = [one["value"] for one in application["env"] if one["name"] == "STORAGE_URL"]
+        given = {one["name"]: one["value"] for one in application["env"]}
+        url = given.get("STORAGE_URL", "http://localhost")
+        if socket := given.get("STORAGE_SOCKET"):
+            arguments = ("--unix-socket", socket.replace("/run/sluice", str(self.directory)), *arguments)
         return subprocess.Popen(self.inside("curl", "-sS", "--fail", *arguments, url + "/b/photos/o/a"),
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
@@ -120,6 +128,18 @@ def test_only_the_pod_reaches_the_bucket(life):
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((life.address, 8080), timeout=5)
     finish(life.application("-T", "/etc/hostname"))
+
+
+def test_the_application_uses_a_socket(tmp_path):
+    with contextlib.closing(Pod(tmp_path, "sidecar-socket.yaml")) as life:
+        life.start()
+        wait_until(lambda: life.probe("startupProbe") == 200, what="the start")
+        finish(life.application("-T", "/etc/hostname"))
+        assert finish(life.application()) == open("/etc/hostname", "rb").read()
+        # The pod's group may use it, as the application may have another user; and there is no port.
+        assert stat.S_IMODE(os.stat(tmp_path / "http.sock").st_mode) == 0o660
+        listening = subprocess.run(life.inside("ss", "-Htln"), capture_output=True, text=True, check=True).stdout
+        assert [line.split()[3] for line in listening.splitlines()] == ["0.0.0.0:9090"]
 
 
 def test_the_application_ends_before_the_gateway(life):

@@ -10,18 +10,23 @@ app.kubernetes.io/name: sluice
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- /* The address without TLS; empty if there is none. */}}
+{{- define "sluice.http" -}}
+{{- if eq .Values.shape "sidecar" -}}
+{{ (.Values.config.listen | default dict).http | default "127.0.0.1:8080" }}
+{{- else if .Values.tls.plaintext -}}
+0.0.0.0:8080
+{{- end -}}
+{{- end }}
+
 {{- define "sluice.configuration" -}}
-{{- $listen := dict "operator" "0.0.0.0:9090" }}
-{{- if eq .Values.shape "sidecar" }}
-{{- $_ := set $listen "http" "127.0.0.1:8080" }}
-{{- else if .Values.tls.plaintext }}
-{{- $_ := set $listen "http" "0.0.0.0:8080" }}
-{{- else }}
-{{- $_ := set $listen "http" nil }}
+{{- $listen := dict "operator" "0.0.0.0:9090" "http" (include "sluice.http" . | default nil) }}
+{{- if not $listen.http }}
 {{- $_ := set $listen "https" (dict "address" "0.0.0.0:8443" "certificate" "/etc/sluice-tls/tls.crt" "key" "/etc/sluice-tls/tls.key") }}
 {{- end }}
 {{- $rules := ternary "none" "/etc/sluice-rules/storage.rules" .Values.open }}
 {{- $configuration := mergeOverwrite (deepCopy .Values.config) (dict "listen" $listen "rules" $rules) }}
+{{- $_ := set $configuration.listen "http" $listen.http }}
 {{- if eq .Values.shape "gateway" }}
 {{- $_ := set $configuration "limits" (mergeOverwrite (dict "drainDelay" "5s") (.Values.config.limits | default dict)) }}
 {{- end }}
@@ -44,7 +49,7 @@ spec:
   automountServiceAccountToken: {{ .Values.accountToken }}
   enableServiceLinks: false    # otherwise a Service named sluice would set SLUICE_… variables
   # 5 s until load balancers know, up to 25 s to drain, 8 s to close; and an application's end before a sidecar's.
-  terminationGracePeriodSeconds: 60
+  terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
   securityContext:
     runAsNonRoot: true
     runAsUser: 65532
@@ -104,8 +109,7 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 args: [serve, --config, /etc/sluice/sluice.yaml]
 env:
   # The image's variables are for docker run; the configuration has the addresses.
-  {{- $http := ternary "127.0.0.1:8080" (ternary "0.0.0.0:8080" "" .Values.tls.plaintext) (eq .Values.shape "sidecar") }}
-  - {name: SLUICE_LISTEN_HTTP, value: {{ $http | quote }}}
+  - {name: SLUICE_LISTEN_HTTP, value: {{ include "sluice.http" . | quote }}}
   - {name: SLUICE_LISTEN_OPERATOR, value: "0.0.0.0:9090"}
   - {name: TMPDIR, value: /tmp}
   {{- with .Values.env }}
