@@ -14,11 +14,17 @@ def values(path, **changes):
     return {**yaml.safe_load(pathlib.Path(path).read_text()), **changes}
 
 
-def render(given):
-    """The rendered objects, by kind; a kind of which there are several has the last one."""
+def texts(given):
+    """What Helm renders, by the name of the template."""
     with helm_python.Chart.load(CHART) as chart:
-        texts = chart.render(given, name="storage", namespace="storage")
-    objects = [found for text in texts.values() for found in yaml.safe_load_all(text) if found]
+        rendered = chart.render(given, name="storage", namespace="storage")
+    return {pathlib.Path(path).name: text for path, text in rendered.items()}
+
+
+def render(given):
+    """The rendered objects, by kind."""
+    objects = [found for name, text in texts(given).items() if name != "NOTES.txt"
+               for found in yaml.safe_load_all(text) if found]
     by_kind = {}
     for found in objects:
         by_kind.setdefault(found["kind"], []).append(found)

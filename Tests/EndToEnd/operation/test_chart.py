@@ -13,7 +13,7 @@ import yaml
 
 import config_schema
 from authorities import Authorities
-from chart import CHART, gateway, pod, render, values
+from chart import CHART, gateway, pod, render, texts, values
 from program import ROOT, sluice
 
 EXAMPLES = sorted((CHART / "examples").glob("*.yaml"))
@@ -90,8 +90,8 @@ def test_the_program_takes_the_configuration(example, tmp_path):
     if served:
         assert effective["http"] is None
         assert {"name": "service", "containerPort": 8443} in gateway(objects)["ports"]
-        (service,) = objects["Service"]
-        assert [port["targetPort"] for port in service["spec"]["ports"]] == ["service"]
+        for service in objects["Service"]:
+            assert [port["targetPort"] for port in service["spec"]["ports"]] == ["service"]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
@@ -143,8 +143,54 @@ def test_the_shapes():
     spec = objects["StatefulSet"][0]["spec"]
     assert spec["replicas"] == 1 and spec["volumeClaimTemplates"][0]["spec"]["accessModes"] == ["ReadWriteOncePod"]
     assert "HorizontalPodAutoscaler" not in objects
+    # A StatefulSet needs a Service without an address, for the pod's name; callers need one with an address.
+    heads = {service["metadata"]["name"]: service["spec"] for service in objects["Service"]}
+    assert {name: one.get("clusterIP") for name, one in heads.items()} == {"storage": None, "storage-pods": "None"}
+    assert spec["serviceName"] == "storage-pods"
+    labels = spec["template"]["metadata"]["labels"]
+    assert all(one["selector"].items() <= labels.items() for one in heads.values())
     objects = render(values(CHART / "examples" / "sidecar.yaml"))
     assert pod(objects)["initContainers"][0]["restartPolicy"] == "Always" and "Service" not in objects
+
+
+#: Where pods run and what they are, which the chart passes on.
+SCHEDULING = {
+    "imagePullSecrets": [{"name": "registry"}],
+    "priorityClassName": "storage",
+    "nodeSelector": {"disk": "ssd"},
+    "tolerations": [{"key": "storage", "operator": "Exists"}],
+    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}]}}},
+    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone",
+                                   "whenUnsatisfiable": "DoNotSchedule",
+                                   "labelSelector": {"matchLabels": {"app.kubernetes.io/instance": "storage"}}}],
+}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_pods_are_scheduled_as_the_values_say(example):
+    objects = render(values(example, **SCHEDULING, service={"annotations": {"example.org/dns": "storage"}}))
+    for found in sum(objects.values(), []):
+        validate(found, VERSIONS[0])
+    spec = pod(objects)
+    assert {name: spec.get(name) for name in SCHEDULING} == SCHEDULING
+    for service in objects.get("Service", []):
+        assert service["metadata"].get("annotations") == (
+            {"example.org/dns": "storage"} if service["metadata"]["name"] == "storage" else None)
+    plain = pod(render(values(example)))
+    assert [one["topologyKey"] for one in plain.get("topologySpreadConstraints", [])] == (
+        ["kubernetes.io/hostname"] if "Deployment" in objects and "Service" in objects else [])
+
+
+@pytest.mark.parametrize("example, changes, said", [
+    ("gateway", {}, 'curl --cacert ca.crt -H "Authorization: Bearer $TOKEN" https://storage.storage.svc/b/photos/o'),
+    ("directory", {"tls": {"plaintext": True}, "open": True, "rules": ""}, "curl http://storage.storage.svc/b/photos/o"),
+    ("clients", {}, "curl --cacert ca.crt --cert client.crt --key client.key https://storage.storage.svc/b/photos/o"),
+    ("sidecar", {}, "the gateway at http://127.0.0.1:8080."),
+    ("sidecar-socket", {}, "the gateway at unix:/run/sluice/http.sock."),
+])
+def test_the_notes_say_where_it_is(example, changes, said):
+    assert said + "\n" in texts(values(CHART / "examples" / f"{example}.yaml", **changes))["NOTES.txt"]
 
 
 def test_the_alerts_find_the_job():
