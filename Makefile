@@ -50,6 +50,9 @@ PACKAGE_TOOLS := binutils dpkg-dev lintian python3
 PREFIX ?= /usr/local
 SYSCONFDIR ?= /etc
 UNITDIR ?= $(PREFIX)/lib/systemd/system
+DOCUMENTS = $(DESTDIR)$(PREFIX)/share/doc/sluice
+# The programs that `make install` installs; `make dist` makes them.
+DIST ?= .dist
 dist deb test-package: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 
 .PHONY: run test check test-release soak capabilities lint bench fuzz sanitize clean libraries test-tools browser
@@ -119,26 +122,34 @@ test-package: deb
 	for release in bookworm trixie; do deploy/package/test $$release; done
 
 # Builds first if nothing has been built; so a second `sudo make install` needs no toolchain. A configuration that exists
-# stays.
-install: .dist/sluice
-	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin $(addprefix .dist/,$(PROGRAMS))
+# stays. The pages are installed without the repository around them, so their links are changed to what is installed.
+install: $(DIST)/sluice
+	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin $(addprefix $(DIST)/,$(PROGRAMS))
 	for file in sluice.yaml storage.rules; do \
 	    test -e $(DESTDIR)$(SYSCONFDIR)/sluice/$$file || \
 	        install -D -m 0644 deploy/$$file $(DESTDIR)$(SYSCONFDIR)/sluice/$$file; done
 	install -d $(DESTDIR)$(UNITDIR)
-	sed 's|/usr/local/bin|$(PREFIX)/bin|' deploy/sluice.service >$(DESTDIR)$(UNITDIR)/sluice.service
+	for unit in sluice.service sluice.socket; do \
+	    sed 's|/usr/local/|$(PREFIX)/|' deploy/$$unit >$(DESTDIR)$(UNITDIR)/$$unit; done
 	install -D -m 0644 deploy/sluice.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/sluice.conf
-	install -d $(DESTDIR)$(PREFIX)/share/doc/sluice/examples $(addprefix $(DESTDIR)$(PREFIX)/share/,$(COMPLETIONS))
-	install -m 0644 README.md CHANGELOG.md LICENSE $(DESTDIR)$(PREFIX)/share/doc/sluice
-	! test -e $(RE2_NOTICES) || install -m 0644 $(RE2_NOTICES) $(DESTDIR)$(PREFIX)/share/doc/sluice/RE2.copyright
-	install -m 0644 config/* $(DESTDIR)$(PREFIX)/share/doc/sluice/examples
-	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/doc/sluice/examples/grafana deploy/grafana/dashboard.json deploy/grafana/alerts.yaml
-	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/doc/sluice/docs docs/*.md docs/*.png
-	install -d $(DESTDIR)$(PREFIX)/share/man/man1
-	.dist/sluice manual >$(DESTDIR)$(PREFIX)/share/man/man1/sluice.1
-	.dist/sluice --generate-completion-script bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
-	.dist/sluice --generate-completion-script zsh >$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_sluice
-	.dist/sluice --generate-completion-script fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice.fish
+	install -D -m 0644 -t $(DOCUMENTS) README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE
+	! test -e $(RE2_NOTICES) || install -m 0644 $(RE2_NOTICES) $(DOCUMENTS)/RE2.copyright
+	install -D -m 0644 -t $(DOCUMENTS)/docs docs/*.md docs/*.png Sources/Gateway/NativeAPI/openapi.yaml
+	for target in SecurityRules SluiceStorage; do \
+	    install -D -m 0644 -t $(DOCUMENTS)/docs/$$target Sources/$$target/$$target.docc/*.md; done
+	install -D -m 0644 -t $(DOCUMENTS)/examples config/* deploy/README.md
+	cd deploy && find chart kubernetes grafana/alerts.yaml grafana/dashboard.json -type f \
+	    -exec install -D -m 0644 {} $(abspath $(DOCUMENTS))/examples/{} \;
+	sed -E -i -e 's#\]\(((\.\./)*)(config|deploy)/#](\1examples/#g' \
+	    -e 's#\]\(((\.\./)*)Sources/Gateway/NativeAPI/#](\1docs/#g' \
+	    -e 's#\]\(((\.\./)*)Sources/(\w+)/\w+\.docc/#](\1docs/\3/#g' \
+	    $(DOCUMENTS)/*.md $(DOCUMENTS)/docs/*.md $(DOCUMENTS)/examples/*.md
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,man/man1 $(COMPLETIONS))
+	$(DIST)/sluice manual >$(DESTDIR)$(PREFIX)/share/man/man1/sluice.1
+	install -m 0644 deploy/sluice-client.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	$(DIST)/sluice --generate-completion-script bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/sluice
+	$(DIST)/sluice --generate-completion-script zsh >$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_sluice
+	$(DIST)/sluice --generate-completion-script fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/sluice.fish
 
 # Checks the alert rules, and whether they fire on the series of a test.
 alerts:
