@@ -12,6 +12,8 @@ import pytest
 
 from program import BINARY, ROOT
 
+#: What `systemd-analyze security` may report, in tenths.
+EXPOSURE = 13
 analyze = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd-analyze")
 
 
@@ -79,9 +81,31 @@ def test_what_the_units_document_is_installed(installed):
             assert os.path.exists(file), document
 
 
+def test_the_unit_has_a_directory_for_unix_sockets(installed):
+    """The one of the examples, which outlives the service. A socket of sluice.socket is elsewhere, because systemd gives what is
+    there to the user of the service. The service sees the users of its peers."""
+    service = unit(installed / "lib/systemd/system/sluice.service")["Service"]
+    directory = f"/run/{service['RuntimeDirectory']}"
+    for file in (ROOT / "docs/operations.md", ROOT / "config/reference.yaml"):
+        paths = re.findall(r"  http: unix:(\S+)|as 127.*unix:(\S+?),? ", file.read_text())
+        assert paths and {os.path.dirname("".join(path)) for path in paths} == {directory}, (file, paths)
+    bound = re.findall(r"ListenStream=(/\S+)", (ROOT / "deploy/sluice.socket").read_text())
+    assert bound and {os.path.dirname(path) for path in bound} == {"/run"}
+    assert service["RuntimeDirectoryPreserve"] == "yes"
+    assert service["RuntimeDirectoryMode"] == "0755"
+    assert service["PrivateUsers"] == "no"
+
+
 @analyze
 def test_systemd_takes_the_units(installed):
     units = [installed / f"lib/systemd/system/{name}" for name in ("sluice.service", "sluice.socket")]
     done = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], capture_output=True, text=True)
     findings = [line for line in done.stderr.splitlines() if "sluice." in line]
     assert done.returncode == 0 and not findings, done.stderr
+
+
+@analyze
+def test_the_exposure_of_the_service_has_a_bound(installed):
+    done = subprocess.run(["systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE}",
+                           installed / "lib/systemd/system/sluice.service"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
