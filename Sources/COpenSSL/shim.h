@@ -100,10 +100,13 @@ static inline X509 *sluice_certificate(const STACK_OF(X509) *chain, int place) {
 static inline int sluice_is_certificate_missing(void) {
     return ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE;
 }
-// Whether the peer of the last handshake of this thread speaks HTTP in clear text.
-static inline int sluice_is_http(void) {
-    int reason = ERR_GET_REASON(ERR_peek_error());
-    return reason == SSL_R_HTTP_REQUEST || reason == SSL_R_HTTPS_PROXY_REQUEST;
+// The system's error behind an error code, or 0.
+static inline int sluice_system_error(unsigned long code) {
+    return ERR_SYSTEM_ERROR(code) ? ERR_GET_REASON(code) : 0;
+}
+// Whether a code only says that an error of the system, whose own code came before, was the reason.
+static inline int sluice_repeats_system_error(unsigned long code) {
+    return !ERR_SYSTEM_ERROR(code) && ERR_GET_REASON(code) == ERR_R_SYS_LIB;
 }
 // The names of a certificate's subject alternative name: a type and its text, or null at the end.
 static inline const GENERAL_NAME *sluice_general_name(const GENERAL_NAMES *names, int place) {

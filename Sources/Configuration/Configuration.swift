@@ -95,6 +95,8 @@ public struct Configuration: Sendable {
     public var tokens: [Token] = []
     /// The limits of caller groups.
     public var callers: [CallerGroup] = []
+    /// The configuration file, if a secret stands in it.
+    public internal(set) var fileWithSecret: String?
     public var links = Links()
     public var traces = TraceConfiguration()
     public var uploads = UploadConfiguration()

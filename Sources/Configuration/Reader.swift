@@ -40,6 +40,7 @@ extension Configuration {
         reader.readEnvironment(environment)
         for flag in flags { reader.apply(flag) }
         reader.check()
+        if let file { reader.noteSecrets(in: file) }
         if reader.findings.isEmpty { return reader.result }
         // Errors in the file come first, in its order; then those of the overrides.
         let sorted = reader.findings.enumerated().sorted {
@@ -106,6 +107,14 @@ struct ConfigurationReader {
     }
 
     // MARK: The file
+
+    /// Remembers the file if a secret stands in it.
+    mutating func noteSecrets(in file: String) {
+        let hasSecret = origins.contains { key, origin in
+            !origin.isOverride && key.text.hasSuffix(".secretAccessKey")
+        }
+        if hasSecret { result.fileWithSecret = FilePath.absolute(file, base: directory) }
+    }
 
     mutating func readFile() {
         do {

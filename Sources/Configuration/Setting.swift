@@ -1,5 +1,6 @@
 import Gateway
 import HTTPClient
+import System
 import Wire
 
 /// One configuration key: how it is read, printed and explained. The reader, `sluice check` and
@@ -42,6 +43,11 @@ extension Setting {
         let form = "an address such as 127.0.0.1:8080, '[::1]:8080' or unix:/run/sluice/http.sock"
         return optionalText(path, form + ", or null for off", field, meaning) {
             (text, _) throws(SettingError) in
+            if text.hasPrefix(SocketAddress.unixPrefix), SocketAddress(text) == nil {
+                throw SettingError(
+                    message:
+                        "the path of a socket begins with / and has at most 107 bytes: '\(text)'")
+            }
             guard ListenAddress(text) != nil else {
                 throw SettingError(message: "expected \(form), found '\(text)'")
             }

@@ -87,7 +87,8 @@ extension Configuration {
     private static func proxyFault(_ text: String) -> String? {
         if TrustedProxies([text]) != nil { return nil }
         return
-            "expected an address, a range such as 10.0.0.0/8 or 2001:db8::/32, or unix, found '\(text)'"
+            "expected an address, a range such as 10.0.0.0/8 or 2001:db8::/32 without bits after its length, "
+            + "or unix, found '\(text)'"
     }
 
     private static let connectionSettings: [Setting<Configuration>] = [

@@ -231,7 +231,13 @@ private final class Listener: EventHandler {
         let waiting = ProxiedSocket(context, socket, peer, configuration.proxies) {
             [unowned self] waiting, peer in
             proxied[ObjectIdentifier(waiting)] = nil
-            if let peer { open(socket, peer) } else { Socket.close(socket) }
+            if let peer { return open(socket, peer) }
+            Socket.close(socket)
+            if waiting.isMalformed {
+                let rejection = Rejection(400, "malformed PROXY header")
+                configuration.onRejection(
+                    RejectedRequest(rejection, .http1_1, isSecure: false, waiting.proxy))
+            }
         }
         proxied[ObjectIdentifier(waiting)] = waiting
         waiting.begin()

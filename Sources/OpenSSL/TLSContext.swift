@@ -1,4 +1,5 @@
 import COpenSSL
+import Glibc
 import Synchronization
 import Wire
 
@@ -9,8 +10,12 @@ public struct TLSError: Error, Equatable, CustomStringConvertible {
     init(_ what: String) {
         var reasons: [String] = []
         while case let code = ERR_get_error(), code != 0 {
-            reasons.append(
-                ERR_reason_error_string(code).map { String(cString: $0) } ?? "error \(code)")
+            if sluice_system_error(code) > 0 {
+                reasons.append(String(cString: strerror(sluice_system_error(code))))
+            } else if sluice_repeats_system_error(code) == 0 {
+                reasons.append(
+                    ERR_reason_error_string(code).map { String(cString: $0) } ?? "error \(code)")
+            }
         }
         description = reasons.isEmpty ? what : "\(what): \(reasons.joined(separator: "; "))"
     }

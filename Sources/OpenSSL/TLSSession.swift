@@ -142,9 +142,6 @@ public final class TLSSession {
         return sluice_is_certificate_missing() == 1 ? "the client has shown none" : nil
     }
 
-    /// Whether the last handshake failed because the client sends HTTP in clear text.
-    public var isPlainHTTP: Bool { sluice_is_http() == 1 }
-
     /// Decrypts into the start of `buffer`.
     public func read(into buffer: inout MutableRawSpan) -> TLSStep {
         ERR_clear_error()

@@ -46,7 +46,10 @@ public enum Socket {
         do throws(SystemError) {
             // A socket that refuses a connection belongs to nobody any more. Other files refuse it too.
             var status = stat()
-            if lstat(path, &status) == 0, status.st_mode & S_IFMT == S_IFSOCK,
+            let exists = lstat(path, &status) == 0
+            let isSocket = status.st_mode & S_IFMT == S_IFSOCK
+            if exists && !isSocket { throw SystemError("bind \(address), which is not a socket", EEXIST) }
+            if exists,
                 withAddress(address, { Glibc.connect(descriptor, $0, address.length) }) != 0,
                 errno == ECONNREFUSED
             {

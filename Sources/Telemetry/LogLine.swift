@@ -149,6 +149,22 @@ package struct LogLine: ~Copyable {
         copy(span, 0..<span.count)
     }
 
+    /// Appends a text of several lines, each on a line of its own and indented, redacted. A log line begins without a space,
+    /// so none of them looks like one. Quotes and backslashes stay as they are.
+    package mutating func paragraph(_ text: String) {
+        var text = text[...]
+        while text.utf8.last == UInt8(ascii: "\n") { text.removeLast() }
+        let span = text.utf8.span
+        raw(LogLine.indentedLine)
+        if let clean = LogRedaction.redacted(span) {
+            escape(clean.span, keepsLines: true)
+        } else {
+            escape(span, keepsLines: true)
+        }
+    }
+
+    private static let indentedLine: StaticString = "\n    "
+
     /// Whether a text has nothing to escape and none of the bytes that ``LogRedaction`` looks for. This is the common
     /// case.
     private static func isPlain(_ text: Span<UInt8>) -> Bool {
@@ -179,7 +195,8 @@ package struct LogLine: ~Copyable {
         return true
     }
 
-    private mutating func escape(_ text: Span<UInt8>) {
+    /// - Parameter keepsLines: Whether line feeds, quotes and backslashes are not escaped.
+    private mutating func escape(_ text: Span<UInt8>, keepsLines: Bool = false) {
         var end = text.count
         if end > LogLine.longestText {
             end = LogLine.longestText
@@ -189,7 +206,14 @@ package struct LogLine: ~Copyable {
         var index = 0
         while index < end {
             let length = unsafeLength(text, index)
-            if length > 0 {
+            let byte = text[index]
+            if keepsLines, byte == UInt8(ascii: "\n") {
+                copy(text, start..<index)
+                raw(LogLine.indentedLine)
+                start = index + 1
+            } else if length > 0,
+                !keepsLines || byte != UInt8(ascii: "\"") && byte != UInt8(ascii: "\\")
+            {
                 copy(text, start..<index)
                 escapeOne(text, index, length)
                 start = index + length

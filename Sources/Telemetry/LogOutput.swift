@@ -91,16 +91,30 @@ public struct LogOutput: LogHandler {
         line.quoted(event.message.description)
         line.raw(" logger=")
         line.word(label)
+        var paragraphs: [(key: String, text: String)] = []
         for (key, value) in all.sorted(by: { $0.key < $1.key }) {
+            let value = LogRedaction.isSecret(name: key) ? LogOutput.redacted : value
+            var text: String?
+            switch value {
+            case .string(let string): text = string
+            case .stringConvertible(let value): text = value.description
+            case .array, .dictionary: break
+            }
+            if let text, text.utf8.contains(UInt8(ascii: "\n")) {
+                paragraphs.append((key, text))
+                continue
+            }
             line.byte(UInt8(ascii: " "))
             line.word(key)
             line.byte(UInt8(ascii: "="))
-            let value = LogRedaction.isSecret(name: key) ? LogOutput.redacted : value
-            switch value {
-            case .string(let text): line.word(text)
-            case .stringConvertible(let value): line.word(value.description)
-            case .array, .dictionary: writeJSON(value, &line)
-            }
+            if let text { line.word(text) } else { writeJSON(value, &line) }
+        }
+        // Findings of rules and of the configuration have several lines, which point at the place of an error.
+        for (key, text) in paragraphs {
+            line.raw("\n  ")
+            line.word(key)
+            line.byte(UInt8(ascii: ":"))
+            line.paragraph(text)
         }
     }
 

@@ -243,10 +243,35 @@ func record(
     @Test func aTextLineIsOneLine() {
         let lines = logged(.text(colour: false)) { sink in
             let logger = Logger(label: "sluice") { LogOutput(label: $0, sink: sink) }
-            logger.warning("two\nlines", metadata: ["a b": "c\nd"])
+            logger.warning("two\nlines", metadata: ["a b": "c d"])
         }
         #expect(lines.count == 1)
-        #expect(lines[0].hasSuffix(#"warning  "two\nlines" logger=sluice "a b"="c\nd""#))
+        #expect(lines[0].hasSuffix(#"warning  "two\nlines" logger=sluice "a b"="c d""#))
+    }
+
+    @Test func aFindingHasLinesOfItsOwnInText() {
+        let finding = "rules:3:5: error: \"a\\b\"\n  3 | \u{1b}[2J\u{2028}x\u{85}\n      ^\n"
+        let lines = logged(.text(colour: false)) { sink in
+            let logger = Logger(label: "sluice") { LogOutput(label: $0, sink: sink) }
+            logger.warning("rules", metadata: ["finding": "\(finding)", "path": "p"])
+        }
+        #expect(lines[0].hasSuffix("warning  \"rules\" logger=sluice path=p"))
+        #expect(
+            lines.dropFirst() == [
+                "  finding:", #"    rules:3:5: error: "a\b""#,
+                #"      3 | \u001b[2J\u2028x\u0085"#, "          ^",
+            ])
+    }
+
+    /// A line feed in a value, and what a log line begins with.
+    @Test func aFindingCannotLookLikeALogLine() {
+        let lines = logged(.text(colour: false)) { sink in
+            let logger = Logger(label: "sluice") { LogOutput(label: $0, sink: sink) }
+            logger.warning(
+                "rules", metadata: ["finding": "a\n2026-01-01T00:00:00.000Z error \"x\""])
+        }
+        #expect(lines.count == 4)
+        #expect(lines.dropFirst().allSatisfy { $0.hasPrefix("  ") })
     }
 }
 

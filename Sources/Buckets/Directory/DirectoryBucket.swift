@@ -18,6 +18,11 @@ public final class DirectoryBucket: BucketDriver {
         return all
     }
 
+    /// Whether a directory has files, and none of them is a bucket's. A bucket there would not serve them.
+    public static func hasForeignFiles(_ path: String) -> Bool {
+        DirectoryFiles.hasForeignFiles(path)
+    }
+
     /// The free space in bytes that suffices for every upload, however long the log is: 64 MiB.
     private static let ampleRoom: UInt64 = 64 << 20
 

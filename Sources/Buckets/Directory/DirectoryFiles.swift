@@ -126,6 +126,16 @@ final class DirectoryFiles: Sendable {
         }
     }
 
+    /// Whether a directory has files, and none of them is a bucket's.
+    static func hasForeignFiles(_ path: String) -> Bool {
+        let descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+        guard descriptor >= 0 else { return false }
+        // A new file system has `lost+found`.
+        let names = Set(entries(descriptor).map { BytewiseString($0) }).subtracting(["lost+found"])
+        return !names.isEmpty
+            && names.isDisjoint(with: [BytewiseString(index), "blobs", "staging", "lock"])
+    }
+
     /// The names in a directory. Closes the descriptor.
     private static func entries(_ descriptor: Int32) -> [String] {
         guard let stream = fdopendir(descriptor) else {

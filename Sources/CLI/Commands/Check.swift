@@ -21,7 +21,9 @@ struct Check: ParsableCommand {
             prints what works instead of the configuration.
             """)
 
-    @Argument(help: "The configuration file (default: --config, or SLUICE_CONFIG).")
+    @Argument(
+        help: "The configuration file (default: --config, or SLUICE_CONFIG).",
+        completion: .file())
     var file: String?
 
     @Flag(help: "Print config/reference.yaml instead: every key with its default and meaning.")
@@ -37,7 +39,7 @@ struct Check: ParsableCommand {
             print(Configuration.reference(), terminator: "")
             return
         }
-        let configuration = try options.load(file)
+        let configuration = try options.load(.file(argument: file))
         do {
             if let warning = try configuration.credentials()?.expiryWarning() {
                 complain("listen.https: warning: \(warning)")

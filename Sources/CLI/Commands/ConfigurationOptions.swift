@@ -13,7 +13,9 @@ struct ConfigurationOptions: ParsableArguments {
 
     @Option(
         name: .customLong("listen"),
-        help: "The address of the listener without TLS: host:port, or null for none.")
+        help: """
+            The address of the listener without TLS: host:port, unix:/PATH of a socket, or null for none.
+            """)
     var listen: String?
 
     @Option(help: "The number of event loops; 0 means one for each available processor.")
@@ -24,20 +26,36 @@ struct ConfigurationOptions: ParsableArguments {
         help: "Override a configuration key, as in --set limits.idleTimeout=30s. Repeatable.")
     var settings: [String] = []
 
+    /// Where the configuration is read from.
+    enum Source {
+        /// The file that the command's argument, ``config`` or the environment names.
+        case file(argument: String?)
+        /// Flags and variables alone, which name the buckets.
+        case flags
+    }
+
     /// The path of the configuration file; nil if there is none, and flags name the buckets.
-    /// - Throws: ``ValidationError`` if no file and no bucket is named.
-    func file(_ argument: String? = nil) throws -> String? {
+    /// - Throws: ``ValidationError`` if no file and no bucket is named, or two files.
+    func file(_ source: Source = .file(argument: nil)) throws -> String? {
+        guard case .file(let argument) = source else { return nil }
+        if let argument, let config {
+            throw ValidationError("Give one configuration: \(argument), or --config \(config).")
+        }
         let file = argument ?? config ?? Environment.variables()["SLUICE_CONFIG"]
         if file == nil, !settings.contains(where: { $0.hasPrefix("buckets.") }) {
-            throw ValidationError("No configuration: give --config FILE or set SLUICE_CONFIG.")
+            throw ValidationError(
+                """
+                No configuration: give --config FILE, set SLUICE_CONFIG, serve a directory with 'sluice serve DIR', or \
+                name buckets with --set, as in --set buckets.photos.directory.path=DIR.
+                """)
         }
         return file
     }
 
     /// Reads the configuration. Errors go to standard error, and the process exits with status 1.
-    func load(_ argument: String? = nil) throws -> Configuration {
+    func load(_ source: Source = .file(argument: nil)) throws -> Configuration {
         do {
-            return try read(argument)
+            return try read(source)
         } catch let error as ConfigurationError {
             complain(error.description)
             throw ExitCode(1)
@@ -46,9 +64,9 @@ struct ConfigurationOptions: ParsableArguments {
 
     /// Reads the configuration.
     /// - Throws: ``ConfigurationError``, or ``ValidationError`` for a wrong flag.
-    func read(_ argument: String? = nil) throws -> Configuration {
+    func read(_ source: Source = .file(argument: nil)) throws -> Configuration {
         try Configuration.load(
-            file: try file(argument), environment: Environment.variables(),
+            file: try file(source), environment: Environment.variables(),
             flags: try flags())
     }
 

@@ -18,16 +18,18 @@ struct Serve: ParsableCommand {
 
     @Argument(
         help: """
-            The configuration file (default: --config, or SLUICE_CONFIG), or a directory that is served as a bucket; \
-            it is created if its path ends with a slash.
-            """)
+            The configuration file (default: --config, or SLUICE_CONFIG), or a directory that is served as a bucket, \
+            without a configuration file; it is created if its path ends with a slash.
+            """,
+        completion: .file())
     var path: String?
 
     @Option(
         help: "The bucket's name, if a directory is served (default: the directory's own name).")
     var bucket: String?
 
-    @Option(help: "The file of Security Rules: overrides the key 'rules'.")
+    @Option(
+        help: "The file of Security Rules: overrides the key 'rules'.", completion: .file())
     var rules: String?
 
     @Flag(
@@ -55,6 +57,11 @@ struct Serve: ParsableCommand {
         }
         var options = options
         if let served {
+            if let config = options.config {
+                throw ValidationError(
+                    "A directory is served without a configuration file: leave out --config \(config)."
+                )
+            }
             options.settings += served.settings
             let isDecided =
                 open || rules != nil || options.settings.contains { $0.hasPrefix("rules=") }
@@ -67,8 +74,8 @@ struct Serve: ParsableCommand {
         if let rules = open ? Configuration.openToAll : rules {
             options.settings.append("rules=\(rules)")
         }
-        let file = served == nil ? path : nil
-        let configuration = try options.load(file)
+        let source: ConfigurationOptions.Source = served == nil ? .file(argument: path) : .flags
+        let configuration = try options.load(source)
         if unsignedTokens { try requireLoopback(configuration) }
         let signals = SignalSet([SIGTERM, SIGINT, SIGHUP])
         let manager: ServiceManager
@@ -77,7 +84,7 @@ struct Serve: ParsableCommand {
             manager = try ServiceManager(Environment.variables())
             service = try Service(configuration, manager, acceptsUnsigned: unsignedTokens)
         } catch {
-            complain("\(try options.file(file) ?? path ?? "serve"): error: \(error)")
+            complain("\(try options.file(source) ?? path ?? "serve"): error: \(error)")
             // Not exit(): it would destroy objects that loops which have been started still use.
             Glibc._exit(2)
         }
@@ -88,7 +95,7 @@ struct Serve: ParsableCommand {
             let signal = signals.wait()
             if signal == SIGHUP {
                 manager.reloading()
-                service.reload { try options.read(file) }
+                service.reload { try options.read(source) }
                 manager.ready()
             } else if isEnding {
                 service.abandon()

@@ -1,4 +1,5 @@
 import ArgumentParser
+import Buckets
 import Configuration
 import Gateway
 import Glibc
@@ -14,13 +15,21 @@ struct ServedDirectory {
     ///   - path: The argument of the command: a directory, or a path with a slash at the end.
     ///   - name: The bucket's name; nil for the name of the directory.
     /// - Returns: nil if the argument is a file, or absent.
-    /// - Throws: ``ValidationError`` if the directory has no name that a bucket can have.
+    /// - Throws: ``ValidationError`` if the directory has no name that a bucket can have, or has files that are not a
+    ///   bucket's.
     init?(_ path: String?, name: String?) throws {
         guard let path else { return nil }
         var status = stat()
         let isDirectory = stat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFDIR
         guard isDirectory || path.hasSuffix("/") else { return nil }
         self.path = path
+        if isDirectory, DirectoryBucket.hasForeignFiles(path) {
+            throw ValidationError(
+                """
+                \(path) has files, but is not a bucket's directory: they would not be served. Serve an empty directory, \
+                and copy them into it with 'sluice put -R'.
+                """)
+        }
         if let name {
             self.name = name
             return
@@ -46,7 +55,8 @@ struct ServedDirectory {
         let isPath = address.hasPrefix(SocketAddress.unixPrefix)
         let curl = isPath ? "curl --unix-socket \(address.dropFirst(5))" : "curl"
         let url = "http://\(isPath ? "localhost" : address)/b/\(name)/o/"
-        let rules = configuration.buckets.first.flatMap { configuration.rules(of: $0) }
+        let bucket = configuration.buckets.first { BytewiseString($0.name) == BytewiseString(name) }
+        let rules = bucket.flatMap { configuration.rules(of: $0) }
         let isOpen = rules == Configuration.openToAll
         complain(
             """

@@ -87,7 +87,7 @@ struct Sign: ParsableCommand {
             let old = access(keys, F_OK) == 0 ? try TextFile.read(keys) : ""
             let text = "\(line)\n\(old)"
             _ = try LinkKeys(text: text)
-            try TextFile.replace(keys, with: text, mode: 0o600)
+            try TextFile.replace(keys, with: text, isSecret: true)
         } catch {
             complain("\(error)")
             throw ExitCode(1)

@@ -202,8 +202,9 @@ final class Service: Sendable {
                     },
                     onRejection: onRejection, handler: handler))
         }
-        for address in try server.start(listeners) {
-            logger.info("listening", metadata: ["address": "\(address)"])
+        for (address, listener) in zip(try server.start(listeners), listeners) {
+            let tls = listener.credentials == nil ? "no" : "yes"
+            logger.info("listening", metadata: ["address": "\(address)", "tls": "\(tls)"])
         }
         if let address = try resolved(configuration.operatorAddress) {
             let bound = try operatorServer.start([

@@ -49,11 +49,12 @@ enum TextFile {
         }
     }
 
-    /// Replaces a file atomically and keeps its permissions.
-    /// - Parameter mode: The permissions of a new file.
-    static func replace(_ path: String, with text: String, mode: mode_t = 0o644) throws(Failure) {
+    /// Replaces a file atomically and keeps its owner, its group and its permissions.
+    /// - Parameter isSecret: Whether only the owner may read a new file, and users outside of the group no file.
+    static func replace(_ path: String, with text: String, isSecret: Bool = false) throws(Failure) {
         var status = stat()
-        let mode = stat(path, &status) == 0 ? status.st_mode & 0o7777 : mode
+        let exists = stat(path, &status) == 0
+        let mode = exists ? status.st_mode & (isSecret ? 0o7770 : 0o7777) : isSecret ? 0o600 : 0o644
         // Follow a symbolic link: rename would replace the link, not its target.
         let target =
             realpath(path, nil).map { pointer in
@@ -63,6 +64,14 @@ enum TextFile {
         let temporary = "\(target).\(getpid()).tmp"
         let descriptor = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode)
         guard descriptor >= 0 else { throw failure(temporary, "can't be created") }
+        // If the old owner could not read the secret any more, its service would not start again.
+        let keepsOwner = exists && (status.st_uid != geteuid() || status.st_gid != getegid())
+        if keepsOwner, fchown(descriptor, status.st_uid, status.st_gid) != 0, isSecret {
+            let failure = failure(path, "its owner and group can't be kept")
+            close(descriptor)
+            unlink(temporary)
+            throw failure
+        }
         var rest = Array(text.utf8)[...]
         var isWritten = fchmod(descriptor, mode) == 0
         while isWritten, !rest.isEmpty {

@@ -12,6 +12,7 @@ extension Configuration {
     private var secretFiles: [String] {
         var settings = [
             https.key, links.keys, uploads.keys, firestore.credentials, traces.headers,
+            fileWithSecret,
         ]
         for bucket in buckets {
             settings += [bucket.tls.clientKey, bucket.gcs.credentials, bucket.s3.credentials]

@@ -7,7 +7,7 @@ import Telemetry
 /// `operation`, `bucket`, `status`, `duration_ms`, `upstream_ms`, `bytes_in`, `bytes_out`, `protocol`, `tls`, `host`, `user_agent`,
 /// `caller_request`, `trace`, `code`, `cause`. Keys that do not apply are absent. `level` is `warning` for 4xx other than 404, 412
 /// and 416 and for rejected requests, `error` for other 5xx and for responses that the gateway aborted after the status
-/// had been sent, and otherwise `info`. A text line has the same values in columns, but not the host and the user agent.
+/// had been sent, and otherwise `info`. A text line has the same values, the first ones in columns.
 public struct AccessLog: RequestObserver {
     private let sink: LogSink
 
@@ -113,6 +113,8 @@ public struct AccessLog: RequestObserver {
         line.field(" trace=", word: record.trace?.context?.traceID)
         line.field(" code=", word: record.errorCode)
         line.field(" cause=", quoted: record.cause)
+        line.field(" host=", word: record.origin.host)
+        line.field(" user_agent=", word: record.origin.userAgent)
     }
 
     private static func colour(_ statusClass: Int) -> StaticString {

@@ -182,8 +182,13 @@ extension Health {
             text.raw(result.failure == nil ? "[+] " : "[-] ")
             text.word(result.name)
             if let failure = result.failure {
-                text.raw(" failed: ")
-                text.quoted(failure)
+                text.raw(" failed:")
+                if failure.utf8.contains(UInt8(ascii: "\n")) {
+                    text.paragraph(failure)
+                } else {
+                    text.raw(" ")
+                    text.quoted(failure)
+                }
                 text.raw("\n")
             } else if let detail = result.detail {
                 text.raw(" ok: ")

@@ -12,13 +12,12 @@ final class Connection: EventHandler {
     let listener: ListenerConfiguration
     let peer: Peer
     private let descriptor: Int32
-    private let tls: TLSSession?
+    let tls: TLSSession?
     /// The version of the listener's credentials that the session was begun with.
     private let credentialsVersion: Int
     /// nil if the client sent no certificate.
-    @exclusivity(unchecked) private(set) var verified: VerifiedPeer?
-    // The properties that every turn uses have no check of exclusive access: no access to them is held while other code
-    // of the connection runs.
+    @exclusivity(unchecked) var verified: VerifiedPeer?
+    // What every turn uses has no check of exclusive access: no access is held while other code of the connection runs.
     @exclusivity(unchecked) private var registration: Registration?
     @exclusivity(unchecked) private var state: State {
         didSet { precondition(oldValue != .closed, "a connection that is closed stays closed") }
@@ -31,6 +30,8 @@ final class Connection: EventHandler {
     @exclusivity(unchecked) private var readable = true
     @exclusivity(unchecked) private var hasHangup = false
     @exclusivity(unchecked) private var isBroken = false
+    /// Whether the first bytes, which are encrypted, do not look like HTTP in clear text.
+    private var isTLS = false
     /// Whether the peer sends no more.
     @exclusivity(unchecked) private var hasEnded = false
     @exclusivity(unchecked) private var output: SocketOutput
@@ -120,8 +121,7 @@ final class Connection: EventHandler {
 
     // MARK: Reading
 
-    /// Whether all that has arrived was read. A peer that has ended its side is not read again, so no read would fail. If a
-    /// body's sink delays reading, more may follow.
+    /// Whether all that has arrived was read. A peer that has ended is not read again. A body's sink may delay reading.
     private var isRead: Bool { hasEnded || (engine?.waitingBytes ?? 0) == 0 }
 
     /// Reads until the kernel has no more or the engine wants no more.
@@ -154,9 +154,17 @@ final class Connection: EventHandler {
 
     private func handshake() {
         guard let tls else { return }
+        if !isTLS {
+            switch FirstBytes(descriptor) {
+            case .absent:
+                readable = false
+                return
+            case .http(let version): return respondInClear(clearTextRejection(version))
+            case .other: isTLS = true
+            }
+        }
         let step = tls.handshake()
         let rejection = step == .failed ? tls.peerRejection : nil
-        if step == .failed && tls.isPlainHTTP { return respondInClear(plainHTTPRejection()) }
         drainTLS()
         if let rejection { listener.onUntrusted(peer.description, rejection) }
         // Draining may have detected that the peer is gone.
@@ -179,7 +187,6 @@ final class Connection: EventHandler {
     }
 
     private func respondInClear(_ bytes: [UInt8]) {
-        context.tlsOutput.drain { _ in }
         bytes.withUnsafeBytes { write($0) }
         beginLinger()
     }
@@ -191,13 +198,6 @@ final class Connection: EventHandler {
         verified = VerifiedPeer(
             certificate, identity: identify(certificate), version: credentialsVersion,
             now: context.loop.now)
-    }
-
-    /// A request begins.
-    /// - Returns: Whether the connection is to end with the response to it.
-    func checkCertificate() -> Bool {
-        guard let tls, let credentials = listener.credentials else { return false }
-        return verified?.check(tls, credentials, now: context.loop.now) ?? false
     }
 
     // Not inlined: the optimizer of Swift 6.3 fails on the span otherwise.

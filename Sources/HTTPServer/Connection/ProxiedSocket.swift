@@ -9,12 +9,14 @@ final class ProxiedSocket: EventHandler {
     private let completion: (ProxiedSocket, Peer?) -> Void
     private let context: LoopContext
     let descriptor: Int32
-    private let proxy: Peer
+    let proxy: Peer
     private let proxies: TrustedProxies
     private var registration: Registration?
     private var timer: LoopTimer?
     private var hasEnded = false
     private var isOver = false
+    /// Whether the first bytes began like a header, and were none.
+    private(set) var isMalformed = false
 
     init(
         _ context: LoopContext, _ descriptor: Int32, _ proxy: Peer, _ proxies: TrustedProxies,
@@ -63,6 +65,7 @@ final class ProxiedSocket: EventHandler {
         case .incomplete: if hasEnded { finish(nil) }
         case .malformed:
             context.statistics.protocolError()
+            isMalformed = true
             finish(nil)
         case .complete(let length, let client, let port):
             guard recv(descriptor, input.baseAddress, length, 0) == length else {

@@ -17,7 +17,7 @@ enum ProxyHeader: Equatable {
     /// The maximum length of a header of version 1, with its line end.
     private static let lineLimit = 107
     private static let line = Array("PROXY ".utf8)
-    private static let signature: [UInt8] = [
+    static let signature: [UInt8] = [
         0x0d, 0x0a, 0x0d, 0x0a, 0x00, 0x0d, 0x0a, 0x51, 0x55, 0x49, 0x54, 0x0a,
     ]
 

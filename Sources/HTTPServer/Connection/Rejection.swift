@@ -1,3 +1,6 @@
+import CNghttp2
+import Glibc
+
 /// A request that was rejected before any handler, and its response.
 public struct RejectedRequest: Sendable {
     /// The value of `X-Request-Id` in the response.
@@ -58,13 +61,51 @@ struct Rejection {
     }
 }
 
+/// What a connection to a TLS listener begins with.
+enum FirstBytes: Equatable {
+    /// Nothing has arrived.
+    case absent
+    /// HTTP in clear text.
+    case http(HTTPVersion)
+    /// Perhaps TLS, whose first byte is none of a method (RFC 8446, section 5.1), or the end.
+    case other
+
+    /// Looks at the bytes without taking them.
+    init(_ descriptor: Int32) {
+        var bytes = (UInt8(0), UInt8(0), UInt8(0))
+        let count = recv(descriptor, &bytes, 3, Int32(MSG_PEEK))
+        if count < 0 && (errno == EAGAIN || errno == EINTR) {
+            self = .absent
+        } else if count > 0, (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains(bytes.0) {
+            // Only the preface of HTTP/2 begins so (RFC 9113, section 3.4).
+            let isHTTP2 = bytes == (UInt8(ascii: "P"), UInt8(ascii: "R"), UInt8(ascii: "I"))
+            self = .http(isHTTP2 ? .http2 : .http1_1)
+        } else {
+            self = .other
+        }
+    }
+}
+
+extension RejectedRequest {
+    init(
+        _ rejection: Rejection, of head: RequestHead? = nil, _ version: HTTPVersion,
+        bodyBytes: Int = 0, isSecure: Bool, _ peer: Peer
+    ) {
+        self.init(
+            requestId: rejection.instance, method: head?.method ?? "", target: head?.target ?? "",
+            status: rejection.status, code: rejection.code, reason: rejection.detail,
+            bodyBytes: bodyBytes, version: version, isSecure: isSecure, peer: peer.description)
+    }
+}
+
 extension Connection {
     /// The response to HTTP in clear text on a TLS listener, after which the connection ends.
-    func plainHTTPRejection() -> [UInt8] {
+    func clearTextRejection(_ version: HTTPVersion) -> [UInt8] {
         context.statistics.handshakeFailed()
         let rejection = Rejection(400, "This port needs TLS: use https.")
         let body = rejection.body
-        rejected(rejection, body, of: nil, .http1_1)
+        rejected(rejection, body, of: nil, version, isSecure: false)
+        if version == .http2 { return Connection.http2Response(body) }
         let head = """
             HTTP/1.1 400 Bad Request\r
             content-type: application/problem+json\r
@@ -77,16 +118,34 @@ extension Connection {
         return Array(head.utf8) + body
     }
 
+    /// A response with status 400 on the first stream, between our settings and the end of the connection (RFC 9113,
+    /// section 6). Its fields are the static table's `:status: 400` and a literal `content-type` (RFC 7541, section 6).
+    private static func http2Response(_ body: [UInt8]) -> [UInt8] {
+        func frame(
+            _ type: nghttp2_frame_type, _ flags: nghttp2_flag, _ stream: UInt8, _ payload: [UInt8]
+        )
+            -> [UInt8]
+        {
+            let length = [UInt8(0), UInt8(payload.count >> 8), UInt8(payload.count & 0xff)]
+            return length + [UInt8(type.rawValue), UInt8(flags.rawValue), 0, 0, 0, stream] + payload
+        }
+        let type = Array("application/problem+json".utf8)
+        let fields = [0x8c, 0x0f, 0x10, UInt8(type.count)] + type
+        let lastStreamAndNoError: [UInt8] = [0, 0, 0, 1, 0, 0, 0, 0]
+        return frame(NGHTTP2_SETTINGS, NGHTTP2_FLAG_NONE, 0, [])
+            + frame(NGHTTP2_HEADERS, NGHTTP2_FLAG_END_HEADERS, 1, fields)
+            + frame(NGHTTP2_DATA, NGHTTP2_FLAG_END_STREAM, 1, body)
+            + frame(NGHTTP2_GOAWAY, NGHTTP2_FLAG_NONE, 0, lastStreamAndNoError)
+    }
+
     /// Reports a request that was rejected before any handler. `head` is nil if it was not read.
     func rejected(
-        _ rejection: Rejection, _ body: [UInt8], of head: RequestHead?, _ version: HTTPVersion
+        _ rejection: Rejection, _ body: [UInt8], of head: RequestHead?, _ version: HTTPVersion,
+        isSecure: Bool? = nil
     ) {
         listener.onRejection(
             RejectedRequest(
-                requestId: rejection.instance, method: head?.method ?? "",
-                target: head?.target ?? "", status: rejection.status, code: rejection.code,
-                reason: rejection.detail,
-                bodyBytes: body.count, version: version, isSecure: isSecure,
-                peer: peer.description))
+                rejection, of: head, version, bodyBytes: body.count,
+                isSecure: isSecure ?? self.isSecure, peer))
     }
 }

@@ -44,3 +44,12 @@ struct VerifiedPeer {
         return !isCurrent || now >= retirement
     }
 }
+
+extension Connection {
+    /// A request begins.
+    /// - Returns: Whether the connection is to end with the response to it.
+    func checkCertificate() -> Bool {
+        guard let tls, let credentials = listener.credentials else { return false }
+        return verified?.check(tls, credentials, now: context.loop.now) ?? false
+    }
+}

@@ -36,6 +36,28 @@ struct HTTP1Head {
     var length: Int
 }
 
+extension HTTP1Error {
+    /// The first bytes of other protocols, and what is wrong with them.
+    private static let others: [(start: [UInt8], detail: String)] = [
+        ([0x16, 0x03], "TLS on a port without TLS: use http"),
+        (Array("PROXY TCP".utf8), proxyHeader), (Array("PROXY UNKNOWN".utf8), proxyHeader),
+        (ProxyHeader.signature, proxyHeader),
+    ]
+    private static let proxyHeader =
+        "PROXY header from a peer that listen.trustedProxies does not name"
+
+    /// An error that names the protocol that a connection begins with; nil if it may be HTTP.
+    init?(notHTTP input: Span<UInt8>) {
+        // No common method begins like one of them, but for the first byte.
+        guard input.count >= 2, [0x16, UInt8(ascii: "P"), cr].contains(input[0]) else { return nil }
+        let found = HTTP1Error.others.first { start, _ in
+            input.count >= start.count && start.indices.allSatisfy { input[$0] == start[$0] }
+        }
+        guard let found else { return nil }
+        self.init(400, found.detail)
+    }
+}
+
 /// Parses request heads strictly (RFC 9112): input that two parsers could read differently is an error.
 struct HTTP1Parser {
     var limits: ServerLimits
@@ -45,6 +67,7 @@ struct HTTP1Parser {
     /// - Throws: ``HTTP1Error`` if the head is malformed or exceeds a limit.
     func parse(_ input: Span<UInt8>) throws(HTTP1Error) -> HTTP1Head? {
         var offset = 0
+        if let error = HTTP1Error(notHTTP: input) { throw error }
         // One empty line before the request line is tolerated (RFC 9112, section 2.2).
         if input.count >= 2, input[0] == cr, input[1] == lf { offset = 2 }
         guard let lineEnd = try endOfLine(input, from: offset, most: limits.targetBytes + 64, 414)

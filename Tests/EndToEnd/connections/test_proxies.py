@@ -119,6 +119,24 @@ def test_a_malformed_header_closes_the_connection(launch, first):
     with socket.create_connection(("127.0.0.1", server.http)) as peer:
         peer.sendall(first)
         assert ended(peer)
+    line, = wait_until(lambda: [json.loads(line) for line in server.output().splitlines() if '"duration_ms"' in line],
+                       what="the access line")
+    assert line["status"] == 400 and line["cause"] == "malformed PROXY header" and line["peer"].startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize("first, detail", [
+    (ONE, "PROXY header from a peer that listen.trustedProxies does not name"),
+    (TWO, "PROXY header from a peer that listen.trustedProxies does not name"),
+    (b"PROXY UNKNOWN\r\n", "PROXY header from a peer that listen.trustedProxies does not name"),
+    (b"PROXY / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", None),
+    (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "TLS on a port without TLS: use http")])
+def test_another_protocol_is_named(launch, first, detail):
+    server = launch()
+    with socket.create_connection(("127.0.0.1", server.http)) as peer:
+        peer.sendall(first)
+        received = exchange(peer, "/")
+    assert (f'"detail":"{detail}"'.encode() in received) == (detail is not None), received
+    assert received.startswith(b"HTTP/1.1 400 ") == (detail is not None)
 
 
 def test_connections_without_first_bytes_end(launch):
@@ -203,6 +221,7 @@ def test_what_is_there_is_kept(launch, tmp_path, kind):
                       f"buckets: {{ photos: {{ directory: {{ path: {tmp_path}/data }} }} }}\n")
     code, _, error = sluice("serve", "--config", config)
     assert code == 2 and f"unix:{path}" in error
+    assert ("which is not a socket" in error) == (kind in ("file", "link")), error
     if kind == "file":
         assert path.read_text() == "precious"
     if kind in ("in use", "link"):

@@ -96,3 +96,44 @@ def test_wrong_usage(tmp_path, arguments, text):
 def test_a_file_that_is_not_there(tmp_path):
     code, _, error = sluice("serve", tmp_path / "absent.yaml")
     assert code == 1 and "absent.yaml: error: can't be opened" in error
+
+
+def test_a_directory_is_served_without_a_configuration_file(serve, tmp_path, monkeypatch):
+    """--open does not open the buckets of another configuration."""
+    (tmp_path / "closed.rules").write_text("rules_version = '2';\nservice firebase.storage { }\n")
+    other = tmp_path / "other.yaml"
+    other.write_text("rules: closed.rules\nbuckets: { other: { directory: { path: other } } }\n")
+    monkeypatch.setenv("SLUICE_CONFIG", str(other))
+    url, output = serve("photos/", "--open")
+    assert status(f"{url}/b/photos/o/x") == 404 and "Rules:   none: everybody" in output()
+    assert status(f"{url}/b/other/o/x") == 404 and not (tmp_path / "other").exists()
+    code, _, error = sluice("serve", f"{tmp_path}/photos/", "--open", "--config", other)
+    assert code == 64 and "without a configuration file: leave out --config" in error
+    code, _, error = sluice("serve", other, "--config", other)
+    assert code == 64 and "Give one configuration" in error
+
+
+def test_files_that_would_not_be_served_are_not_hidden(serve, tmp_path):
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "a.txt").write_text("hello")
+    code, _, error = sluice("serve", full, "--open")
+    assert code == 64 and "has files, but is not a bucket's directory" in error and "put -R" in error
+    assert [path.name for path in full.iterdir()] == ["a.txt"]
+    (tmp_path / "disk" / "lost+found").mkdir(parents=True)
+    url, _ = serve("disk", "--open")
+    assert status(f"{url}/b/disk/o/x") == 404
+
+
+def test_a_missing_configuration_names_the_ways():
+    code, _, error = sluice("serve")
+    assert code == 64 and all(way in error for way in ("--config FILE", "SLUICE_CONFIG", "serve DIR", "--set buckets."))
+
+
+def test_findings_have_lines_of_their_own_on_a_terminal(serve, tmp_path):
+    (tmp_path / "s.rules").write_text(RULES.replace("/b/site/", "/b/another/"))
+    _, output = serve("site/", "--rules", "s.rules")
+    lines = output().replace("\r", "").splitlines()
+    place = lines.index("  finding:")
+    assert lines[place + 1].startswith("    ") and "warning: " in lines[place + 1], lines
+    assert "\\n" not in output()

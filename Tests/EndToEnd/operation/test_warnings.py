@@ -102,6 +102,31 @@ def test_secret_files_that_everybody_can_read_cause_a_warning(tmp_path):
     assert error == f"{key}: warning: every user can read this file with secrets (chmod o-r)\n"
 
 
+def test_a_secret_in_the_configuration_that_everybody_can_read_causes_a_warning(tmp_path):
+    file = tmp_path / "sluice.yaml"
+    file.write_text("rules: none\nbuckets: { a: { s3: { bucket: a, endpoint: 'http://127.0.0.1:9', accessKeyId: k, "
+                    "secretAccessKey: s } } }\n")
+    file.chmod(0o644)
+    assert f"{file}: warning: every user can read this file with secrets" in sluice("check", file)[2]
+    file.chmod(0o640)
+    assert "every user" not in sluice("check", file)[2]
+    file.write_text(file.read_text().replace(", secretAccessKey: s", ""))
+    file.chmod(0o644)
+    secret = {"SLUICE_BUCKETS_A_S3_SECRETACCESSKEY": "s"}
+    assert "every user" not in sluice("check", file, environment=secret)[2], "it is not in the file"
+
+
+def test_a_key_that_everybody_can_read_is_replaced_for_its_group_at_most(tmp_path):
+    keys = tmp_path / "link-keys"
+    assert sluice("sign", "--new-key", "one", "--keys", keys) == (0, "", "")
+    keys.chmod(0o644)
+    owner = (65534, 65534) if os.getuid() == 0 else (os.getuid(), os.getgid())
+    os.chown(keys, *owner)
+    assert sluice("sign", "--new-key", "two", "--keys", keys) == (0, "", "")
+    assert keys.stat().st_mode & 0o777 == 0o640
+    assert (keys.stat().st_uid, keys.stat().st_gid) == owner, "the service can still read it"
+
+
 def test_a_new_key_is_written_for_its_owner_only(tmp_path):
     keys = tmp_path / "link-keys"
     old = os.umask(0o022)
@@ -127,7 +152,8 @@ def test_a_new_key_is_written_for_its_owner_only(tmp_path):
         server.stop()
 
 
-@pytest.mark.parametrize("request_line", ["GET / HTTP/1.1", "PUT /b/photos/o/a HTTP/1.1", "POST /x HTTP/1.0"])
+@pytest.mark.parametrize("request_line", ["GET / HTTP/1.1", "PUT /b/photos/o/a HTTP/1.1", "POST /x HTTP/1.0", "DELETE / HTTP/1.1",
+                                          "OPTIONS * HTTP/1.1"])
 def test_http_on_the_tls_port_gets_a_400_in_words(tmp_path, request_line):
     server = Server(tmp_path)
     try:
@@ -146,6 +172,22 @@ def test_http_on_the_tls_port_gets_a_400_in_words(tmp_path, request_line):
             peer.sendall(b"\x00" * 64)
             assert not peer.recv(4096).startswith(b"HTTP")
         assert curl("-k", "-o", os.devnull, "-w", "%{http_code}", server.url("/b/photos/o/a", "https")) == b"404"
+        wait_until(lambda: not {name for name in server.live() if "connection" in name}, what="no connection left")
+    finally:
+        server.stop()
+
+
+def test_http_2_on_the_tls_port_gets_a_400_in_words(tmp_path):
+    server = Server(tmp_path)
+    try:
+        url = f"http://127.0.0.1:{server.https}/b/photos/o/a"
+        said = curl("--http2-prior-knowledge", "-w", "%{http_code} %{content_type}", url).decode()
+        body, rest = said.split("\n")
+        assert rest == "400 application/problem+json", said
+        assert json.loads(body)["detail"] == "This port needs TLS: use https."
+        line, = wait_until(lambda: [json.loads(line) for line in server.output().splitlines() if '"status":400' in line],
+                           what="the access line")
+        assert line["protocol"] == "HTTP/2" and line["tls"] is False, "nothing was encrypted"
         wait_until(lambda: not {name for name in server.live() if "connection" in name}, what="no connection left")
     finally:
         server.stop()
