@@ -48,7 +48,9 @@ public enum Socket {
             var status = stat()
             let exists = lstat(path, &status) == 0
             let isSocket = status.st_mode & S_IFMT == S_IFSOCK
-            if exists && !isSocket { throw SystemError("bind \(address), which is not a socket", EEXIST) }
+            if exists && !isSocket {
+                throw SystemError("bind \(address), which is not a socket", EEXIST)
+            }
             if exists,
                 withAddress(address, { Glibc.connect(descriptor, $0, address.length) }) != 0,
                 errno == ECONNREFUSED
