@@ -43,9 +43,12 @@ struct ConfigurationInput {
         return text
     }
 
-    /// The elements of a list. In an override, commas separate them.
+    /// The elements of a list. In an override, commas separate them, or they stand in brackets as in a file.
     func elements(_ expectation: String) throws(SettingError) -> [ConfigurationInput] {
         if isOverride, let text = node.scalar?.string {
+            if text.hasPrefix("["), let list = try? Node.load(text)?.sequence {
+                return list.map { ConfigurationInput(node: $0, base: base, isOverride: true) }
+            }
             return text.split(separator: ",").map { word in
                 var word = word.drop { $0 == " " }
                 while word.last == " " { word.removeLast() }

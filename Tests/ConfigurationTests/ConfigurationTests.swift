@@ -152,6 +152,17 @@ import Wire
         _ = try Configuration.load(file: file.path, environment: environment)
     }
 
+    @Test(arguments: [
+        "10.0.0.0/8,unix", "10.0.0.0/8 , unix", "[10.0.0.0/8, unix]", "['10.0.0.0/8', unix]",
+    ])
+    func aFlagSetsAListAsItIsPrinted(_ text: String) throws {
+        let file = try ConfigurationFile(ConfigurationFile.minimal)
+        let flag = Configuration.Override(
+            path: "listen.trustedProxies", value: text, source: "--set")
+        let loaded = try Configuration.load(file: file.path, flags: [flag])
+        #expect(loaded.trustedProxies == ["10.0.0.0/8", "unix"])
+    }
+
     @Test func theOutputLoadsAsTheSameConfiguration() throws {
         let file = try ConfigurationFile(
             """

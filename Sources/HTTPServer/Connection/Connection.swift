@@ -155,13 +155,9 @@ final class Connection: EventHandler {
     private func handshake() {
         guard let tls else { return }
         if !isTLS {
-            switch FirstBytes(descriptor) {
-            case .absent:
-                readable = false
-                return
-            case .http(let version): return respondInClear(clearTextRejection(version))
-            case .other: isTLS = true
-            }
+            guard let first = FirstBytes(descriptor) else { return readable = false }
+            if case .http(let version) = first { return respondInClear(clearTextRejection(version)) }
+            isTLS = true
         }
         let step = tls.handshake()
         let rejection = step == .failed ? tls.peerRejection : nil

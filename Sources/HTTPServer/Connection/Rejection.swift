@@ -63,19 +63,18 @@ struct Rejection {
 
 /// What a connection to a TLS listener begins with.
 enum FirstBytes: Equatable {
-    /// Nothing has arrived.
-    case absent
     /// HTTP in clear text.
     case http(HTTPVersion)
     /// Perhaps TLS, whose first byte is none of a method (RFC 8446, section 5.1), or the end.
     case other
 
     /// Looks at the bytes without taking them.
-    init(_ descriptor: Int32) {
+    /// - Returns: nil if nothing has arrived.
+    init?(_ descriptor: Int32) {
         var bytes = (UInt8(0), UInt8(0), UInt8(0))
         let count = recv(descriptor, &bytes, 3, Int32(MSG_PEEK))
         if count < 0 && (errno == EAGAIN || errno == EINTR) {
-            self = .absent
+            return nil
         } else if count > 0, (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains(bytes.0) {
             // Only the preface of HTTP/2 begins so (RFC 9113, section 3.4).
             let isHTTP2 = bytes == (UInt8(ascii: "P"), UInt8(ascii: "R"), UInt8(ascii: "I"))
