@@ -155,8 +155,11 @@ final class Connection: EventHandler {
     private func handshake() {
         guard let tls else { return }
         if !isTLS {
-            guard let first = FirstBytes(descriptor) else { return readable = false }
-            if case .http(let version) = first { return respondInClear(clearTextRejection(version)) }
+            guard let first = FirstBytes(descriptor) else {
+                readable = false
+                return
+            }
+            if case .http(let version) = first { return respond(inClearOver: version) }
             isTLS = true
         }
         let step = tls.handshake()
@@ -182,8 +185,8 @@ final class Connection: EventHandler {
         }
     }
 
-    private func respondInClear(_ bytes: [UInt8]) {
-        bytes.withUnsafeBytes { write($0) }
+    private func respond(inClearOver version: HTTPVersion) {
+        clearTextRejection(version).withUnsafeBytes { write($0) }
         beginLinger()
     }
 

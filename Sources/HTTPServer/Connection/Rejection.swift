@@ -72,8 +72,11 @@ enum FirstBytes: Equatable {
     /// - Returns: nil if nothing has arrived.
     init?(_ descriptor: Int32) {
         var bytes = (UInt8(0), UInt8(0), UInt8(0))
-        let count = recv(descriptor, &bytes, 3, Int32(MSG_PEEK))
-        if count < 0 && (errno == EAGAIN || errno == EINTR) {
+        var count: Int
+        repeat {
+            count = recv(descriptor, &bytes, 3, Int32(MSG_PEEK))
+        } while count < 0 && errno == EINTR
+        if count < 0 && errno == EAGAIN {
             return nil
         } else if count > 0, (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains(bytes.0) {
             // Only the preface of HTTP/2 begins so (RFC 9113, section 3.4).
