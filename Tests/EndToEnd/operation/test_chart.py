@@ -281,6 +281,8 @@ def test_the_schema_rejects(changes, fault):
     ("sidecar", in_directory("/var/lib/sluice/photos"), "config.buckets.photos.directory.path"),
     ("sidecar", config(listen={"https": {"clients": {"authorities": "/a"}}}), "config.listen.https.clients"),
     ("sidecar-socket", {"volumeMounts": []}, "config.listen.http"),
+    ("gateway", config(buckets={"my-photos": {"s3": {"bucket": "b", "accessKeyId": "k", "secretAccessKey": "s"}}}),
+     "SLUICE_BUCKETS_MY_PHOTOS_S3_SECRETACCESSKEY"),
 ])
 def test_the_templates_reject(example, changes, fault):
     with pytest.raises(helm_python.HelmError) as caught:

@@ -14,6 +14,9 @@
 
 {{- $directories := 0 }}
 {{- range $name, $bucket := $config.buckets }}
+{{- if hasKey ($bucket.s3 | default dict) "secretAccessKey" }}
+{{- fail (printf "config.buckets.%s.s3.secretAccessKey: a ConfigMap is no place for a secret; set the variable SLUICE_BUCKETS_%s_S3_SECRETACCESSKEY from a Secret (env)" $name (upper (regexReplaceAll "[^A-Za-z0-9]" $name "_"))) }}
+{{- end }}
 {{- if hasKey $bucket "directory" }}
 {{- $directories = add1 $directories }}
 {{- if eq $.Values.shape "gateway" }}
