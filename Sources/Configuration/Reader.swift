@@ -40,7 +40,6 @@ extension Configuration {
         reader.readEnvironment(environment)
         for flag in flags { reader.apply(flag) }
         reader.check()
-        if let file { reader.noteSecrets(in: file) }
         if reader.findings.isEmpty { return reader.result }
         // Errors in the file come first, in its order; then those of the overrides.
         let sorted = reader.findings.enumerated().sorted {
@@ -81,6 +80,8 @@ struct ConfigurationReader {
     private(set) var origins: [BytewiseString: ConfigurationOrigin] = [:]
     /// Keys whose values could not be read, and sections with unknown keys. Follow-up errors are not reported for them.
     private(set) var broken: Set<BytewiseString> = []
+    /// Whether the file has a secret, used or overridden.
+    private var hasSecret = false
     private let file: String
     private let directory: String
     private static let sections = Configuration.sections.map { $0.section }
@@ -107,14 +108,6 @@ struct ConfigurationReader {
     }
 
     // MARK: The file
-
-    /// Remembers the file if a secret stands in it.
-    mutating func noteSecrets(in file: String) {
-        let hasSecret = origins.contains { key, origin in
-            !origin.isOverride && key.text.hasSuffix(".secretAccessKey")
-        }
-        if hasSecret { result.fileWithSecret = FilePath.absolute(file, base: directory) }
-    }
 
     mutating func readFile() {
         do {
@@ -143,6 +136,7 @@ struct ConfigurationReader {
         read(root, "", Configuration.settings, into: &copy)
         result = copy
         for section in Configuration.sections { readEntries(section, root) }
+        if hasSecret { result.fileWithSecret = FilePath.absolute(file, base: directory) }
     }
 
     /// Records the source location of a key or entry.
@@ -182,6 +176,7 @@ struct ConfigurationReader {
             if let setting = settings.first(where: { $0.path == name }) {
                 origins[prefix + word] = origin(of: value)
                 set(setting, prefix + word, input(value), &root)
+                if setting.isSecret(root) { hasSecret = true }
             } else if settings.contains(where: { $0.path.hasPrefix(name + ".") }) {
                 origins[prefix + word] = origin(of: key)
                 if let inner = value.mapping {

@@ -15,6 +15,8 @@ public struct Setting<Root: Sendable>: Sendable {
     let read: @Sendable (inout Root, ConfigurationInput) throws(SettingError) -> Void
     /// The value as YAML.
     public let print: @Sendable (Root) -> String
+    /// Whether the value is a secret.
+    private(set) var isSecret: @Sendable (Root) -> Bool = { _ in false }
 
     /// - Parameters:
     ///   - parse: Reads a value of `type`.
@@ -169,7 +171,7 @@ extension Setting {
     ) -> Setting {
         let form = "a URL such as http://proxy.example.com:3128"
         let type = form + ", or null"
-        return Setting(path, type, field, meaning) { (input) throws(SettingError) in
+        var setting = Setting(path, type, field, meaning) { (input) throws(SettingError) in
             if input.isNull { return nil }
             guard let proxy = ProxyAddress(try input.text(type)) else {
                 throw SettingError(message: "expected \(form)", mark: input.node.mark)
@@ -178,6 +180,8 @@ extension Setting {
         } print: {
             $0.map { YAMLText.scalar($0.description) } ?? "null"
         }
+        setting.isSecret = { $0[keyPath: field]?.hasUser == true }
+        return setting
     }
 
     /// `default`, `anonymous`, or a path that is made absolute.
@@ -206,7 +210,7 @@ extension Setting {
     ) -> Setting {
         let type = "a secret, or null"
         let redacted = "<redacted>"
-        return Setting(path, type, field, meaning) { (input) throws(SettingError) in
+        var setting = Setting(path, type, field, meaning) { (input) throws(SettingError) in
             if input.isNull { return nil }
             guard let text = try? input.text(type), text != redacted else {
                 throw SettingError(
@@ -217,6 +221,8 @@ extension Setting {
         } print: {
             $0 == nil ? "null" : redacted
         }
+        setting.isSecret = { $0[keyPath: field] != nil }
+        return setting
     }
 
     private static func optionalText(

@@ -126,12 +126,14 @@ final class DirectoryFiles: Sendable {
         }
     }
 
-    /// Whether a directory has files, and none of them is a bucket's.
+    /// Whether a directory has files that are not hidden, and none of them is a bucket's.
     static func hasForeignFiles(_ path: String) -> Bool {
         let descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard descriptor >= 0 else { return false }
-        // A new file system has `lost+found`.
-        let names = Set(entries(descriptor).map { BytewiseString($0) }).subtracting(["lost+found"])
+        // A new file system has `lost+found`, and desktops leave `.DS_Store` and others.
+        let names = Set(
+            entries(descriptor).filter { $0.utf8.first != UInt8(ascii: ".") && $0 != "lost+found" }
+                .map { BytewiseString($0) })
         return !names.isEmpty
             && names.isDisjoint(with: [BytewiseString(index), "blobs", "staging", "lock"])
     }

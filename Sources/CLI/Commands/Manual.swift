@@ -40,7 +40,53 @@ private struct ManualPage {
             otherwise.
 
             """
+        text += Self.environment
     }
+
+    private static let environment = """
+        .SH ENVIRONMENT
+        .TP
+        .B SLUICE_CONFIG
+        The configuration file of a server, as of \\-\\-config.
+        .TP
+        .B SLUICE_\\fIKEY\\fP
+        A key of the configuration, in capitals and with _ for each other character: SLUICE_LISTEN_HTTP is listen.http.
+        .TP
+        .B SLUICE_URL, SLUICE_BUCKET
+        The gateway and the bucket of the client's verbs.
+        .TP
+        .B SLUICE_TOKEN, SLUICE_TOKEN_FILE
+        The client's token, or a file with it, which is read for each request. SLUICE_OTHER_TOKEN and
+        SLUICE_OTHER_TOKEN_FILE are for the second gateway of a command with two.
+        .TP
+        .B GOOGLE_APPLICATION_CREDENTIALS, AWS_PROFILE, AWS_REGION, AWS_CONFIG_FILE, AWS_SHARED_CREDENTIALS_FILE
+        Credentials of services, and others of their kits: upstreams.md names them all.
+        .TP
+        .B HTTPS_PROXY, NO_PROXY
+        The HTTP proxy of services, and the hosts without it.
+        .TP
+        .B TMPDIR
+        Where uploads wait that may have to be sent again, if upstream.temporaryDirectory is null.
+        .SH FILES
+        .TP
+        .I /etc/sluice/sluice.yaml, /etc/sluice/storage.rules
+        The configuration and the rules of the packaged service.
+        .TP
+        .I /var/lib/sluice
+        The packaged service's buckets.
+        .TP
+        .I $XDG_STATE_HOME/sluice, ~/.local/state/sluice
+        What the client needs to continue interrupted uploads, for 30 days.
+        .TP
+        .I /usr/share/doc/sluice
+        The pages of the documentation, and examples.
+        .SH SIGNALS
+        SIGTERM and SIGINT drain a server and end it. SIGHUP reloads its configuration.
+        .SH SEE ALSO
+        .BR sluice\\-client (1),
+        .BR systemd.socket (5)
+
+        """
 
     private mutating func write(_ command: JSONValue, _ parent: String) {
         let name = "\(parent) \(command["commandName"]?.text ?? "")"

@@ -49,7 +49,8 @@ enum TextFile {
         }
     }
 
-    /// Replaces a file atomically and keeps its owner, its group and its permissions.
+    /// Replaces a file atomically and keeps its permissions, its owner and its group. A file that is not secret gets the
+    /// process's owner and group if the process may not give it away.
     /// - Parameter isSecret: Whether only the owner may read a new file, and users outside of the group no file.
     static func replace(_ path: String, with text: String, isSecret: Bool = false) throws(Failure) {
         var status = stat()

@@ -8,6 +8,9 @@ public struct ProxyAddress: Sendable, Equatable, CustomStringConvertible {
     /// `user:password@`, percent-encoded; empty without. A secret.
     private let userInformation: String
 
+    /// Whether the address has a user, and perhaps a password.
+    public var hasUser: Bool { !userInformation.isEmpty }
+
     /// Parses `http://host:port` or `https://user:password@host:port`, with or without a final slash. The default port is
     /// the scheme's.
     /// - Returns: nil if the text has another form.

@@ -159,7 +159,10 @@ final class Connection: EventHandler {
                 readable = false
                 return
             }
-            if case .http(let version) = first { return respond(inClearOver: version) }
+            if case .clear(let version, let detail) = first {
+                clearTextRejection(version, detail: detail).withUnsafeBytes { write($0) }
+                return beginLinger()
+            }
             isTLS = true
         }
         let step = tls.handshake()
@@ -183,11 +186,6 @@ final class Connection: EventHandler {
             context.statistics.handshakeFailed()
             close()
         }
-    }
-
-    private func respond(inClearOver version: HTTPVersion) {
-        clearTextRejection(version).withUnsafeBytes { write($0) }
-        beginLinger()
     }
 
     private func identify(_ tls: TLSSession) throws(TLSError) {

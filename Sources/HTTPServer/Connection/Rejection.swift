@@ -62,26 +62,41 @@ struct Rejection {
 }
 
 /// What a connection to a TLS listener begins with.
-enum FirstBytes: Equatable {
-    /// HTTP in clear text.
-    case http(HTTPVersion)
+enum FirstBytes {
+    /// Clear text, and what is wrong with it.
+    case clear(HTTPVersion, detail: String)
     /// Perhaps TLS, whose first byte is none of a method (RFC 8446, section 5.1), or the end.
     case other
 
     /// Looks at the bytes without taking them.
     /// - Returns: nil if nothing has arrived.
     init?(_ descriptor: Int32) {
-        var bytes = (UInt8(0), UInt8(0), UInt8(0))
-        var count: Int
-        repeat {
-            count = recv(descriptor, &bytes, 3, Int32(MSG_PEEK))
-        } while count < 0 && errno == EINTR
-        if count < 0 && errno == EAGAIN {
-            return nil
-        } else if count > 0, (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains(bytes.0) {
+        var bytes: InlineArray<16, UInt8> = .init(repeating: 0)
+        var storage = bytes.mutableSpan
+        let count = storage.withUnsafeMutableBytes { bytes in
+            var count: Int
+            repeat {
+                count = recv(descriptor, bytes.baseAddress, bytes.count, Int32(MSG_PEEK))
+            } while count < 0 && errno == EINTR
+            return count
+        }
+        if count < 0 && errno == EAGAIN { return nil }
+        self.init(bytes.span.extracting(first: max(0, count)))
+    }
+
+    init(_ bytes: Span<UInt8>) {
+        guard bytes.count > 0, bytes[0] != 0x16 else {
+            self = .other
+            return
+        }
+        if let error = HTTP1Error(notHTTP: bytes) {
+            self = .clear(.http1_1, detail: error.reason)
+        } else if (UInt8(ascii: "A")...UInt8(ascii: "Z")).contains(bytes[0]) {
             // Only the preface of HTTP/2 begins so (RFC 9113, section 3.4).
-            let isHTTP2 = bytes == (UInt8(ascii: "P"), UInt8(ascii: "R"), UInt8(ascii: "I"))
-            self = .http(isHTTP2 ? .http2 : .http1_1)
+            let isHTTP2 =
+                bytes.count > 2 && bytes[0] == UInt8(ascii: "P") && bytes[1] == UInt8(ascii: "R")
+                && bytes[2] == UInt8(ascii: "I")
+            self = .clear(isHTTP2 ? .http2 : .http1_1, detail: "This port needs TLS: use https.")
         } else {
             self = .other
         }
@@ -101,10 +116,10 @@ extension RejectedRequest {
 }
 
 extension Connection {
-    /// The response to HTTP in clear text on a TLS listener, after which the connection ends.
-    func clearTextRejection(_ version: HTTPVersion) -> [UInt8] {
+    /// The response to clear text on a TLS listener, after which the connection ends.
+    func clearTextRejection(_ version: HTTPVersion, detail: String) -> [UInt8] {
         context.statistics.handshakeFailed()
-        let rejection = Rejection(400, "This port needs TLS: use https.")
+        let rejection = Rejection(400, detail)
         let body = rejection.body
         rejected(rejection, body, of: nil, version, isSecure: false)
         if version == .http2 { return Connection.http2Response(body) }
@@ -121,7 +136,8 @@ extension Connection {
     }
 
     /// A response with status 400 on the first stream, between our settings and the end of the connection (RFC 9113,
-    /// section 6). Its fields are the static table's `:status: 400` and a literal `content-type` (RFC 7541, section 6).
+    /// section 6). A client that sends its preface alone and waits may get it before it opens that stream; a request
+    /// that is sent in clear text to a TLS port is lost either way. Its fields are the static table's `:status: 400` and a literal `content-type` (RFC 7541, section 6).
     private static func http2Response(_ body: [UInt8]) -> [UInt8] {
         func frame(
             _ type: nghttp2_frame_type, _ flags: nghttp2_flag, _ stream: UInt8, _ payload: [UInt8]

@@ -44,7 +44,7 @@ extension HTTP1Error {
         (ProxyHeader.signature, proxyHeader),
     ]
     private static let proxyHeader =
-        "PROXY header from a peer that listen.trustedProxies does not name"
+        "unexpected PROXY header: it must come first, from a peer in listen.trustedProxies"
 
     /// An error that names the protocol that a connection begins with; nil if it may be HTTP.
     init?(notHTTP input: Span<UInt8>) {

@@ -16,6 +16,7 @@ TRUSTED = ("--set", "listen.trustedProxies=127.0.0.1")
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 ONE = b"PROXY TCP4 192.0.2.7 127.0.0.1 4711 80\r\n"
 TWO = SIGNATURE + b"\x21\x11" + struct.pack(">H4s4sHH", 12, bytes([192, 0, 2, 7]), bytes([127, 0, 0, 1]), 4711, 80)
+UNEXPECTED = "unexpected PROXY header: it must come first, from a peer in listen.trustedProxies"
 LOCAL = SIGNATURE + b"\x20\x00\0\0"
 
 
@@ -125,9 +126,9 @@ def test_a_malformed_header_closes_the_connection(launch, first):
 
 
 @pytest.mark.parametrize("first, detail", [
-    (ONE, "PROXY header from a peer that listen.trustedProxies does not name"),
-    (TWO, "PROXY header from a peer that listen.trustedProxies does not name"),
-    (b"PROXY UNKNOWN\r\n", "PROXY header from a peer that listen.trustedProxies does not name"),
+    (ONE, UNEXPECTED),
+    (TWO, UNEXPECTED),
+    (b"PROXY UNKNOWN\r\n", UNEXPECTED),
     (b"PROXY / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", None),
     (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "TLS on a port without TLS: use http")])
 def test_another_protocol_is_named(launch, first, detail):
@@ -137,6 +138,25 @@ def test_another_protocol_is_named(launch, first, detail):
         received = exchange(peer, "/")
     assert (f'"detail":"{detail}"'.encode() in received) == (detail is not None), received
     assert received.startswith(b"HTTP/1.1 400 ") == (detail is not None)
+
+
+@pytest.mark.parametrize("header", [ONE, TWO, LOCAL, b"PROXY UNKNOWN\r\n"])
+def test_a_header_before_tls_is_named(launch, header):
+    server = launch()
+    with socket.create_connection(("127.0.0.1", server.https)) as peer:
+        peer.sendall(header)
+        assert f'"detail":"{UNEXPECTED}"'.encode() in exchange(peer, "/")
+    line, = wait_until(lambda: [json.loads(line) for line in server.output().splitlines() if '"status":400' in line],
+                       what="the access line")
+    assert line["cause"] == UNEXPECTED and line["tls"] is False
+
+
+@pytest.mark.parametrize("header", [ONE, TWO])
+def test_a_second_header_is_named(launch, header):
+    server = launch(arguments=TRUSTED)
+    with socket.create_connection(("127.0.0.1", server.http)) as peer:
+        peer.sendall(header + header)
+        assert UNEXPECTED.encode() in exchange(peer, "/")
 
 
 def test_connections_without_first_bytes_end(launch):

@@ -283,6 +283,8 @@ def test_the_schema_rejects(changes, fault):
     ("sidecar-socket", {"volumeMounts": []}, "config.listen.http"),
     ("gateway", config(buckets={"my-photos": {"s3": {"bucket": "b", "accessKeyId": "k", "secretAccessKey": "s"}}}),
      "SLUICE_BUCKETS_MY_PHOTOS_S3_SECRETACCESSKEY"),
+    ("gateway", config(upstream={"proxy": "http://me:hush@proxy.example.com:3128"}), "SLUICE_UPSTREAM_PROXY"),
+    ("gateway", {**config(limits={"drainDelay": "090s"}), "terminationGracePeriodSeconds": 120}, "terminationGracePeriodSeconds"),
 ])
 def test_the_templates_reject(example, changes, fault):
     with pytest.raises(helm_python.HelmError) as caught:
@@ -293,6 +295,7 @@ def test_the_templates_reject(example, changes, fault):
 @pytest.mark.parametrize("example, changes", [
     ("gateway", config(limits={"drainDelay": "27s"})),
     ("gateway", config(limits={"drainDelay": 0, "drainTimeout": "52s"})),
+    ("gateway", config(limits={"drainDelay": "017s"}, upstream={"proxy": "http://proxy.example.com:3128"})),
     ("gateway", {**config(limits={"drainDelay": "1m"}), "terminationGracePeriodSeconds": 93}),
     ("directory", in_directory("/var/lib/sluice")),
     ("directory", {**in_directory("/data/photos"), "volumeMounts": [{"name": "data", "mountPath": "/data/"}]}),

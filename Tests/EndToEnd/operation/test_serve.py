@@ -52,6 +52,7 @@ def test_a_directory_is_a_bucket(serve, tmp_path):
     file = tmp_path / "a.txt"
     file.write_text("hello")
     # The commands of the banner.
+    wait_until(lambda: " -T FILE " in output(), what="the banner")
     banner = output()
     assert f"{url}/b/photos/o/" in banner and "none: everybody" in banner
     line = next(line for line in banner.splitlines() if " -T FILE " in line)
@@ -64,7 +65,7 @@ def test_a_directory_with_rules_and_a_name(serve, tmp_path):
     (tmp_path / "My Files").mkdir()
     (tmp_path / "site.rules").write_text(RULES)
     url, output = serve("My Files", "--bucket", "site", "--rules", "site.rules")
-    assert f"Rules:   {tmp_path}/site.rules" in output()
+    wait_until(lambda: f"Rules:   {tmp_path}/site.rules" in output(), what="the banner")
     assert status(f"{url}/b/site/o/a") == 404
     assert status("-X", "PUT", "-d", "x", f"{url}/b/site/o/a") in (401, 403)
 
@@ -105,7 +106,8 @@ def test_a_directory_is_served_without_a_configuration_file(serve, tmp_path, mon
     other.write_text("rules: closed.rules\nbuckets: { other: { directory: { path: other } } }\n")
     monkeypatch.setenv("SLUICE_CONFIG", str(other))
     url, output = serve("photos/", "--open")
-    assert status(f"{url}/b/photos/o/x") == 404 and "Rules:   none: everybody" in output()
+    assert status(f"{url}/b/photos/o/x") == 404
+    wait_until(lambda: "Rules:   none: everybody" in output(), what="the banner")
     assert status(f"{url}/b/other/o/x") == 404 and not (tmp_path / "other").exists()
     code, _, error = sluice("serve", f"{tmp_path}/photos/", "--open", "--config", other)
     assert code == 64 and "without a configuration file: leave out --config" in error
@@ -121,6 +123,7 @@ def test_files_that_would_not_be_served_are_not_hidden(serve, tmp_path):
     assert code == 64 and "has files, but is not a bucket's directory" in error and "put -R" in error
     assert [path.name for path in full.iterdir()] == ["a.txt"]
     (tmp_path / "disk" / "lost+found").mkdir(parents=True)
+    (tmp_path / "disk" / ".DS_Store").write_text("hidden")
     url, _ = serve("disk", "--open")
     assert status(f"{url}/b/disk/o/x") == 404
 
@@ -133,6 +136,7 @@ def test_a_missing_configuration_names_the_ways():
 def test_findings_have_lines_of_their_own_on_a_terminal(serve, tmp_path):
     (tmp_path / "s.rules").write_text(RULES.replace("/b/site/", "/b/another/"))
     _, output = serve("site/", "--rules", "s.rules")
+    wait_until(lambda: "  finding:" in output() and "warning: " in output(), what="the finding")
     lines = output().replace("\r", "").splitlines()
     place = lines.index("  finding:")
     assert lines[place + 1].startswith("    ") and "warning: " in lines[place + 1], lines

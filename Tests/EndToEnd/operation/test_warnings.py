@@ -114,6 +114,15 @@ def test_a_secret_in_the_configuration_that_everybody_can_read_causes_a_warning(
     file.chmod(0o644)
     secret = {"SLUICE_BUCKETS_A_S3_SECRETACCESSKEY": "s"}
     assert "every user" not in sluice("check", file, environment=secret)[2], "it is not in the file"
+    text = file.read_text()
+    file.write_text(text.replace("accessKeyId: k", "accessKeyId: k, secretAccessKey: null"))
+    assert "every user" not in sluice("check", file, environment=secret)[2], "null is none"
+    file.write_text(text.replace("accessKeyId: k", "accessKeyId: k, secretAccessKey: old"))
+    assert "every user" in sluice("check", file, environment=secret)[2], "it is in the file, though not used"
+    file.write_text(text + "upstream: { proxy: 'http://proxy.example.com:3128' }\n")
+    assert "every user" not in sluice("check", file, environment=secret)[2], "the proxy has no password"
+    file.write_text(text + "upstream: { proxy: 'http://me:hush@proxy.example.com:3128' }\n")
+    assert "every user" in sluice("check", file, environment=secret)[2], "the proxy has a password"
 
 
 def test_a_key_that_everybody_can_read_is_replaced_for_its_group_at_most(tmp_path):

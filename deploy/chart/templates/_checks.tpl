@@ -11,6 +11,9 @@
 {{- if and $listen.http (not (include "sluice.isMounted" (list . (trimPrefix "unix:" (toString $listen.http))))) }}
 {{- fail (printf "config.listen.http: %s is on no volume; mount one with volumeMounts" $listen.http) }}
 {{- end }}
+{{- if contains "@" (toString (($config.upstream | default dict).proxy | default "")) }}
+{{- fail "config.upstream.proxy: a ConfigMap is no place for a password; set the variable SLUICE_UPSTREAM_PROXY from a Secret (env)" }}
+{{- end }}
 
 {{- $directories := 0 }}
 {{- range $name, $bucket := $config.buckets }}
@@ -42,8 +45,9 @@
 {{- end }}
 {{- end }}
 
+{{- /* A duration without zeros in front, which would make it an octal number, in milliseconds. */}}
 {{- define "sluice.milliseconds" -}}
-{{ mul (regexFind "^[0-9]+" .) (get (dict "" 0 "ms" 1 "s" 1000 "m" 60000 "h" 3600000) (regexFind "[a-z]*$" .)) }}
+{{ mul (regexFind "^[0-9]+" (regexReplaceAll "^0+" . "")) (get (dict "" 0 "ms" 1 "s" 1000 "m" 60000 "h" 3600000) (regexFind "[a-z]*$" .)) }}
 {{- end }}
 
 {{- /* Whether a path is on a volume that the gateway can write. */}}
