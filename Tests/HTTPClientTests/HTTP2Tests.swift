@@ -303,6 +303,50 @@ struct HTTP2Tests {
         await upstream.close()
     }
 
+    @Test("A download is sent by HTTP/1.1 while the last response to it was large")
+    func largeDownload() async throws {
+        let (large, small) = ([UInt8](repeating: 7, count: 300_000), [UInt8]("small".utf8))
+        let served = Atomic<Int>(0)
+        let server = ScriptedServer.http2(
+            http1: { peer in
+                while peer.head() != nil {
+                    let number = served.add(1, ordering: .relaxed).newValue
+                    let body = number == 2 || number == 3 ? small : large
+                    let head = "HTTP/1.1 \(number == 3 ? 404 : 200) \r\ncontent-length: "
+                    guard peer.send(head + "\(body.count)\r\n\r\n"), peer.send(body) else { return }
+                }
+            },
+            script: { peer, _, _ in
+                while let request = peer.request() {
+                    let body = request.target == "/large" ? large : small
+                    peer.respond(request.id, 200, body)
+                }
+            })
+        let upstream = server.upstream()
+        func get(_ target: String, range: String? = nil) async throws -> (size: Int, http1: Int) {
+            let size = try await TestLoop.run {
+                let request = ClientRequest("GET", target)
+                request.isBulk = true
+                if let range { request.fields.append("range", range) }
+                return try await upstream.send(request).collect(limit: large.count).count
+            }
+            return (size, served.load(ordering: .relaxed))
+        }
+        // By HTTP/2, which shows that it is large.
+        #expect(try await get("/large") == (300_000, 0))
+        #expect(try await get("/small") == (5, 0))
+        #expect(try await get("/large", range: "bytes=0-299999") == (300_000, 0))
+        // By HTTP/1.1. The second time it is small.
+        #expect(try await get("/large") == (300_000, 1))
+        #expect(try await get("/small") == (5, 1))
+        #expect(try await get("/large") == (5, 2))
+        #expect(try await get("/large") == (300_000, 2))
+        // A response without the object does not count.
+        #expect(try await get("/large") == (5, 3))
+        #expect(try await get("/large") == (300_000, 4))
+        await upstream.close()
+    }
+
     @Test("A request alone on its connection, and HTTP/2 that is switched off, are HTTP/1.1")
     func http1() async throws {
         let server = ScriptedServer.http2(

@@ -250,6 +250,7 @@ def test_a_busy_service_does_not_end_an_upload_in_parts(real, launch, tmp_path, 
 
 def check(proxy, real, tmp_path):
     config = tmp_path / "check.yaml"
+    config.touch(0o600)
     config.write_text(f"listen: {{ http: 127.0.0.1:0, operator: null }}\nrules: none\n"
                       f"buckets:\n  photos: {{ {real.store(proxy.endpoint)} }}\n")
     done = subprocess.run([program.BINARY, "check", "--connect", config], capture_output=True, text=True, timeout=60)

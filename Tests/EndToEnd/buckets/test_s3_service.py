@@ -200,6 +200,7 @@ def test_without_libcurl_upstreams_behind_a_proxy_are_rejected_at_the_start(over
     script = overlaid({path: "" for path in paths})
     for scheme, proxy in [("https", "null"), ("http", "http://127.0.0.1:1"), ("https", "http://127.0.0.1:1")]:
         config = tmp_path / "sluice.yaml"
+        config.touch(0o600)
         config.write_text(f"listen: {{ http: 127.0.0.1:0, operator: null }}\nrules: none\n"
                           f"upstream: {{ proxy: {proxy} }}\n"
                           f"buckets:\n  photos: {{ {store(f'{scheme}://127.0.0.1:1')} }}\n")
