@@ -23,8 +23,11 @@ public final class TLSOutput {
     public func drain(_ body: (RawSpan) -> Void) {
         guard !bytes.isEmpty else { return }
         body(bytes.span.bytes)
-        bytes.removeAll(keepingCapacity: bytes.capacity <= 256 * 1024)
+        bytes.removeAll(keepingCapacity: bytes.capacity <= TLSOutput.kept)
     }
+
+    /// The maximum capacity that is kept: a caller's batch of 256 KiB, in an array that grows by doubling.
+    private static let kept = 512 * 1024
 
     /// The maximum number of bytes from one call, above any handshake flight or data buffer. It ends sessions whose
     /// peer makes them respond again and again within one read.

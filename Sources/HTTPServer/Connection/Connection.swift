@@ -50,7 +50,7 @@ final class Connection: EventHandler {
     ) {
         self.context = context
         self.descriptor = descriptor
-        output = SocketOutput(descriptor)
+        output = SocketOutput(descriptor, context.queued)
         self.peer = peer
         self.tls = tls
         self.credentialsVersion = credentialsVersion
@@ -271,7 +271,7 @@ final class Connection: EventHandler {
             if state == .lingering { act(on: .flushed) }
             guard state == .open, let engine else { return }
             let buffer = context.output
-            buffer.reset()
+            buffer.reset(isSmall: context.isMuchQueued)
             engine.produce(buffer)
             if buffer.count > 0 {
                 bytes += buffer.count

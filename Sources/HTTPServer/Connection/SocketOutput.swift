@@ -1,5 +1,10 @@
 import Glibc
 
+/// The number of bytes that the connections of one loop have queued, together. Confined to its loop.
+final class QueuedBytes {
+    @exclusivity(unchecked) fileprivate(set) var count = 0
+}
+
 /// The sending side of a connection's socket. Bytes go to the kernel at once; bytes that it does not accept are queued.
 struct SocketOutput {
     enum Result {
@@ -13,6 +18,7 @@ struct SocketOutput {
         case overflow
     }
     private let descriptor: Int32
+    private let all: QueuedBytes
     private var unsent: [UInt8] = []
     private var unsentOffset = 0
     private var hasFailed = false
@@ -26,7 +32,11 @@ struct SocketOutput {
     /// The maximum number of queued bytes: one output buffer with its TLS records, and the records of TLS itself.
     private static let maximumUnsent = 256 * 1024
 
-    init(_ descriptor: Int32) { self.descriptor = descriptor }
+    /// - Parameter all: Counts what is queued here too.
+    init(_ descriptor: Int32, _ all: QueuedBytes) {
+        self.descriptor = descriptor
+        self.all = all
+    }
 
     /// Whether bytes are queued.
     var isBlocked: Bool { unsentOffset < unsent.count }
@@ -40,6 +50,7 @@ struct SocketOutput {
             return .overflow
         }
         unsent.append(contentsOf: bytes[offset...])
+        all.count += bytes.count - offset
         return .blocked
     }
 
@@ -47,8 +58,9 @@ struct SocketOutput {
     mutating func flush() -> Result {
         guard isBlocked else { return .sent }
         guard isWritable else { return .blocked }
-        let waiting = unsent
-        unsentOffset = waiting.withUnsafeBytes { send($0, from: unsentOffset) }
+        let (waiting, start) = (unsent, unsentOffset)
+        unsentOffset = waiting.withUnsafeBytes { send($0, from: start) }
+        all.count -= unsentOffset - start
         if hasFailed { return .failed }
         guard !isBlocked else { return .blocked }
         unsent = []
@@ -58,6 +70,7 @@ struct SocketOutput {
 
     /// Drops the queued bytes.
     mutating func discard() {
+        all.count -= unsent.count - unsentOffset
         unsent = []
         unsentOffset = 0
     }
