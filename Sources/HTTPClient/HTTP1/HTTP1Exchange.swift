@@ -257,6 +257,9 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
             }
             body = ResponseBody(self)
         }
+        if let length = head.contentLength {
+            transport.http2?.note(request, status: head.status, bodyLength: length)
+        }
         let response = ClientResponse(
             status: head.status, fields: head.fields,
             contentLength: head.framing == .none ? 0 : head.contentLength, body: body)

@@ -24,6 +24,7 @@ extension HTTP2Exchange {
             return .bytes(count)
         }
         if buffer.count == 0 { return .wait }
+        if let count = receive(into: buffer) { return .bytes(count) }
         if hasEnd {
             finish()
             return .end
@@ -31,6 +32,44 @@ extension HTTP2Exchange {
         readClock.start(transport.loop.now)
         session?.note(self)
         return .wait
+    }
+
+    /// Lets the session receive bytes into the reader's buffer.
+    /// - Returns: nil if there are none now.
+    private func receive(into buffer: UnsafeMutableRawBufferPointer) -> Int? {
+        guard !hasEnd, let session else { return nil }
+        (target, targetCount) = (buffer, 0)
+        session.receive(for: self)
+        target = .init(start: nil, count: 0)
+        guard targetCount > 0 else { return nil }
+        if !hasEnd {
+            session.consumed(self, targetCount)
+        } else if bytes.isEmpty {
+            finish()
+        }
+        return targetCount
+    }
+
+    /// Passes bytes to the reader that waits for them.
+    /// - Returns: Their number.
+    func passToReader(_ part: UnsafeRawBufferPointer) -> Int {
+        let count = min(part.count, target.count - targetCount)
+        guard count > 0 else { return 0 }
+        UnsafeMutableRawBufferPointer(rebasing: target[targetCount...])
+            .copyMemory(from: .init(rebasing: part[..<count]))
+        targetCount += count
+        return count
+    }
+
+    /// Keeps bytes until they are read.
+    func keep(_ part: UnsafeRawBufferPointer) {
+        if part.isEmpty { return }
+        if bytes.isEmpty { bytes = transport.takeSpare() }
+        if bytesRead > 0, bytes.count + part.count > bytes.capacity {
+            bytes.removeSubrange(..<bytesRead)
+            bytesRead = 0
+        }
+        bytes.append(contentsOf: part)
     }
 
     func dropBytes() {

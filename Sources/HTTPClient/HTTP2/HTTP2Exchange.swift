@@ -62,6 +62,9 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
     // The body.
     @exclusivity(unchecked) var bytes: [UInt8] = []
     @exclusivity(unchecked) var bytesRead = 0
+    /// The reader's buffer while ``HTTP2Session/receive(for:)`` runs, and the number of bytes in it.
+    @exclusivity(unchecked) var target = UnsafeMutableRawBufferPointer(start: nil, count: 0)
+    @exclusivity(unchecked) var targetCount = 0
     @exclusivity(unchecked) private var total: UInt64 = 0
     /// Whether the body is larger than ``HTTP2Pool/largeBody``.
     @exclusivity(unchecked) private(set) var isLarge = false
@@ -174,12 +177,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
 
     func received(_ part: UnsafeRawBufferPointer) {
         guard phase != .over, !hasEnd else { return }
-        if bytes.isEmpty { bytes = transport.takeSpare() }
-        if bytesRead > 0, bytes.count + part.count > bytes.capacity {
-            bytes.removeSubrange(..<bytesRead)
-            bytesRead = 0
-        }
-        bytes.append(contentsOf: part)
+        keep(UnsafeRawBufferPointer(rebasing: part[passToReader(part)...]))
         total += UInt64(part.count)
         let now = transport.loop.now
         readClock.stop(now)
@@ -234,6 +232,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         else { return }
         isLarge = true
         session.becameLarge()
+        transport.http2?.note(request, bodyLength: .max)
     }
 
     /// The stream has ended before the response was complete.
@@ -354,9 +353,6 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
     }
 
     // MARK: Windows and time
-
-    /// The number of bytes that wait for the reader.
-    var unread: Int { bytes.count - bytesRead }
 
     /// Notes that `count` more bytes were read. Returns whether the window has grown.
     func growWindow(_ count: Int) -> Bool {

@@ -7,6 +7,8 @@ import Wire
 /// A connection has one window of TCP and delivers in order, so large bodies would delay small ones:
 /// - An upload of more than ``largeBody`` is sent over HTTP/1.1. It also does not depend on the upstream's windows then,
 ///   which are often as small as 64 KiB.
+/// - A download is sent over HTTP/1.1, where it costs a fifth less, if the last response to the same request was of more
+///   than ``largeBody``.
 /// - A session that receives a body of more than ``largeBody`` takes no further requests until that body is complete.
 /// - A session carries at most ``maximumStreams`` requests at once.
 ///
@@ -25,6 +27,7 @@ final class HTTP2Pool {
     private(set) lazy var callbacks = HTTP2Callbacks()
     @exclusivity(unchecked) private var buffer: UnsafeMutableRawBufferPointer?
     private var sessions: [HTTP2Session] = []
+    @exclusivity(unchecked) private var largeDownloads = LargeDownloads()
     /// Until when the upstream is taken to speak HTTP/1.1 only; 0 if it never chose that.
     private var http1Until: UInt64 = 0
     /// How many requests a session carries before the upstream has announced its limit: the limit it announced last.
@@ -40,8 +43,15 @@ final class HTTP2Pool {
     /// Whether a request is sent by HTTP/2 if the upstream speaks it.
     func takes(_ request: ClientRequest) -> Bool {
         if request.isAlone || request.bodyLength > HTTP2Pool.largeBody { return false }
+        if request.isBulk, largeDownloads.contains(request) { return false }
         if http1Until == 0 { return true }
         return transport.loop.now >= http1Until && !transport.hasIdle
+    }
+
+    /// Notes how large the body of a response is.
+    func note(_ request: ClientRequest, status: Int = 200, bodyLength: UInt64) {
+        guard request.isBulk, status == 200 || status == 206 else { return }
+        largeDownloads.note(request, isLarge: bodyLength > HTTP2Pool.largeBody)
     }
 
     /// Begins a request.
@@ -102,6 +112,36 @@ final class HTTP2Pool {
         let new = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 * 1024, alignment: 64)
         buffer = new
         return new
+    }
+}
+
+/// Requests whose last responses were large. Those that share a slot displace each other.
+private struct LargeDownloads {
+    private static let slotCount = 512
+    /// Hashes; 0 in a free slot. Empty until one is noted.
+    private var slots: [Int] = []
+
+    func contains(_ request: ClientRequest) -> Bool {
+        if slots.isEmpty { return false }
+        let (slot, hash) = LargeDownloads.place(of: request)
+        return slots[slot] == hash
+    }
+
+    mutating func note(_ request: ClientRequest, isLarge: Bool) {
+        if slots.isEmpty {
+            guard isLarge else { return }
+            slots = Array(repeating: 0, count: LargeDownloads.slotCount)
+        }
+        let (slot, hash) = LargeDownloads.place(of: request)
+        if isLarge { slots[slot] = hash } else if slots[slot] == hash { slots[slot] = 0 }
+    }
+
+    private static func place(of request: ClientRequest) -> (slot: Int, hash: Int) {
+        var hasher = Hasher()
+        hasher.combine(BytewiseString(request.target))
+        hasher.combine(BytewiseString(request.fields["range"] ?? ""))
+        let hash = hasher.finalize() | 1
+        return (Int((UInt(bitPattern: hash) >> 1) % UInt(slotCount)), hash)
     }
 }
 

@@ -24,7 +24,7 @@ final class HTTP2Session: ConnectionUser {
     /// nghttp2's session; nil until the connection is open.
     @exclusivity(unchecked) private(set) var session: OpaquePointer?
     /// Exchanges that were not handed to nghttp2 yet.
-    @exclusivity(unchecked) private var waiting: [HTTP2Exchange] = []
+    @exclusivity(unchecked) private(set) var waiting: [HTTP2Exchange] = []
     @exclusivity(unchecked) var streams: [Int32: HTTP2Exchange] = [:]
     /// Exchanges whose request is not sent completely.
     @exclusivity(unchecked) private var unsent: [HTTP2Exchange] = []
@@ -53,7 +53,7 @@ final class HTTP2Session: ConnectionUser {
     /// Whether a response was delivered. If so, the upstream may have closed the connection meanwhile.
     @exclusivity(unchecked) var hasServed = false
     /// Bodies larger than ``HTTP2Pool/largeBody`` that arrive.
-    @exclusivity(unchecked) private var largeBodies = 0
+    @exclusivity(unchecked) private(set) var largeBodies = 0
     @exclusivity(unchecked) private var isIdle = false
     @exclusivity(unchecked) private var idleSince: UInt64 = 0
     @exclusivity(unchecked) private var lastReceived: UInt64 = 0
@@ -153,7 +153,7 @@ final class HTTP2Session: ConnectionUser {
             return
         }
         setIdle(streams.isEmpty && waiting.isEmpty)
-        if self.connection === connection, (connection.canReceive && !isPaused) || hasOutput {
+        if self.connection === connection, connection.canReceive && onlyLarge == nil || hasOutput {
             connection.markDirty()
         }
     }
@@ -200,10 +200,16 @@ final class HTTP2Session: ConnectionUser {
     // MARK: Bytes
 
     private func receive(_ connection: SocketConnection) {
+        guard let onlyLarge else { return receive(connection) { onlyLarge != nil } }
+        // Its reader receives for itself.
+        if connection.canReceive { onlyLarge.wake() }
+    }
+
+    func receive(_ connection: SocketConnection, until isEnough: () -> Bool) {
         let input = transport.input
         var received = 0
         while loss == nil, violation == nil, received < HTTP2Session.receivedAtOnce,
-            connection.canReceive, !isPaused
+            connection.canReceive, !isEnough()
         {
             switch connection.receive(into: input) {
             case .bytes(let count):
@@ -376,43 +382,6 @@ final class HTTP2Session: ConnectionUser {
         isIdle = value
         idleSince = transport.loop.now
         transport.statistics.idle.add(value ? 1 : -1, ordering: .relaxed)
-    }
-
-    // MARK: The exchanges' bodies
-
-    /// The exchange of a large body that has the connection for itself; nil if there is none. No other joins it.
-    private var onlyLarge: HTTP2Exchange? {
-        guard largeBodies == 1, streams.count == 1, waiting.isEmpty else { return nil }
-        return streams.first?.value
-    }
-
-    /// Whether the connection is not read because the only reader does not keep up. The kernel holds back the upstream
-    /// then, as over HTTP/1.1, so a large window costs no memory.
-    private var isPaused: Bool { (onlyLarge?.unread ?? 0) >= HTTP2Session.receivedAtOnce }
-
-    /// The reader has consumed bytes: the stream's window is opened again. That of ``onlyLarge`` doubles, up to
-    /// ``maximumWindow``, whenever its reader has consumed a whole window.
-    func consumed(_ exchange: HTTP2Exchange, _ count: Int) {
-        assert(!isInCallback)
-        nghttp2_session_consume_stream(session, exchange.id, count)
-        if onlyLarge === exchange, exchange.growWindow(count) {
-            nghttp2_session_set_local_window_size(
-                session, UInt8(NGHTTP2_FLAG_NONE.rawValue), exchange.id,
-                Int32(exchange.window))
-        }
-        if let connection, connection.canReceive || nghttp2_session_want_write(session) != 0 {
-            connection.markDirty()
-        }
-    }
-
-    /// The writer has written bytes of a request's body.
-    func bodyWritten(_ exchange: HTTP2Exchange) {
-        assert(!isInCallback)
-        if exchange.isDeferred {
-            exchange.isDeferred = false
-            nghttp2_session_resume_data(session, exchange.id)
-        }
-        connection?.markDirty()
     }
 
     // MARK: Time

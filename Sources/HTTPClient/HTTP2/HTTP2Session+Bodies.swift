@@ -1,0 +1,46 @@
+import CNghttp2
+
+/// The bodies of exchanges: who reads them, and when more may arrive.
+extension HTTP2Session {
+    /// The exchange of a large body that has the connection for itself; nil if there is none. No other joins it. The
+    /// connection is read only when its reader asks. The kernel holds back the upstream meanwhile, as over HTTP/1.1, so a
+    /// large window costs no memory.
+    var onlyLarge: HTTP2Exchange? {
+        guard largeBodies == 1, streams.count == 1, waiting.isEmpty else { return nil }
+        return streams.first?.value
+    }
+
+    /// Receives for the reader of a large body that has the connection for itself, directly into its buffer. ``settle()``
+    /// acts on what else arrives.
+    func receive(for exchange: HTTP2Exchange) {
+        assert(!isInCallback)
+        guard onlyLarge === exchange, let connection else { return }
+        receive(connection) { exchange.targetCount > 0 || exchange.hasEnd }
+        connection.markDirty()
+    }
+
+    /// The reader has consumed bytes: the stream's window is opened again. That of ``onlyLarge`` doubles, up to
+    /// ``maximumWindow``, whenever its reader has consumed a whole window.
+    func consumed(_ exchange: HTTP2Exchange, _ count: Int) {
+        assert(!isInCallback)
+        nghttp2_session_consume_stream(session, exchange.id, count)
+        if onlyLarge === exchange, exchange.growWindow(count) {
+            nghttp2_session_set_local_window_size(
+                session, UInt8(NGHTTP2_FLAG_NONE.rawValue), exchange.id,
+                Int32(exchange.window))
+        }
+        if let connection, connection.canReceive || nghttp2_session_want_write(session) != 0 {
+            connection.markDirty()
+        }
+    }
+
+    /// The writer has written bytes of a request's body.
+    func bodyWritten(_ exchange: HTTP2Exchange) {
+        assert(!isInCallback)
+        if exchange.isDeferred {
+            exchange.isDeferred = false
+            nghttp2_session_resume_data(session, exchange.id)
+        }
+        connection?.markDirty()
+    }
+}
