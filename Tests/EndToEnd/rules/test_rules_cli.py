@@ -488,6 +488,7 @@ S3 = "s3: { bucket: b, endpoint: http://127.0.0.1:1, accessKeyId: a, secretAcces
 def configured(tmp_path, rules, store, more=""):
     rules.write_text(DOUBTFUL)
     file = tmp_path / "sluice.yaml"
+    file.touch(0o600)
     file.write_text(f"rules: {rules}\nlisten: {{ http: 127.0.0.1:0, operator: null }}\n"
                     f"buckets: {{ photos: {{ {store}{more} }} }}\n")
     return file
