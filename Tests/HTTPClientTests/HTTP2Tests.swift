@@ -347,6 +347,46 @@ struct HTTP2Tests {
         await upstream.close()
     }
 
+    @Test("A large download from an upstream whose HTTP/1.1 fails is sent by HTTP/2 again")
+    func largeDownloadWithoutHTTP1() async throws {
+        let large = [UInt8](repeating: 7, count: 300_000)
+        let server = ScriptedServer.http2(
+            http1: { _ in },
+            script: { peer, _, _ in
+                while let request = peer.request() { peer.respond(request.id, 200, large) }
+            })
+        let upstream = server.upstream()
+        for _ in 0..<4 {
+            let size = try await TestLoop.run {
+                let request = ClientRequest("GET", "/large")
+                request.isBulk = true
+                return try await upstream.send(request).collect(limit: large.count).count
+            }
+            #expect(size == large.count)
+        }
+        await upstream.close()
+    }
+
+    @Test("The end of a large body in a frame of its own completes it")
+    func separateEnd() async throws {
+        let server = ScriptedServer.http2 { peer, _, _ in
+            while let request = peer.request() {
+                #expect(peer.resets.isEmpty)
+                peer.headers(request.id, [(":status", "200"), ("content-length", "300000")])
+                peer.data(request.id, [UInt8](repeating: 7, count: 300_000), ends: false)
+                peer.data(request.id, [])
+            }
+        }
+        let upstream = server.upstream()
+        for _ in 0..<10 {
+            try await TestLoop.run {
+                let response = try await upstream.send(ClientRequest("GET", "/"))
+                #expect(try await response.collect(limit: 300_000).count == 300_000)
+            }
+        }
+        await upstream.close()
+    }
+
     @Test("A request alone on its connection, and HTTP/2 that is switched off, are HTTP/1.1")
     func http1() async throws {
         let server = ScriptedServer.http2(

@@ -66,7 +66,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
         if !writer.isComplete && state.phase == .head { send() }
         if state.phase == .head { readHead() }
         guard state.phase == .body, let connection, connection.canReceive else { return }
-        wake()
+        bytesArrived()
     }
 
     /// Whether the request may be sent again, and its whole body is available.
@@ -103,6 +103,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
     func fail(_ code: ClientError.Code, _ cause: String, isUntrusted: Bool = false) {
         guard state.phase != .over else { return }
         let hasResponse = state.phase == .body
+        if !hasResponse, code != .cancelled { transport.http2?.forgetDownload(request) }
         var error = ClientError(
             code, "\(transport.settings.name): \(cause)", mayHaveReached: writer.mayHaveReached)
         error.isUntrusted = isUntrusted
@@ -258,7 +259,8 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
             body = ResponseBody(self)
         }
         if let length = head.contentLength {
-            transport.http2?.note(request, status: head.status, bodyLength: length)
+            transport.http2?.noteDownload(
+                request, status: head.status, isLarge: length > HTTP2Pool.largeBody)
         }
         let response = ClientResponse(
             status: head.status, fields: head.fields,

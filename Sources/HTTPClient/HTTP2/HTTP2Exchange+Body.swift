@@ -40,17 +40,18 @@ extension HTTP2Exchange {
         guard !hasEnd, let session else { return nil }
         (target, targetCount) = (buffer, 0)
         session.receive(for: self)
-        target = .init(start: nil, count: 0)
-        guard targetCount > 0 else { return nil }
+        let count = targetCount
+        (target, targetCount) = (.init(start: nil, count: 0), 0)
+        guard count > 0 else { return nil }
         if !hasEnd {
-            session.consumed(self, targetCount)
+            session.consumed(self, count)
         } else if bytes.isEmpty {
             finish()
         }
-        return targetCount
+        return count
     }
 
-    /// Passes bytes to the reader that waits for them.
+    /// Passes bytes to the reader that reads now.
     /// - Returns: Their number.
     func passToReader(_ part: UnsafeRawBufferPointer) -> Int {
         let count = min(part.count, target.count - targetCount)
@@ -83,7 +84,9 @@ extension HTTP2Exchange {
         transport.loop.assertCurrent()
         waiter = resume
         // If bytes are available already, `resume` is called at the end of the batch.
-        guard phase == .body, !hasEnd, bytesRead == bytes.count else {
+        guard phase == .body, !hasEnd, bytesRead == bytes.count,
+            session?.canReceive(for: self) != true
+        else {
             return transport.afterwards { [self] in wake() }
         }
     }
@@ -92,6 +95,8 @@ extension HTTP2Exchange {
         transport.loop.assertCurrent()
         guard phase == .body else { return }
         waiter = nil
+        // The end may come in a frame of its own.
+        if !hasEnd, total == head?.contentLength { session?.receive(for: self) }
         closedByReader()
     }
 }

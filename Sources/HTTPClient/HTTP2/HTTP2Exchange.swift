@@ -53,7 +53,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
     /// nghttp2's error that kept it from sending the request.
     @exclusivity(unchecked) var unsentCode: Int32?
     @exclusivity(unchecked) private var block: HTTP2ResponseHead?
-    @exclusivity(unchecked) private var head: HTTP2ResponseHead?
+    @exclusivity(unchecked) private(set) var head: HTTP2ResponseHead?
     @exclusivity(unchecked) private var hasReceived = false
     @exclusivity(unchecked) private var interimResponses = 0
     /// Whether the response is complete.
@@ -65,7 +65,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
     /// The reader's buffer while ``HTTP2Session/receive(for:)`` runs, and the number of bytes in it.
     @exclusivity(unchecked) var target = UnsafeMutableRawBufferPointer(start: nil, count: 0)
     @exclusivity(unchecked) var targetCount = 0
-    @exclusivity(unchecked) private var total: UInt64 = 0
+    @exclusivity(unchecked) private(set) var total: UInt64 = 0
     /// Whether the body is larger than ``HTTP2Pool/largeBody``.
     @exclusivity(unchecked) private(set) var isLarge = false
     /// The stream's window in bytes.
@@ -232,7 +232,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         else { return }
         isLarge = true
         session.becameLarge()
-        transport.http2?.note(request, bodyLength: .max)
+        transport.http2?.noteDownload(request, status: head?.status ?? 0, isLarge: true)
     }
 
     /// The stream has ended before the response was complete.

@@ -43,16 +43,19 @@ final class HTTP2Pool {
     /// Whether a request is sent by HTTP/2 if the upstream speaks it.
     func takes(_ request: ClientRequest) -> Bool {
         if request.isAlone || request.bodyLength > HTTP2Pool.largeBody { return false }
-        if request.isBulk, largeDownloads.contains(request) { return false }
+        if largeDownloads.contains(request) { return false }
         if http1Until == 0 { return true }
         return transport.loop.now >= http1Until && !transport.hasIdle
     }
 
-    /// Notes how large the body of a response is.
-    func note(_ request: ClientRequest, status: Int = 200, bodyLength: UInt64) {
-        guard request.isBulk, status == 200 || status == 206 else { return }
-        largeDownloads.note(request, isLarge: bodyLength > HTTP2Pool.largeBody)
+    /// Notes whether a response has a large body.
+    /// - Parameter status: Only 200 and 206 say something about the object.
+    func noteDownload(_ request: ClientRequest, status: Int, isLarge: Bool) {
+        if status == 200 || status == 206 { largeDownloads.note(request, isLarge: isLarge) }
     }
+
+    /// Forgets that the response to a request is large. It had none over HTTP/1.1, which the upstream may not speak.
+    func forgetDownload(_ request: ClientRequest) { largeDownloads.note(request, isLarge: false) }
 
     /// Begins a request.
     func start(_ request: ClientRequest, _ delegate: any TransferDelegate) -> any Transfer {
@@ -121,13 +124,16 @@ private struct LargeDownloads {
     /// Hashes; 0 in a free slot. Empty until one is noted.
     private var slots: [Int] = []
 
+    /// Whether another response is probably large too. That to a conditional request is probably none.
     func contains(_ request: ClientRequest) -> Bool {
-        if slots.isEmpty { return false }
+        if slots.isEmpty || !request.isBulk || !request.isRead { return false }
+        if request.fields.contains("if-none-match") { return false }
         let (slot, hash) = LargeDownloads.place(of: request)
         return slots[slot] == hash
     }
 
     mutating func note(_ request: ClientRequest, isLarge: Bool) {
+        guard request.isBulk, request.isRead else { return }
         if slots.isEmpty {
             guard isLarge else { return }
             slots = Array(repeating: 0, count: LargeDownloads.slotCount)

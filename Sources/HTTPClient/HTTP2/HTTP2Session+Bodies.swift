@@ -19,6 +19,11 @@ extension HTTP2Session {
         connection.markDirty()
     }
 
+    /// Whether bytes wait for the reader of a large body that has the connection for itself.
+    func canReceive(for exchange: HTTP2Exchange) -> Bool {
+        onlyLarge === exchange && connection?.canReceive == true
+    }
+
     /// The reader has consumed bytes: the stream's window is opened again. That of ``onlyLarge`` doubles, up to
     /// ``maximumWindow``, whenever its reader has consumed a whole window.
     func consumed(_ exchange: HTTP2Exchange, _ count: Int) {
@@ -29,9 +34,7 @@ extension HTTP2Session {
                 session, UInt8(NGHTTP2_FLAG_NONE.rawValue), exchange.id,
                 Int32(exchange.window))
         }
-        if let connection, connection.canReceive || nghttp2_session_want_write(session) != 0 {
-            connection.markDirty()
-        }
+        if nghttp2_session_want_write(session) != 0 { connection?.markDirty() }
     }
 
     /// The writer has written bytes of a request's body.

@@ -73,7 +73,7 @@ final class HTTP2Session: ConnectionUser {
 
     /// Whether one more request may be given to it.
     var canTake: Bool {
-        connection != nil && !isDraining && largeBodies == 0
+        connection != nil && loss == nil && violation == nil && !isDraining && largeBodies == 0
             && waiting.count + streams.count < capacity
     }
 
@@ -200,9 +200,9 @@ final class HTTP2Session: ConnectionUser {
     // MARK: Bytes
 
     private func receive(_ connection: SocketConnection) {
-        guard let onlyLarge else { return receive(connection) { onlyLarge != nil } }
+        guard let onlyLarge else { return receive(connection) { false } }
         // Its reader receives for itself.
-        if connection.canReceive { onlyLarge.wake() }
+        if connection.canReceive { onlyLarge.bytesArrived() }
     }
 
     func receive(_ connection: SocketConnection, until isEnough: () -> Bool) {
@@ -282,9 +282,12 @@ final class HTTP2Session: ConnectionUser {
                 }
             }
         } catch {
-            // What the upstream sent before it closed may still be readable.
+            // What the upstream sent before it closed may still be readable. A reader that receives for itself finds the
+            // loss after it.
+            isDraining = true
             receive(connection)
-            if loss == nil { loss = "the connection failed: \(error)" }
+            let isReceiving = onlyLarge != nil && connection.canReceive
+            if loss == nil, !isReceiving { loss = "the connection failed: \(error)" }
         }
         for exchange in unsent { exchange.keepSendTime(now, canSend: connection.canSend) }
         let sent = unsent

@@ -5,6 +5,8 @@ protocol ResponseReader: AnyObject, Sendable {
     var transport: SocketTransport { get }
     /// What waits for bytes of the body.
     var waiter: (() -> Void)? { get set }
+    /// Runs while the upstream keeps the reader waiting.
+    var readClock: ProgressClock { get set }
     /// The number of bytes to read, if the rest of the body has arrived; nil if more may come.
     var arrivedRest: Int? { get }
     /// Reads the body's next bytes.
@@ -16,6 +18,12 @@ protocol ResponseReader: AnyObject, Sendable {
 
 extension ResponseReader {
     func wake() { waiter.take()?() }
+
+    /// Bytes wait to be received: now the upstream waits for the reader.
+    func bytesArrived() {
+        readClock.stop(transport.loop.now)
+        wake()
+    }
 
     /// The reader has dropped the body, perhaps on another thread.
     func dropped() {

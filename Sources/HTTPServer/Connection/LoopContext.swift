@@ -5,24 +5,22 @@ import Wire
 
 /// The bytes that one flush of a connection sends. There is one buffer per loop, used by the connection that flushes.
 final class OutputBuffer {
-    /// Large bodies cost an eighth less in batches of this size than in those of 48 KiB.
-    private static let batch = 240 * 1024
+    /// Large bodies cost a tenth less in batches of this size than in small ones.
+    static let batch = 240 * 1024
     /// What the kernel does not accept of a batch is queued, so a batch is small if much is.
-    private static let smallBatch = 48 * 1024
-    private static let capacity = batch + HTTP2Connection.frameSpace
-    let start = UnsafeMutableRawPointer.allocate(byteCount: OutputBuffer.capacity, alignment: 64)
+    private static let smallBatch = 48 * 1024 + HTTP2Connection.frameSpace
+    let start = UnsafeMutableRawPointer.allocate(byteCount: OutputBuffer.batch, alignment: 64)
     @exclusivity(unchecked) private(set) var count = 0
+    @exclusivity(unchecked) private var limit = OutputBuffer.batch
 
     deinit { start.deallocate() }
 
-    @exclusivity(unchecked) private var limit = OutputBuffer.capacity
     var available: Int { limit - count }
     var bytes: UnsafeRawBufferPointer { UnsafeRawBufferPointer(start: start, count: count) }
 
     func reset(isSmall: Bool) {
         count = 0
-        let batch = isSmall ? OutputBuffer.smallBatch : OutputBuffer.batch
-        limit = batch + HTTP2Connection.frameSpace
+        limit = isSmall ? OutputBuffer.smallBatch : OutputBuffer.batch
     }
 
     /// The free part of the buffer. ``advance(_:)`` follows with the number of bytes that were written.
@@ -48,10 +46,8 @@ final class LoopContext {
     let live: LiveCounts
     let output = OutputBuffer()
     let queued = QueuedBytes()
-    /// The number of queued bytes above which batches are small.
-    private static let queuedBytes = 1024 * 1024
-    /// Whether so much is queued that batches are small.
-    var isMuchQueued: Bool { queued.count > LoopContext.queuedBytes }
+    /// Whether the connections have queued more than 1 MiB, so that batches are small.
+    var isMuchQueued: Bool { queued.count > 1024 * 1024 }
     let tlsOutput = TLSOutput()
     /// Whether a connection has read, or has written, its share of a turn. Small steps are many, because a TLS record
     /// may hold few bytes.

@@ -1,6 +1,6 @@
 import Glibc
 
-/// The number of bytes that the connections of one loop have queued, together. Confined to its loop.
+/// The memory of the connections of one loop for queued bytes, together. Confined to its loop.
 final class QueuedBytes {
     @exclusivity(unchecked) fileprivate(set) var count = 0
 }
@@ -18,7 +18,7 @@ struct SocketOutput {
         case overflow
     }
     private let descriptor: Int32
-    private let all: QueuedBytes
+    private let loopsQueue: QueuedBytes
     private var unsent: [UInt8] = []
     private var unsentOffset = 0
     private var hasFailed = false
@@ -32,10 +32,9 @@ struct SocketOutput {
     /// The maximum number of queued bytes: one output buffer with its TLS records, and the records of TLS itself.
     private static let maximumUnsent = 256 * 1024
 
-    /// - Parameter all: Counts what is queued here too.
-    init(_ descriptor: Int32, _ all: QueuedBytes) {
+    init(_ descriptor: Int32, _ loopsQueue: QueuedBytes) {
         self.descriptor = descriptor
-        self.all = all
+        self.loopsQueue = loopsQueue
     }
 
     /// Whether bytes are queued.
@@ -50,7 +49,7 @@ struct SocketOutput {
             return .overflow
         }
         unsent.append(contentsOf: bytes[offset...])
-        all.count += bytes.count - offset
+        loopsQueue.count += bytes.count - offset
         return .blocked
     }
 
@@ -58,19 +57,17 @@ struct SocketOutput {
     mutating func flush() -> Result {
         guard isBlocked else { return .sent }
         guard isWritable else { return .blocked }
-        let (waiting, start) = (unsent, unsentOffset)
-        unsentOffset = waiting.withUnsafeBytes { send($0, from: start) }
-        all.count -= unsentOffset - start
+        let waiting = unsent
+        unsentOffset = waiting.withUnsafeBytes { send($0, from: unsentOffset) }
         if hasFailed { return .failed }
         guard !isBlocked else { return .blocked }
-        unsent = []
-        unsentOffset = 0
+        discard()
         return .sent
     }
 
     /// Drops the queued bytes.
     mutating func discard() {
-        all.count -= unsent.count - unsentOffset
+        loopsQueue.count -= unsent.count
         unsent = []
         unsentOffset = 0
     }
