@@ -262,7 +262,7 @@ struct HTTP2Tests {
                 if head.target == "/quick" { peer.respond(head.id, 200, "quick") }
             }
         }
-        let upstream = server.upstream { $0.firstByteTimeout = 8_000_000_000 }
+        let upstream = server.upstream { $0.firstByteTimeout = 16_000_000_000 }
         let slow = Mutex<ClientError.Code?>(nil)
         let stalled = Task {
             let code = await upstream.ask("GET", "/slow").code
