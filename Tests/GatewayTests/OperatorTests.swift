@@ -194,8 +194,9 @@ private final class Clock: Sendable {
         #expect(await endpoints.respond("GET", "/readyz", "r1") == .text(503, "not ready\n"))
         let broken = await endpoints.respond("GET", "/readyz?verbose", "r1")
         #expect(broken.status == 503)
+        // A line of a failure can't pass for that of a check, because it is indented.
         #expect(
-            text(broken) == "[-] \"bucket photos\" failed: \"token=<redacted>\\nforged ok\"\n"
+            text(broken) == "[-] \"bucket photos\" failed:\n    token=<redacted>\n    forged ok\n"
                 + "[+] not draining\nnot ready\n")
         #expect(await endpoints.respond("GET", "/livez", "r1").status == 200)
         store.breakDown(false)
