@@ -1,6 +1,4 @@
 import Glibc
-import OpenSSL
-import System
 import Testing
 
 @testable import HTTPServer

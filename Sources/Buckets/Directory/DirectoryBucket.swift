@@ -18,7 +18,8 @@ public final class DirectoryBucket: BucketDriver {
         return all
     }
 
-    /// Whether a directory has files that are not hidden, and none of them is a bucket's. A bucket there would not serve them.
+    /// Whether a directory has files that are not hidden, and none of them is a bucket's. A bucket there would not serve
+    /// them.
     public static func hasForeignFiles(_ path: String) -> Bool {
         DirectoryFiles.hasForeignFiles(path)
     }

@@ -46,8 +46,10 @@ final class LoopContext {
     let live: LiveCounts
     let output = OutputBuffer()
     let queued = QueuedBytes()
-    /// Whether the connections have queued more than 1 MiB, so that batches are small.
-    var isMuchQueued: Bool { queued.count > 1024 * 1024 }
+    /// The number of queued bytes above which batches are small: 1 MiB.
+    private static let largeBatchBudget = 1024 * 1024
+    /// Whether the connections have queued so much that batches are small.
+    var isMuchQueued: Bool { queued.count > LoopContext.largeBatchBudget }
     let tlsOutput = TLSOutput()
     /// Whether a connection has read, or has written, its share of a turn. Small steps are many, because a TLS record
     /// may hold few bytes.

@@ -137,7 +137,8 @@ extension Connection {
 
     /// A response with status 400 on the first stream, between our settings and the end of the connection (RFC 9113,
     /// section 6). A client that sends its preface alone and waits may get it before it opens that stream; a request
-    /// that is sent in clear text to a TLS port is lost either way. Its fields are the static table's `:status: 400` and a literal `content-type` (RFC 7541, section 6).
+    /// that is sent in clear text to a TLS port is lost either way. Its fields are the static table's `:status: 400` and a
+    /// literal `content-type` (RFC 7541, section 6).
     private static func http2Response(_ body: [UInt8]) -> [UInt8] {
         func frame(
             _ type: nghttp2_frame_type, _ flags: nghttp2_flag, _ stream: UInt8, _ payload: [UInt8]
