@@ -1,4 +1,5 @@
 import Dispatch
+import Glibc
 import Synchronization
 import System
 import TestSupport
@@ -257,22 +258,37 @@ struct HTTP2Tests {
 
     @Test("A request that times out beside others does not end their connection")
     func oneStalls() async throws {
+        let isOver = Atomic<Bool>(false)
+        defer { isOver.store(true, ordering: .relaxed) }
         let server = ScriptedServer.http2 { peer, _, _ in
             while let head = peer.head() {
-                if head.target == "/quick" { peer.respond(head.id, 200, "quick") }
+                switch head.target {
+                case "/quick": peer.respond(head.id, 200, "quick")
+                case "/endless":
+                    // Its bytes keep arriving, whenever the test's tasks run.
+                    peer.headers(head.id, [(":status", "200")])
+                    while !isOver.load(ordering: .relaxed) {
+                        peer.data(head.id, [7], ends: false)
+                        usleep(20_000)
+                    }
+                    peer.data(head.id, [7])
+                default: break
+                }
             }
         }
-        let upstream = server.upstream { $0.firstByteTimeout = 16_000_000_000 }
-        let slow = Mutex<ClientError.Code?>(nil)
-        let stalled = Task {
-            let code = await upstream.ask("GET", "/slow").code
-            slow.withLock { $0 = code }
+        let upstream = server.upstream { $0.firstByteTimeout = 8_000_000_000 }
+        try await TestLoop.run {
+            let stalled = upstream.start(ClientRequest("GET", "/stalled"))
+            let endless = try await upstream.start(ClientRequest("GET", "/endless")).response()
+            do throws(ClientError) {
+                _ = try await stalled.response()
+                Issue.record("a response to a request that has none")
+            } catch {
+                #expect(error.code == .timedOut)
+            }
+            isOver.store(true, ordering: .relaxed)
+            _ = try await endless.collect(limit: 1 << 20)
         }
-        await eventually {
-            let text = await upstream.ask("GET", "/quick").text
-            return text == "quick" && slow.withLock { $0 } == .timedOut
-        }
-        await stalled.value
         #expect(await upstream.ask("GET", "/quick").text == "quick")
         #expect(server.connections == 1)
         await upstream.close()
