@@ -50,7 +50,10 @@ let package = Package(
         .target(name: "XML", dependencies: ["Wire", "CExpat"], swiftSettings: strict),
         .target(name: "YAML", dependencies: ["Wire", "CYAML"], swiftSettings: strict),
         .target(name: "System", dependencies: ["Wire", "CLinux"], swiftSettings: strict),
-        .target(name: "OpenSSL", dependencies: ["Wire", "COpenSSL"], swiftSettings: strict),
+        .target(name: "COpenSSLSetup", dependencies: ["COpenSSL"]),
+        .target(
+            name: "OpenSSL", dependencies: ["Wire", "COpenSSL", "COpenSSLSetup"],
+            swiftSettings: strict),
         .target(name: "CRE2", linkerSettings: [.linkedLibrary(re2)]),
         .target(
             name: "SecurityRules", dependencies: ["Wire", "CRE2"],

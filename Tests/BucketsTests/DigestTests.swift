@@ -1,5 +1,7 @@
 import BucketConformance
+import Glibc
 import OpenSSL
+import System
 import Testing
 
 @Suite("Digests")
@@ -29,6 +31,23 @@ struct DigestTests {
         ])
     func md5(_ text: String, _ wanted: String) {
         #expect(Self.hexadecimal(digest(.md5, Array(text.utf8))) == wanted)
+    }
+
+    @Test("A process that ends while its threads encrypt does not crash")
+    func exits() async {
+        await #expect(processExitsWith: .success) {
+            // Runs after what OpenSSL would register at its first use, and leaves the threads time.
+            atexit { usleep(200_000) }
+            let cipher = AES256GCM(key: Array(repeating: 1, count: AES256GCM.keyBytes))
+            let nonce = AES256GCM.randomNonce()
+            _ = cipher.seal([1], nonce: nonce, authenticated: [])
+            for _ in 0..<4 {
+                _ = startThread {
+                    while true { _ = cipher.seal([1], nonce: nonce, authenticated: []) }
+                }
+            }
+            exit(EXIT_SUCCESS)
+        }
     }
 
     @Test("FIPS 180-4's example")

@@ -22,9 +22,6 @@ final class TestIdentity: @unchecked Sendable {
         return directory
     }()
 
-    /// OpenSSL keeps its memory when the process ends, because servers' threads may still use it.
-    private static let isPrepared = OPENSSL_init_crypto(UInt64(OPENSSL_INIT_NO_ATEXIT), nil) == 1
-
     /// - Parameters:
     ///   - names: The subject alternative names, such as `DNS:localhost,IP:127.0.0.1`; nil for none.
     ///   - validity: Its beginning and end, in seconds from now.
@@ -33,7 +30,6 @@ final class TestIdentity: @unchecked Sendable {
         _ names: String?, commonName: String = "test", isAuthority: Bool = false,
         validity: (from: Int, to: Int) = (-3600, 86_400), issuer: TestIdentity? = nil
     ) {
-        precondition(TestIdentity.isPrepared)
         key = sluice_EVP_EC_gen("P-256")!
         certificate = X509_new()!
         X509_set_version(certificate, 2)
