@@ -66,6 +66,36 @@ package enum ASCII {
         return byte < 128 && bits &>> UInt64(byte & 63) & 1 == 1
     }
 
+    /// The number of bytes before the first one that is not a `tchar`. Eight bytes are examined at once while they are
+    /// letters, digits and hyphens, which make nearly every field name.
+    package static func tokenLength(_ bytes: UnsafeBufferPointer<UInt8>) -> Int {
+        let raw = UnsafeRawBufferPointer(bytes)
+        var length = 0
+        while length + 8 <= raw.count {
+            let word = raw.loadUnaligned(fromByteOffset: length, as: UInt64.self)
+            let others = othersThanNameBytes(word)
+            length += others.trailingZeroBitCount / 8
+            if others == 0 { continue }
+            guard isToken(raw[length]) else { return length }
+            length += 1
+        }
+        while length < raw.count, isToken(raw[length]) { length += 1 }
+        return length
+    }
+
+    /// The upper bit of each byte of `word` that is no letter, digit or hyphen.
+    @inline(__always)
+    private static func othersThanNameBytes(_ word: UInt64) -> UInt64 {
+        let ones: UInt64 = 0x0101_0101_0101_0101
+        let low = word & (ones &* 0x7f)
+        let folded = low | (ones &* 0x20)
+        // The upper bit of each byte of a sum: whether the byte is at least the one that 0x80 is reduced by. No sum carries.
+        let letters = (folded &+ ones &* (0x80 - 0x61)) & ~(folded &+ ones &* (0x80 - 0x7b))
+        let digits = (low &+ ones &* (0x80 - 0x30)) & ~(low &+ ones &* (0x80 - 0x3a))
+        let hyphens = ~((low ^ (ones &* 0x2d)) &+ ones &* 0x7f)
+        return ~((letters | digits | hyphens) & ~word) & (ones &* 0x80)
+    }
+
     /// `unreserved` (RFC 3986, section 2.3).
     package static func isUnreserved(_ byte: UInt8) -> Bool {
         switch byte {

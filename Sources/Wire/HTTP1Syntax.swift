@@ -25,7 +25,7 @@ package struct HTTP1FieldLine {
         var nameEnd = 0
         var (start, end) = (0, line.count)
         line.withUnsafeBufferPointer { bytes in
-            while nameEnd < bytes.count, ASCII.isToken(bytes[nameEnd]) { nameEnd += 1 }
+            nameEnd = ASCII.tokenLength(bytes)
             start = nameEnd + 1
             while start < end, ASCII.isSpace(bytes[start]) { start += 1 }
             while end > start, ASCII.isSpace(bytes[end - 1]) { end -= 1 }

@@ -121,6 +121,15 @@ public struct HeaderFields: Sendable, Equatable {
         return found
     }
 
+    /// Whether a name satisfies `isWanted`.
+    @inline(__always)
+    package func contains(where isWanted: (UnsafeBufferPointer<UInt8>) -> Bool) -> Bool {
+        read { fields in
+            while let field = fields.next() { if isWanted(field.name) { return true } }
+            return false
+        }
+    }
+
     /// The fields whose names begin with `prefix`: the rest of the name, and the value as bytes.
     public func all(withPrefix prefix: String) -> [(suffix: String, value: [UInt8])] {
         var all: [(suffix: String, value: [UInt8])] = []
@@ -171,26 +180,31 @@ public struct HeaderFields: Sendable, Equatable {
 
     /// Reads the fields of a block one after the other. Valid only while the block is lent.
     package struct Reader {
-        private var rest: Slice<UnsafeBufferPointer<UInt8>>
+        /// nil if no field is left.
+        private var position: UnsafePointer<UInt8>?
+        private var count: Int
 
-        init(_ block: UnsafeBufferPointer<UInt8>) { rest = block[...] }
+        init(_ block: UnsafeBufferPointer<UInt8>) {
+            count = block.count
+            position = count > 0 ? block.baseAddress : nil
+        }
 
         /// The next field's name and value.
         @inline(__always)
         package mutating func next() -> (
             name: UnsafeBufferPointer<UInt8>, value: UnsafeBufferPointer<UInt8>
         )? {
-            if rest.isEmpty { return nil }
-            let raw = UnsafeRawBufferPointer(UnsafeBufferPointer(rebasing: rest))
-            let lengths = raw.loadUnaligned(as: UInt64.self)
-            let name = rest.startIndex + HeaderFields.prefixBytes
-            let value = name + Int(lengths & 0xffff_ffff)
-            let end = value + Int(lengths >> 32)
-            defer { rest = rest[end...] }
-            return (
-                UnsafeBufferPointer(rebasing: rest[name..<value]),
-                UnsafeBufferPointer(rebasing: rest[value..<end])
-            )
+            guard let field = position else { return nil }
+            // Only ``append(_:_:_:)`` writes the block, so the lengths are right.
+            let lengths = UnsafeRawPointer(field).loadUnaligned(as: UInt64.self)
+            let name = UnsafeBufferPointer(
+                start: field + HeaderFields.prefixBytes, count: Int(lengths & 0xffff_ffff))
+            let value = UnsafeBufferPointer(
+                start: name.baseAddress! + name.count, count: Int(lengths >> 32))
+            count -= HeaderFields.prefixBytes + name.count + value.count
+            precondition(count >= 0)
+            position = count > 0 ? value.baseAddress! + value.count : nil
+            return (name, value)
         }
     }
 
@@ -208,11 +222,18 @@ public struct HeaderFields: Sendable, Equatable {
     private func scan(_ name: StaticString, _ body: (UnsafeBufferPointer<UInt8>) -> Bool) {
         read { fields in
             while let field = fields.next() {
-                guard field.name.count == name.utf8CodeUnitCount,
-                    memcmp(field.name.baseAddress!, name.utf8Start, field.name.count) == 0
-                else { continue }
-                if !body(field.value) { return }
+                if field.name.matches(name), !body(field.value) { return }
             }
         }
+    }
+}
+
+extension UnsafeBufferPointer<UInt8> {
+    /// Whether the bytes equal `text`.
+    @inline(__always)
+    package func matches(_ text: StaticString) -> Bool {
+        // An empty buffer may have no address.
+        count == text.utf8CodeUnitCount && count > 0
+            && memcmp(baseAddress!, text.utf8Start, count) == 0
     }
 }

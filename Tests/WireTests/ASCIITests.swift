@@ -40,6 +40,20 @@ import Wire
         #expect(!hasPrefix(text, "a-b-cd") && !hasPrefix(text, "A"))
     }
 
+    @Test func tokensEndAtTheFirstOtherByte() {
+        // Every byte at every offset of a text of several words and a rest.
+        for length in [0, 1, 7, 8, 9, 16, 23] {
+            for offset in 0..<max(length, 1) {
+                for byte in UInt8.min ... .max {
+                    var text = [UInt8]("Content-MD5_x.y~Zz09-a!#b".utf8.prefix(length))
+                    if !text.isEmpty { text[offset] = byte }
+                    let expected = text.prefix { ASCII.isToken($0) }.count
+                    #expect(text.withUnsafeBufferPointer(ASCII.tokenLength) == expected)
+                }
+            }
+        }
+    }
+
     @Test(arguments: [
         ("kitten", "sitting", 3), ("ab", "ba", 1), ("", "", 0), ("", "abc", 3), ("abc", "", 3),
         ("a", "a", 0), ("ca", "abc", 3),

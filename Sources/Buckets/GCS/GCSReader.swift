@@ -247,7 +247,7 @@ final class GCSReader: ObjectReader {
         }
         close()
         if range.isEmpty, metadata.size > 0 {
-            return EmptySource()
+            return EmptySource.shared
         }
         do throws(ResumingSource.Fault) {
             return source(try await open(range, attempts: .max), range)

@@ -328,14 +328,7 @@ enum S3Fields {
 }
 
 extension UnsafeBufferPointer<UInt8> {
-    /// Whether the bytes equal `text`.
-    func matches(_ text: StaticString) -> Bool {
-        // An empty buffer may have no address.
-        count == text.utf8CodeUnitCount && count > 0
-            && memcmp(baseAddress!, text.utf8Start, count) == 0
-    }
-
-    func starts(with text: StaticString) -> Bool {
+    fileprivate func starts(with text: StaticString) -> Bool {
         count >= text.utf8CodeUnitCount
             && memcmp(baseAddress!, text.utf8Start, text.utf8CodeUnitCount) == 0
     }

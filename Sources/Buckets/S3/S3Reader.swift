@@ -103,10 +103,9 @@ extension S3Bucket {
     }
 
     private func get(_ name: String, _ fields: HeaderFields) -> ClientRequest {
-        let request = ClientRequest("GET", target(name), fields: fields)
-        request.isBulk = true
-        askForChecksum(&request.fields)
-        return request
+        var fields = fields
+        askForChecksum(&fields)
+        return ClientRequest("GET", target(name), fields: fields, isBulk: true)
     }
 
     /// Reads an object back and compares it with the bytes that were sent.
@@ -186,7 +185,7 @@ private final class S3Reader: ObjectReader {
             response = first
         } else {
             close()
-            if range.isEmpty { return EmptySource() }
+            if range.isEmpty { return EmptySource.shared }
             do throws(ResumingSource.Fault) {
                 response = try await bucket.bytes(of: metadata, range)
             } catch {

@@ -163,6 +163,8 @@ public struct GatewayObserver: RequestObserver {
         return copy
     }
 
+    public var readsDetails: Bool { accessLog != nil || traces != nil }
+
     public func finished(_ record: RequestRecord) {
         metrics.count(record)
         callers?.count(record)

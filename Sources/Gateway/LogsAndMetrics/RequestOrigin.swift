@@ -20,18 +20,19 @@ public struct RequestOrigin: Sendable {
     init() {}
 
     /// Reads the fields in one pass.
-    init(_ head: RequestHead) {
-        host = head.authority.map { RequestOrigin.short($0.utf8) }
+    /// - Parameter isComplete: Whether not only the trace is read.
+    init(_ head: RequestHead, isComplete: Bool) {
+        if isComplete { host = head.authority.map { RequestOrigin.short($0.utf8) } }
         var traces = 0
         head.fields.read { fields in
             while let (name, value) = fields.next() {
                 switch name.count {
-                case 10 where userAgent == nil && RequestOrigin.areEqual(name, "user-agent"):
+                case 10 where isComplete && userAgent == nil && name.matches("user-agent"):
                     userAgent = RequestOrigin.short(value)
-                case 11 where RequestOrigin.areEqual(name, "traceparent"):
+                case 11 where name.matches("traceparent"):
                     traces += 1
                     trace = TraceContext(value)
-                case 12 where requestId == nil && RequestOrigin.areEqual(name, "x-request-id"):
+                case 12 where isComplete && requestId == nil && name.matches("x-request-id"):
                     if RequestOrigin.isWellFormed(value) {
                         requestId = String(decoding: value, as: UTF8.self)
                     }
@@ -41,12 +42,6 @@ public struct RequestOrigin: Sendable {
         }
         if traces > 1 { trace = nil }
         if trace != nil { traceState = TraceState.joined(head.fields.values("tracestate")) }
-    }
-
-    /// Whether a name in lower case is this one. Both have the same length.
-    private static func areEqual(_ name: UnsafeBufferPointer<UInt8>, _ known: StaticString) -> Bool
-    {
-        known.withUTF8Buffer { $0.elementsEqual(name) }
     }
 
     /// The first 256 bytes.

@@ -31,9 +31,11 @@ public final class RequestRecord: @unchecked Sendable {
     @exclusivity(unchecked) public internal(set) var bytesOut: UInt64
     /// The client's address, `host:port`.
     public let peer: String
-    /// What the client says of the request, if its header was read.
+    /// What the client says of the request, if its header was read and an observer reads it
+    /// (``RequestObserver/readsDetails``).
     @exclusivity(unchecked) public internal(set) var origin = RequestOrigin()
-    /// The request's trace, and its time at services; nil if it has no trace and its bucket asks no service.
+    /// The request's trace, and its time at services; nil if it has no trace, and its bucket asks no service or no observer
+    /// reads the time.
     @exclusivity(unchecked) var trace: RequestTrace?
     public let version: HTTPVersion
     /// Whether the connection used TLS.
@@ -122,6 +124,13 @@ extension RequestRecord {
 public protocol RequestObserver: Sendable {
     /// Called when the response has ended or the client has disconnected.
     func finished(_ record: RequestRecord)
+    /// Whether it reads what only logs and traces show: ``RequestRecord/origin`` and the time at services. They are
+    /// determined only if an observer reads them. By default it does.
+    var readsDetails: Bool { get }
+}
+
+extension RequestObserver {
+    public var readsDetails: Bool { true }
 }
 
 extension RequestRecord {

@@ -13,6 +13,8 @@ public final class Gateway: Sendable {
     private let dialects: [any Dialect]
     private let observers: [any RequestObserver]
     private let traces: TraceExporter?
+    /// Whether the details of requests' records are read.
+    private let readsDetails: Bool
     private let wallClock: @Sendable () -> Int64
     private let requestIds = RequestIDs.shared
 
@@ -54,6 +56,7 @@ public final class Gateway: Sendable {
             + dialects.dropFirst().filter { dialect in buckets.contains { dialect.serves($0) } }
         self.observers = observers
         self.traces = traces
+        readsDetails = traces != nil || observers.contains(where: \.readsDetails)
         self.wallClock = wallClock
     }
 
@@ -66,7 +69,8 @@ public final class Gateway: Sendable {
     /// end in one record.
     public func respond(_ exchange: Exchange) async {
         let context = RequestContext(
-            exchange, requestId: requestIds.next(), traces: traces, now: wallClock)
+            exchange, requestId: requestIds.next(), traces: traces, readsDetails: readsDetails,
+            now: wallClock)
         let dialect = dialect(for: context.target)
         let response: Response
         do throws(Problem) {
@@ -148,7 +152,7 @@ public final class Gateway: Sendable {
         let operation = try dialect.parse(route, in: bucket, context)
         let access = operation.access(in: bucket)
         context.record.operation = access.kind
-        if bucket.asksServices, context.record.trace == nil {
+        if readsDetails, bucket.asksServices, context.record.trace == nil {
             context.record.trace = RequestTrace(nil, state: nil, hasSpans: false)
         }
         var grant: (any Grant)?

@@ -34,9 +34,11 @@ final class RequestContext {
     let record: RequestRecord
     private let wallClock: @Sendable () -> Int64
 
-    /// - Parameter traces: If nil, no spans are exported, and only a caller's trace is continued.
+    /// - Parameters:
+    ///   - traces: If nil, no spans are exported, and only a caller's trace is continued.
+    ///   - readsDetails: Whether the record's details are read.
     init(
-        _ exchange: Exchange, requestId: String, traces: TraceExporter?,
+        _ exchange: Exchange, requestId: String, traces: TraceExporter?, readsDetails: Bool,
         now: @escaping @Sendable () -> Int64
     ) {
         self.exchange = exchange
@@ -51,7 +53,7 @@ final class RequestContext {
                 ? exchange.head.target : String(decoding: target.path, as: UTF8.self),
             status: 0, peer: exchange.peer, version: exchange.version,
             isSecure: exchange.isSecure)
-        record.origin = RequestOrigin(exchange.head)
+        record.origin = RequestOrigin(exchange.head, isComplete: readsDetails)
         if let traces {
             record.trace = traces.begin(record.origin)
         } else if let trace = record.origin.trace {

@@ -250,7 +250,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
         let body: any ByteSource
         if action != .readBody {
             end(action)
-            body = EmptySource()
+            body = EmptySource.shared
         } else {
             if !following.isEmpty {
                 rest = transport.takeSpare()

@@ -220,7 +220,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         let response = ClientResponse(
             status: head.status, fields: head.fields,
             contentLength: hasBody ? head.contentLength : 0,
-            body: hasBody ? ResponseBody(self) : EmptySource())
+            body: hasBody ? ResponseBody(self) : EmptySource.shared)
         delegate?.received(response)
         if phase == .over { delegate.take()?.ended(nil) }
     }

@@ -31,7 +31,7 @@ public final class ClientRequest {
     @exclusivity(unchecked) public var attempts = Int.max
     /// Whether a body may be long, in either direction. libcurl sends such a request by HTTP/1.1 on its own connection: on
     /// a shared HTTP/2 connection, it would let one slow reader delay all others, and buffer for them.
-    @exclusivity(unchecked) public var isBulk = false
+    @exclusivity(unchecked) public var isBulk: Bool
     /// Whether the request has a connection of its own, which carried nothing before and is closed afterwards, by
     /// HTTP/1.1. So a late or repeated response to another request can't be taken for its own. libcurl ignores it.
     @exclusivity(unchecked) public var isAlone = false
@@ -46,23 +46,23 @@ public final class ClientRequest {
     /// - Parameter isRepeatable: By default for `GET` and `HEAD`.
     public init(
         _ method: StaticString, _ target: String, fields: HeaderFields = HeaderFields(),
-        body: RequestBody = .none, isRepeatable: Bool? = nil
+        body: RequestBody = .none, isRepeatable: Bool? = nil, isBulk: Bool = false
     ) {
         self.method = method
         self.target = target
         self.fields = fields
         self.body = body
-        if case .pipe = body { isBulk = true }
+        self.isBulk = isBulk
+        if case .pipe = body { self.isBulk = true }
         self.isRepeatable = isRepeatable ?? ClientRequest.isRead(method)
     }
 
     /// A request that can be changed without changing this one. The body is the same.
     public func copy() -> ClientRequest {
         let copy = ClientRequest(
-            method, target, fields: fields, body: body, isRepeatable: isRepeatable)
+            method, target, fields: fields, body: body, isRepeatable: isRepeatable, isBulk: isBulk)
         copy.confirmsRepetition = confirmsRepetition
         copy.attempts = attempts
-        copy.isBulk = isBulk
         copy.isAlone = isAlone
         copy.waitLimit = waitLimit
         copy.authorize = authorize

@@ -19,12 +19,17 @@ public struct ClientResponse {
         guard count > 0, let body = body as? ResponseBody, body.arrivedRest == count else {
             return nil
         }
-        return try? [UInt8](unsafeUninitializedCapacity: count) { buffer, used in
-            var span = UnsafeMutableRawBufferPointer(buffer).mutableBytes
-            let read = try body.read(into: &span)
-            precondition(read == .bytes(count), "bytes that have arrived are read at once")
-            used = count
+        // Appended, because the initializer with a capacity is not specialized.
+        var bytes: [UInt8] = []
+        bytes.append(addingCapacity: count) { output in
+            output.withUnsafeMutableBufferPointer { buffer, used in
+                var span = UnsafeMutableRawBufferPointer(buffer).mutableBytes
+                guard let read = try? body.read(into: &span) else { return }
+                precondition(read == .bytes(count), "bytes that have arrived are read at once")
+                used = count
+            }
         }
+        return bytes.isEmpty ? nil : bytes
     }
 
     /// Reads the whole body, of at most `limit` bytes, and closes it.
@@ -78,8 +83,11 @@ public struct CollectedResponse: Sendable {
 }
 
 /// An empty body.
-package final class EmptySource: ByteSource {
-    package init() {}
+package final class EmptySource: ByteSource, Sendable {
+    /// One for all uses, because it has no state.
+    package static let shared = EmptySource()
+
+    private init() {}
     package func read(into buffer: inout MutableRawSpan) -> SourceRead { .end }
     package func whenReadable(_ resume: @escaping () -> Void) { resume() }
     package func close() {}

@@ -9,7 +9,8 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     let attempt: Int
     private let upstream: Upstream
     private let pool: LoopConnectionPool
-    private let begun: UInt64
+    /// When it began, in the loop's nanoseconds.
+    let begun: UInt64
     private let trace: RequestTrace?
     /// The request's place in its trace.
     private let span: TraceContext?
@@ -58,7 +59,7 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     func take() throws(ClientError) -> ClientResponse {
         let response = try result()
         var head = response
-        head.body = EmptySource()
+        head.body = EmptySource.shared
         outcome = .success(head)
         return response
     }

@@ -49,7 +49,7 @@ final class LoopConnectionPool {
         if transport == nil {
             return reject(exchange, .unreachable, upstream.fault ?? "there is no transport")
         }
-        if let cause = upstream.breaker?.rejection(now: EventLoop.monotonicNow()) {
+        if let cause = upstream.breaker?.rejection(now: exchange.begun) {
             return reject(
                 exchange, .circuitOpen, "\(upstream.settings.name) is left alone for now: \(cause)")
         }

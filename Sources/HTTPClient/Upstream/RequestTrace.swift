@@ -1,4 +1,4 @@
-import System
+import Synchronization
 import Wire
 
 /// What a request of a client and its requests to services have in common: their trace, and the time spent waiting.
@@ -15,7 +15,8 @@ public final class RequestTrace: Sendable {
     public let state: String?
     /// Whether each request to a service is a span of its own.
     public let hasSpans: Bool
-    private let time = Lock<(waited: UInt64, requests: Int)>((0, 0))
+    private let nanoseconds = Atomic<UInt64>(0)
+    private let requests = Atomic<Int>(0)
 
     /// - Parameter hasSpans: Whether spans are exported. If not, services get the context as it is.
     public init(_ context: TraceContext?, state: String?, hasSpans: Bool) {
@@ -26,13 +27,13 @@ public final class RequestTrace: Sendable {
 
     /// The sum of the times from the start of each request to a service to the head of its response, or to its failure,
     /// in nanoseconds; nil if there was no request. Requests at the same time count each.
-    public var waited: UInt64? { time.withLock { $0.requests > 0 ? $0.waited : nil } }
+    public var waited: UInt64? {
+        requests.load(ordering: .relaxed) > 0 ? nanoseconds.load(ordering: .relaxed) : nil
+    }
 
-    func add(_ nanoseconds: UInt64) {
-        time.withLock {
-            $0.waited &+= nanoseconds
-            $0.requests += 1
-        }
+    func add(_ time: UInt64) {
+        nanoseconds.wrappingAdd(time, ordering: .relaxed)
+        requests.wrappingAdd(1, ordering: .relaxed)
     }
 
     /// The context of a request to a service.

@@ -14,7 +14,8 @@ public final class Upstream: Sendable {
     /// The proxy that requests go through, if there is one.
     private let proxy: Result<ProxyAddress?, ProxyAddress.Malformed>
     private let tls: UpstreamTLS
-    private let pools = Lock<(byLoop: [ObjectIdentifier: Pool], isClosed: Bool)>(([:], false))
+    /// One for each loop that has sent a request. They are few, so a search costs less than a dictionary.
+    private let pools = Lock<(all: [Pool], isClosed: Bool)>(([], false))
 
     /// Safety: a pool is used on its loop only; here it is only stored.
     private struct Pool: @unchecked Sendable {
@@ -72,9 +73,9 @@ public final class Upstream: Sendable {
             preconditionFailure("a request begins on a loop")
         }
         return pools.withLock { pools in
-            if let pool = pools.byLoop[ObjectIdentifier(loop)]?.pool { return pool }
+            for known in pools.all where known.pool.loop === loop { return known.pool }
             let pool = LoopConnectionPool(self, loop, isClosed: pools.isClosed)
-            pools.byLoop[ObjectIdentifier(loop)] = Pool(pool: pool)
+            pools.all.append(Pool(pool: pool))
             return pool
         }
     }
@@ -273,7 +274,7 @@ public final class Upstream: Sendable {
     public func close() async {
         let open = pools.withLock { pools in
             pools.isClosed = true
-            return Array(pools.byLoop.values)
+            return pools.all
         }
         for entry in open {
             await withUnsafeContinuation { waiter in

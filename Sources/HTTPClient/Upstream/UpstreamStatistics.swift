@@ -42,7 +42,7 @@ public struct UpstreamRecord: Sendable {
 }
 
 /// Receives a record at the end of every attempt.
-public protocol UpstreamObserver: Sendable {
+public protocol UpstreamObserver: AnyObject, Sendable {
     /// Called at the end of an attempt, on its loop. It must not block.
     func finished(_ record: UpstreamRecord)
 }

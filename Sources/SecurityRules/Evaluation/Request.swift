@@ -127,9 +127,11 @@ public struct Request: Sendable {
     ) {
         var path: [UInt8] = []
         path.reserveCapacity(bucket.utf8.count + object.utf8.count + 5)
-        path.append(contentsOf: "b/".utf8)
+        path.append(UInt8(ascii: "b"))
+        path.append(UInt8(ascii: "/"))
         path.append(contentsOf: bucket.utf8)
-        path.append(contentsOf: "/o".utf8)
+        path.append(UInt8(ascii: "/"))
+        path.append(UInt8(ascii: "o"))
         if !object.isEmpty {
             path.append(UInt8(ascii: "/"))
             path.append(contentsOf: object.utf8)

@@ -117,6 +117,14 @@ def test_without_a_collector_the_callers_context_is_passed_on(proxy, launch):
     assert not any("trace_spans" in name for name in server.metrics())
 
 
+def test_without_access_lines_the_callers_context_is_passed_on(proxy, launch):
+    server = launch(buckets=cloud(proxy), extra="log: { access: false }\n")
+    start = len(proxy.requests)
+    assert status("-H", parent("00"), "-H", f"tracestate: {STATE}", server.url("/b/photos/o/missing")) == 404
+    assert status(server.url("/b/photos/o/missing")) == 404
+    assert [field for field in seen(proxy, start) if field[0]] == [(parent("00").split(": ")[1], STATE)]
+
+
 def test_denials_have_the_trace(launch, tmp_path):
     rules = tmp_path / "closed.rules"
     rules.write_text("service firebase.storage { match /b/{bucket}/o { match /{all=**} { allow read: if false; } } }")
