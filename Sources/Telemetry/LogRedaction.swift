@@ -1,3 +1,5 @@
+import Wire
+
 /// Removes secrets from log text.
 ///
 /// All untrusted text is redacted before it is written: error causes, messages, paths, metadata. Secrets are found by
@@ -15,12 +17,16 @@ enum LogRedaction {
     ].map { Array($0.utf8) }
     /// Names, in lower case, whose values extend to the end of the line, because they are lists or pairs.
     private static let wholeLineNames = ["authoriz", "cookie"].map { Array($0.utf8) }
+    /// Whether a secret name begins with this byte, in lower case. Most bytes of most texts are none of these.
+    private static let beginsSecretName: [Bool] = {
+        var begins = Array(repeating: false, count: 256)
+        for name in secretNames { begins[Int(name[0])] = true }
+        return begins
+    }()
     private static let longestName = 64
 
     /// Whether a value with this name is secret.
-    static func isSecret(name: String) -> Bool {
-        contains(lowercased(name.utf8.span, 0..<name.utf8.count), secretNames)
-    }
+    static func isSecret(name: String) -> Bool { contains(name.utf8.span, secretNames) }
 
     /// How many levels of percent-encoding are decoded to find a secret. Text with more levels is redacted as a whole.
     private static let maximumEncodings = 8
@@ -102,11 +108,11 @@ enum LogRedaction {
         var start = end
         while start > 0, end - start < longestName, isNameByte(text[start - 1]) { start -= 1 }
         guard start < end else { return nil }
-        let name = lowercased(text, start..<end)
+        let name = text.extracting(start..<end)
         guard contains(name, secretNames) else { return nil }
         let isHeader = separator.count == 1 && text[separator.lowerBound] == UInt8(ascii: ":")
         // An error message such as "credentials: can't be read" follows; no field or parameter has that name.
-        if isHeader, name.elementsEqual("credentials".utf8) { return nil }
+        if isHeader, ASCII.isEqual(name, ignoringCase: "credentials") { return nil }
         return value(
             text, from: separator.upperBound,
             toLineEnd: isHeader || contains(name, wholeLineNames))
@@ -146,11 +152,15 @@ enum LogRedaction {
     private static func afterScheme(_ text: Span<UInt8>, space: Range<Int>) -> Range<Int>? {
         var start = space.lowerBound
         while start > 0, space.lowerBound - start < 9, isNameByte(text[start - 1]) { start -= 1 }
-        let scheme = String(
-            decoding: lowercased(text, start..<space.lowerBound), as: UTF8.self)
-        guard ["bearer", "firebase", "basic", "aws4-hm"].contains(scheme) else { return nil }
+        guard isScheme(text.extracting(start..<space.lowerBound)) else { return nil }
         let end = tokenEnd(text, from: space.upperBound)
         return end - space.upperBound > 7 ? space.upperBound..<end : nil
+    }
+
+    private static func isScheme(_ word: Span<UInt8>) -> Bool {
+        ASCII.isEqual(word, ignoringCase: "bearer") || ASCII.isEqual(word, ignoringCase: "firebase")
+            || ASCII.isEqual(word, ignoringCase: "basic")
+            || ASCII.isEqual(word, ignoringCase: "aws4-hm")
     }
 
     private static func jsonWebToken(_ text: Span<UInt8>, at index: Int) -> Range<Int>? {
@@ -265,20 +275,17 @@ enum LogRedaction {
             || byte == UInt8(ascii: " ")
     }
 
-    private static func lowercased(_ text: Span<UInt8>, _ range: Range<Int>) -> [UInt8] {
-        range.map { index in
-            let byte = text[index]
-            return byte >= UInt8(ascii: "A") && byte <= UInt8(ascii: "Z") ? byte | 0x20 : byte
-        }
-    }
-
-    private static func contains(_ name: [UInt8], _ parts: [[UInt8]]) -> Bool {
-        parts.contains { part in
-            guard name.count >= part.count else { return false }
-            return (0...name.count - part.count).contains {
-                name[$0..<$0 + part.count].elementsEqual(part)
+    /// Whether one of `parts`, which are secret names, occurs in a name of any case.
+    private static func contains(_ name: Span<UInt8>, _ parts: [[UInt8]]) -> Bool {
+        let begins = beginsSecretName
+        for start in name.indices where begins[Int(ASCII.lowercased(name[start]))] {
+            for part in parts where part.count <= name.count - start {
+                if part.indices.allSatisfy({ ASCII.lowercased(name[start + $0]) == part[$0] }) {
+                    return true
+                }
             }
         }
+        return false
     }
 
     private static func append(_ text: Span<UInt8>, _ range: Range<Int>, to result: inout [UInt8]) {
