@@ -303,6 +303,7 @@ struct FaultTests {
         ] {
             var settings = UpstreamSettings(name: "test", origin: origin)
             settings.secureTransport = way.secureTransport
+            settings.connectTimeout = 100_000_000_000
             let upstream = Upstream(settings)
             guard case .failure(let error) = await upstream.ask() else {
                 Issue.record("a response from nobody")
@@ -416,10 +417,10 @@ struct FaultTests {
                 return peer.send([UInt8](repeating: 7, count: size))
             }
         }
-        let upstream = server.upstream { $0.progressTimeout = 1_000_000_000 }
+        let upstream = server.upstream { $0.progressTimeout = 10_000_000_000 }
         let count = try await TestLoop.run {
             let response = try await upstream.send(ClientRequest("GET", "/x"))
-            await Pause.sleep(1_500_000_000)
+            await Pause.sleep(11_000_000_000)
             return try await response.collect(limit: size).count
         }
         #expect(count == size)

@@ -197,8 +197,8 @@ struct HTTP2FaultTests {
             }
         }
         let upstream = server.upstream {
-            $0.firstByteTimeout = 2_000_000_000
-            $0.progressTimeout = 2_000_000_000
+            $0.firstByteTimeout = 10_000_000_000
+            $0.progressTimeout = 10_000_000_000
         }
         #expect(await upstream.ask("GET", "/quick").text == "quick")
         let body = [UInt8](repeating: 1, count: place == 3 ? 200_000 : 10)
@@ -440,7 +440,7 @@ struct HTTP2FaultTests {
             peer.waitForEnd()
             pinged.continuation.yield(true)
         }
-        let upstream = server.upstream { $0.idleTimeout = 200_000_000 }
+        let upstream = server.upstream { $0.idleTimeout = 3_000_000_000 }
         #expect(await upstream.ask().text == "ab")
         var steps = pinged.stream.makeAsyncIterator()
         #expect(await steps.next() == true)

@@ -153,12 +153,7 @@ struct HTTP2Tests {
         }
         let upstream = server.upstream()
         let count = 3 * HTTP2Pool.maximumStreams
-        await withTaskGroup { group in
-            for index in 0..<count {
-                group.addTask { await upstream.ask("GET", "/\(index)").text == "/\(index)" }
-            }
-            for await isRight in group { #expect(isRight) }
-        }
+        try await upstream.askAtOnce("GET", count)
         #expect(server.connections == 3)
         await eventually { upstream.statistics.idleConnections == 3 }
         #expect(upstream.statistics.inFlight == 0 && upstream.statistics.objects == 0)
@@ -432,12 +427,7 @@ struct HTTP2Tests {
             peer.respondToAll { peer.respond(200, $0.target) }
         }
         let upstream = server.upstream { $0.maximumTransfers = 4 }
-        await withTaskGroup { group in
-            for index in 0..<20 {
-                group.addTask { await upstream.ask("POST", "/\(index)").text == "/\(index)" }
-            }
-            for await isRight in group { #expect(isRight) }
-        }
+        try await upstream.askAtOnce("POST", 20)
         #expect(server.connections == 4 && upstream.statistics.connections == 4)
         #expect(upstream.statistics.idleConnections == 4)
         await upstream.close()

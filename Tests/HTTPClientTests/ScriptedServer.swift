@@ -104,6 +104,9 @@ final class ScriptedServer: @unchecked Sendable {
             origin: Origin(way.scheme, host: "127.0.0.1", port: port))
         // Many tests count connections: on a busy machine they are idle for longer than in production.
         settings.idleTimeout = 3_600_000_000_000
+        // The script's thread takes part in the handshake.
+        settings.connectTimeout = 100_000_000_000
+        settings.queueTimeout = 100_000_000_000
         settings.secureTransport = way.secureTransport
         if way != .clear { settings.certificateAuthorities = TestIdentity.shared.path }
         change(&settings)

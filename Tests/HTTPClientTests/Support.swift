@@ -9,6 +9,17 @@ import Wire
 
 extension Upstream {
     /// Asks on the tests' loop, in one attempt, and collects the body.
+    /// Begins requests for `/0`, `/1`… in one turn of the loop, and expects each target as the response.
+    func askAtOnce(_ method: StaticString, _ count: Int) async throws {
+        try await TestLoop.run { [self] in
+            let exchanges = (0..<count).map { start(ClientRequest(method, "/\($0)")) }
+            for (index, exchange) in exchanges.enumerated() {
+                let body = try await exchange.response().collect(limit: 100)
+                #expect(String(decoding: body, as: UTF8.self) == "/\(index)")
+            }
+        }
+    }
+
     func ask(
         _ method: StaticString = "GET", _ target: String = "/x", body: [UInt8]? = nil,
         isRepeatable: Bool? = nil, limit: Int = 1 << 20

@@ -25,7 +25,7 @@ final class TestServer {
         let pipe = Pipe()
         process.executableURL = URL(fileURLWithPath: "/usr/bin/env")
         process.arguments =
-            ["curl", "-sS", "--max-time", "10"] + arguments + ["http://\(address)/"]
+            ["curl", "-sS", "--max-time", "60"] + arguments + ["http://\(address)/"]
         process.standardOutput = pipe
         process.standardError = pipe
         try process.run()

@@ -57,6 +57,14 @@ let quickly = RefreshTimes(
     ages: 20_000_000...20_000_000, usualAge: 20_000_000, pauses: 1_000_000...5_000_000,
     earlyInterval: 0, waitLimit: 5_000_000_000, look: 5_000_000)
 
+/// Early fetches that no slow machine repeats.
+let patiently: RefreshTimes = {
+    var times = RefreshTimes()
+    times.earlyInterval = 3_600_000_000_000
+    times.waitLimit = 60_000_000_000
+    return times
+}()
+
 /// An authenticator whose keys come from where a test says, on the tests' loop.
 final class Harness: Sendable {
     let directory = TemporaryDirectory()

@@ -102,16 +102,16 @@ import Testing
         let dependent = try load("resource == null && (\(heavy))")
         var early = request()
         early.existing = .unknown
-        guard case .needs(let needs) = dependent.decide(early) else {
+        guard case .needs(let needs) = dependent.decide(early, clock: { 1 }) else {
             Issue.record("decided: \(dependent.decide(early))")
             return
         }
         #expect(needs.existing)
-        #expect(dependent.explain(early).decision == dependent.decide(early))
+        #expect(dependent.explain(early).decision == dependent.decide(early, clock: { 1 }))
         early.existing = .absent
-        #expect(dependent.decide(early) == denied)
+        #expect(dependent.decide(early, clock: { 1 }) == denied)
         early.existing = .object(everything())
-        #expect(dependent.decide(early) == .allowed)
+        #expect(dependent.decide(early, clock: { 1 }) == .allowed)
     }
 
     @Test func argumentsAreLazyErrors() {

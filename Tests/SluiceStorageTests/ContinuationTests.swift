@@ -159,7 +159,7 @@ import Testing
         let folder = gateway.directory.path
         let target = URL(filePath: folder + "/target")
         let failing = gateway.storage(first)
-        failing.maxDownloadRetryTime = 1
+        failing.maxDownloadRetryTime = 10
         let error = await #expect(throws: StorageError.self) {
             try await failing.reference(withPath: "large").writeAsync(toFile: target)
         }

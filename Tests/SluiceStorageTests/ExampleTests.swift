@@ -58,7 +58,12 @@ import Testing
     @Test func anUploadThatIsKilled() async throws {
         let size = 80 << 20
         let gateway = try await GatewayProcess()
-        let proxy = FaultProxy(gateway.port) { _ in .none }
+        // Each piece of 8 MiB has a connection of its own. The upload can't end before it is killed.
+        let gate = Gate()
+        let proxy = FaultProxy(gateway.port) { number in
+            if number >= 7 { gate.pass() }
+            return .none
+        }
         let storage = gateway.storage(proxy)
         let file = URL(filePath: gateway.directory.path + "/file")
         try await onThread {
@@ -76,6 +81,7 @@ import Testing
         await eventually { proxy.sent > size / 2 }
         kill(first, SIGKILL)
         _ = try await wait(first)
+        gate.open()
         let saved = file.path + ".upload"
         #expect(FileManager.default.fileExists(atPath: saved))
         let second = try await wait(example("ExampleUpload", gateway, proxy.port, arguments))

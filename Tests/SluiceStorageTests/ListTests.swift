@@ -33,7 +33,9 @@ import Testing
             let folder = storage.reference(withPath: "t")
             let all = await #expect(throws: StorageError.self) { try await folder.listAll() }
             #expect(all?.code == .retryLimitExceeded)
+            storage.maxOperationRetryTime = 60
             let start = try await folder.listing(recursive: true)
+            storage.maxOperationRetryTime = 0.1
             let next = await #expect(throws: StorageError.self) {
                 try await folder.listing(recursive: true, pageToken: start.pageToken)
             }

@@ -14,7 +14,7 @@ import Testing
         let service = FakeService(handler)
         services.withLock { $0.append(service) }
         let storage = Storage(url: "http://127.0.0.1:\(service.port)", bucket: "photos")
-        storage.maxOperationRetryTime = 1
+        storage.maxOperationRetryTime = 20
         storage.maxUploadRetryTime = 5
         return (service, storage)
     }
@@ -70,6 +70,7 @@ import Testing
                 ? Self.metadata("b", size: 1)
                 : .json(#"{"prefixes": [], "items": [{"fullPath": "b/x"}]}"#)
         }
+        storage.maxOperationRetryTime = 1
         let reference = storage.reference(withPath: "a")
         for operation: () async throws -> Void in [
             { _ = try await reference.getMetadata() },
@@ -117,6 +118,7 @@ import Testing
 
     @Test func aCredentialThatNeverComes() async throws {
         let (service, storage) = start { _ in Self.metadata("a", size: 0) }
+        storage.maxOperationRetryTime = 1
         storage.credentials = .bearer {
             try await Task.sleep(for: .seconds(3600))
             return "t"

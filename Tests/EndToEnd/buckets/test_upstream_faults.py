@@ -222,7 +222,7 @@ def test_a_reader_that_disconnects_frees_the_upstream(broken, name):
     with socket.create_connection(("127.0.0.1", broken.server.http)) as connection:
         connection.sendall(f"GET /b/photos/o/{name} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
         wait_until(lambda: any(request.fault is stall for request in broken.proxy.requests), what="the request")
-    wait_until(lambda: any(request.abandoned for request in broken.proxy.requests), timeout=5, what="the cancellation")
+    wait_until(lambda: any(request.abandoned for request in broken.proxy.requests), what="the cancellation")
 
 
 @pytest.mark.parametrize("persisted", [0, 262_144])

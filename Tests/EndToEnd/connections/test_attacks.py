@@ -505,9 +505,10 @@ def test_slow_start(hasty, name):
     data, kind, code = SLOW_STARTS[name]
     with attack(hasty, kind), contextlib.ExitStack() as stack:
         before = hits(hasty, kind)
-        peers = [stack.enter_context(connect(address(hasty))) for _ in range(100)]
-        for raw in peers:
-            raw.sendall(data)
+        peers = []
+        for _ in range(100):
+            peers.append(stack.enter_context(connect(address(hasty))))
+            peers[-1].sendall(data)
         for raw in peers:
             response = ends(raw)
             if code:
@@ -821,7 +822,7 @@ def test_a_client_that_half_closes_and_then_disconnects(launch, protocol):
             assert ask(server, path="/b/unknown/o/none").status == 404
             assert server.metrics()["sluice_streams_live"] == 1
             reset(raw)
-        wait_until(lambda: server.metrics()["sluice_streams_live"] == 0, timeout=5, what="the end of the request")
+        wait_until(lambda: server.metrics()["sluice_streams_live"] == 0, what="the end of the request")
 
 
 def test_half_closed_http2(victim):

@@ -251,7 +251,7 @@ def test_what_is_there_is_kept(launch, tmp_path, kind):
 # Leaving
 
 def test_the_drain_waits_for_the_load_balancer(launch):
-    server = launch(arguments=("--set", "limits.drainDelay=3s"))
+    server = launch(arguments=("--set", "limits.drainDelay=10s"))
     server.process.send_signal(signal.SIGTERM)
     wait_until(lambda: server.readiness()[0] == 503, what="not ready")
     # New connections are still served.
@@ -259,5 +259,5 @@ def test_the_drain_waits_for_the_load_balancer(launch):
     assert status("--http2-prior-knowledge", server.url("/b/photos/o/a")) == 404
     # Connections that are kept move to another gateway before they are closed.
     assert b"connection: close" in curl("-i", "--http1.1", server.url("/b/photos/o/a"))
-    assert server.process.wait(20) == 0
+    assert server.process.wait(60) == 0
     assert "drained" in server.output()

@@ -164,7 +164,7 @@ def test_no_request_fails_while_three_gateways_are_replaced(gcs, network, tmp_pa
         started.append(Replica(
             tmp_path / f"s{len(started)}", network,
             buckets=f"  photos: {{ {gcs.store(f'http://{network.address}:{gcs.port}')} }}\n",
-            arguments=("--set", "limits.drainDelay=2s")))
+            arguments=("--set", "limits.drainDelay=8s")))
         return started[-1]
 
     servers = [start(), start(), start()]

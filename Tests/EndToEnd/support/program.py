@@ -122,7 +122,7 @@ class Server:
     def readiness(self):
         """The status and the text of /readyz?verbose."""
         try:
-            with urllib.request.urlopen(f"http://{self.host}:{self.operator}/readyz?verbose", timeout=5) as response:
+            with urllib.request.urlopen(f"http://{self.host}:{self.operator}/readyz?verbose", timeout=60) as response:
                 return response.status, response.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -141,7 +141,7 @@ class Server:
     def metrics(self):
         """The samples of /metrics by name with labels."""
         url = f"http://{self.host}:{self.operator}/metrics"
-        with urllib.request.urlopen(url, timeout=5) as response:
+        with urllib.request.urlopen(url, timeout=60) as response:
             lines = response.read().decode().splitlines()
         return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1])
                 for line in lines if line and not line.startswith("#")}

@@ -158,12 +158,12 @@ def test_a_body_of_another_length_is_not_stored(moto, gateways):
 
 
 def test_expired_sessions_are_swept(moto, gateways):
-    first, second = gateways(2, "  lifetime: 4s\n  resultLifetime: 1s\n  sweepInterval: 1s\n")
+    first, second = gateways(2, "  lifetime: 20s\n  resultLifetime: 1s\n  sweepInterval: 1s\n")
     session = begin(Wire(first), "o", DATA[:9_000_000])
     finished = begin(Wire(second), "finished", b"x")
     assert finished.patch(1, b"y", last=True).status == 201
     assert moto.uploads() == 1 and hidden(moto)
-    wait_until(lambda: hidden(moto) == [] and moto.uploads() == 0, what=lambda: f"the end of {hidden(moto)}")
+    wait_until(lambda: hidden(moto) == [] and moto.uploads() == 0, timeout=60, what=lambda: f"the end of {hidden(moto)}")
     assert session.head().status == finished.head().status == 404
     assert Wire(first).get("finished").body == b"xy"
 
@@ -264,7 +264,7 @@ def test_multipart_uploads_whose_id_was_lost_are_swept(moto, gateways):
     first.stop(signal.SIGKILL)
     assert Session(Wire(second), session.created).offset() == 0
     assert moto.uploads() == 2
-    wait_until(lambda: hidden(moto) == [], what=lambda: f"the end of {hidden(moto)}")
+    wait_until(lambda: hidden(moto) == [], timeout=60, what=lambda: f"the end of {hidden(moto)}")
     assert moto.uploads() == 0
 
 

@@ -371,8 +371,11 @@ def keyed(launch, tmp_path):
     return start
 
 
-def test_limits_and_expiry(keyed):
-    server = keyed("  sessions: 3\n  stagedBytes: 1MiB\n  lifetime: 2s\n  sweepInterval: 1s\n", buckets=(
+OPEN_SESSIONS = 'sluice_uploads_open{bucket="photos"}'
+
+
+def test_limits(keyed):
+    server = keyed("  sessions: 3\n  stagedBytes: 1MiB\n", buckets=(
         "  photos: { directory: { path: ./photos }, maximumObjectSize: 1000 }\n  large: { directory: { path: ./large } }\n"))
     wire = Wire(server)
     assert wire.call("OPTIONS", "/tus")["tus-max-size"] == str(1 << 42)
@@ -391,10 +394,15 @@ def test_limits_and_expiry(keyed):
         raw = Raw(server, "POST", "/tus", [VERSION, CHUNK, ("Upload-Length", 500), metadata("r"), ("Content-Length", 400)])
         raw.send(DATA[:100])
         raw.close()
-    open_sessions = 'sluice_uploads_open{bucket="photos"}'
-    wait_until(lambda: server.metrics()[open_sessions] <= 2, what="the end of failed creations")
-    wait_until(lambda: uploads[2].head().status == 404, what="the end of the session")
-    wait_until(lambda: server.metrics()[open_sessions] == 0, what="the sweep")
+    wait_until(lambda: server.metrics()[OPEN_SESSIONS] <= 2, what="the end of failed creations")
+    assert uploads[2].head().status == 200
+
+
+def test_expiry(keyed):
+    server = keyed("  lifetime: 2s\n  sweepInterval: 1s\n")
+    upload = create(Wire(server), "o", 5)
+    wait_until(lambda: upload.head().status == 404, what="the end of the session")
+    wait_until(lambda: server.metrics()[OPEN_SESSIONS] == 0, what="the sweep")
 
 
 def test_the_rules_decide_twice(launch, tmp_path):
