@@ -8,7 +8,6 @@ import Wire
 @testable import HTTPClient
 
 extension Upstream {
-    /// Asks on the tests' loop, in one attempt, and collects the body.
     /// Begins requests for `/0`, `/1`… in one turn of the loop, and expects each target as the response.
     func askAtOnce(_ method: StaticString, _ count: Int) async throws {
         try await TestLoop.run { [self] in
@@ -20,6 +19,7 @@ extension Upstream {
         }
     }
 
+    /// Asks on the tests' loop, in one attempt, and collects the body.
     func ask(
         _ method: StaticString = "GET", _ target: String = "/x", body: [UInt8]? = nil,
         isRepeatable: Bool? = nil, limit: Int = 1 << 20

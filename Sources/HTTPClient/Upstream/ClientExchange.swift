@@ -9,7 +9,7 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     let attempt: Int
     private let upstream: Upstream
     private let pool: LoopConnectionPool
-    /// When it began, in the loop's nanoseconds.
+    /// When it began, in monotonic nanoseconds.
     let begun: UInt64
     private let trace: RequestTrace?
     /// The request's place in its trace.
