@@ -16,7 +16,7 @@ from wire import fetch
 
 NUMBERS = itertools.count(1)
 BODY = hashlib.shake_256(b"bench").digest(1_500_000)
-LIMITS = ("upstream: { connectTimeout: 1s, firstByteTimeout: 2s, progressTimeout: 1s, queueTimeout: 1s, "
+LIMITS = ("upstream: { connectTimeout: 10s, firstByteTimeout: 2s, progressTimeout: 1s, queueTimeout: 1s, "
           "retryDelay: 10ms, maximumRetryDelay: 50ms }\n")
 INSERT, GET = "storage.objects.insert", "storage.objects.get"
 

@@ -21,7 +21,7 @@ from wire import fetch
 
 NUMBERS = itertools.count(1)
 BODY = hashlib.shake_256(b"body").digest(700_000)
-LIMITS = ("upstream: { connectTimeout: 1s, firstByteTimeout: 3s, progressTimeout: 1s, queueTimeout: 1s, attempts: 3, "
+LIMITS = ("upstream: { connectTimeout: 10s, firstByteTimeout: 3s, progressTimeout: 1s, queueTimeout: 1s, attempts: 3, "
           "retryDelay: 10ms, maximumRetryDelay: 50ms }\n")
 #: For all requests, so that retries do not help.
 NEVER = None

@@ -26,10 +26,10 @@ if os.environ.get("SANITIZER"):
     GROWTH *= 8
 BIG = 4 << 20
 HASTY = """limits:
-  headerTimeout: 300ms
-  handshakeTimeout: 400ms
-  idleTimeout: 700ms
-  progressInterval: 500ms
+  headerTimeout: 1s
+  handshakeTimeout: 1200ms
+  idleTimeout: 2s
+  progressInterval: 1500ms
   minimumProgress: 4KiB
 """
 

@@ -8,7 +8,7 @@ from faults import SMALL
 BODY = hashlib.shake_256(b"body").digest(1_300_000)
 LARGE = hashlib.shake_256(b"large").digest(9 << 20)
 NEWER = b"stored by somebody else meanwhile"
-LIMITS = ("upstream: { connectTimeout: 1s, firstByteTimeout: 10s, progressTimeout: 1s, attempts: 3, retryDelay: 10ms, "
+LIMITS = ("upstream: { connectTimeout: 10s, firstByteTimeout: 10s, progressTimeout: 1s, attempts: 3, retryDelay: 10ms, "
           "maximumRetryDelay: 50ms }\n")
 #: Rules that need the whole body for their decision.
 UNDECIDED = ("rules_version = '2';\nservice firebase.storage { match /b/{b}/o { match /{name=**} {\n"
