@@ -40,7 +40,8 @@ public struct ServerLimits: Sendable, Equatable {
     /// Nanoseconds of one turn of the loop. After that a connection starts no further request, and work in slices,
     /// such as the decisions of a list, waits for the next turn.
     public var turnBudget: UInt64 = 5_000_000
-    /// Bytes of DATA in flight or unread, over all connections of one loop.
+    /// Bytes of request bodies that wait in memory, over all connections of one loop. Over it, connections with such
+    /// bytes are not read. Receive windows promise four times as much at most, beyond the initial ones.
     public var receiveBudget = 2 * 1024 * 1024
     /// The initial receive window of a stream in bytes.
     public var initialWindow = 64 * 1024

@@ -1,3 +1,4 @@
+import System
 import Testing
 
 @testable import HTTPServer
@@ -60,5 +61,20 @@ struct ReceiveWindowTests {
     @Test("A connection's window is never smaller than the initial one of RFC 9113")
     func smallest() {
         #expect(ConnectionWindow(Self.limits).size == 65_535)
+    }
+
+    @Test("All windows of a loop together promise four times its budget beyond the initial windows")
+    func loop() throws {
+        var limits = ServerLimits()
+        limits.receiveBudget = 1000
+        let context = LoopContext(
+            loop: try EventLoop(), limits: limits, statistics: ServerStatistics())
+        #expect(context.grow(3999))
+        #expect(!context.grow(2))
+        #expect(context.grow(1))
+        #expect(!context.grow(1))
+        context.shrink(3999)
+        #expect(context.grow(3999))
+        #expect(context.grownWindows == 4000)
     }
 }
