@@ -22,7 +22,8 @@ class Network:
     def __init__(self):
         self.name, self.net, self.pods = f"sl{random.randrange(10**8)}", f"169.254.{random.randrange(1, 255)}", 1
         self.address = f"{self.net}.1"
-        run("ip", "link", "add", self.name, "type", "bridge")
+        # With an address of its own. Otherwise it has that of one of its pods, and changes it when the pod ends.
+        run("ip", "link", "add", self.name, "address", f"02:00:{random.randbytes(4).hex(':')}", "type", "bridge")
         run("ip", "address", "add", f"{self.address}/24", "dev", self.name)
         run("ip", "link", "set", self.name, "up")
 

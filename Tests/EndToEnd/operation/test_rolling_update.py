@@ -2,11 +2,11 @@
 in a network namespace of its own, whose address goes away with it, as a pod's does."""
 
 import asyncio
-import contextlib
 import itertools
 import signal
 import subprocess
 import threading
+import time
 import urllib.request
 
 import httpx
@@ -28,7 +28,10 @@ class LoadBalancer:
     def __init__(self, servers):
         self.servers = servers
         self.ready = []
+        self.looked = 0
         self.refused = 0
+        # Each broken connection: when, to which gateway, why, and the age of what was known of it.
+        self.broken = []
         self.turn = itertools.count()
         self.loop = asyncio.new_event_loop()
         self.listener = self.loop.run_until_complete(asyncio.start_server(self.serve, "127.0.0.1", 0))
@@ -40,16 +43,22 @@ class LoadBalancer:
     async def look(self):
         while True:
             self.ready = await asyncio.to_thread(lambda: [one for one in list(self.servers) if one.is_ready()])
+            self.looked = time.monotonic()
             await asyncio.sleep(0.5)
 
     async def serve(self, reader, writer):
-        with contextlib.suppress(OSError, asyncio.CancelledError):
-            await self.connect(reader, writer)
+        ready, now = self.ready, time.monotonic()
+        server = ready[next(self.turn) % len(ready)]
+        try:
+            await self.connect(server, reader, writer)
+        except asyncio.CancelledError:
+            pass
+        except OSError as error:
+            took, age = time.monotonic() - now, now - self.looked
+            self.broken.append(f"{time.ctime()}: {server.host}, {error!r} after {took:.1f} s, known for {age:.1f} s")
         writer.close()
 
-    async def connect(self, reader, writer):
-        ready = self.ready
-        server = ready[next(self.turn) % len(ready)]
+    async def connect(self, server, reader, writer):
         try:
             inner, outer = await asyncio.open_connection(server.host, server.https)
         except OSError:
@@ -114,7 +123,7 @@ class Load:
             try:
                 client(f"{self.url}/{name}-{self.counts[name]}")
             except Exception as failure:
-                self.failures.append((name, self.counts[name], repr(failure)))
+                self.failures.append((time.ctime(), name, self.counts[name], repr(failure)))
             self.counts[name] += 1
 
     def end(self):
@@ -197,7 +206,7 @@ def test_no_request_fails_while_three_gateways_are_replaced(gcs, network, tmp_pa
                     servers.remove(old)
             finally:
                 load.end()
-        assert load.failures == [] and balancer.refused == 0
+        assert load.failures == [] and balancer.refused == 0, balancer.broken
     finally:
         for server in started:
             server.stop(signal.SIGKILL)
