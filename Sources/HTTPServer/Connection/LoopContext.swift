@@ -126,13 +126,16 @@ final class LoopContext {
 
     // MARK: Budgets
 
+    /// How many times ``ServerLimits/receiveBudget`` the windows of all streams may promise beyond the initial ones.
+    /// More than once, because nothing waits of a body whose sink keeps up, and small windows cost a system call for
+    /// each WINDOW_UPDATE. What waits is bounded by ``isOverBudget``.
+    private static let promisedBudgets = 4
+
     /// Grants a stream `bytes` of receive window beyond the initial window.
-    ///
-    /// Windows may promise four times ``ServerLimits/receiveBudget``, because nothing waits of a body whose sink keeps
-    /// up, and small windows cost a system call for each WINDOW_UPDATE. What waits is bounded by ``isOverBudget``.
     /// - Returns: Whether the windows of all streams allow it.
     func grow(_ bytes: Int) -> Bool {
-        guard grownWindows + bytes <= 4 * limits.receiveBudget else { return false }
+        let most = LoopContext.promisedBudgets * limits.receiveBudget
+        guard grownWindows + bytes <= most else { return false }
         grownWindows += bytes
         return true
     }

@@ -30,7 +30,7 @@ class LoadBalancer:
         self.ready = []
         self.looked = 0
         self.refused = 0
-        # Each broken connection: when, to which gateway, why, and the age of what was known of it.
+        # Each broken connection: when, to which gateway, why, and how long before the gateways were looked at.
         self.broken = []
         self.turn = itertools.count()
         self.loop = asyncio.new_event_loop()
@@ -47,15 +47,15 @@ class LoadBalancer:
             await asyncio.sleep(0.5)
 
     async def serve(self, reader, writer):
-        ready, now = self.ready, time.monotonic()
+        ready, begun, age = self.ready, time.monotonic(), time.monotonic() - self.looked
         server = ready[next(self.turn) % len(ready)]
         try:
             await self.connect(server, reader, writer)
         except asyncio.CancelledError:
             pass
         except OSError as error:
-            took, age = time.monotonic() - now, now - self.looked
-            self.broken.append(f"{time.ctime()}: {server.host}, {error!r} after {took:.1f} s, known for {age:.1f} s")
+            took = time.monotonic() - begun
+            self.broken.append(f"{time.ctime()}: {server.host}, {error!r} after {took:.1f} s, looked at {age:.1f} s before")
         writer.close()
 
     async def connect(self, server, reader, writer):
