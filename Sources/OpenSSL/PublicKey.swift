@@ -104,7 +104,7 @@ public final class PublicKey: @unchecked Sendable {
     ) {
         // Clear the thread's error queue, so that later code does not find this failure there.
         guard let key else {
-            ERR_clear_error()
+            clearErrors()
             return nil
         }
         self.key = key
@@ -186,7 +186,7 @@ public final class PublicKey: @unchecked Sendable {
     ) -> Bool {
         guard algorithms.contains(algorithm) else { return false }
         // Clear the thread's error queue, so that TLS code does not find this failure there.
-        defer { ERR_clear_error() }
+        defer { clearErrors() }
         guard let digest = algorithm.digest else { return verifiesEd25519(message, signature) }
         let encoded: [UInt8]
         if let curve {

@@ -55,7 +55,7 @@ public final class TLSClientContext: @unchecked Sendable {
         let address = a2i_IPADDRESS(host)
         isAddress = address != nil
         ASN1_OCTET_STRING_free(address)
-        ERR_clear_error()
+        clearErrors()
         guard let new = SSL_CTX_new(TLS_client_method()) else { throw TLSError("SSL_CTX_new") }
         pointer = new
         _ = sluice_SSL_CTX_set_min_proto_version(pointer, TLS1_2_VERSION)
@@ -113,7 +113,7 @@ public final class TLSClientContext: @unchecked Sendable {
         if getenv("SSL_CERT_FILE") != nil || !TLSClientContext.hasHashedLinks() {
             SSL_CTX_set_default_verify_file(pointer)
         }
-        ERR_clear_error()
+        clearErrors()
     }
 
     private static func hasHashedLinks() -> Bool {

@@ -175,7 +175,7 @@ public final class TLSClientSession {
     /// - Returns: Whether it is complete. If not, call again when the socket is ready.
     /// - Throws: ``TLSError`` with the reason for the operator.
     public func handshake() throws(TLSError) -> Bool {
-        ERR_clear_error()
+        clearErrors()
         let result = SSL_do_handshake(pointer)
         if result == 1 {
             guard hasRightProtocol else {
@@ -245,7 +245,7 @@ public final class TLSClientSession {
         guard let start = buffer.baseAddress else { return .wait }
         var count = 0
         while end == nil && count < buffer.count && canRead {
-            ERR_clear_error()
+            clearErrors()
             let result = SSL_read(pointer, start + count, Int32(clamping: buffer.count - count))
             if result > 0 {
                 overhead = 0
@@ -277,7 +277,7 @@ public final class TLSClientSession {
         guard end == nil else { return false }
         isReadable = true
         var byte: UInt8 = 0
-        ERR_clear_error()
+        clearErrors()
         let result = SSL_peek(pointer, &byte, 1)
         if result <= 0 { stopped(result) }
         return result <= 0 && end == nil
@@ -292,7 +292,7 @@ public final class TLSClientSession {
     public func write(_ bytes: UnsafeRawBufferPointer) throws(TLSError) -> Int {
         guard canWrite, !bytes.isEmpty else { return 0 }
         let wanted = min(bytes.count, TLSClientSession.recordBytes)
-        ERR_clear_error()
+        clearErrors()
         let result = SSL_write(pointer, bytes.baseAddress, Int32(wanted))
         if writeError != 0 {
             throw TLSError(exactly: "send: \(String(cString: strerror(writeError)))")
@@ -309,9 +309,9 @@ public final class TLSClientSession {
     public func shutdown() {
         guard SSL_in_init(pointer) == 0, writeError == 0, unsent.isEmpty else { return }
         if case .failure = end { return }
-        ERR_clear_error()
+        clearErrors()
         SSL_shutdown(pointer)
-        ERR_clear_error()
+        clearErrors()
     }
 }
 

@@ -22,7 +22,7 @@ public struct TLSError: Error, Equatable, CustomStringConvertible {
 
     /// An error whose reason is known. OpenSSL's queue is cleared.
     init(exactly description: String) {
-        ERR_clear_error()
+        clearErrors()
         self.description = description
     }
 }

@@ -92,7 +92,7 @@ public final class TLSSession {
 
     /// Continues the handshake with the bytes on the socket.
     public func handshake() -> TLSStep {
-        ERR_clear_error()
+        clearErrors()
         let result = SSL_do_handshake(pointer)
         return result == 1 ? .done(0) : outcome(result)
     }
@@ -123,7 +123,7 @@ public final class TLSSession {
             let verification = X509_STORE_CTX_new()
         else { return false }
         defer { X509_STORE_CTX_free(verification) }
-        ERR_clear_error()
+        clearErrors()
         guard
             X509_STORE_CTX_init(
                 verification, SSL_CTX_get_cert_store(context.pointer), certificate,
@@ -147,7 +147,7 @@ public final class TLSSession {
 
     /// Decrypts into the start of `buffer`.
     public func read(into buffer: inout MutableRawSpan) -> TLSStep {
-        ERR_clear_error()
+        clearErrors()
         let result = buffer.withUnsafeMutableBytes {
             SSL_read(pointer, $0.baseAddress, Int32(clamping: $0.count))
         }
@@ -159,7 +159,7 @@ public final class TLSSession {
         var written = 0
         return bytes.withUnsafeBytes { raw in
             while written < raw.count {
-                ERR_clear_error()
+                clearErrors()
                 let result = SSL_write(
                     pointer, raw.baseAddress! + written, Int32(clamping: raw.count - written))
                 guard result > 0 else { return outcome(result) }
@@ -171,7 +171,7 @@ public final class TLSSession {
 
     /// Writes a close_notify to the output.
     public func shutdown() {
-        ERR_clear_error()
+        clearErrors()
         if SSL_in_init(pointer) == 0 { SSL_shutdown(pointer) }
     }
 
