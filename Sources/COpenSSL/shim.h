@@ -96,6 +96,11 @@ static inline uint64_t sluice_SSL_OP_NO_TICKET(void) { return SSL_OP_NO_TICKET; 
 static inline X509 *sluice_certificate(const STACK_OF(X509) *chain, int place) {
     return place < sk_X509_num(chain) ? sk_X509_value(chain, place) : NULL;
 }
+// The ciphers of a context in order of preference, or null at the end.
+static inline const SSL_CIPHER *sluice_cipher(const SSL_CTX *context, int place) {
+    const STACK_OF(SSL_CIPHER) *ciphers = SSL_CTX_get_ciphers(context);
+    return place < sk_SSL_CIPHER_num(ciphers) ? sk_SSL_CIPHER_value(ciphers, place) : NULL;
+}
 // Why the last handshake of this thread failed.
 static inline int sluice_is_certificate_missing(void) {
     return ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE;

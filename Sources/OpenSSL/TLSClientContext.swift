@@ -64,6 +64,7 @@ public final class TLSClientContext: @unchecked Sendable {
             pointer, Int(SSL_MODE_ENABLE_PARTIAL_WRITE) | Int(SSL_MODE_RELEASE_BUFFERS))
         // The size of two records of 16 KiB with their overhead. This halves the reads for a body.
         SSL_CTX_set_default_read_buffer_len(pointer, 33 * 1024)
+        preferAES128(in: pointer)
         // A key with a passphrase is rejected, since nobody can type the passphrase.
         SSL_CTX_set_default_passwd_cb(pointer) { _, _, _, _ in 0 }
         try verifyServer(settings)

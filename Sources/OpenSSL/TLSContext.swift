@@ -127,7 +127,8 @@ public final class TLSContext: @unchecked Sendable {
             pointer,
             Int(SSL_MODE_ENABLE_PARTIAL_WRITE) | Int(SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER)
                 | Int(SSL_MODE_RELEASE_BUFFERS))
-        SSL_CTX_set_cipher_list(pointer, "ECDHE+AESGCM:ECDHE+CHACHA20")
+        SSL_CTX_set_cipher_list(pointer, "ECDHE+AESGCM+AES128:ECDHE+AESGCM:ECDHE+CHACHA20")
+        preferAES128(in: pointer)
         _ = sluice_SSL_CTX_set_session_cache_off(pointer)
         SSL_CTX_set_num_tickets(pointer, 1)
         // The size of two records of 16 KiB with their overhead. This halves the reads for a body.
@@ -147,6 +148,20 @@ public final class TLSContext: @unchecked Sendable {
     }
 
     deinit { SSL_CTX_free(pointer) }
+}
+
+/// Prefers AES-128-GCM among the ciphers of TLS 1.3 that OpenSSL's configuration allows, and changes nothing else. OpenSSL
+/// prefers AES-256-GCM, which takes 14 rounds where this takes 10.
+func preferAES128(in context: OpaquePointer) {
+    let preferred = "TLS_AES_128_GCM_SHA256"
+    var names: [String] = []
+    while let cipher = sluice_cipher(context, Int32(names.count)),
+        // The ciphers of TLS 1.3 come first.
+        SSL_CIPHER_get_protocol_id(cipher) >> 8 == 0x13, let name = SSL_CIPHER_get_name(cipher)
+    { names.append(String(cString: name)) }
+    guard let index = names.firstIndex(where: { $0 == preferred }) else { return }
+    names.insert(names.remove(at: index), at: 0)
+    SSL_CTX_set_ciphersuites(context, names.joined(separator: ":"))
 }
 
 /// Reads a PEM file with revocation lists. From then on `context` accepts a chain only if the list of each of its
