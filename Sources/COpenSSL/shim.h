@@ -169,6 +169,58 @@ __attribute__((target("sse4.2,pclmul"))) static inline uint32_t sluice_crc32c(
     return (uint32_t)state;
 }
 #undef SLUICE_CRC32C_LANES
+// Whether the processor multiplies vectors of 64 bytes without carry, and the system saves them.
+static inline int sluice_crc32c_wide(void) {
+    unsigned a, b, c, d, low, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return 0;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(b & bit_AVX512F) || !(c & bit_VPCLMULQDQ))
+        return 0;
+    __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (low & 0xe6) == 0xe6;
+}
+typedef long long sluice_wide __attribute__((vector_size(64)));
+#define SLUICE_WIDE __attribute__((target("avx512f,vpclmulqdq")))
+SLUICE_WIDE static inline sluice_wide sluice_load_wide(const unsigned char *p) {
+    sluice_wide bytes;
+    __builtin_memcpy(&bytes, p, 64);
+    return bytes;
+}
+// The remainder of bytes as it is 256 bytes later: each half of 16 bytes times x^(2048 ± 32).
+SLUICE_WIDE static inline sluice_wide sluice_crc32c_later(sluice_wide bytes) {
+    const long long low = 0xdcb17aa4, high = 0xb9e02b86;
+    const sluice_wide factors = {low, high, low, high, low, high, low, high};
+    return __builtin_ia32_pclmulqdq512(bytes, factors, 0x00) ^
+           __builtin_ia32_pclmulqdq512(bytes, factors, 0x11);
+}
+// Reduces n bytes, a multiple of 256, to 256 bytes with the same checksum.
+SLUICE_WIDE static inline void sluice_crc32c_reduce(
+    uint32_t crc, const unsigned char *p, size_t n, unsigned char rest[256]) {
+    sluice_wide a = sluice_load_wide(p) ^ (sluice_wide){crc}, b = sluice_load_wide(p + 64),
+                c = sluice_load_wide(p + 128), d = sluice_load_wide(p + 192);
+    for (p += 256; n > 256; n -= 256, p += 256) {
+        a = sluice_crc32c_later(a) ^ sluice_load_wide(p);
+        b = sluice_crc32c_later(b) ^ sluice_load_wide(p + 64);
+        c = sluice_crc32c_later(c) ^ sluice_load_wide(p + 128);
+        d = sluice_crc32c_later(d) ^ sluice_load_wide(p + 192);
+    }
+    __builtin_memcpy(rest, &a, 64);
+    __builtin_memcpy(rest + 64, &b, 64);
+    __builtin_memcpy(rest + 128, &c, 64);
+    __builtin_memcpy(rest + 192, &d, 64);
+}
+#undef SLUICE_WIDE
+// The same at twice the speed, for processors that have sluice_crc32c_wide().
+static inline uint32_t sluice_crc32c_by_vectors(uint32_t crc, const unsigned char *p, size_t n) {
+    if (n >= 1024) {
+        size_t whole = n & ~(size_t)255;
+        unsigned char rest[256];
+        sluice_crc32c_reduce(crc, p, whole, rest);
+        crc = sluice_crc32c(0, rest, sizeof rest);
+        p += whole;
+        n -= whole;
+    }
+    return sluice_crc32c(crc, p, n);
+}
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 static inline int sluice_crc32c_hardware(void) { return (getauxval(AT_HWCAP) >> 7) & 1; }
@@ -187,6 +239,12 @@ static inline int sluice_crc32c_hardware(void) { return 0; }
 static inline uint32_t sluice_crc32c(uint32_t crc, const unsigned char *p, size_t n) {
     (void)p, (void)n;
     return crc;
+}
+#endif
+#if !defined(__x86_64__)
+static inline int sluice_crc32c_wide(void) { return 0; }
+static inline uint32_t sluice_crc32c_by_vectors(uint32_t crc, const unsigned char *p, size_t n) {
+    return sluice_crc32c(crc, p, n);
 }
 #endif
 // Digests whose state can be saved. Deprecated, but without a successor: an EVP_MD_CTX keeps its state to itself.

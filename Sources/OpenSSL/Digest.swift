@@ -91,7 +91,7 @@ public final class Digest {
     }
 }
 
-/// The Castagnoli CRC (RFC 3720, appendix B.4), computed with the processor's instruction if it has one.
+/// The Castagnoli CRC (RFC 3720, appendix B.4), computed with the processor's instructions if it has any.
 public struct CRC32C: Sendable, Equatable {
     private var state: UInt32 = 0xffff_ffff
 
@@ -108,13 +108,19 @@ public struct CRC32C: Sendable, Equatable {
     public mutating func update(_ bytes: RawSpan) {
         state = bytes.withUnsafeBytes { buffer in
             guard let start = buffer.baseAddress else { return state }
-            return CRC32C.hasInstruction
-                ? sluice_crc32c(state, start, buffer.count)
-                : CRC32C.byTable(state, buffer)
+            return switch CRC32C.instructions {
+            case .vectors: sluice_crc32c_by_vectors(state, start, buffer.count)
+            case .checksum: sluice_crc32c(state, start, buffer.count)
+            case .none: CRC32C.byTable(state, buffer)
+            }
         }
     }
 
-    private static let hasInstruction = sluice_crc32c_hardware() != 0
+    private enum Instructions { case none, checksum, vectors }
+
+    /// What the processor has.
+    private static let instructions: Instructions =
+        sluice_crc32c_hardware() == 0 ? .none : sluice_crc32c_wide() == 0 ? .checksum : .vectors
 
     /// One table for each byte of an 8-byte word ("slicing by eight").
     private static let tables: [UInt32] = {

@@ -103,13 +103,13 @@ struct DigestTests {
         #expect(CRC32C.valueByTable(bytes.span.bytes) == wanted)
     }
 
-    @Test("The table and the instruction agree, in any pieces and at any alignment")
+    @Test("The table and the instructions agree, in any pieces and at any alignment")
     func crc32cPieces() {
-        // Covers both lane lengths several times, with remainders.
+        // Covers both lane lengths and blocks of vectors several times, with remainders.
         let bytes = pattern(9000, seed: 8)
         for (start, end, cut) in [
             (0, 9000, 2500), (1, 8999, 3), (3, 100, 50), (7, 8, 7), (5, 5, 5), (2, 3461, 3074),
-        ] + (360...420).map({ (0, 400 + $0, $0) }) {
+        ] + (360...420).map({ (0, 400 + $0, $0) }) + (1000...1300).map({ (3, 5000, 3 + $0) }) {
             var pieces = CRC32C()
             pieces.update(bytes.span.bytes.extracting(start..<cut))
             pieces.update(bytes.span.bytes.extracting(cut..<end))
