@@ -30,6 +30,8 @@ class Handler(gcs_model.Handler):
     def respond(self, status, content=b"", fields=None):
         self.requests += 1
         model = self.server.model
+        if isinstance(self.connection, ssl.SSLSocket):
+            model.ciphers.add(self.connection.cipher()[0])
         is_next = self.command in model.silent and (self.command != "PUT" or "content-range" in self.headers)
         if is_next and self.requests > 1 and status < 300:
             model.silent.remove(self.command)
@@ -44,12 +46,14 @@ real = each_upstream("gcs-model")
 @pytest.fixture
 def silent(certificate, launch):
     model, port = gcs_model.Model(), upstreams.free_port()
-    model.silent = []
+    model.silent, model.ciphers = [], set()
     service = gcs_model.serve(model, port, Handler)
     scheme, tls = "http", ""
     if certificate:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate.chain, certificate.key)
+        # The client's order of ciphers counts.
+        context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
         service.socket = context.wrap_socket(service.socket, server_side=True, do_handshake_on_connect=False)
         scheme, tls = "https", f", tls: {{ certificateAuthorities: {certificate.chain} }}"
     server = launch(buckets=f"  photos: {{ gcs: {{ endpoint: \"{scheme}://127.0.0.1:{port}\", bucket: photos, "
@@ -78,6 +82,11 @@ def test_an_upload_is_stored_once(silent, name, method, body, fields):
     response = silent.client.put(name, body, *fields)
     assert response.status == 201 and made(silent, name) == 1, response
     assert silent.client.get(name).body == body
+
+
+def test_aes_128_is_preferred(silent, name, certificate):
+    silent.client.stored(name)
+    assert silent.model.ciphers == ({"TLS_AES_128_GCM_SHA256"} if certificate else set())
 
 
 @pytest.mark.parametrize("fields", [(), ("X-Object-Metageneration-Match: 1",)], ids=["plain", "pinned"])
