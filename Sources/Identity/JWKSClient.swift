@@ -103,18 +103,25 @@ struct JWKSClient: Sendable {
     private func read(_ path: String, unless stamp: FileStamp?) async throws(KeyFailure)
         -> FetchedKeys?
     {
-        let now = await pool.run { FileStamp(path) }
-        if now == stamp { return nil }
+        let file = try await file(path) { path throws(SystemError) in
+            try File.contents(of: path, limit: JWKSClient.maximumBytes, unless: stamp)
+        }
+        guard let file else { return nil }
         return FetchedKeys(
-            issuer: issuer.issuer ?? "", text: try await contents(path), maximumAge: nil, stamp: now
-        )
+            issuer: issuer.issuer ?? "", text: file.bytes, maximumAge: nil, stamp: file.stamp)
     }
 
     private func contents(_ path: String) async throws(KeyFailure) -> [UInt8] {
+        try await file(path) { path throws(SystemError) in
+            try File.contents(of: path, limit: JWKSClient.maximumBytes)
+        }
+    }
+
+    private func file<Contents: Sendable>(
+        _ path: String, _ read: @escaping @Sendable (String) throws(SystemError) -> Contents
+    ) async throws(KeyFailure) -> Contents {
         do throws(SystemError) {
-            return try await pool.run { () throws(SystemError) in
-                try File.contents(of: path, limit: JWKSClient.maximumBytes)
-            }
+            return try await pool.run { () throws(SystemError) in try read(path) }
         } catch {
             throw KeyFailure("\(path): \(error)")
         }

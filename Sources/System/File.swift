@@ -94,6 +94,19 @@ public enum File {
         return try contents(of: descriptor, limit: limit)
     }
 
+    /// Reads a small file as a whole, and the state of what was read: another file may get its name meanwhile.
+    /// - Returns: nil if the file is in the state `stamp`.
+    /// - Throws: ``SystemError`` if the file can't be read, or has more than `limit` bytes (`EFBIG`).
+    public static func contents(of path: String, limit: Int, unless stamp: FileStamp?)
+        throws(SystemError) -> (bytes: [UInt8], stamp: FileStamp)?
+    {
+        let descriptor = try SystemError.check("open") { open(path, O_RDONLY | O_CLOEXEC) }
+        defer { close(descriptor) }
+        let now = FileStamp(descriptor: descriptor)
+        if now == stamp { return nil }
+        return (try contents(of: descriptor, limit: limit), now)
+    }
+
     /// The rest of an open file or stream. It may wait.
     /// - Throws: ``SystemError`` if it can't be read, or has more than `limit` bytes (`EFBIG`).
     public static func contents(of descriptor: Int32, limit: Int) throws(SystemError) -> [UInt8] {

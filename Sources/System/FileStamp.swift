@@ -11,6 +11,17 @@ public struct FileStamp: Equatable, Sendable {
     public init(_ path: String) {
         var status = stat()
         stat(path, &status)
+        self.init(status)
+    }
+
+    /// Reads the state of an open file.
+    init(descriptor: Int32) {
+        var status = stat()
+        fstat(descriptor, &status)
+        self.init(status)
+    }
+
+    private init(_ status: stat) {
         inode = UInt(status.st_ino)
         size = Int(status.st_size)
         // The time of a change of properties, too: a granted permission is a change.
