@@ -177,7 +177,7 @@ let package = Package(
             name: "HTTPClientTests",
             dependencies: [
                 "TestSupport", "HTTPClient", "System", "Wire", "CNghttp2", "COpenSSL",
-                "CHTTPParser",
+                "COpenSSLSetup", "CHTTPParser",
             ],
             swiftSettings: tests),
         .testTarget(

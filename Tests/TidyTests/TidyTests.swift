@@ -32,7 +32,7 @@ import Testing
         ("System", ["Wire", "CLinux"]),
         ("XML", ["Wire", "CExpat"]),
         ("YAML", ["Wire", "CYAML"]),
-        ("OpenSSL", ["Wire", "COpenSSL"]),
+        ("OpenSSL", ["Wire", "COpenSSL", "COpenSSLSetup"]),
         ("SecurityRules", ["Wire", "CRE2"]),
         ("Telemetry", ["System", "Wire", "CBuild", "Logging", "CoreMetrics"]),
         ("HTTPServer", ["System", "OpenSSL", "Wire", "CNghttp2"]),

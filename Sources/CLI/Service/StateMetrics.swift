@@ -2,6 +2,7 @@ import Buckets
 import Configuration
 import Gateway
 import Glibc
+import OpenSSL
 import System
 import Telemetry
 import Wire
@@ -25,6 +26,11 @@ extension Service {
                 "sluice_configuration_timestamp_seconds", .gauge,
                 "When the configuration in effect was read, since the Unix epoch.",
                 configurationTime.withLock { $0 })
+            if let implementation = TLSCiphers.inUse {
+                text.family("sluice_tls_info", .gauge, "What computes AES-GCM for TLS; always 1.")
+                text.sample(
+                    "sluice_tls_info", [PrometheusLabel("aes_gcm", implementation.rawValue)], 1)
+            }
         }
     }
 

@@ -1,8 +1,16 @@
 """Which cipher a connection over TLS gets."""
 
+import ctypes.util
+import os
+import pathlib
+import re
+import socket
+import ssl
 import subprocess
 
 import pytest
+
+from program import curl
 
 AES_128 = "TLS_AES_128_GCM_SHA256"
 AES_256 = "TLS_AES_256_GCM_SHA384"
@@ -42,3 +50,100 @@ def test_the_configuration_of_openssl_counts(launch, tmp_path):
     assert cipher(server, "-ciphersuites", f"{AES_256}:{CHACHA}:{AES_128}") == CHACHA
     assert cipher(server, "-ciphersuites", AES_256) == AES_256
     assert cipher(server, "-ciphersuites", AES_128) == "(NONE)"
+
+
+def expected_implementation():
+    """What computes AES-GCM here: IPsec MB if OpenSSL lacks the instructions that it uses."""
+    flags = set(re.search(r"^flags\s*:(.*)", pathlib.Path("/proc/cpuinfo").read_text(), re.M)[1].split())
+    has_instructions = {"avx512f", "avx512vl", "avx512bw", "avx512dq", "avx512cd", "bmi2", "vaes", "vpclmulqdq", "gfni"} <= flags
+    is_installed = ctypes.util.find_library("IPSec_MB") == "libIPSec_MB.so.1"
+    return "ipsec-mb" if has_instructions and is_installed and system_openssl() < (3, 1) else "openssl"
+
+
+def system_openssl():
+    words = subprocess.run(["openssl", "version"], capture_output=True, text=True, check=True).stdout.split()
+    return tuple(map(int, words[1].split(".")[:2]))
+
+
+def implementation(server):
+    names = [name for name, value in server.metrics().items() if name.startswith("sluice_tls_info") and value == 1]
+    return re.fullmatch(r'sluice_tls_info\{aes_gcm="(.*)"\}', *names)[1]
+
+
+@pytest.mark.parametrize("options", [
+    ("--tls13-ciphers", AES_128), ("--tls13-ciphers", AES_256), ("--tls13-ciphers", CHACHA),
+    ("--tls-max", "1.2", "--ciphers", "ECDHE-ECDSA-AES128-GCM-SHA256"),
+    ("--tls-max", "1.2", "--ciphers", "ECDHE-ECDSA-AES256-GCM-SHA384"),
+])
+@pytest.mark.parametrize("size", [0, 1, 1000, 16_384, 300_000])
+def test_bodies_arrive_with_every_cipher(server, tmp_path, options, size):
+    body = os.urandom(size)
+    url = server.url(f"/b/photos/o/ciphers-{size}", "https")
+    (tmp_path / "body").write_bytes(body)
+    curl("-k", "--fail", *options, "-T", tmp_path / "body", url)
+    assert curl("-k", "--fail", *options, url) == body
+    assert implementation(server) == expected_implementation()
+
+
+#: Libraries with the name of IPsec MB that must not be used.
+USELESS = {
+    "no library": "not a library",
+    "without the functions": "int nothing;",
+    "with other results": """
+#define ALL(size) void aes_gcm_pre_##size##_vaes_avx512(void) {} void aes_gcm_init_##size##_vaes_avx512(void) {} \\
+    void aes_gcm_enc_##size##_update_vaes_avx512(void) {} void aes_gcm_dec_##size##_update_vaes_avx512(void) {} \\
+    void aes_gcm_enc_##size##_finalize_vaes_avx512(void) {} void aes_gcm_dec_##size##_finalize_vaes_avx512(void) {}
+ALL(128) ALL(256)""",
+    "with larger keys": """
+#include <string.h>
+#define ALL(size) void aes_gcm_pre_##size##_vaes_avx512(const void *key, void *out) { memset(out, 7, 5000); } \\
+    void aes_gcm_init_##size##_vaes_avx512(void) {} \\
+    void aes_gcm_enc_##size##_update_vaes_avx512(void) {} void aes_gcm_dec_##size##_update_vaes_avx512(void) {} \\
+    void aes_gcm_enc_##size##_finalize_vaes_avx512(void) {} void aes_gcm_dec_##size##_finalize_vaes_avx512(void) {}
+ALL(128) ALL(256)""",
+}
+
+
+@pytest.mark.parametrize("kind", USELESS)
+def test_a_library_that_does_not_fit_is_not_used(launch, tmp_path, kind):
+    library, source = tmp_path / "libIPSec_MB.so.1", tmp_path / "library.c"
+    source.write_text(USELESS[kind])
+    if kind == "no library":
+        source.rename(library)
+    else:
+        subprocess.run(["cc", "-w", "-shared", "-fPIC", "-o", library, source], check=True)
+    server = launch(environment={"LD_LIBRARY_PATH": str(tmp_path)})
+    (tmp_path / "body").write_bytes(b"bytes" * 10_000)
+    url = server.url("/b/photos/o/ciphers", "https")
+    curl("-k", "--fail", "-T", tmp_path / "body", url)
+    assert curl("-k", "--fail", url) == b"bytes" * 10_000
+    assert implementation(server) == "openssl"
+
+
+def test_a_changed_record_ends_the_connection(server):
+    """One bit of an encrypted request is different: nothing of it is served."""
+    for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.maximum_version = version
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        session = context.wrap_bio(incoming, outgoing)
+        with socket.create_connection(("127.0.0.1", server.https), 20) as connection:
+            def exchange(step):
+                while True:
+                    try:
+                        return step()
+                    except ssl.SSLWantReadError:
+                        if outgoing.pending:
+                            connection.sendall(outgoing.read())
+                        incoming.write(connection.recv(65_536))
+            exchange(session.do_handshake)
+            if outgoing.pending:
+                connection.sendall(outgoing.read())
+            session.write(b"GET /b/photos/o/none HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            record = bytearray(outgoing.read())
+            record[-1] ^= 1
+            connection.sendall(record)
+            # Alerts and tickets may come, and no response.
+            with pytest.raises(ssl.SSLError):
+                exchange(lambda: session.read(1))
