@@ -95,7 +95,7 @@ extension OperationHandler {
     /// Begins to append. If the dialect's appends may overlap, bytes that an older request has stored meanwhile are
     /// skipped.
     /// - Returns: The append, and the declared length.
-    private func begin(_ request: inout AppendRequest, _ upload: inout OpenUpload)
+    private func begin(_ request: inout AppendRequest, _ upload: OpenUpload)
         async throws(Problem) -> (any SessionAppend, UInt64?)
     {
         for attempt in 1... {
@@ -120,8 +120,8 @@ extension OperationHandler {
     private func receive(_ request: AppendRequest, _ upload: OpenUpload) async throws(Problem)
         -> UInt64
     {
-        var (request, upload) = (request, upload)
-        let (append, length) = try await begin(&request, &upload)
+        var request = request
+        let (append, length) = try await begin(&request, upload)
         let exchange = context.exchange
         append.whenStopped { exchange.stopReceiving(SessionError.superseded) }
         if let progress = request.progress { append.whenDurable(progress) }

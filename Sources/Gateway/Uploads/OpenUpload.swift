@@ -3,12 +3,23 @@ import System
 import Wire
 
 /// An upload session that a request has found or begun. Confined to the request's loop.
-struct OpenUpload {
+///
+/// A class, because it is large: the task of an append would reserve memory for a copy at each call.
+final class OpenUpload {
     let session: any UploadSession
     let context: UploadContext
     let name: ObjectName
-    /// The state when the request found or began the session.
+    /// The state when the request found or began the session, with what the request has learned since.
     var state: SessionState
+
+    init(
+        session: any UploadSession, context: UploadContext, name: ObjectName, state: SessionState
+    ) {
+        self.session = session
+        self.context = context
+        self.name = name
+        self.state = state
+    }
 
     var id: UploadSessionID { session.id }
 

@@ -8,7 +8,7 @@ extension OperationHandler {
     func createSession(
         _ name: ObjectName, _ request: UploadRequest, _ creation: SessionCreation
     ) async throws(Problem) -> OperationResult {
-        var upload = try await begin(name, request, creation)
+        let upload = try await begin(name, request, creation)
         let token = UploadToken(dialect: creation.dialect, bucket: bucket.name, id: upload.id)
         var report = upload.report(.created, in: bucket)
         report.url = creation.url(uploads.keys.seal(token))
@@ -72,7 +72,6 @@ extension OperationHandler {
     private func perform(_ request: SessionRequest, _ upload: OpenUpload) async throws(Problem)
         -> OperationResult
     {
-        var upload = upload
         switch request.action {
         case .report:
             if upload.isWhole {
