@@ -2,7 +2,8 @@
 //
 // OpenSSL uses these instructions since 3.1. The one of Debian 12 does not, and needs four times as long for a record.
 // libIPSec_MB.so.1 is loaded if it is installed. It is used only if it gives the same results as OpenSGL's own AES-GCM,
-// and only by contexts that ask for it: `?provider=sluice`. Whether a cipher is allowed is not decided here.
+// and only by contexts that ask for it by a property of its own: what OpenSSL's configuration says of providers still
+// counts (`default_properties`). Whether a cipher is allowed is not decided here.
 #include "COpenSSLSetup.h"
 
 #include <openssl/crypto.h>
@@ -19,6 +20,7 @@
 #include <openssl/provider.h>
 #include <openssl/rand.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,6 +56,8 @@ struct gcm {
 };
 static struct gcm gcm128 = {.keyBytes = 16}, gcm256 = {.keyBytes = 32};
 
+#define PROPERTY "sluice.wide=yes"
+
 // MARK: The cipher
 
 // One direction of a connection.
@@ -66,7 +70,8 @@ struct cipher {
     size_t aadCount;
     // Records of TLS 1.2 that were encrypted with the key.
     uint64_t records;
-    unsigned encrypts : 1, hasKey : 1, hasNonce : 1, hasTag : 1, hasBegun : 1, isRecord : 1;
+    // hasFixed: the nonce is that of records of TLS 1.2. isRecord: such a record comes next.
+    unsigned encrypts : 1, hasKey : 1, hasNonce : 1, hasTag : 1, hasBegun : 1, hasFixed : 1, isRecord : 1;
     _Alignas(alignment) unsigned char schedule[];
 };
 
@@ -92,6 +97,9 @@ static void free_cipher(void *context) {
     free(cipher);
 }
 
+// How many keys were expanded.
+static atomic_ulong keys;
+
 static int set_parameters(void *context, const OSSL_PARAM parameters[]);
 
 static int begin(struct cipher *cipher, int encrypts, const unsigned char *key, size_t keyCount,
@@ -101,14 +109,16 @@ static int begin(struct cipher *cipher, int encrypts, const unsigned char *key, 
     if (key) {
         if (keyCount != cipher->gcm->keyBytes) return 0;
         cipher->gcm->expand(key, cipher->schedule);
+        atomic_fetch_add_explicit(&keys, 1, memory_order_relaxed);
         cipher->hasKey = 1;
+        cipher->hasBegun = 0;
         cipher->records = 0;
     }
     if (nonce) {
         if (nonceCount != nonceBytes) return 0;
         memcpy(cipher->nonce, nonce, nonceBytes);
         cipher->hasNonce = 1;
-        cipher->hasBegun = 0;
+        cipher->hasBegun = cipher->hasFixed = 0;
         cipher->aadCount = 0;
         if (encrypts) cipher->hasTag = 0;
     }
@@ -157,7 +167,7 @@ static int end(struct cipher *cipher) {
 static int crypt_record(struct cipher *cipher, unsigned char *out, size_t *outCount, const unsigned char *in,
                         size_t count) {
     cipher->isRecord = 0;
-    if (out != in || count < explicitBytes + tagBytes || !cipher->hasKey) return 0;
+    if (out != in || count < explicitBytes + tagBytes || !cipher->hasKey || !cipher->hasFixed) return 0;
     unsigned char *counter = cipher->nonce + nonceBytes - explicitBytes;
     unsigned char *content = out + explicitBytes, *tag = out + count - tagBytes;
     size_t contentCount = count - explicitBytes - tagBytes;
@@ -225,8 +235,10 @@ static int set_parameters(void *context, const OSSL_PARAM parameters[]) {
         } else if (strcmp(p->key, OSSL_CIPHER_PARAM_AEAD_TLS1_IV_FIXED) == 0) {
             // The implicit part of the nonce. The explicit one begins at random, then it counts.
             if (!bytes || p->data_size != nonceBytes - explicitBytes) return 0;
+            cipher->hasFixed = 0;
             memcpy(cipher->nonce, bytes, p->data_size);
             if (cipher->encrypts && RAND_bytes(cipher->nonce + p->data_size, explicitBytes) != 1) return 0;
+            cipher->hasFixed = 1;
         } else if (strcmp(p->key, OSSL_CIPHER_PARAM_AEAD_TLS1_AAD) == 0) {
             // The header of a record, whose length counts everything; the additional data has that of the content.
             if (!bytes || p->data_size != recordHeaderBytes) return 0;
@@ -257,6 +269,9 @@ static int get_parameters(void *context, OSSL_PARAM parameters[]) {
         } else if (strcmp(p->key, OSSL_CIPHER_PARAM_AEAD_TAG) == 0) {
             if (!cipher->encrypts || !cipher->hasTag || p->data_size != tagBytes) return 0;
             isSet = OSSL_PARAM_set_octet_string(p, cipher->tag, tagBytes);
+        } else if (strcmp(p->key, OSSL_CIPHER_PARAM_IV) == 0 || strcmp(p->key, OSSL_CIPHER_PARAM_UPDATED_IV) == 0) {
+            // libssl passes it to TLS in the kernel.
+            isSet = OSSL_PARAM_set_octet_string(p, cipher->nonce, nonceBytes);
         }
         if (!isSet) return 0;
     }
@@ -304,8 +319,8 @@ FUNCTIONS(256)
 
 // The names under which OpenSSL's own provider has them, too.
 static const OSSL_ALGORITHM ciphers[] = {
-    {"AES-128-GCM:id-aes128-GCM:2.16.840.1.101.3.4.1.6", "provider=sluice", functions128, NULL},
-    {"AES-256-GCM:id-aes256-GCM:2.16.840.1.101.3.4.1.46", "provider=sluice", functions256, NULL},
+    {"AES-128-GCM:id-aes128-GCM:2.16.840.1.101.3.4.1.6", "provider=sluice," PROPERTY, functions128, NULL},
+    {"AES-256-GCM:id-aes256-GCM:2.16.840.1.101.3.4.1.46", "provider=sluice," PROPERTY, functions256, NULL},
     {NULL, NULL, NULL, NULL},
 };
 
@@ -328,12 +343,14 @@ static int provide(const OSSL_CORE_HANDLE *handle, const OSSL_DISPATCH *core, co
 
 // MARK: Start
 
-// The library needs AVX-512 (F, DQ, CD, BW, VL), VAES, VPCLMULQDQ, GFNI and BMI2, and that the system saves the vectors.
+// The library needs AES, PCLMULQDQ, AVX-512 (F, DQ, CD, BW, VL), VAES, VPCLMULQDQ, GFNI and BMI2, and that the system saves
+// the vectors.
 static int has_instructions(void) {
+    const unsigned needed1c = bit_OSXSAVE | bit_AES | bit_PCLMUL;
     const unsigned needed7b = bit_AVX512F | bit_AVX512DQ | bit_AVX512CD | bit_AVX512BW | bit_AVX512VL | bit_BMI2;
     const unsigned needed7c = bit_VAES | bit_VPCLMULQDQ | bit_GFNI;
     unsigned a, b, c, d, low, high;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & needed1c) != needed1c) return 0;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
     if ((b & needed7b) != needed7b || (c & needed7c) != needed7c) return 0;
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -404,7 +421,7 @@ static int record(EVP_CIPHER *cipher, int encrypts, const unsigned char *key, co
 static int works(const char *name, EVP_CIPHER *theirs) {
     enum { largest = 16384 };
     static const int counts[] = {1, 15, 16, 17, 63, 255, 256, 1000, 4097, largest};
-    EVP_CIPHER *ours = EVP_CIPHER_fetch(NULL, name, "provider=sluice");
+    EVP_CIPHER *ours = EVP_CIPHER_fetch(NULL, name, PROPERTY);
     unsigned char *text = OPENSSL_malloc(3 * largest), *expected = text + largest, *actual = expected + largest;
     unsigned char key[64], expectedTag[tagBytes], tag[tagBytes];
     int isRight = ours && text && RAND_bytes(key, sizeof key) == 1 && RAND_bytes(text, largest) == 1;
@@ -424,15 +441,27 @@ static int works(const char *name, EVP_CIPHER *theirs) {
 
 static const char *fault;
 
-// Loads the provider, and keeps it if its ciphers give the same results as these.
+// Whether a fetch gives the cipher of this provider.
+static int is_provided(const char *name, const char *query, const char *provider) {
+    EVP_CIPHER *cipher = EVP_CIPHER_fetch(NULL, name, query);
+    int isRight = cipher && strcmp(OSSL_PROVIDER_get0_name(EVP_CIPHER_get0_provider(cipher)), provider) == 0;
+    EVP_CIPHER_free(cipher);
+    return isRight;
+}
+
+// Loads the provider, and keeps it if its ciphers give the same results as these, and TLS would find them.
 static const char *load(EVP_CIPHER *own128, EVP_CIPHER *own256) {
     if (OSSL_PROVIDER_add_builtin(NULL, "sluice", provide) != 1) return "OpenSSL does not accept a provider";
     // The last argument keeps OpenSSL's own providers, which otherwise would have to be loaded, too.
     OSSL_PROVIDER *loaded = OSSL_PROVIDER_try_load(NULL, "sluice", 1);
     if (!loaded) return "OpenSSL does not accept a provider";
-    if (works("AES-128-GCM", own128) && works("AES-256-GCM", own256)) return NULL;
+    const char *found = "OpenSSL is configured for other providers";
+    if (is_provided("AES-128-GCM", "?" PROPERTY, "sluice") && is_provided("AES-256-GCM", "?" PROPERTY, "sluice")) {
+        if (works("AES-128-GCM", own128) && works("AES-256-GCM", own256)) return NULL;
+        found = "libIPSec_MB.so.1 gives other results than OpenSSL";
+    }
     OSSL_PROVIDER_unload(loaded);
-    return "libIPSec_MB.so.1 gives other results than OpenSSL";
+    return found;
 }
 
 static const char *find_fault(void) {
@@ -445,10 +474,12 @@ static const char *find_fault(void) {
     if (!find_functions(library, &gcm128) || !find_functions(library, &gcm256))
         return "libIPSec_MB.so.1 lacks a function";
     if (!measure(&gcm128) || !measure(&gcm256)) return "libIPSec_MB.so.1 needs more memory than expected";
-    // Whoever does not ask for a provider gets the cipher that OpenSSL knew first: its own.
-    EVP_CIPHER *own128 = EVP_CIPHER_fetch(NULL, "AES-128-GCM", "provider=default");
-    EVP_CIPHER *own256 = EVP_CIPHER_fetch(NULL, "AES-256-GCM", "provider=default");
-    const char *found = own128 && own256 ? load(own128, own256) : "OpenSSL is configured without its default provider";
+    if (!is_provided("AES-128-GCM", NULL, "default") || !is_provided("AES-256-GCM", NULL, "default"))
+        return "OpenSSL is configured for other providers";
+    // Whoever does not ask for our property gets the cipher that OpenSSL knew first: its own.
+    EVP_CIPHER *own128 = EVP_CIPHER_fetch(NULL, "AES-128-GCM", NULL);
+    EVP_CIPHER *own256 = EVP_CIPHER_fetch(NULL, "AES-256-GCM", NULL);
+    const char *found = load(own128, own256);
     EVP_CIPHER_free(own128);
     EVP_CIPHER_free(own256);
     return found;
@@ -465,9 +496,12 @@ const char *sluice_wide_gcm_fault(void) {
     return fault;
 }
 
-const char *sluice_wide_gcm(void) { return sluice_wide_gcm_fault() ? NULL : "?provider=sluice"; }
+const char *sluice_wide_gcm(void) { return sluice_wide_gcm_fault() ? NULL : "?" PROPERTY; }
+
+unsigned long sluice_wide_gcm_keys(void) { return atomic_load_explicit(&keys, memory_order_relaxed); }
 
 #else
 const char *sluice_wide_gcm_fault(void) { return "the processor does not have the instructions"; }
 const char *sluice_wide_gcm(void) { return NULL; }
+unsigned long sluice_wide_gcm_keys(void) { return 0; }
 #endif

@@ -7,7 +7,7 @@ import Testing
     "AES-GCM of IPsec MB",
     .enabled(if: sluice_wide_gcm() != nil, "needs IPsec MB, the instructions and OpenSSL 3.0"))
 struct WideGCMTests {
-    private static let ours = "provider=sluice"
+    private static let ours = sluice_wide_gcm().map { String(cString: $0) }
     private static let theirs = "provider=default"
 
     /// One direction of a connection.
@@ -94,12 +94,26 @@ struct WideGCMTests {
     @Test(
         "Whoever does not ask for it gets OpenSSL's own", arguments: ["AES-128-GCM", "AES-256-GCM"])
     func others(name: String) throws {
-        for (query, wanted) in [(nil, "default"), ("?provider=sluice", "sluice")] {
+        for (query, wanted) in [(nil, "default"), (WideGCMTests.ours, "sluice")] {
             let cipher = try #require(EVP_CIPHER_fetch(nil, name, query))
             defer { EVP_CIPHER_free(cipher) }
             let provider = OSSL_PROVIDER_get0_name(EVP_CIPHER_get0_provider(cipher))
             #expect(provider.map { String(cString: $0) } == wanted)
         }
+    }
+
+    @Test("Sessions of TLS use it, on both sides")
+    func sessions() async {
+        let server = ScriptedServer(.tls) { peer, _ in
+            guard peer.request() != nil else { return }
+            peer.respond(200, "hello")
+        }
+        let upstream = server.upstream()
+        let before = sluice_wide_gcm_keys()
+        #expect(await upstream.ask().text == "hello")
+        // The scripted server has contexts of its own. With the keys of the handshake, the client makes four.
+        #expect(sluice_wide_gcm_keys() >= before + 4)
+        await upstream.close()
     }
 
     @Test(
@@ -147,24 +161,30 @@ struct WideGCMTests {
                     EVP_CIPHER_CTX_ctrl(
                         cipher.context, EVP_CTRL_AEAD_SET_IV_FIXED, 4, &implicit) == 1)
             }
-            var nonces: Set<[UInt8]> = []
-            for round in 0..<200 {
-                let text = random(round % 20 == 0 ? 16_384 : round)
-                func header(_ count: Int) -> [UInt8] {
-                    [0, 0, 0, 0, 0, 0, 0, UInt8(round), 23, 3, 3, UInt8(count >> 8)]
-                        + [UInt8(count & 0xff)]
-                }
+            var last: UInt64?
+            for round in 0..<600 {
+                let text = random(round % 100 == 99 ? 16_384 : round % 20)
                 var bytes = random(8) + text + random(16)
-                let sent = try #require(writer.record(&bytes, header: header(text.count + 8)))
+                let sent = try #require(
+                    writer.record(&bytes, header: header(text.count + 8, number: round)))
                 #expect(sent.count == text.count + 24)
-                nonces.insert(Array(sent[..<8]))
+                // More than 256, so that a carry is among them.
+                let nonce = sent[..<8].reduce(UInt64(0)) { $0 << 8 | UInt64($1) }
+                if let last { #expect(nonce == last &+ 1) }
+                last = nonce
                 if round % 3 == 2 { bytes[round % sent.count] ^= 0x10 }
-                let read = reader.record(&bytes, header: header(bytes.count))
+                let read = reader.record(&bytes, header: header(bytes.count, number: round))
                 #expect(read?.count == (round % 3 == 2 ? nil : text.count))
-                if read != nil { #expect(Array(bytes[8..<8 + text.count]) == text) }
+                let shown = round % 3 == 2 ? [UInt8](repeating: 0, count: text.count) : text
+                #expect(Array(bytes[8..<8 + text.count]) == shown, "nothing false is shown")
             }
-            #expect(nonces.count == 200)
         }
+    }
+
+    /// The header of a record of TLS 1.2, as additional data.
+    private func header(_ count: Int, number: Int = 0) -> [UInt8] {
+        [0, 0, 0, 0, 0, 0, UInt8(number >> 8), UInt8(number & 0xff), 23, 3, 3]
+            + [UInt8(count >> 8), UInt8(count & 0xff)]
     }
 
     @Test("What would break the cipher is refused")
@@ -183,7 +203,19 @@ struct WideGCMTests {
         let reader = Cipher(name, WideGCMTests.ours, encrypts: false, key: random(16))
         #expect(reader.begin(random(12)) && reader.update([1]) != nil && !reader.end(), "no tag")
         #expect(!reader.expect(random(12)), "a short tag")
-        var short = random(23)
-        #expect(reader.record(&short, header: random(11) + [0, 23]) == nil)
+        // A record needs the fixed part of its nonce, and space for the rest and the tag.
+        for encrypts in [true, false] {
+            let cipher = Cipher(name, WideGCMTests.ours, encrypts: encrypts, key: random(16))
+            var bytes = random(40)
+            #expect(cipher.begin(random(12)) && cipher.record(&bytes, header: header(40)) == nil)
+            var fixed = random(4)
+            #expect(
+                EVP_CIPHER_CTX_ctrl(cipher.context, EVP_CTRL_AEAD_SET_IV_FIXED, 4, &fixed) == 1)
+            var nonce = [UInt8](repeating: 0, count: 12)
+            #expect(EVP_CIPHER_CTX_get_updated_iv(cipher.context, &nonce, 12) == 1)
+            #expect(Array(nonce[..<4]) == fixed)
+            var short = random(23)
+            #expect(cipher.record(&short, header: header(24)) == nil)
+        }
     }
 }

@@ -11,4 +11,7 @@ const char *sluice_wide_gcm(void);
 // Why they are not used; null if they are.
 const char *sluice_wide_gcm_fault(void);
 
+// How many keys were made with them: two for each connection.
+unsigned long sluice_wide_gcm_keys(void);
+
 #endif

@@ -136,7 +136,9 @@ def test_a_changed_record_ends_the_connection(server):
                     except ssl.SSLWantReadError:
                         if outgoing.pending:
                             connection.sendall(outgoing.read())
-                        incoming.write(connection.recv(65_536))
+                        received = connection.recv(65_536)
+                        assert received, "the connection ends with an alert"
+                        incoming.write(received)
             exchange(session.do_handshake)
             if outgoing.pending:
                 connection.sendall(outgoing.read())
@@ -147,3 +149,45 @@ def test_a_changed_record_ends_the_connection(server):
             # Alerts and tickets may come, and no response.
             with pytest.raises(ssl.SSLError):
                 exchange(lambda: session.read(1))
+
+
+@pytest.mark.parametrize("properties, isFree", [
+    ("?provider=other", True), ("?fips=yes", True), ("provider=default", False), ("provider!=sluice", False)])
+def test_what_openssl_is_configured_for_providers_counts(launch, tmp_path, properties, isFree):
+    configuration = tmp_path / "openssl.cnf"
+    configuration.write_text(f"openssl_conf = start\n[start]\nalg_section = algorithms\n[algorithms]\n"
+                             f"default_properties = {properties}\n")
+    server = launch(environment={"OPENSSL_CONF": str(configuration)})
+    (tmp_path / "body").write_bytes(b"bytes")
+    curl("-k", "--fail", "-T", tmp_path / "body", server.url("/b/photos/o/ciphers", "https"))
+    assert implementation(server) == (expected_implementation() if isFree else "openssl")
+
+
+def test_keys_may_change(server, tmp_path):
+    """KeyUpdate of TLS 1.3 (RFC 8446, section 4.6.3), in one direction and in both."""
+    body = tmp_path / "body"
+    body.write_bytes(b"known bytes")
+    curl("-k", "--fail", "-T", body, server.url("/b/photos/o/keys", "https"))
+    client = subprocess.Popen(
+        ["openssl", "s_client", "-connect", f"127.0.0.1:{server.https}", "-tls1_3", "-alpn", "http/1.1"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    seen = b""
+
+    def until(pattern, count):
+        nonlocal seen
+        while len(re.findall(pattern, seen)) < count:
+            more = os.read(client.stdout.fileno(), 65_536)
+            assert more, seen
+            seen += more
+
+    request = b"GET /b/photos/o/keys HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    until(b"Verify return code.*\n---\n", 1)
+    for number, command in enumerate((b"k\n", b"K\n"), start=1):
+        client.stdin.write(command)
+        client.stdin.flush()
+        until(b"KEYUPDATE", number)
+        client.stdin.write(request)
+        client.stdin.flush()
+        until(b"known bytes", number)
+    client.kill()
+    client.communicate()
