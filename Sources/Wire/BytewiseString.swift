@@ -50,6 +50,14 @@ public struct BytewiseString: Sendable, Hashable, Comparable, ExpressibleByStrin
         }
     }
 
+    /// Whether a text has these bytes.
+    package static func areEqual(_ text: String, _ bytes: UnsafeBufferPointer<UInt8>) -> Bool {
+        guard text.utf8.count == bytes.count else { return false }
+        return text.utf8.span.withUnsafeBufferPointer { text in
+            text.isEmpty || memcmp(text.baseAddress!, bytes.baseAddress!, text.count) == 0
+        }
+    }
+
     /// A hash of the bytes (FNV-1a) for a cache of fixed size, where a collision costs one more lookup. Not for tables
     /// that grow: an attacker can choose names that collide.
     package static func hash(of text: String, below count: Int) -> Int {

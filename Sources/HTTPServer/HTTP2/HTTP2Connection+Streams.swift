@@ -15,7 +15,8 @@ extension HTTP2Connection {
 
     func sendInterim(_ head: ResponseHead, _ stream: ServerStream) {
         guard streams[stream.id] != nil else { return }
-        _ = head.withFields(date: context.httpDate, length: nil) { fields, count in
+        _ = head.withFields(date: context.httpDate, length: nil, FieldTreatment()) {
+            fields, count in
             nghttp2_submit_headers(
                 session, UInt8(NGHTTP2_FLAG_NONE.rawValue), stream.id, nil, fields, count, nil)
         }
@@ -85,7 +86,14 @@ extension HTTP2Connection {
         provider.read_callback = readNextData
         let hasBody = stream.remaining > 0
         let length = stream.declaredLength
-        return head.withFields(date: context.httpDate, length: length) { fields, count in
+        responses &+= 1
+        // nghttp2 encodes the fields later. The stream keeps them: it is in the table until nghttp2 has closed it, and
+        // then nghttp2 drops what it has not encoded. After the connection is lost nothing is encoded.
+        let treatment = FieldTreatment(
+            isKept: true,
+            indexesVolatile: responses % HTTP2Connection.namingInterval == 1)
+        return head.withFields(date: context.httpDate, length: length, treatment) {
+            fields, count in
             withUnsafePointer(to: provider) {
                 nghttp2_submit_response(session, stream.id, fields, count, hasBody ? $0 : nil)
             }

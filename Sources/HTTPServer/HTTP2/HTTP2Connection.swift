@@ -22,6 +22,8 @@ final class HTTP2Connection: Engine {
     /// The incomplete header block, and when it began. There is at most one (RFC 9113, section 4.3).
     @exclusivity(unchecked) var arriving: IncomingRequest?
     @exclusivity(unchecked) var arrivingSince: UInt64?
+    /// The last well-formed host that was asked for: most clients ask for the same one with every request.
+    @exclusivity(unchecked) var authority: String?
     /// Requests whose head is complete and whose handler has not been started.
     @exclusivity(unchecked) var accepted: [Accepted] = []
     /// How many of ``accepted`` have begun while a turn begins them.
@@ -54,6 +56,11 @@ final class HTTP2Connection: Engine {
     @exclusivity(unchecked) var streamDeadline = UInt64.max
     /// The peer sends no more, but may still take responses.
     @exclusivity(unchecked) private var peerEnded = false
+    /// Responses with which nghttp2 was entrusted.
+    @exclusivity(unchecked) var responses = 0
+    /// One of this many responses puts also the fields into the peer's table whose values are never repeated, so that the
+    /// others can refer to their names.
+    static let namingInterval = 32
     /// Requests that were begun in the loop's turn of that time.
     @exclusivity(unchecked) private var begun = (turn: UInt64(0), count: 0)
 
@@ -189,7 +196,7 @@ final class HTTP2Connection: Engine {
         if connection.checkCertificate() { beginDrain() }
         runningHandlers += 1
         let exchange = Exchange(
-            head: request.head, version: .http2, connection: connection,
+            head: request.takeHead(), version: .http2, connection: connection,
             loop: context.loop, stream: stream)
         stream.start(exchange, connection.handler)
     }
@@ -215,6 +222,8 @@ final class HTTP2Connection: Engine {
 
     func produce(_ buffer: OutputBuffer) {
         process()
+        // What nghttp2 would encode is gone with the streams (``submit(_:for:)``).
+        guard connection != nil else { return }
         output = buffer
         defer { output = nil }
         while buffer.available >= HTTP2Connection.frameSpace {

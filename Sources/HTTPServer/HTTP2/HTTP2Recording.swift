@@ -24,11 +24,17 @@ extension HTTP2Connection {
         /// Why the request is rejected; nil if it is not.
         @exclusivity(unchecked) var rejection: (status: Int, reason: String)?
 
+        /// Moves the head out.
+        func takeHead() -> RequestHead {
+            var taken = RequestHead.empty
+            swap(&taken, &head)
+            return taken
+        }
+
         init(id: Int32) {
             self.id = id
-            head = RequestHead(
-                method: "", target: "", authority: nil, fields: HeaderFields(reserving: 384),
-                contentLength: nil, hasBody: false, expectsContinue: false)
+            head = RequestHead.empty
+            head.fields = HeaderFields(reserving: 384)
         }
     }
 
@@ -76,6 +82,14 @@ extension HTTP2Connection {
         }
         // The other pseudo-header that nghttp2 accepts is :scheme, which is not used.
         if name.count == 7 && name[1] == UInt8(ascii: "s") { return }
+        if name.count == 7, value.matches("GET") {
+            request.head.method = "GET"
+            return
+        }
+        if name.count == 10, let authority, BytewiseString.areEqual(authority, value) {
+            request.head.authority = authority
+            return
+        }
         guard let text = String(utf8: value) else {
             return reject(request, 400, "request target is not UTF-8")
         }
@@ -154,8 +168,9 @@ extension HTTP2Connection {
                 return (400, ":authority and Host differ")
             }
         }
-        if let authority = request.head.authority, !isHost(authority) {
-            return (400, "malformed :authority")
+        if let asked = request.head.authority, asked != authority {
+            guard isHost(asked) else { return (400, "malformed :authority") }
+            authority = asked
         }
         // CONNECT has no path, and nghttp2 checks the path only for HTTP's schemes.
         guard isTarget(request.head.target, of: request.head.method) else {
@@ -243,6 +258,15 @@ extension HTTP2Connection {
         guard let output else { return }
         output.append(UnsafeRawBufferPointer(start: header, count: 9))
         output.advance(length)
+    }
+}
+
+extension RequestHead {
+    /// The head before anything of it has arrived.
+    fileprivate static var empty: RequestHead {
+        RequestHead(
+            method: "", target: "", authority: nil, fields: HeaderFields(), contentLength: nil,
+            hasBody: false, expectsContinue: false)
     }
 }
 

@@ -2,27 +2,44 @@ import CNghttp2
 import Wire
 
 extension nghttp2_nv {
-    /// A field with a borrowed value.
+    /// A field whose value nghttp2 copies.
     fileprivate init(_ name: StaticString, _ value: UnsafeBufferPointer<UInt8>) {
-        self.init(name, "")
-        self.value = UnsafeMutablePointer(mutating: value.baseAddress)
-        valuelen = value.count
+        self.init(
+            UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount), value,
+            NGHTTP2_NV_FLAG_NO_COPY_NAME.rawValue)
     }
 
     /// A field of two constants.
     init(_ name: StaticString, _ value: StaticString) {
         self.init(
-            name: UnsafeMutablePointer(mutating: name.utf8Start),
-            value: UnsafeMutablePointer(mutating: value.utf8Start),
-            namelen: name.utf8CodeUnitCount, valuelen: value.utf8CodeUnitCount,
-            flags: UInt8(NGHTTP2_NV_FLAG_NONE.rawValue))
+            UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount),
+            UnsafeBufferPointer(start: value.utf8Start, count: value.utf8CodeUnitCount),
+            NGHTTP2_NV_FLAG_NO_COPY_NAME.rawValue | NGHTTP2_NV_FLAG_NO_COPY_VALUE.rawValue)
+    }
+
+    fileprivate init(
+        _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>, _ flags: UInt32
+    ) {
+        self.init(
+            name: UnsafeMutablePointer(mutating: name.baseAddress),
+            value: UnsafeMutablePointer(mutating: value.baseAddress), namelen: name.count,
+            valuelen: value.count, flags: UInt8(flags))
     }
 }
 
+/// How nghttp2 treats a response's own fields.
+struct FieldTreatment {
+    /// Whether the head stays in memory unchanged until nghttp2 has encoded it, which then need not copy its fields.
+    var isKept = false
+    /// Whether fields are indexed whose values are never repeated.
+    var indexesVolatile = false
+}
+
 extension ResponseHead {
-    /// Lends the head to nghttp2, which copies it: `:status`, `date`, the fields, then `content-length` if it is given.
+    /// Lends the head to nghttp2: `:status`, `date`, the fields, then `content-length` if it is given.
     func withFields<Result>(
-        date: [UInt8], length: UInt64?, _ body: (UnsafePointer<nghttp2_nv>, Int) -> Result
+        date: [UInt8], length: UInt64?, _ treatment: FieldTreatment,
+        _ body: (UnsafePointer<nghttp2_nv>, Int) -> Result
     ) -> Result {
         let count = fields.count + (length == nil ? 2 : 3)
         return withUnsafeTemporaryAllocation(of: nghttp2_nv.self, capacity: count) { list in
@@ -35,7 +52,9 @@ extension ResponseHead {
                             let field = nghttp2_nv("content-length", digits)
                             list.initializeElement(at: count - 1, to: field)
                         }
-                        return fields.lend(to: list, from: 2) { body(list.baseAddress!, count) }
+                        return fields.lend(to: list, from: 2, treatment) {
+                            body(list.baseAddress!, count)
+                        }
                     }
                 }
             }
@@ -61,18 +80,19 @@ extension UInt64 {
 extension HeaderFields {
     /// Points the elements of `list` from `first` on at these fields while `body` runs.
     fileprivate func lend<Result>(
-        to list: UnsafeMutableBufferPointer<nghttp2_nv>, from first: Int, _ body: () -> Result
+        to list: UnsafeMutableBufferPointer<nghttp2_nv>, from first: Int,
+        _ treatment: FieldTreatment, _ body: () -> Result
     ) -> Result {
-        read { fields in
+        let kept =
+            NGHTTP2_NV_FLAG_NO_COPY_NAME.rawValue | NGHTTP2_NV_FLAG_NO_COPY_VALUE.rawValue
+        let usual = treatment.isKept ? kept : NGHTTP2_NV_FLAG_NONE.rawValue
+        let unindexed =
+            treatment.indexesVolatile ? usual : usual | NGHTTP2_NV_FLAG_NO_INDEX.rawValue
+        return read { fields in
             var index = first
             while let (name, value) = fields.next() {
-                let isVolatile = HeaderFields.isVolatile(name)
-                let flags = isVolatile ? NGHTTP2_NV_FLAG_NO_INDEX : NGHTTP2_NV_FLAG_NONE
-                let field = nghttp2_nv(
-                    name: UnsafeMutablePointer(mutating: name.baseAddress),
-                    value: UnsafeMutablePointer(mutating: value.baseAddress), namelen: name.count,
-                    valuelen: value.count, flags: UInt8(flags.rawValue))
-                list.initializeElement(at: index, to: field)
+                let flags = HeaderFields.isVolatile(name) ? unindexed : usual
+                list.initializeElement(at: index, to: nghttp2_nv(name, value, flags))
                 index += 1
             }
             return body()
