@@ -159,10 +159,16 @@ public enum CurrentObject: Sendable, Equatable {
 public protocol ObjectReader: AnyObject {
     /// The metadata that belongs to the bytes of this reader.
     var metadata: ObjectMetadata { get }
+    /// The same bytes as ``bytes(_:)``, if nothing has to be waited for; otherwise nil, and nothing has been done.
+    func readyBytes(_ range: Range<UInt64>) throws(BucketError) -> (any ByteSource)?
     /// Opens the bytes of `range`, which lies within `0..<size`. May be called once. The caller closes the source.
     func bytes(_ range: Range<UInt64>) async throws(BucketError) -> any ByteSource
     /// Releases the object if ``bytes(_:)`` was not called.
     func close()
+}
+
+extension ObjectReader {
+    public func readyBytes(_ range: Range<UInt64>) throws(BucketError) -> (any ByteSource)? { nil }
 }
 
 /// An upload in progress. Confined to one loop. End it with ``abort()``, or with a commit after which it is not

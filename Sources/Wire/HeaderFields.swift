@@ -130,6 +130,29 @@ public struct HeaderFields: Sendable, Equatable {
         }
     }
 
+    /// Whether both blocks have the same fields in the same order, of those whose names `isCompared` selects.
+    @inline(__always)
+    package func agrees(
+        with other: HeaderFields, on isCompared: (UnsafeBufferPointer<UInt8>) -> Bool
+    ) -> Bool {
+        read { fields in
+            other.read { others in
+                while true {
+                    var (left, right) = (fields.next(), others.next())
+                    while let field = left, !isCompared(field.name) { left = fields.next() }
+                    while let field = right, !isCompared(field.name) { right = others.next() }
+                    guard let left, let right else { return left == nil && right == nil }
+                    // The value follows its name.
+                    let bytes = left.name.count + left.value.count
+                    guard left.name.count == right.name.count,
+                        left.value.count == right.value.count,
+                        memcmp(left.name.baseAddress!, right.name.baseAddress!, bytes) == 0
+                    else { return false }
+                }
+            }
+        }
+    }
+
     /// The fields whose names begin with `prefix`: the rest of the name, and the value as bytes.
     public func all(withPrefix prefix: String) -> [(suffix: String, value: [UInt8])] {
         var all: [(suffix: String, value: [UInt8])] = []

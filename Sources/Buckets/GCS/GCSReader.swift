@@ -237,14 +237,17 @@ final class GCSReader: ObjectReader {
         media = nil
     }
 
+    func readyBytes(_ range: Range<UInt64>) -> (any ByteSource)? {
+        guard let media, media.range(size: metadata.size) == range else { return nil }
+        self.media = nil
+        return source(media, range)
+    }
+
     func bytes(_ range: Range<UInt64>) async throws(BucketError) -> any ByteSource {
         guard range.upperBound <= metadata.size else {
             throw BucketError(.internal, "bytes of \(range) of \(metadata.size)")
         }
-        if let media, media.range(size: metadata.size) == range {
-            self.media = nil
-            return source(media, range)
-        }
+        if let ready = readyBytes(range) { return ready }
         close()
         if range.isEmpty, metadata.size > 0 {
             return EmptySource.shared

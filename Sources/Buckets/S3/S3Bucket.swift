@@ -97,6 +97,7 @@ public final class S3Bucket: BucketDriver {
     /// Whether streamed bodies are signed chunk by chunk: requests are signed and the connection is in clear text.
     let signsChunks: Bool
     let cleaning = BackgroundTasks()
+    let heads = S3HeadCache()
     let upstream: Upstream
     private let host: String
     private let root: String
@@ -201,12 +202,16 @@ public final class S3Bucket: BucketDriver {
         var credentials: AWSCredentials?
     }
 
-    private func prepared(_ request: ClientRequest, _ signature: Signature)
-        throws(ClientError) -> ClientRequest
-    {
+    private func checkOpen() throws(ClientError) {
         if isClosed.load(ordering: .relaxed) {
             throw ClientError(.cancelled, "the bucket is closed")
         }
+    }
+
+    private func prepared(_ request: ClientRequest, _ signature: Signature)
+        throws(ClientError) -> ClientRequest
+    {
+        try checkOpen()
         guard credentials != nil else { return request }
         let request = request.copy()
         request.authorize = { [self] (request) throws(ClientError) in
@@ -221,9 +226,7 @@ public final class S3Bucket: BucketDriver {
     }
 
     private func currentCredentials() async throws(ClientError) -> AWSCredentials? {
-        if isClosed.load(ordering: .relaxed) {
-            throw ClientError(.cancelled, "the bucket is closed")
-        }
+        try checkOpen()
         guard let credentials else { return nil }
         do throws(AWSCredentialsError) {
             return try await credentials.current()
@@ -236,11 +239,13 @@ public final class S3Bucket: BucketDriver {
     /// are available, the request is sent once more.
     func send(_ request: ClientRequest) async throws(BucketError) -> ClientResponse {
         do throws(ClientError) {
+            guard credentials != nil else {
+                try checkOpen()
+                return try await upstream.send(request)
+            }
             let signature = Signature()
             let response = try await upstream.send(try prepared(request, signature))
-            guard credentials != nil, response.status == 400 || response.status == 403 else {
-                return response
-            }
+            guard response.status == 400 || response.status == 403 else { return response }
             return try await sendAgain(request, signature, after: response)
         } catch {
             throw BucketError(error)

@@ -40,9 +40,23 @@ struct S3Head: ~Copyable {
         if let packed { S3Fields.unpack(packed, into: &attributes) }
     }
 
+    /// Whether a field of this name may be read. The others, such as the date and the ids of the request, may differ in every
+    /// response for the same object.
+    @inline(__always)
+    static func isRead(_ name: UnsafeBufferPointer<UInt8>) -> Bool {
+        switch name.first {
+        case UInt8(ascii: "c"), UInt8(ascii: "e"), UInt8(ascii: "l"): true
+        case UInt8(ascii: "x"):
+            name.starts(with: "x-amz-meta-") || name.starts(with: "x-amz-checksum-")
+                || name.starts(with: "x-amz-server-")
+        default: false
+        }
+    }
+
     private mutating func take(
         _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>
     ) {
+        guard S3Head.isRead(name) else { return }
         func text() -> String { String(decoding: value, as: UTF8.self) }
         switch name.first {
         case UInt8(ascii: "x"): takeExtension(name, value)

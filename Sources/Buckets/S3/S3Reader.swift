@@ -28,6 +28,12 @@ extension S3Bucket {
 
     private func reader(_ name: String, _ response: ClientResponse) throws(BucketError) -> S3Reader
     {
+        let tagsAreMD5 = tagsAreMD5.load(ordering: .relaxed)
+        if response.status == 200,
+            let object = heads.object(name, response, tagsAreMD5: tagsAreMD5)
+        {
+            return S3Reader(self, object, response, covers: 0..<object.size)
+        }
         let head = S3Head(response.fields)
         let covered: Range<UInt64>
         let size: UInt64
@@ -48,11 +54,13 @@ extension S3Bucket {
         }
         // Without an entity tag a further request cannot be pinned to the same bytes.
         let isPinned = head.etag != nil
+        let isWhole = response.status == 200 && head.part == nil
         let object = metadata(head, name, size: size)
         do throws(BucketError) { try checkEmpty(object, "read") } catch {
             response.body.close()
             throw error
         }
+        if isPinned, isWhole { heads.keep(object, response, tagsAreMD5: tagsAreMD5) }
         return S3Reader(self, object, response, covers: covered, isPinned: isPinned)
     }
 
@@ -175,10 +183,35 @@ private final class S3Reader: ObjectReader {
 
     deinit { close() }
 
+    func readyBytes(_ range: Range<UInt64>) throws(BucketError) -> (any ByteSource)? {
+        guard range == covered, range.upperBound <= metadata.size, let response else { return nil }
+        let count = range.upperBound - range.lowerBound
+        if count > S3Reader.verifiedAhead {
+            self.response = nil
+            return source(response, range)
+        }
+        guard let bytes = response.takeArrived(Int(count)) else { return nil }
+        self.response = nil
+        return try verified(bytes, range)
+    }
+
+    /// - Throws: ``BucketError`` if these are not the bytes of the object.
+    private func verified(_ bytes: [UInt8], _ range: Range<UInt64>) throws(BucketError)
+        -> BytesSource
+    {
+        if let expected = checksum(of: range) {
+            var crc32c = CRC32C()
+            crc32c.update(bytes.span.bytes)
+            try ResumingSource.check(crc32c, expected)
+        }
+        return BytesSource(bytes)
+    }
+
     func bytes(_ range: Range<UInt64>) async throws(BucketError) -> any ByteSource {
         guard range.upperBound <= metadata.size else {
             throw BucketError(.internal, "bytes of \(range) of \(metadata.size)")
         }
+        if let ready = try readyBytes(range) { return ready }
         let response: ClientResponse
         if let first = self.response, range == covered {
             self.response = nil
@@ -196,12 +229,7 @@ private final class S3Reader: ObjectReader {
         guard count <= S3Reader.verifiedAhead else { return source(response, range) }
         // Nothing has been sent yet, so a failure can still have an error status.
         if let bytes = response.takeArrived(Int(count)) {
-            if let expected = checksum(of: range) {
-                var crc32c = CRC32C()
-                crc32c.update(bytes.span.bytes)
-                try ResumingSource.check(crc32c, expected)
-            }
-            return BytesSource(bytes)
+            return try verified(bytes, range)
         }
         return BytesSource(try await source(response, range).collect(Int(count)))
     }

@@ -40,6 +40,17 @@ extension Bucket {
         }
     }
 
+    /// The bytes of an opened object; nil if they have to be waited for.
+    func readyBytes(of reader: any ObjectReader, _ range: Range<UInt64>)
+        throws(Problem) -> (any ByteSource)?
+    {
+        do throws(BucketError) {
+            return try reader.readyBytes(range)
+        } catch {
+            throw Problem(error)
+        }
+    }
+
     /// The bytes of an opened object.
     func bytes(of reader: any ObjectReader, _ range: Range<UInt64>)
         async throws(Problem) -> any ByteSource

@@ -12,7 +12,8 @@ extension OperationHandler {
             if missing != .nothing || context.record.shadow == .undetermined {
                 try authorizer.require(try await authorizer.evaluate(.object(reader.metadata)))
             }
-            return try await content(of: reader, request)
+            if let ready = try readyContent(of: reader, request) { return ready }
+            return try await awaitedContent(of: reader, request)
         } catch {
             reader.close()
             throw error
@@ -39,14 +40,42 @@ extension OperationHandler {
     }
 
     /// Selects the bytes to send of an opened object. Closes the object if there are none.
-    private func content(of reader: any ObjectReader, _ request: ReadRequest)
-        async throws(Problem) -> OperationResult
+    /// - Returns: nil if the bytes have to be waited for.
+    private func readyContent(of reader: any ObjectReader, _ request: ReadRequest)
+        throws(Problem) -> OperationResult?
     {
         let object = reader.metadata
-        if try isUnmodified(object, try request.conditions.get()) {
+        if try isUnmodified(object, request.conditions) {
             reader.close()
             return .notModified(object)
         }
+        var content = try selected(from: object, request)
+        if content.range.isEmpty {
+            reader.close()
+        } else {
+            guard let source = try bucket.readyBytes(of: reader, content.range) else { return nil }
+            content.body = .source(source, length: UInt64(content.range.count))
+        }
+        return .content(object, content)
+    }
+
+    /// Waits for the bytes to send.
+    // Not inlined, so that the task of every request does not reserve memory for it.
+    @inline(never)
+    private func awaitedContent(of reader: any ObjectReader, _ request: ReadRequest)
+        async throws(Problem) -> OperationResult
+    {
+        let object = reader.metadata
+        var content = try selected(from: object, request)
+        let source = try await bucket.bytes(of: reader, content.range)
+        content.body = .source(source, length: UInt64(content.range.count))
+        return .content(object, content)
+    }
+
+    /// The requested part of an object, without its bytes.
+    private func selected(from object: ObjectMetadata, _ request: ReadRequest)
+        throws(Problem) -> ObjectContent
+    {
         var content = ObjectContent(range: 0..<object.size, isPart: false, body: .bytes([]))
         switch request.range.select(from: object) {
         case .whole: break
@@ -58,13 +87,7 @@ extension OperationHandler {
                 .rangeNotSatisfiable, "The object has \(object.size) bytes.",
                 field: ("content-range", "bytes */\(object.size)"))
         }
-        if content.range.isEmpty {
-            reader.close()
-        } else {
-            let source = try await bucket.bytes(of: reader, content.range)
-            content.body = .source(source, length: UInt64(content.range.count))
-        }
-        return .content(object, content)
+        return content
     }
 
     /// The object's metadata.
@@ -73,7 +96,8 @@ extension OperationHandler {
     {
         var existing = CurrentObject.unknown
         try await authorizer.authorize(&existing, name)
-        let conditions = try conditions.get()
+        // Malformed conditions are reported before the object is looked up.
+        _ = try conditions.get()
         let object: ObjectMetadata
         switch existing {
         case .object(let found): object = found
@@ -85,10 +109,11 @@ extension OperationHandler {
 
     /// Whether the client's copy is current.
     /// - Throws: ``Problem`` with `precondition-failed`.
-    private func isUnmodified(_ object: ObjectMetadata, _ conditions: Preconditions)
+    private func isUnmodified(_ object: ObjectMetadata, _ conditions: Conditions)
         throws(Problem) -> Bool
     {
-        switch conditions.evaluate(object, reading: true) {
+        if conditions === Conditions.none { return false }
+        switch try conditions.get().evaluate(object, reading: true) {
         case nil: return false
         case .preconditionFailed: throw Problem(BucketError(.preconditionFailed))
         case .notModified: return true
