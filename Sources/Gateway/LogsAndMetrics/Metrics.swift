@@ -55,7 +55,7 @@ public struct RequestMetrics: Sendable {
     }
     // Arrays are by operation, in the order of its cases. The last element is for requests without a route.
     private let decisions: [Decisions]
-    private let buckets: [BytewiseString: [Traffic]]
+    private let buckets: NameTable<[Traffic]>
     /// Of requests without a bucket.
     private let others: [Traffic]
 
@@ -93,17 +93,16 @@ public struct RequestMetrics: Sendable {
             operations.map { Traffic($0, bucket: bucket, registry) }
         }
         others = traffic("none")
-        self.buckets = Dictionary(
-            uniqueKeysWithValues: buckets.enumerated().map { index, name in
-                let isOwn = index < RequestMetrics.maximumBuckets
-                return (BytewiseString(name), traffic(isOwn ? name : "more"))
+        self.buckets = NameTable(
+            buckets.enumerated().map { index, name in
+                (name, traffic(index < RequestMetrics.maximumBuckets ? name : "more"))
             })
     }
 
     /// Counts one request.
     func count(_ record: RequestRecord) {
         let index = record.operation?.index ?? decisions.count - 1
-        let traffic = (record.bucket.flatMap { buckets[BytewiseString($0)] } ?? others)[index]
+        let traffic = (record.bucket.flatMap { buckets[$0] } ?? others)[index]
         traffic.requests[record.statusClass - 1].increment()
         let duration = Int64(clamping: record.durationNanoseconds)
         if let trace = record.trace?.context, trace.isSampled {

@@ -8,7 +8,7 @@ import Wire
 public final class UpstreamMetrics: UpstreamObserver {
     /// Identifies a series without allocating strings: the method is compared by the address of its literal. Equal
     /// literals may have different addresses; the registry then returns the same series for both keys.
-    private struct Key: Hashable {
+    private struct Key {
         let upstream: String
         let method: UInt
         /// The status class, 1 to 5; nil if the attempt failed.
@@ -23,11 +23,25 @@ public final class UpstreamMetrics: UpstreamObserver {
             error = record.error
         }
 
-        // Without the name, whose hash costs as much as the rest of the lookup: there are few upstreams.
-        func hash(into hasher: inout Hasher) {
-            hasher.combine(method)
-            hasher.combine(status)
+        /// Whether the record belongs to the series.
+        func matches(_ record: UpstreamRecord) -> Bool {
+            method == UInt(bitPattern: record.method.utf8Start) && error == record.error
+                && (error != nil || status == record.status.map { $0 / 100 })
+                && upstream == record.upstream
         }
+
+        /// One of ``listCount`` lists, by method and status: those of all upstreams share them, which are few.
+        static func list(_ record: UpstreamRecord) -> Int {
+            let address = Int(bitPattern: record.method.utf8Start)
+            return (address &+ (record.status ?? 0) / 100) & (listCount - 1)
+        }
+
+        /// A power of two.
+        static let listCount = 64
+    }
+    private struct Series {
+        let key: Key
+        let handles: Handles
     }
     private struct Handles {
         let requests: Counter
@@ -36,7 +50,7 @@ public final class UpstreamMetrics: UpstreamObserver {
     }
     private let registry: PrometheusRegistry
     /// Made at first use, since most methods are never used.
-    private let handles = Lock<[Key: Handles]>([:])
+    private let series = Lock<[[Series]]>(Array(repeating: [], count: Key.listCount))
 
     private let traces: TraceExporter?
 
@@ -58,11 +72,11 @@ public final class UpstreamMetrics: UpstreamObserver {
     }
 
     public func finished(_ record: UpstreamRecord) {
-        let key = Key(record)
-        let handles = handles.withLock { known in
-            if let handles = known[key] { return handles }
+        let list = Key.list(record)
+        let handles = series.withLock { known in
+            for entry in known[list] where entry.key.matches(record) { return entry.handles }
             let made = make(record)
-            known[key] = made
+            known[list].append(Series(key: Key(record), handles: made))
             return made
         }
         traces?.add(record)

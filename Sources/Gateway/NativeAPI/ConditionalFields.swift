@@ -3,16 +3,16 @@ import HTTPServer
 import Wire
 
 extension Preconditions {
+    /// Whether any of the fields may be a condition: most requests have none, which one pass shows.
+    static func mayBe(in fields: HeaderFields) -> Bool {
+        fields.contains { $0.first == UInt8(ascii: "i") || $0.first == UInt8(ascii: "x") }
+    }
+
     /// Parses the conditions of a request (RFC 9110, section 13.1). Malformed dates are ignored, as it requires.
     /// - Parameter now: Seconds since 1970.
     /// - Throws: ``Problem`` with `invalid-argument` for a malformed list of tags or a malformed number.
     init(_ fields: HeaderFields, now: @autoclosure () -> Int64) throws(Problem) {
         self.init()
-        // Most requests have none of these fields, which one pass shows.
-        let mayBeAny = fields.contains { name in
-            name.first == UInt8(ascii: "i") || name.first == UInt8(ascii: "x")
-        }
-        if !mayBeAny { return }
         if let text = fields.list("if-match") {
             ifMatch = try Preconditions.tags(text, "If-Match", keepingWeak: false)
         }

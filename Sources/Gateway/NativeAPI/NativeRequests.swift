@@ -5,6 +5,7 @@ import Wire
 extension RequestContext {
     /// The conditions in the request's header fields.
     var conditions: Conditions {
+        guard Preconditions.mayBe(in: fields) else { return .none }
         do throws(Problem) {
             let conditions = try Preconditions(fields, now: now)
             return conditions.isEmpty ? .none : Conditions(.success(conditions))

@@ -87,24 +87,11 @@ protocol Dialect: AnyObject, Sendable {
 }
 
 /// The buckets of a gateway by their names.
-/// The buckets of a gateway by name: a hash table of the operator's names, so nobody else can make names collide.
-struct ServedBuckets: Sendable {
-    private let lists: [[Bucket]]
+typealias ServedBuckets = NameTable<Bucket>
 
+extension NameTable where Value == Bucket {
     /// - Parameter buckets: If two have the same name, the last one is served.
-    init(_ buckets: [Bucket]) {
-        var lists = [[Bucket]](repeating: [], count: 2 * buckets.count + 1)
-        for bucket in buckets.reversed() {
-            lists[BytewiseString.hash(of: bucket.name, below: lists.count)].append(bucket)
-        }
-        self.lists = lists
-    }
-
-    subscript(name: String) -> Bucket? {
-        let list = lists[BytewiseString.hash(of: name, below: lists.count)]
-        for bucket in list where BytewiseString.areEqual(bucket.name, name) { return bucket }
-        return nil
-    }
+    init(_ buckets: [Bucket]) { self.init(buckets.map { ($0.name, $0) }) }
 }
 
 extension Dialect {

