@@ -66,20 +66,29 @@ package enum ASCII {
         return byte < 128 && bits &>> UInt64(byte & 63) & 1 == 1
     }
 
-    /// The number of bytes before the first one that is not a `tchar`. Eight bytes are examined at once while they are
-    /// letters, digits and hyphens, which make nearly every field name.
-    package static func tokenLength(_ bytes: UnsafeBufferPointer<UInt8>) -> Int {
-        let raw = UnsafeRawBufferPointer(bytes)
+    /// Copies the bytes before the first one that is not a `tchar`, in lower case. Eight bytes are examined at once while
+    /// they are letters, digits and hyphens, which make nearly every field name.
+    /// - Parameter output: Has space for all of `bytes`; what is behind the copied ones may change.
+    /// - Returns: Their number.
+    @inline(__always)
+    package static func copyToken(
+        _ bytes: UnsafeRawBufferPointer, lowercasedTo output: UnsafeMutableRawBufferPointer
+    ) -> Int {
+        precondition(output.count >= bytes.count)
         var length = 0
-        while length + 8 <= raw.count {
-            let word = raw.loadUnaligned(fromByteOffset: length, as: UInt64.self)
+        while length + 8 <= bytes.count {
+            let word = bytes.loadUnaligned(fromByteOffset: length, as: UInt64.self)
+            output.storeBytes(of: lowercased(word), toByteOffset: length, as: UInt64.self)
             let others = othersThanNameBytes(word)
             length += others.trailingZeroBitCount / 8
             if others == 0 { continue }
-            guard isToken(raw[length]) else { return length }
+            guard isToken(bytes[length]) else { return length }
             length += 1
         }
-        while length < raw.count, isToken(raw[length]) { length += 1 }
+        while length < bytes.count, isToken(bytes[length]) {
+            output[length] = lowercased(bytes[length])
+            length += 1
+        }
         return length
     }
 

@@ -11,33 +11,12 @@ package struct HTTP1SyntaxError: Error, Equatable {
     }
 }
 
-/// The ranges of name and value in a field line (RFC 9112, section 5). Line folding, white space before the colon and
-/// control characters are rejected.
+/// The ranges of name and value in a field line (RFC 9112, section 5).
 package struct HTTP1FieldLine {
     /// The length of the name in bytes. The name begins at the start of the line.
     package let nameLength: Int
     /// The range of the value, without surrounding white space.
     package let value: Range<Int>
-
-    /// Parses a line without its line end.
-    /// - Throws: ``HTTP1SyntaxError`` if two parsers could read different fields.
-    package init(_ line: Span<UInt8>) throws(HTTP1SyntaxError) {
-        var nameEnd = 0
-        var (start, end) = (0, line.count)
-        line.withUnsafeBufferPointer { bytes in
-            nameEnd = ASCII.tokenLength(bytes)
-            start = nameEnd + 1
-            while start < end, ASCII.isSpace(bytes[start]) { start += 1 }
-            while end > start, ASCII.isSpace(bytes[end - 1]) { end -= 1 }
-        }
-        guard nameEnd > 0, nameEnd < line.count, line[nameEnd] == UInt8(ascii: ":"), nameEnd < 256
-        else { throw HTTP1SyntaxError("malformed header field name") }
-        guard !HTTP1FieldLine.hasControl(line.extracting(start..<end)) else {
-            throw HTTP1SyntaxError("control character in a header field value")
-        }
-        nameLength = nameEnd
-        value = start..<end
-    }
 
     /// Whether `text` contains a control character other than the tab.
     package static func hasControl(_ text: Span<UInt8>) -> Bool {
@@ -62,12 +41,84 @@ package struct HTTP1FieldLine {
         return hasControl(bytes.loadUnaligned(fromByteOffset: last, as: UInt64.self))
     }
 
+    /// Copies a value.
+    /// - Returns: Whether it has no control character other than the tab. If it has one, the copy may be incomplete.
+    @inline(__always)
+    fileprivate static func copy(
+        _ value: UnsafeRawPointer, count: Int, to output: UnsafeMutableRawPointer
+    ) -> Bool {
+        if count < 8 {
+            for index in 0..<count {
+                let byte = value.load(fromByteOffset: index, as: UInt8.self)
+                if ASCII.isControl(byte), byte != 0x09 { return false }
+                output.storeBytes(of: byte, toByteOffset: index, as: UInt8.self)
+            }
+            return true
+        }
+        // As above, the last eight bytes overlap those before them.
+        let last = count &- 8
+        var offset = 0
+        var controls: UInt64 = 0
+        while offset < last {
+            let word = value.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
+            output.storeBytes(of: word, toByteOffset: offset, as: UInt64.self)
+            controls |= controlBits(word)
+            offset &+= 8
+        }
+        let word = value.loadUnaligned(fromByteOffset: last, as: UInt64.self)
+        output.storeBytes(of: word, toByteOffset: last, as: UInt64.self)
+        if controls | controlBits(word) == 0 { return true }
+        let bytes = UnsafeRawBufferPointer(start: value, count: count)
+        return !bytes.contains { ASCII.isControl($0) && $0 != 0x09 }
+    }
+
     /// Whether a byte of `word` is less than 0x20, or 0x7f. A subtraction sets the upper bit of the first such byte if
     /// that byte did not have it before.
-    private static func hasControl(_ word: UInt64) -> Bool {
+    private static func hasControl(_ word: UInt64) -> Bool { controlBits(word) != 0 }
+
+    /// Not zero if ``hasControl(_:)``.
+    @inline(__always)
+    private static func controlBits(_ word: UInt64) -> UInt64 {
         let ones: UInt64 = 0x0101_0101_0101_0101
         let deleted = word ^ (ones &* 0x7f)
         let low = (word &- ones &* 0x20) & ~word
-        return (low | (deleted &- ones) & ~deleted) & (ones &* 0x80) != 0
+        return (low | (deleted &- ones) & ~deleted) & (ones &* 0x80)
+    }
+}
+
+extension HeaderFields {
+    /// Adds the field of an HTTP/1.1 line, given without its line end, in one pass. The name is converted to lower case.
+    /// - Returns: Where name and value are in the line.
+    /// - Throws: ``HTTP1SyntaxError`` if two parsers could read different fields: for line folding, white space before
+    ///   the colon, and control characters. No field is added then.
+    package mutating func append(line: Span<UInt8>) throws(HTTP1SyntaxError) -> HTTP1FieldLine {
+        var fault: StaticString?
+        var (nameLength, value) = (0, 0..<0)
+        append(capacity: line.count) { field in
+            line.withUnsafeBytes { line in
+                nameLength = ASCII.copyToken(
+                    line, lowercasedTo: UnsafeMutableRawBufferPointer(field))
+                guard nameLength > 0, nameLength < line.count,
+                    line[nameLength] == UInt8(ascii: ":"), nameLength < 256
+                else {
+                    fault = "malformed header field name"
+                    return nil
+                }
+                var (start, end) = (nameLength + 1, line.count)
+                while start < end, ASCII.isSpace(line[start]) { start += 1 }
+                while end > start, ASCII.isSpace(line[end - 1]) { end -= 1 }
+                value = start..<end
+                let isText = HTTP1FieldLine.copy(
+                    line.baseAddress! + start, count: end - start,
+                    to: field.baseAddress! + nameLength)
+                guard isText else {
+                    fault = "control character in a header field value"
+                    return nil
+                }
+                return (nameLength, value.count)
+            }
+        }
+        if let fault { throw HTTP1SyntaxError("\(fault)") }
+        return HTTP1FieldLine(nameLength: nameLength, value: value)
     }
 }

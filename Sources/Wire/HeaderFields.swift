@@ -68,21 +68,33 @@ public struct HeaderFields: Sendable, Equatable {
         _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>,
         _ change: (UnsafeMutableBufferPointer<UInt8>) -> Void
     ) {
-        let valueStart = HeaderFields.prefixBytes + name.count
-        let length = valueStart + value.count
-        bytes.append(addingCapacity: length) { output in
+        append(capacity: name.count + value.count) { field in
+            _ = field.initialize(fromContentsOf: name)
+            change(UnsafeMutableBufferPointer(rebasing: field[..<name.count]))
+            _ = field[name.count...].initialize(fromContentsOf: value)
+            return (name.count, value.count)
+        }
+    }
+
+    /// Adds a field that `write` puts at the end of the block.
+    /// - Parameter write: Gets space for `capacity` bytes. Returns the lengths of the name and of the value behind it; nil
+    ///   if no field is added.
+    @inline(__always)
+    mutating func append(
+        capacity: Int, _ write: (UnsafeMutableBufferPointer<UInt8>) -> (name: Int, value: Int)?
+    ) {
+        let before = bytes.count
+        bytes.append(addingCapacity: HeaderFields.prefixBytes + capacity) { output in
             output.withUnsafeMutableBufferPointer { field, count in
-                let lengths = UInt64(UInt32(name.count)) | UInt64(UInt32(value.count)) << 32
+                let text = UnsafeMutableBufferPointer(
+                    rebasing: field[HeaderFields.prefixBytes..<HeaderFields.prefixBytes + capacity])
+                guard let (name, value) = write(text) else { return }
+                let lengths = UInt64(UInt32(name)) | UInt64(UInt32(value)) << 32
                 UnsafeMutableRawBufferPointer(field).storeBytes(of: lengths, as: UInt64.self)
-                let copy = UnsafeMutableBufferPointer(
-                    rebasing: field[HeaderFields.prefixBytes..<valueStart])
-                _ = copy.initialize(fromContentsOf: name)
-                change(copy)
-                _ = field[valueStart...].initialize(fromContentsOf: value)
-                count = length
+                count = HeaderFields.prefixBytes + name + value
             }
         }
-        count += 1
+        if bytes.count > before { count += 1 }
     }
 
     /// The first value of a name in lower case.

@@ -47,8 +47,12 @@ import Wire
                 for byte in UInt8.min ... .max {
                     var text = [UInt8]("Content-MD5_x.y~Zz09-a!#b".utf8.prefix(length))
                     if !text.isEmpty { text[offset] = byte }
-                    let expected = text.prefix { ASCII.isToken($0) }.count
-                    #expect(text.withUnsafeBufferPointer(ASCII.tokenLength) == expected)
+                    let expected = text.prefix { ASCII.isToken($0) }.map(ASCII.lowercased)
+                    var copy = [UInt8](repeating: 0, count: length)
+                    let count = text.withUnsafeBytes { text in
+                        copy.withUnsafeMutableBytes { ASCII.copyToken(text, lowercasedTo: $0) }
+                    }
+                    #expect(copy.prefix(count) == expected[...])
                 }
             }
         }

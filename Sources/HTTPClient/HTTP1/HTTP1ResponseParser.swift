@@ -114,10 +114,9 @@ struct HTTP1ResponseParser {
     }
 
     private mutating func field(_ line: Span<UInt8>) throws(HTTP1SyntaxError) {
-        let parts = try HTTP1FieldLine(line)
+        let parts = try fields.append(line: line)
         let name = line.extracting(0..<parts.nameLength)
         let value = line.extracting(parts.value)
-        fields.append(lowercasing: name, value)
         if fields.count > HTTP1ResponseParser.maximumFields {
             throw HTTP1SyntaxError("too many header fields", isTooLong: true)
         }

@@ -199,9 +199,7 @@ struct HTTP1Parser {
 
     private func field(_ line: Span<UInt8>, into fields: inout HeaderFields) throws(HTTP1Error) {
         do throws(HTTP1SyntaxError) {
-            let parts = try HTTP1FieldLine(line)
-            fields.append(
-                lowercasing: line.extracting(0..<parts.nameLength), line.extracting(parts.value))
+            _ = try fields.append(line: line)
         } catch {
             throw HTTP1Error(error)
         }
