@@ -243,13 +243,19 @@ public final class S3Bucket: BucketDriver {
                 try checkOpen()
                 return try await upstream.send(request)
             }
-            let signature = Signature()
-            let response = try await upstream.send(try prepared(request, signature))
-            guard response.status == 400 || response.status == 403 else { return response }
-            return try await sendAgain(request, signature, after: response)
+            return try await sendSigned(request)
         } catch {
             throw BucketError(error)
         }
+    }
+
+    // Not inlined, so that the task of a request without a signature does not reserve memory for it.
+    @inline(never)
+    private func sendSigned(_ request: ClientRequest) async throws(ClientError) -> ClientResponse {
+        let signature = Signature()
+        let response = try await upstream.send(try prepared(request, signature))
+        guard response.status == 400 || response.status == 403 else { return response }
+        return try await sendAgain(request, signature, after: response)
     }
 
     /// Sends a request once more if the response rejects its credentials and new ones are available; otherwise returns the

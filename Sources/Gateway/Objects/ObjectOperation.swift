@@ -75,6 +75,13 @@ final class Conditions: Sendable {
 struct ReadRequest {
     var range = RangeRequest()
     var conditions = Conditions.none
+
+    /// The driver's plan for the read. Not inlined, so that the task does not reserve memory for its parts.
+    /// - Throws: ``Problem`` if the conditions are malformed.
+    @inline(never)
+    func plan() throws(Problem) -> ReadPlan {
+        ReadPlan(range: range.range, conditions: try conditions.get())
+    }
 }
 
 /// A request for a part of an object.

@@ -8,12 +8,10 @@ struct OperationHandler {
 
     /// - Throws: ``Problem`` for every failure. A failed change is not visible.
     func perform(_ operation: ObjectOperation) async throws(Problem) -> OperationResult {
-        switch operation {
-        case .download(let name, let request): try await download(name, request)
-        case .stat(let name, let conditions): try await stat(name, conditions)
-        case .upload(let name, let request): try await upload(name, request)
-        default: try await performRarer(operation)
+        if case .download(let name, let request) = operation {
+            return try await download(name, request)
         }
+        return try await performRarer(operation)
     }
 
     // Not inlined, so that the task of every request does not reserve memory for these.
@@ -21,7 +19,9 @@ struct OperationHandler {
     private func performRarer(_ operation: ObjectOperation) async throws(Problem) -> OperationResult
     {
         switch operation {
-        case .download, .stat, .upload: preconditionFailure("these are performed directly")
+        case .download: preconditionFailure("it is performed directly")
+        case .stat(let name, let conditions): try await stat(name, conditions)
+        case .upload(let name, let request): try await upload(name, request)
         case .describedUpload(_, let read): try await perform(try await read(context))
         case .createSession(let name, let request, let creation):
             try await createSession(name, request, creation)

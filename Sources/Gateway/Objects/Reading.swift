@@ -28,9 +28,7 @@ extension OperationHandler {
         _ name: ObjectName, _ request: ReadRequest, _ missing: Authorizer.UnresolvedInput
     ) async throws(Problem) -> any ObjectReader {
         do throws(Problem) {
-            let conditions = try request.conditions.get()
-            return try await bucket.open(
-                name, ReadPlan(range: request.range.range, conditions: conditions))
+            return try await bucket.open(name, try request.plan())
         } catch {
             if missing != .nothing, error.code == .objectNotFound {
                 try authorizer.require(try await authorizer.evaluate(.absent))

@@ -57,11 +57,21 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
 
     /// Returns the response and drops it here. The receiver then owns the body, which is closed when it is dropped.
     func take() throws(ClientError) -> ClientResponse {
-        let response = try result()
-        var head = response
-        head.body = EmptySource.shared
-        outcome = .success(head)
+        let settled = outcome.take()
+        guard case .success(let response) = settled else {
+            outcome = settled
+            return try result()
+        }
+        outcome = .success(
+            ClientResponse(
+                status: response.status, fields: HeaderFields(), body: EmptySource.shared))
         return response
+    }
+
+    /// The status of the response, if there is one.
+    var responseStatus: Int? {
+        if case .success(let response) = outcome { return response.status }
+        return nil
     }
 
     /// Waits for the response's head, a failure, or the end of the waiting task. May be called once.
@@ -157,12 +167,14 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
         isOver = true
         let wasBegun = transfer != nil
         transfer = nil
-        upstream.observer?.finished(
-            UpstreamRecord(
+        if let observer = upstream.observer {
+            let record = UpstreamRecord(
                 upstream: upstream.settings.name, method: request.method, status: status,
                 error: failure?.code, attempt: attempt, timeToFirstByte: firstByte,
                 duration: EventLoop.monotonicNow() &- begun, origin: upstream.settings.origin,
-                span: trace?.hasSpans == true ? span : nil, parentID: trace?.context?.spanID))
+                span: trace?.hasSpans == true ? span : nil, parentID: trace?.context?.spanID)
+            observer.finished(record)
+        }
         pool.ended(self, wasBegun: wasBegun)
     }
 

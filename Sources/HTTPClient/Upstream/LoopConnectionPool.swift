@@ -42,6 +42,7 @@ final class LoopConnectionPool {
 
     func submit(_ exchange: ClientExchange) {
         loop.assertCurrent()
+        let upstream = upstream
         if isClosed { return reject(exchange, .cancelled, "the client was closed") }
         if let fault = exchange.request.fault {
             return reject(exchange, .malformed, fault)

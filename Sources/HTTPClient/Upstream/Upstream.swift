@@ -184,6 +184,7 @@ public final class Upstream: Sendable {
     private func repetition(_ request: ClientRequest, _ attempt: Int, _ exchange: ClientExchange)
         -> UInt64?
     {
+        if let status = exchange.responseStatus, status < 400 { return nil }
         do throws(ClientError) {
             return repetition(request, attempt, try exchange.result())
         } catch {

@@ -77,8 +77,9 @@ struct Evaluator<R: Recorder> {
     /// The number of segments that the glob of the current block matches.
     var globLength: Int32 = 0
 
-    /// The parameters and let bindings of all active function calls. The first 16 need no allocation.
-    private var fewLocals = InlineArray<16, Datum>(repeating: .null)
+    /// The parameters and let bindings of all active function calls. The first 16 need no allocation. nil before a
+    /// function is called: most rules call none.
+    private var fewLocals: InlineArray<16, Datum>?
     private var moreLocals: [Datum] = []
     private var frame = 0
     private var localCount = 0
@@ -350,12 +351,13 @@ struct Evaluator<R: Recorder> {
     // MARK: Functions of the rules
 
     private func local(_ index: Int) -> Datum {
-        index < 16 ? fewLocals[index] : moreLocals[index - 16]
+        index < 16 ? fewLocals![index] : moreLocals[index - 16]
     }
 
     private mutating func setLocal(_ index: Int, _ value: Datum) {
         if index < 16 {
-            fewLocals[index] = value
+            if fewLocals == nil { fewLocals = InlineArray(repeating: .null) }
+            fewLocals![index] = value
         } else {
             while moreLocals.count <= index - 16 { moreLocals.append(.null) }
             moreLocals[index - 16] = value
