@@ -184,6 +184,7 @@ private final class FakeStream: ExchangeStream, @unchecked Sendable {
         answers += 1
         reply.status = head.status
         reply.fields = head.fields
+        if let id = head.requestID { reply.fields.append("x-request-id", id) }
         var end: ResponseOutcome.End = isGone ? .peerGone : .complete
         switch body {
         case .none: break

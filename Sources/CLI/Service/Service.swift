@@ -170,12 +170,15 @@ final class Service: Sendable {
         }
     }
 
+    private func respond(_ exchange: Exchange) async {
+        await gateway.withLock { $0 }.respond(exchange)
+    }
+
     private func listen(_ configuration: Configuration, _ endpoints: OperatorEndpoints) throws {
         var endpoints = endpoints
         endpoints.addUploads(uploads, sessionDrivers)
-        let handler: RequestHandler = { [self] exchange in
-            await gateway.withLock { $0 }.respond(exchange)
-        }
+        // A method and not a closure, which would make each request's task switch its executor.
+        let handler: RequestHandler = respond
         let onRejection: @Sendable (RejectedRequest) -> Void = { [observer] request in
             observer.finished(RequestRecord(request))
         }

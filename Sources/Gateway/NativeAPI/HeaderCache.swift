@@ -26,11 +26,7 @@ final class HeaderCache: Sendable {
             }
             return entry.fields
         }
-        if var known {
-            // The fields that every response has are added to this copy.
-            known.reserve(192)
-            return known
-        }
+        if let known { return known }
         var fields = HeaderFields(reserving: 768)
         object.appendFields(to: &fields)
         if object.attributes.pairBytes > HeaderCache.maximumPairs { return fields }

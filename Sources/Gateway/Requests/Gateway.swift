@@ -69,8 +69,8 @@ public final class Gateway: Sendable {
     /// end in one record.
     public func respond(_ exchange: Exchange) async {
         let context = RequestContext(
-            exchange, requestId: requestIds.next(), traces: traces, readsDetails: readsDetails,
-            now: wallClock)
+            exchange, requestId: requestIds.next(), observers: observers, traces: traces,
+            readsDetails: readsDetails, now: wallClock)
         let dialect = dialect(for: context.target)
         let response: Response
         do throws(Problem) {
@@ -117,9 +117,18 @@ public final class Gateway: Sendable {
     ) async throws(Problem) -> Response {
         let result = try await handler.perform(operation)
         if case .page(let page, let request) = result {
-            return await dialect.render(page, request, in: handler.bucket, context)
+            return await rendered(page, request, in: handler.bucket, context, dialect)
         }
         return dialect.render(result, of: route, in: handler.bucket, context)
+    }
+
+    // Not inlined, so that only the task of a list reserves memory for a page.
+    @inline(never)
+    private func rendered(
+        _ page: ListPage, _ request: ListRequest, in bucket: Bucket, _ context: RequestContext,
+        _ dialect: any Dialect
+    ) async -> Response {
+        await dialect.render(page, request, in: bucket, context)
     }
 
     // Not inlined, so that the task of a request without a trace does not reserve memory for it.
@@ -191,12 +200,10 @@ public final class Gateway: Sendable {
     ) {
         response.complete(requestId: context.record.requestId, isHead: context.isHead)
         dialect.cors(cors)?.decorate(&response.head.fields, for: context.fields)
-        let status = response.head.status
+        context.record.status = response.head.status
         if let lease = context.lease { response.body = lease.pacing(response.body) }
-        context.exchange.respond(response.head, response.body) { [self] outcome in
-            let record = context.finished(status, outcome)
-            for observer in observers { observer.finished(record) }
-        }
+        // It captures one reference, so that it needs no memory of its own.
+        context.exchange.respond(response.head, response.body) { [context] in context.ended($0) }
     }
 
     /// Responds with the methods of a path, and to a CORS preflight if CORS is configured. It evaluates no rules and

@@ -46,16 +46,19 @@ final class RequestContext {
     /// The caller's use of its limits, if its group has any.
     @exclusivity(unchecked) var lease: CallerLease?
     let record: RequestRecord
+    private let observers: [any RequestObserver]
     private let wallClock: @Sendable () -> Int64
 
     /// - Parameters:
+    ///   - observers: Called when the response has ended.
     ///   - traces: If nil, no spans are exported, and only a caller's trace is continued.
     ///   - readsDetails: Whether the record's details are read.
     init(
-        _ exchange: Exchange, requestId: String, traces: TraceExporter?, readsDetails: Bool,
-        now: @escaping @Sendable () -> Int64
+        _ exchange: Exchange, requestId: String, observers: [any RequestObserver],
+        traces: TraceExporter?, readsDetails: Bool, now: @escaping @Sendable () -> Int64
     ) {
         self.exchange = exchange
+        self.observers = observers
         wallClock = now
         caller = Caller(peer: exchange.peer, isSecure: exchange.isSecure)
         target = RequestTarget(exchange.head.target)
@@ -113,9 +116,8 @@ final class RequestContext {
         record.cause = problem.cause ?? problem.detail
     }
 
-    /// Completes the record at the end of the response.
-    func finished(_ status: Int, _ outcome: ResponseOutcome) -> RequestRecord {
-        record.status = status
+    /// Completes the record at the end of the response, whose status it has already.
+    func ended(_ outcome: ResponseOutcome) {
         record.bytesOut = outcome.bodyBytes
         lease?.end()
         switch outcome.end {
@@ -132,6 +134,6 @@ final class RequestContext {
         }
         let end = EventLoop.monotonicNow()
         record.durationNanoseconds = end > exchange.started ? end - exchange.started : 0
-        return record
+        for observer in observers { observer.finished(record) }
     }
 }

@@ -33,7 +33,7 @@ struct Response {
 
     /// Adds the fields that every response has. A response to `HEAD` has only the length of its body.
     mutating func complete(requestId: String, isHead: Bool) {
-        head.fields.append("x-request-id", requestId)
+        head.requestID = requestId
         guard isHead, case .bytes(let bytes) = body else { return }
         head.fields.append("content-length", bytes.count)
         body = .none

@@ -24,6 +24,8 @@ public struct ResponseHead: Sendable {
     public var status: Int
     /// The server sets `content-length` from the body. A response to HEAD sets it here.
     public var fields = HeaderFields()
+    /// The value of `x-request-id`: a field of its own, so that many responses can share the others.
+    public var requestID: String?
 
     public init(status: Int) { self.status = status }
 }

@@ -26,7 +26,10 @@ protocol StreamOwner: AnyObject {
 /// Safety: confined to its loop, which is also the executor of the one task that holds it.
 final class ServerStream: ExchangeStream, @unchecked Sendable {
     let id: Int32
-    let body = InboundBody()
+    /// nil for a request without a body, until it is asked for.
+    @exclusivity(unchecked) private var inbound: InboundBody?
+    /// Why the stream was abandoned.
+    @exclusivity(unchecked) private var abandonment: BodyError?
     @exclusivity(unchecked) private(set) var isGone = false
     /// Set by ``respond(_:_:_:)``.
     @exclusivity(unchecked) private(set) var response: ResponseHead?
@@ -56,14 +59,22 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     /// Whether the client waits for `100 Continue` before it sends the body.
     @exclusivity(unchecked) private(set) var isContinueDue: Bool
 
-    init(id: Int32, owner: any StreamOwner, context: LoopContext, expectsContinue: Bool) {
+    /// - Parameter hasBody: Whether a body may follow the request's head.
+    init(
+        id: Int32, owner: any StreamOwner, context: LoopContext, expectsContinue: Bool,
+        hasBody: Bool = true
+    ) {
         self.id = id
         self.owner = owner
         self.context = context
         live = context.live
         isContinueDue = expectsContinue
         progressMark = (0, context.loop.now)
-        body.stream = self
+        if hasBody {
+            let body = InboundBody()
+            body.stream = self
+            inbound = body
+        }
         live.created(.stream)
     }
 
@@ -72,6 +83,29 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         live.destroyed(.stream)
     }
 
+    /// The request's body.
+    var body: InboundBody {
+        if let inbound { return inbound }
+        let empty = InboundBody()
+        empty.stream = self
+        empty.end()
+        if let abandonment { empty.fail(abandonment) }
+        inbound = empty
+        return empty
+    }
+
+    /// Whether the last byte of the request's body has arrived.
+    var isBodyComplete: Bool { inbound?.isComplete ?? true }
+
+    /// Whether the request's body waits for the peer.
+    var isBodyStarved: Bool { inbound?.isStarved ?? false }
+
+    /// Bytes of the request's body that wait for its sink.
+    var waitingBytes: Int { inbound?.waitingCount ?? 0 }
+
+    /// Drops the request's body.
+    func discardBody() { inbound?.discard() }
+
     /// Bytes of the request's body left the queue.
     func bodyConsumed(_ count: Int) { owner.bodyConsumed(self, count) }
 
@@ -79,7 +113,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     func waitingChanged(_ change: Int) { context.waiting(change) }
 
     /// Bytes that have moved in both directions.
-    var movedBytes: UInt64 { sent &+ body.received }
+    var movedBytes: UInt64 { sent &+ (inbound?.received ?? 0) }
 
     /// Restarts the progress timer.
     func restartProgress() { progressMark = (movedBytes, context.loop.now) }
@@ -115,7 +149,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         context.loop.assertCurrent()
         guard isContinueDue, !isGone else { return }
         isContinueDue = false
-        if response == nil && body.received == 0 { owner.sendContinue(self) }
+        if response == nil && (inbound?.received ?? 0) == 0 { owner.sendContinue(self) }
     }
 
     func sendInterim(_ head: ResponseHead) {
@@ -267,7 +301,8 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     func abandon(_ error: BodyError = .clientGone) {
         guard !isGone else { return }
         isGone = true
-        body.fail(error)
+        abandonment = error
+        inbound?.fail(error)
         finish(complete: false)
         task?.cancel()
     }

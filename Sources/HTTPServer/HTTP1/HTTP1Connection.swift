@@ -268,6 +268,11 @@ final class HTTP1Connection: Engine {
             head.fields.writeLines(to: start)
             output.append(contentsOf: UnsafeRawBufferPointer(text))
         }
+        if let id = head.requestID {
+            output.append(contentsOf: "x-request-id: ")
+            output.append(contentsOf: id.utf8)
+            output.append(contentsOf: "\r\n")
+        }
     }
 
     func produce(_ buffer: OutputBuffer) {

@@ -103,11 +103,11 @@ extension HTTP2Connection {
     private func checkProgress(_ stream: ServerStream, _ now: UInt64) {
         let moved = stream.movedBytes - stream.progressMark.bytes
         stream.progressMark = (stream.movedBytes, now)
-        guard stream.body.isStarved || stream.isSending,
+        guard stream.isBodyStarved || stream.isSending,
             moved < context.limits.minimumProgress
         else { return }
         context.statistics.hit(.bodyProgress)
-        if stream.body.isStarved {
+        if stream.isBodyStarved {
             stream.body.fail(.timedOut)
         } else {
             reset(stream.id, NGHTTP2_CANCEL)

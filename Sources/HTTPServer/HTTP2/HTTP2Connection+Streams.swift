@@ -25,7 +25,7 @@ extension HTTP2Connection {
 
     func responseReady(_ stream: ServerStream) {
         guard let head = stream.response, streams[stream.id] != nil else { return }
-        stream.body.discard()
+        stream.discardBody()
         if submit(head, for: stream) != 0 { reset(stream.id, NGHTTP2_INTERNAL_ERROR) }
         connection?.markDirty()
     }
@@ -47,7 +47,7 @@ extension HTTP2Connection {
         nghttp2_session_consume(session, stream.id, count)
         switch streams[index].unwantedBody.handle(.consumed(count), context.limits) {
         case .growWindow:
-            if !stream.body.isComplete { grow(index, count) }
+            if !stream.isBodyComplete { grow(index, count) }
         case .reset: reset(stream.id, NGHTTP2_NO_ERROR)
         case .none: break
         }
@@ -66,7 +66,7 @@ extension HTTP2Connection {
     private func grow(_ index: StreamTable.Index, _ count: Int) {
         let stream = streams[index].stream
         let more = streams[index].window.consumed(
-            count, isQueueEmpty: stream.body.waitingCount == 0, context.limits)
+            count, isQueueEmpty: stream.waitingBytes == 0, context.limits)
         guard more > 0, context.grow(more) else { return }
         streams[index].window.granted(more)
         setWindow(of: stream.id, to: streams[index].window.size(context.limits))

@@ -97,7 +97,7 @@ final class HTTP2Connection: Engine {
     // MARK: Engine: reading
 
     var wantsRead: Bool { true }
-    var waitingBytes: Int { streams.streams.reduce(0) { $0 + $1.body.waitingCount } }
+    var waitingBytes: Int { streams.streams.reduce(0) { $0 + $1.waitingBytes } }
 
     func receive(_ bytes: UnsafeRawBufferPointer) {
         guard !isTerminated else { return }
@@ -120,7 +120,7 @@ final class HTTP2Connection: Engine {
     }
 
     func receiveEnd() {
-        for stream in streams.streams where !stream.body.isComplete {
+        for stream in streams.streams where !stream.isBodyComplete {
             stream.abandon()
             reset(stream.id, NGHTTP2_CANCEL)
         }
@@ -190,7 +190,7 @@ final class HTTP2Connection: Engine {
             let response = Rejection(rejection.status, rejection.reason)
             let body = response.body
             connection.rejected(response, body, of: request.head, .http2)
-            stream.body.discard()
+            stream.discardBody()
             return stream.respond(response.head, .bytes(body)) { _ in }
         }
         if connection.checkCertificate() { beginDrain() }
@@ -259,7 +259,7 @@ final class HTTP2Connection: Engine {
         if !sentStreams.isEmpty {
             for stream in sentStreams {
                 stream.finish(complete: true)
-                if !stream.body.isComplete { responseSent(stream) }
+                if !stream.isBodyComplete { responseSent(stream) }
             }
             sentStreams.removeAll(keepingCapacity: true)
         }

@@ -147,9 +147,8 @@ extension HTTP2Connection {
         if request.rejection == nil { request.rejection = check(request) }
         let stream = ServerStream(
             id: request.id, owner: self, context: context,
-            expectsContinue: request.head.expectsContinue)
+            expectsContinue: request.head.expectsContinue, hasBody: !ends)
         stream.isHead = request.head.method == "HEAD"
-        if ends { stream.body.end() }
         context.statistics.streamOpened()
         streams.insert(HTTP2Stream(stream: stream))
         streamDeadline = min(

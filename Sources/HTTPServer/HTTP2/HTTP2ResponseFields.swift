@@ -3,10 +3,13 @@ import Wire
 
 extension nghttp2_nv {
     /// A field whose value nghttp2 copies.
-    fileprivate init(_ name: StaticString, _ value: UnsafeBufferPointer<UInt8>) {
+    fileprivate init(
+        _ name: StaticString, _ value: UnsafeBufferPointer<UInt8>, isIndexed: Bool = true
+    ) {
+        let indexing = isIndexed ? NGHTTP2_NV_FLAG_NONE : NGHTTP2_NV_FLAG_NO_INDEX
         self.init(
             UnsafeBufferPointer(start: name.utf8Start, count: name.utf8CodeUnitCount), value,
-            NGHTTP2_NV_FLAG_NO_COPY_NAME.rawValue)
+            NGHTTP2_NV_FLAG_NO_COPY_NAME.rawValue | indexing.rawValue)
     }
 
     /// A field of two constants.
@@ -36,12 +39,12 @@ struct FieldTreatment {
 }
 
 extension ResponseHead {
-    /// Lends the head to nghttp2: `:status`, `date`, the fields, then `content-length` if it is given.
+    /// Lends the head to nghttp2: `:status`, `date`, the fields, then `x-request-id` and `content-length` if they are given.
     func withFields<Result>(
         date: [UInt8], length: UInt64?, _ treatment: FieldTreatment,
         _ body: (UnsafePointer<nghttp2_nv>, Int) -> Result
     ) -> Result {
-        let count = fields.count + (length == nil ? 2 : 3)
+        let count = 2 + fields.count + (requestID == nil ? 0 : 1) + (length == nil ? 0 : 1)
         return withUnsafeTemporaryAllocation(of: nghttp2_nv.self, capacity: count) { list in
             UInt64(status).withDigits { status in
                 date.withUnsafeBufferPointer { date in
@@ -52,8 +55,16 @@ extension ResponseHead {
                             let field = nghttp2_nv("content-length", digits)
                             list.initializeElement(at: count - 1, to: field)
                         }
-                        return fields.lend(to: list, from: 2, treatment) {
-                            body(list.baseAddress!, count)
+                        var id = requestID ?? ""
+                        return id.withUTF8 { id in
+                            if requestID != nil {
+                                let field = nghttp2_nv(
+                                    "x-request-id", id, isIndexed: treatment.indexesVolatile)
+                                list.initializeElement(at: 2 + fields.count, to: field)
+                            }
+                            return fields.lend(to: list, from: 2, treatment) {
+                                body(list.baseAddress!, count)
+                            }
                         }
                     }
                 }
