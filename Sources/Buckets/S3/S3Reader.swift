@@ -190,21 +190,21 @@ private final class S3Reader: ObjectReader {
             self.response = nil
             return source(response, range)
         }
-        guard let bytes = response.takeArrived(Int(count)) else { return nil }
+        guard let body = response.takeArrived(Int(count)) else { return nil }
         self.response = nil
-        return try verified(bytes, range)
+        return try verified(body, range)
     }
 
     /// - Throws: ``BucketError`` if these are not the bytes of the object.
-    private func verified(_ bytes: [UInt8], _ range: Range<UInt64>) throws(BucketError)
-        -> BytesSource
+    private func verified(_ body: ArrivedBody, _ range: Range<UInt64>) throws(BucketError)
+        -> ArrivedBody
     {
         if let expected = checksum(of: range) {
             var crc32c = CRC32C()
-            crc32c.update(bytes.span.bytes)
+            crc32c.update(body.bytes.span.bytes)
             try ResumingSource.check(crc32c, expected)
         }
-        return BytesSource(bytes)
+        return body
     }
 
     func bytes(_ range: Range<UInt64>) async throws(BucketError) -> any ByteSource {
@@ -228,9 +228,7 @@ private final class S3Reader: ObjectReader {
         let count = range.upperBound - range.lowerBound
         guard count <= S3Reader.verifiedAhead else { return source(response, range) }
         // Nothing has been sent yet, so a failure can still have an error status.
-        if let bytes = response.takeArrived(Int(count)) {
-            return try verified(bytes, range)
-        }
+        if let body = response.takeArrived(Int(count)) { return try verified(body, range) }
         return BytesSource(try await source(response, range).collect(Int(count)))
     }
 

@@ -32,6 +32,15 @@ extension HTTP1Exchange {
         return UInt64(count) == state.remaining ? count : nil
     }
 
+    func takeRest() -> [UInt8]? {
+        transport.loop.assertCurrent()
+        guard arrivedRest == rest.count, !rest.isEmpty else { return nil }
+        var taken: [UInt8] = []
+        swap(&taken, &rest)
+        complete(state.handle(.bodyRead(taken.count, hasSurplus: false)))
+        return taken
+    }
+
     /// Reads the body's next bytes.
     func read(into buffer: UnsafeMutableRawBufferPointer) throws(ClientError) -> SourceRead {
         transport.loop.assertCurrent()

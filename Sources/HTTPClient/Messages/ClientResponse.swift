@@ -15,10 +15,11 @@ public struct ClientResponse {
 
     /// Takes the body if all of its `count` bytes have arrived.
     /// - Returns: nil if they have not, or if there is another number. Nothing was read then.
-    package func takeArrived(_ count: Int) -> [UInt8]? {
+    package func takeArrived(_ count: Int) -> ArrivedBody? {
         guard count > 0, let body = body as? ResponseBody, body.arrivedRest == count else {
             return nil
         }
+        if let taken = body.takeRest() { return taken }
         // Appended, because the initializer with a capacity is not specialized.
         var bytes: [UInt8] = []
         bytes.append(addingCapacity: count) { output in
@@ -29,7 +30,7 @@ public struct ClientResponse {
                 used = count
             }
         }
-        return bytes.isEmpty ? nil : bytes
+        return bytes.isEmpty ? nil : body.arrived(bytes)
     }
 
     /// Reads the whole body, of at most `limit` bytes, and closes it.

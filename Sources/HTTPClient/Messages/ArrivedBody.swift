@@ -1,0 +1,34 @@
+import System
+
+/// A small body that has arrived as a whole, in the buffer that received it. Confined to its loop.
+package final class ArrivedBody: ByteSource {
+    package private(set) var bytes: [UInt8]
+    private var offset = 0
+    /// Gets the buffer back, to reuse it.
+    private let transport: SocketTransport
+
+    init(_ bytes: consuming [UInt8], _ transport: SocketTransport) {
+        self.bytes = bytes
+        self.transport = transport
+    }
+
+    package func read(into buffer: inout MutableRawSpan) -> SourceRead {
+        if offset == bytes.count { return .end }
+        let end = min(bytes.count, offset + buffer.byteCount)
+        if end == offset { return .wait }
+        buffer.withUnsafeMutableBytes { target in
+            bytes.withUnsafeBytes { target.copyMemory(from: .init(rebasing: $0[offset..<end])) }
+        }
+        defer { offset = end }
+        return .bytes(end - offset)
+    }
+
+    package func whenReadable(_ resume: @escaping () -> Void) { resume() }
+
+    package func close() {
+        var buffer: [UInt8] = []
+        swap(&buffer, &bytes)
+        offset = 0
+        transport.giveBack(buffer)
+    }
+}
