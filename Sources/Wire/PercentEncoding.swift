@@ -25,6 +25,17 @@ package enum PercentEncoding {
     /// Encodes a path: every character except unreserved ones and `/`.
     package static func encodePath(_ path: String) -> String { encode(path, keeping: "/") }
 
+    /// The path of `path` below `root`, which is encoded already: both with a slash between them.
+    package static func encodePath(_ path: String, below root: String) -> String {
+        var (root, path) = (root, encodePath(path))
+        return String(unsafeUninitializedCapacity: root.utf8.count + 1 + path.utf8.count) {
+            output in
+            let start = root.withUTF8 { output.initialize(fromContentsOf: $0) }
+            output.initializeElement(at: start, to: UInt8(ascii: "/"))
+            return path.withUTF8 { output[(start + 1)...].initialize(fromContentsOf: $0) }
+        }
+    }
+
     /// Encodes one segment of a path, or one name or value of a query: every character except unreserved ones.
     package static func encodeSegment(_ text: String) -> String { encode(text, keeping: "~") }
 

@@ -185,8 +185,7 @@ public final class S3Bucket: BucketDriver {
     func target(_ name: String?, _ query: String = "") -> String {
         var target = root
         if let name {
-            target += "/"
-            target += PercentEncoding.encodePath(name)
+            target = PercentEncoding.encodePath(name, below: root)
         } else if target.isEmpty {
             target = "/"
         }

@@ -96,7 +96,8 @@ final class Authorizer {
 
     // Synchronous, so that the large request lives on the stack and not in the task's memory.
     private func decide(_ existing: CurrentObject, _ folder: String?) -> Decision {
-        if let grant, let decision = grant.decide(existing, now: context.now) {
+        // Compared first, because unwrapping copies it.
+        if grant != nil, let decision = grant?.decide(existing, now: context.now) {
             switch decision {
             case .allow:
                 context.record.note(.allowed, shadow: nil)

@@ -37,21 +37,67 @@ public struct Caller: Sendable {
 
 /// The object that an access would store, as far as it is known at the time of the decision.
 public struct ProposedObject: Sendable, Equatable {
-    /// The properties of an upload; nil for other accesses, or if they are not known.
-    public var attributes: ObjectAttributes?
-    /// The changes of an update; nil before its body was read, and for other accesses.
-    public var patch: AttributePatch?
-    /// The size in bytes: declared before the body, actual after it; nil if unknown.
-    public var size: UInt64?
-    /// 16 bytes. The declared digest before the body, the actual one after it; nil if unknown.
-    public var md5: [UInt8]?
-    /// The declared digest before the body, the actual one after it; nil if unknown.
-    public var crc32c: UInt32?
-    /// The content type of an upload, if nothing else in ``attributes`` is known.
-    var contentType: String?
+    /// Behind a reference, because it is large, and each question to a policy has a copy. nil if nothing is known, as with
+    /// every access that stores nothing.
+    private var known: Known?
+
+    private struct Facts: Equatable {
+        var attributes: ObjectAttributes?
+        var patch: AttributePatch?
+        var size: UInt64?
+        var md5: [UInt8]?
+        var crc32c: UInt32?
+        var contentType: String?
+    }
+
+    /// Safety: changed only by a ``ProposedObject`` that holds the only reference.
+    private final class Known: @unchecked Sendable {
+        @exclusivity(unchecked) var facts: Facts
+        init(_ facts: Facts) { self.facts = facts }
+    }
 
     /// No proposed object, or an unknown one.
     public init() {}
+
+    /// The properties of an upload; nil for other accesses, or if they are not known.
+    public var attributes: ObjectAttributes? {
+        get { known?.facts.attributes }
+        set { change { $0.attributes = newValue } }
+    }
+    /// The changes of an update; nil before its body was read, and for other accesses.
+    public var patch: AttributePatch? {
+        get { known?.facts.patch }
+        set { change { $0.patch = newValue } }
+    }
+    /// The size in bytes: declared before the body, actual after it; nil if unknown.
+    public var size: UInt64? {
+        get { known?.facts.size }
+        set { change { $0.size = newValue } }
+    }
+    /// 16 bytes. The declared digest before the body, the actual one after it; nil if unknown.
+    public var md5: [UInt8]? {
+        get { known?.facts.md5 }
+        set { change { $0.md5 = newValue } }
+    }
+    /// The declared digest before the body, the actual one after it; nil if unknown.
+    public var crc32c: UInt32? {
+        get { known?.facts.crc32c }
+        set { change { $0.crc32c = newValue } }
+    }
+    /// The content type of an upload, if nothing else in ``attributes`` is known.
+    var contentType: String? {
+        get { known?.facts.contentType }
+        set { change { $0.contentType = newValue } }
+    }
+
+    private mutating func change(_ body: (inout Facts) -> Void) {
+        if !isKnownUniquelyReferenced(&known) { known = Known(known?.facts ?? Facts()) }
+        if let known { body(&known.facts) }
+    }
+
+    public static func == (left: ProposedObject, right: ProposedObject) -> Bool {
+        (left.known?.facts ?? Facts()) == (right.known?.facts ?? Facts())
+    }
 }
 
 /// The input of a policy's decision.
