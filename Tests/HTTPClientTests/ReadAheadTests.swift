@@ -128,7 +128,7 @@ struct ReadAheadTests {
             }
             return (used, complete, loop.readAhead.used)
         }
-        #expect(found.0 > 0 && found.0 <= 8)
+        #expect(found.0 > 0 && found.0 <= 16)
         #expect(found.1 == readers && found.2 == 0)
         await upstream.close()
         loop.stop()
