@@ -476,7 +476,7 @@ static const char *find_fault(void) {
     if (!measure(&gcm128) || !measure(&gcm256)) return "libIPSec_MB.so.1 needs more memory than expected";
     if (!is_provided("AES-128-GCM", NULL, "default") || !is_provided("AES-256-GCM", NULL, "default"))
         return "OpenSSL is configured for other providers";
-    // Whoever does not ask for our property gets the cipher that OpenSSL knew first: its own.
+    // A fetch without our property gives the cipher that OpenSSL knew first: its own.
     EVP_CIPHER *own128 = EVP_CIPHER_fetch(NULL, "AES-128-GCM", NULL);
     EVP_CIPHER *own256 = EVP_CIPHER_fetch(NULL, "AES-256-GCM", NULL);
     const char *found = load(own128, own256);

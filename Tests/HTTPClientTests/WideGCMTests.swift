@@ -92,7 +92,7 @@ struct WideGCMTests {
     }
 
     @Test(
-        "Whoever does not ask for it gets OpenSSL's own", arguments: ["AES-128-GCM", "AES-256-GCM"])
+        "Other users of OpenSSL get its own cipher", arguments: ["AES-128-GCM", "AES-256-GCM"])
     func others(name: String) throws {
         for (query, wanted) in [(nil, "default"), (WideGCMTests.ours, "sluice")] {
             let cipher = try #require(EVP_CIPHER_fetch(nil, name, query))
