@@ -167,10 +167,6 @@ public protocol ObjectReader: AnyObject {
     func close()
 }
 
-extension ObjectReader {
-    public func readyBytes(_ range: Range<UInt64>) throws(BucketError) -> (any ByteSource)? { nil }
-}
-
 /// An upload in progress. Confined to one loop. End it with ``abort()``, or with a commit after which it is not
 /// ``isOpen``.
 public protocol Upload: ByteSink {

@@ -21,11 +21,6 @@ public struct HeaderFields: Sendable, Equatable {
     /// Reserves capacity for a typical header.
     public init(reserving byteCount: Int) { bytes.reserveCapacity(byteCount) }
 
-    /// Reserves capacity for this many more bytes: names, values, and 8 for each field.
-    public mutating func reserve(_ byteCount: Int) {
-        bytes.reserveCapacity(bytes.count + byteCount)
-    }
-
     /// Adds a field. `name` is a token in lower case.
     public mutating func append(_ name: StaticString, _ value: String) {
         var value = value

@@ -47,10 +47,11 @@ private final class NoSink: ByteSink {
     func whenWritable(_ resume: @escaping () -> Void) {}
 }
 
-private final class NoOwner: StreamOwner {
-    /// Kept, because the stream does not keep it.
-    private let context: LoopContext
-    init(_ context: LoopContext) { self.context = context }
+/// A connection that does nothing.
+final class NoOwner: StreamOwner {
+    /// Kept, because a stream does not keep it.
+    private let context: LoopContext?
+    init(_ context: LoopContext? = nil) { self.context = context }
     var isInCallback: Bool { false }
     func sendContinue(_ stream: ServerStream) {}
     func sendInterim(_ head: ResponseHead, _ stream: ServerStream) {}

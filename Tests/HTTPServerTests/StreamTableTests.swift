@@ -39,13 +39,3 @@ struct StreamTableTests {
         #expect(table[0] == nil && table[next] == nil)
     }
 }
-
-private final class NoOwner: StreamOwner {
-    var isInCallback: Bool { false }
-    func sendContinue(_ stream: ServerStream) {}
-    func sendInterim(_ head: ResponseHead, _ stream: ServerStream) {}
-    func responseReady(_ stream: ServerStream) {}
-    func bodyReady(_ stream: ServerStream) {}
-    func bodyConsumed(_ stream: ServerStream, _ count: Int) {}
-    func handlerEnded(_ stream: ServerStream) {}
-}

@@ -21,6 +21,11 @@ final class DirectoryReader: ObjectReader {
 
     deinit { close() }
 
+    /// Nothing has to be waited for.
+    func readyBytes(_ range: Range<UInt64>) throws(BucketError) -> (any ByteSource)? {
+        try bytes(range)
+    }
+
     func bytes(_ range: Range<UInt64>) throws(BucketError) -> any ByteSource {
         guard let content, range.upperBound <= metadata.size else {
             throw BucketError(.internal, "bytes of \(range) of \(metadata.size)")
