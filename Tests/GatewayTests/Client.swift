@@ -150,6 +150,10 @@ private final class FakeStream: ExchangeStream, @unchecked Sendable {
         if case .gone = trouble { isGone = true }
     }
 
+    func requestCreated() {}
+
+    func requestDestroyed() {}
+
     func sendContinue() { reply.wasContinued = true }
 
     func sendInterim(_ head: ResponseHead) { reply.interim.append(head) }

@@ -39,14 +39,21 @@ public final class UpstreamMetrics: UpstreamObserver {
         /// A power of two.
         static let listCount = 64
     }
-    private struct Series {
+    // A class, so that counting changes one reference count instead of one for each handle.
+    private final class Series: Sendable {
         let key: Key
-        let handles: Handles
-    }
-    private struct Handles {
         let requests: Counter
         let duration: CoreMetrics.Timer
         let firstByte: CoreMetrics.Timer
+
+        init(
+            key: Key, requests: Counter, duration: CoreMetrics.Timer, firstByte: CoreMetrics.Timer
+        ) {
+            self.key = key
+            self.requests = requests
+            self.duration = duration
+            self.firstByte = firstByte
+        }
     }
     private let registry: PrometheusRegistry
     /// Made at first use, since most methods are never used.
@@ -73,24 +80,24 @@ public final class UpstreamMetrics: UpstreamObserver {
 
     public func finished(_ record: UpstreamRecord) {
         let list = Key.list(record)
-        let handles = series.withLock { known in
-            for entry in known[list] where entry.key.matches(record) { return entry.handles }
-            let made = make(record)
-            known[list].append(Series(key: Key(record), handles: made))
-            return made
-        }
+        let known = series.withLock { $0[list] }
+        let counted = known.first { $0.key.matches(record) } ?? make(record, list)
         traces?.add(record)
-        handles.requests.increment()
-        handles.duration.recordNanoseconds(Int64(clamping: record.duration))
+        counted.requests.increment()
+        counted.duration.recordNanoseconds(Int64(clamping: record.duration))
         if let time = record.timeToFirstByte {
-            handles.firstByte.recordNanoseconds(Int64(clamping: time))
+            counted.firstByte.recordNanoseconds(Int64(clamping: time))
         }
     }
 
-    private func make(_ record: UpstreamRecord) -> Handles {
+    /// Makes the series of a record in its list. If two threads make one at once, both count: the registry returns the
+    /// same handles to both.
+    @inline(never)
+    private func make(_ record: UpstreamRecord, _ list: Int) -> Series {
         let method = [("upstream", record.upstream), ("method", "\(record.method)")]
         let outcome = record.error?.rawValue ?? record.status.map { "\($0 / 100)xx" } ?? "none"
-        return Handles(
+        let made = Series(
+            key: Key(record),
             requests: Counter(
                 label: "sluice_upstream_requests_total",
                 dimensions: method + [("outcome", outcome)], factory: registry),
@@ -99,6 +106,8 @@ public final class UpstreamMetrics: UpstreamObserver {
                 factory: registry),
             firstByte: CoreMetrics.Timer(
                 label: "sluice_upstream_first_byte_seconds", dimensions: method, factory: registry))
+        series.withLock { $0[list].append(made) }
+        return made
     }
 }
 

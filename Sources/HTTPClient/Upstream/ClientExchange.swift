@@ -7,8 +7,8 @@ import Wire
 public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     let request: ClientRequest
     let attempt: Int
-    private let upstream: Upstream
-    private let pool: LoopConnectionPool
+    let upstream: Upstream
+    let pool: LoopConnectionPool
     /// When it began, in monotonic nanoseconds.
     let begun: UInt64
     private let trace: RequestTrace?

@@ -2,24 +2,50 @@ import System
 
 /// An upstream's connections on one loop, and the queue of requests for them. Confined to its loop.
 final class LoopConnectionPool {
-    /// The upstream owns this pool, and every exchange holds the upstream.
-    private unowned let upstream: Upstream
     let loop: EventLoop
     /// nil if no request can be sent.
     private let transport: (any Transport)?
     // Exclusive access holds for these: no access to them is held while other code runs.
     @exclusivity(unchecked) private var live = 0
-    @exclusivity(unchecked) private var queue: [ClientExchange] = []
-    @exclusivity(unchecked) private var head = 0
+    private let queue = Queue()
     @exclusivity(unchecked) private var timer: LoopTimer?
     @exclusivity(unchecked) private var isClosed: Bool
 
     init(_ upstream: Upstream, _ loop: EventLoop, isClosed: Bool) {
         self.isClosed = isClosed
-        self.upstream = upstream
         self.loop = loop
         transport = isClosed ? nil : upstream.makeTransport(loop)
-        timer = LoopTimer { [weak self] in self?.dropLate() }
+        // Each request that waits holds the pool. A weak reference would make every retain of the pool slow.
+        timer = LoopTimer { [queue] in queue.first?.pool.dropLate() }
+    }
+
+    /// The requests that wait, in order.
+    private final class Queue {
+        @exclusivity(unchecked) private var exchanges: [ClientExchange] = []
+        @exclusivity(unchecked) private var head = 0
+
+        var count: Int { exchanges.count - head }
+        var first: ClientExchange? { count > 0 ? exchanges[head] : nil }
+        var all: ArraySlice<ClientExchange> { exchanges[head...] }
+
+        func append(_ exchange: ClientExchange) { exchanges.append(exchange) }
+
+        func removeFirst() -> ClientExchange {
+            let first = exchanges[head]
+            head += 1
+            if head == exchanges.count || head > 256 {
+                exchanges.removeSubrange(..<head)
+                head = 0
+            }
+            return first
+        }
+
+        /// Returns whether it waited.
+        func remove(_ exchange: ClientExchange) -> Bool {
+            guard let index = all.firstIndex(where: { $0 === exchange }) else { return false }
+            exchanges.remove(at: index)
+            return true
+        }
     }
 
     /// Closes on the loop what ``close()`` has not. ``Upstream/close()`` is the orderly way. This one is for an
@@ -42,7 +68,7 @@ final class LoopConnectionPool {
 
     func submit(_ exchange: ClientExchange) {
         loop.assertCurrent()
-        let upstream = upstream
+        let upstream = exchange.upstream
         if isClosed { return reject(exchange, .cancelled, "the client was closed") }
         if let fault = exchange.request.fault {
             return reject(exchange, .malformed, fault)
@@ -55,15 +81,15 @@ final class LoopConnectionPool {
                 exchange, .circuitOpen, "\(upstream.settings.name) is left alone for now: \(cause)")
         }
         upstream.statistics.live.add(1, ordering: .relaxed)
-        if live < upstream.settings.maximumTransfers, queue.count == head {
+        if live < upstream.settings.maximumTransfers, queue.count == 0 {
             begin(exchange)
-        } else if queue.count - head < upstream.settings.maximumQueue {
+        } else if queue.count < upstream.settings.maximumQueue {
             queue.append(exchange)
             upstream.statistics.waiting.add(1, ordering: .relaxed)
             armTimer()
         } else {
             upstream.statistics.live.subtract(1, ordering: .relaxed)
-            reject(exchange, .queueFull, "\(queue.count - head) requests wait already")
+            reject(exchange, .queueFull, "\(queue.count) requests wait already")
         }
     }
 
@@ -80,40 +106,31 @@ final class LoopConnectionPool {
 
     func ended(_ exchange: ClientExchange, wasBegun: Bool) {
         loop.assertCurrent()
+        let upstream = exchange.upstream
         if wasBegun {
             live -= 1
             upstream.statistics.live.subtract(1, ordering: .relaxed)
-        } else if let index = queue[head...].firstIndex(where: { $0 === exchange }) {
-            queue.remove(at: index)
-            leftQueue()
+        } else if queue.remove(exchange) {
+            upstream.statistics.waiting.subtract(1, ordering: .relaxed)
             upstream.statistics.live.subtract(1, ordering: .relaxed)
         }
-        while live < upstream.settings.maximumTransfers, head < queue.count {
-            let next = queue[head]
-            head += 1
-            leftQueue()
+        while queue.count > 0, live < upstream.settings.maximumTransfers {
+            let next = queue.removeFirst()
+            upstream.statistics.waiting.subtract(1, ordering: .relaxed)
             begin(next)
-        }
-        if head > 0, head == queue.count || head > 256 {
-            queue.removeSubrange(..<head)
-            head = 0
         }
     }
 
-    private func leftQueue() { upstream.statistics.waiting.subtract(1, ordering: .relaxed) }
-
     private func armTimer() {
-        guard let timer, !timer.isArmed, head < queue.count else { return }
+        guard let timer, !timer.isArmed, let deadline = queue.first?.queueDeadline else { return }
         let now = EventLoop.monotonicNow()
-        let deadline = queue[head].queueDeadline
         loop.arm(timer, after: deadline > now ? deadline - now : 1)
     }
 
     private func dropLate() {
         let now = EventLoop.monotonicNow()
-        while head < queue.count, queue[head].queueDeadline <= now {
-            // The end of the exchange removes it from the queue.
-            let late = queue[head]
+        // The end of the exchange removes it from the queue.
+        while let late = queue.first, late.queueDeadline <= now {
             late.reject(
                 ClientError(.queueFull, "it waited too long for its turn: \(live) are under way"))
         }
@@ -125,7 +142,7 @@ final class LoopConnectionPool {
         loop.assertCurrent()
         guard !isClosed else { return }
         isClosed = true
-        for exchange in queue[head...] {
+        for exchange in queue.all {
             exchange.reject(ClientError(.cancelled, "the client was closed"))
         }
         transport?.close()

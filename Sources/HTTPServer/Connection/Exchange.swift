@@ -101,7 +101,6 @@ public final class Exchange: @unchecked Sendable {
     /// When the header block was complete, in the loop's nanoseconds.
     public let started: UInt64
     private let stream: any ExchangeStream
-    private let live: LiveCounts?
 
     convenience init(
         head: RequestHead, version: HTTPVersion, connection: Connection, loop: EventLoop,
@@ -115,13 +114,13 @@ public final class Exchange: @unchecked Sendable {
             identity: connection.verified?.identity,
             isIdentityCurrent: connection.verified?.isCurrent ?? true,
             loop: loop,
-            stream: stream, live: connection.context.live)
+            stream: stream)
     }
 
     init(
         head: RequestHead, version: HTTPVersion, isSecure: Bool, peer: String,
         identity: (any AnyObject & Sendable)? = nil, isIdentityCurrent: Bool = true,
-        loop: EventLoop, stream: any ExchangeStream, live: LiveCounts? = nil
+        loop: EventLoop, stream: any ExchangeStream
     ) {
         self.head = head
         self.version = version
@@ -132,11 +131,10 @@ public final class Exchange: @unchecked Sendable {
         self.loop = loop
         self.started = loop.now
         self.stream = stream
-        self.live = live
-        live?.created(.request)
+        stream.requestCreated()
     }
 
-    deinit { live?.destroyed(.request) }
+    deinit { stream.requestDestroyed() }
 
     /// Whether the client has gone: it reset the stream, or the connection ended.
     public var isClientGone: Bool { stream.isGone }
@@ -203,6 +201,9 @@ public final class Exchange: @unchecked Sendable {
 /// What a connection offers to an ``Exchange``. Every completion is called exactly once, on the loop. That of `receive`
 /// may be called inside a callback of nghttp2: it must only resume a task. That of `respond` never is.
 protocol ExchangeStream: AnyObject {
+    /// Called once by the ``Exchange``, and at its end.
+    func requestCreated()
+    func requestDestroyed()
     var isGone: Bool { get }
     func sendContinue()
     func sendInterim(_ head: ResponseHead)

@@ -48,8 +48,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     /// A strong reference: a weak one would make every retain of the connection slow. The connection releases its
     /// streams when they end, which breaks the cycle.
     private let owner: any StreamOwner
-    private unowned let context: LoopContext
-    private let live: LiveCounts
+    private let context: LoopContext
     @exclusivity(unchecked) private var source: (any ByteSource)?
     @exclusivity(unchecked) private var sent: UInt64 = 0
     /// Why the source failed.
@@ -67,7 +66,6 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         self.id = id
         self.owner = owner
         self.context = context
-        live = context.live
         isContinueDue = expectsContinue
         progressMark = (0, context.loop.now)
         if hasBody {
@@ -75,13 +73,16 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
             body.stream = self
             inbound = body
         }
-        live.created(.stream)
+        context.live.created(.stream)
     }
 
     deinit {
         assert(completion == nil && !isHandlerRunning, "a stream ends after its handler")
-        live.destroyed(.stream)
+        context.live.destroyed(.stream)
     }
+
+    func requestCreated() { context.live.created(.request) }
+    func requestDestroyed() { context.live.destroyed(.request) }
 
     /// The request's body.
     var body: InboundBody {
