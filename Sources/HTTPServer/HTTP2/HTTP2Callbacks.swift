@@ -17,6 +17,8 @@ final class HTTP2Callbacks {
         options = newOptions
         nghttp2_option_set_no_auto_window_update(options, 1)
         nghttp2_option_set_max_settings(options, 32)
+        // ``EndedStreams`` does with less memory what it would keep them for.
+        nghttp2_option_set_no_closed_streams(options, 1)
         // nghttp2 shows unknown frames to the callbacks only for types that are set here. They have to be counted.
         for type in UInt8(10)...255 { nghttp2_option_set_user_recv_extension_type(options, type) }
         install()

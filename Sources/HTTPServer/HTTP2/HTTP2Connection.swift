@@ -101,6 +101,7 @@ final class HTTP2Connection: Engine {
 
     func receive(_ bytes: UnsafeRawBufferPointer) {
         guard !isTerminated else { return }
+        guards.arrived(bytes)
         isInCallback = true
         let result = nghttp2_session_mem_recv(
             session, bytes.bindMemory(to: UInt8.self).baseAddress, bytes.count)

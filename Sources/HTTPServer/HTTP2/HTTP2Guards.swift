@@ -6,9 +6,10 @@ import System
 ///
 /// | event                                                            | violation, after                  |
 /// |------------------------------------------------------------------|-----------------------------------|
+/// | `arrived`: DATA or HEADERS on a stream that the peer ended       | STREAM_CLOSED                     |
 /// | `began`: empty DATA or HEADERS that does not end its stream/block | ENHANCE_YOUR_CALM, `emptyFrames` in a row |
 /// | `began`: HEADERS on a stream that the peer skipped               | PROTOCOL_ERROR                    |
-/// | `began`: HEADERS on a closed stream                              | ENHANCE_YOUR_CALM, `controlFrames` |
+/// | `began`: HEADERS on a closed stream that we ended, or long ago    | ENHANCE_YOUR_CALM, `controlFrames` |
 /// | `began`: RST_STREAM                                              | ENHANCE_YOUR_CALM, `resetsReceived` |
 /// | `began`: any other frame but DATA                                | ENHANCE_YOUR_CALM, `controlFrames` |
 /// | `resetSent`                                                      | ENHANCE_YOUR_CALM, `resetsSent`   |
@@ -26,6 +27,7 @@ struct HTTP2Guards {
     private var sentResets: RateLimit
     private var control: RateLimit
     private var emptyFrames = 0
+    private var ended = EndedStreams()
     private var lastStream: Int32 = 0
     /// Ranges of skipped identifiers that are kept. A well-behaved peer does not skip as many.
     private static let maximumSkipped = 64
@@ -41,6 +43,11 @@ struct HTTP2Guards {
         sentResets = RateLimit(burst: limits.sentResetBurst, perSecond: limits.resetsPerSecond)
         control = RateLimit(
             burst: limits.controlFrameBurst, perSecond: limits.controlFramesPerSecond)
+    }
+
+    /// Bytes have arrived, which nghttp2 gets next.
+    mutating func arrived(_ bytes: UnsafeRawBufferPointer) {
+        if ended.arrived(bytes) { fail(NGHTTP2_STREAM_CLOSED, nil) }
     }
 
     /// A frame's header has arrived.
