@@ -19,7 +19,8 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 WORK = pathlib.Path(tempfile.mkdtemp(prefix="sluice-bench-", dir="/dev/shm"))
-SLUICE = pathlib.Path(os.environ.get("SLUICE", ROOT / ".build" / "release" / "sluice"))
+# As it is released: with Swift's libraries in the program.
+SLUICE = pathlib.Path(os.environ.get("SLUICE", ROOT / ".build-static" / "release" / "sluice"))
 # With the variable of the systemd unit and the image.
 RUN_SLUICE = ["env", "GLIBC_TUNABLES=glibc.malloc.tcache_count=256", SLUICE]
 SIZES = {"1 KiB": 1024, "16 MiB": 16 << 20}

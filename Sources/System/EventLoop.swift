@@ -251,6 +251,15 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
         }
     }
 
+    /// Resumes a task that waits on this loop, and runs it at once until it waits again or ends.
+    public func resumeNow(_ waiter: UnsafeContinuation<Void, Never>) {
+        assertCurrent()
+        let count = readyJobs.count
+        waiter.resume()
+        precondition(readyJobs.count == count + 1, "the task waits on another executor")
+        readyJobs.removeLast().runSynchronously(on: asUnownedTaskExecutor())
+    }
+
     // MARK: Slices
 
     /// Whether the turn, or the slice of a task that yielded before, has used up its time. Work that can be divided

@@ -95,7 +95,7 @@ struct ExchangeTests {
         let upstream = server.upstream()
         for (target, isWhole) in [("/whole", true), ("/chunked", false), ("/part", false)] {
             let (other, taken, read) = try await TestLoop.run {
-                let response = try await upstream.send(ClientRequest("GET", target))
+                var response = try await upstream.send(ClientRequest("GET", target))
                 let other = response.takeArrived(4)?.bytes
                 let taken = response.takeArrived(5)?.bytes
                 rest.signal()

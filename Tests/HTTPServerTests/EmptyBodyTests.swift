@@ -9,7 +9,7 @@ struct EmptyBodyTests {
         let context = LoopContext(
             loop: try EventLoop(), limits: ServerLimits(), statistics: ServerStatistics())
         return ServerStream(
-            id: 1, owner: NoOwner(context), context: context, expectsContinue: false,
+            id: 1, owner: NoOwner(), context: context, expectsContinue: false,
             hasBody: false)
     }
 
@@ -49,9 +49,6 @@ private final class NoSink: ByteSink {
 
 /// A connection that does nothing.
 final class NoOwner: StreamOwner {
-    /// Kept, because a stream does not keep it.
-    private let context: LoopContext?
-    init(_ context: LoopContext? = nil) { self.context = context }
     var isInCallback: Bool { false }
     func sendContinue(_ stream: ServerStream) {}
     func sendInterim(_ head: ResponseHead, _ stream: ServerStream) {}

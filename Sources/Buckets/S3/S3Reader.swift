@@ -184,14 +184,11 @@ private final class S3Reader: ObjectReader {
     deinit { close() }
 
     func readyBytes(_ range: Range<UInt64>) throws(BucketError) -> (any ByteSource)? {
-        guard range == covered, range.upperBound <= metadata.size, let response else { return nil }
+        guard range == covered, range.upperBound <= metadata.size else { return nil }
         let count = range.upperBound - range.lowerBound
-        if count > S3Reader.verifiedAhead {
-            self.response = nil
-            return source(response, range)
-        }
-        guard let body = response.takeArrived(Int(count)) else { return nil }
-        self.response = nil
+        if count > S3Reader.verifiedAhead { return response.take().map { source($0, range) } }
+        guard let body = response?.takeArrived(Int(count)) else { return nil }
+        response = nil
         return try verified(body, range)
     }
 
@@ -212,7 +209,7 @@ private final class S3Reader: ObjectReader {
             throw BucketError(.internal, "bytes of \(range) of \(metadata.size)")
         }
         if let ready = try readyBytes(range) { return ready }
-        let response: ClientResponse
+        var response: ClientResponse
         if let first = self.response, range == covered {
             self.response = nil
             response = first

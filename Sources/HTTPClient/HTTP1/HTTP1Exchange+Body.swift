@@ -26,20 +26,8 @@ extension HTTP1Exchange {
     /// The number of bytes of an unwanted body that are read and dropped to keep the connection.
     private static let drainedBytes = 64 * 1024
 
-    var arrivedRest: Int? {
-        guard state.phase == .body, case .length = state.framing else { return nil }
-        let count = rest.count - restRead
-        return UInt64(count) == state.remaining ? count : nil
-    }
-
-    func takeRest() -> [UInt8]? {
-        transport.loop.assertCurrent()
-        guard arrivedRest == rest.count, !rest.isEmpty else { return nil }
-        var taken: [UInt8] = []
-        swap(&taken, &rest)
-        complete(state.handle(.bodyRead(taken.count, hasSurplus: false)))
-        return taken
-    }
+    /// A body that arrived with its head is an ``ArrivedBody``.
+    var arrivedRest: Int? { nil }
 
     /// Reads the body's next bytes.
     func read(into buffer: UnsafeMutableRawBufferPointer) throws(ClientError) -> SourceRead {

@@ -251,6 +251,11 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
         if action != .readBody {
             end(action)
             body = EmptySource.shared
+        } else if head.framing == .length(UInt64(following.count)) {
+            var bytes = transport.takeSpare()
+            following.withUnsafeBufferPointer { bytes.append(contentsOf: $0) }
+            end(state.handle(.bodyRead(following.count, hasSurplus: false)))
+            body = ArrivedBody(bytes, transport)
         } else {
             if !following.isEmpty {
                 rest = transport.takeSpare()

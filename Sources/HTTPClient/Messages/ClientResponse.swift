@@ -15,11 +15,15 @@ public struct ClientResponse {
 
     /// Takes the body if all of its `count` bytes have arrived.
     /// - Returns: nil if they have not, or if there is another number. Nothing was read then.
-    package func takeArrived(_ count: Int) -> ArrivedBody? {
+    package mutating func takeArrived(_ count: Int) -> ArrivedBody? {
+        if let arrived = body as? ArrivedBody {
+            guard arrived.bytes.count == count else { return nil }
+            body = EmptySource.shared
+            return arrived
+        }
         guard count > 0, let body = body as? ResponseBody, body.arrivedRest == count else {
             return nil
         }
-        if let taken = body.takeRest() { return taken }
         // Appended, because the initializer with a capacity is not specialized.
         var bytes: [UInt8] = []
         bytes.append(addingCapacity: count) { output in

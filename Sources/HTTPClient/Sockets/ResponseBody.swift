@@ -9,8 +9,6 @@ protocol ResponseReader: AnyObject, Sendable {
     var readClock: ProgressClock { get set }
     /// The number of bytes to read, if the rest of the body has arrived; nil if more may come.
     var arrivedRest: Int? { get }
-    /// Takes the rest of the body, which has arrived, in its buffer; nil if it has to be read.
-    func takeRest() -> [UInt8]?
     /// Reads the body's next bytes.
     func read(into buffer: UnsafeMutableRawBufferPointer) throws(ClientError) -> SourceRead
     func whenReadable(_ resume: @escaping () -> Void)
@@ -19,8 +17,6 @@ protocol ResponseReader: AnyObject, Sendable {
 }
 
 extension ResponseReader {
-    func takeRest() -> [UInt8]? { nil }
-
     func wake() { waiter.take()?() }
 
     /// Bytes wait to be received: now the upstream waits for the reader.
@@ -45,8 +41,6 @@ final class ResponseBody: ByteSource {
     deinit { exchange.dropped() }
 
     var arrivedRest: Int? { exchange.arrivedRest }
-
-    func takeRest() -> ArrivedBody? { exchange.takeRest().map(arrived) }
 
     func arrived(_ bytes: [UInt8]) -> ArrivedBody { ArrivedBody(bytes, exchange.transport) }
 

@@ -56,6 +56,7 @@ final class LoopContext {
     static func isShare(steps: Int, bytes: Int) -> Bool { bytes >= 64 * 1024 || steps >= 16 }
     let input = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 * 1024, alignment: 64)
     let http2 = HTTP2Callbacks()
+    let handlers: HandlerTasks
     private(set) var connections: [ObjectIdentifier: Connection] = [:]
     private var networks: [NetworkPrefix: Int] = [:]
     /// Bytes of request bodies that wait in memory, over all connections.
@@ -74,11 +75,15 @@ final class LoopContext {
         self.limits = limits
         self.statistics = statistics
         live = statistics.addLoop()
+        handlers = HandlerTasks(loop)
         http2.apply(limits)
         loop.turnBudget = limits.turnBudget
     }
 
-    deinit { input.deallocate() }
+    deinit {
+        handlers.endIdle()
+        input.deallocate()
+    }
 
     // MARK: Connections
 
@@ -97,7 +102,10 @@ final class LoopContext {
         networks[connection.peer.network] = left > 0 ? left : nil
         assert(!connections.isEmpty || networks.isEmpty, "a network without connections")
         statistics.connectionClosed()
-        if connections.isEmpty { whenEmpty?() }
+        if connections.isEmpty {
+            handlers.endIdle()
+            whenEmpty?()
+        }
     }
 
     /// How many connections are open from a network.

@@ -54,7 +54,8 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     /// Why the source failed.
     @exclusivity(unchecked) private var sourceFailure: (any Error)?
     @exclusivity(unchecked) private var completion: ((ResponseOutcome) -> Void)?
-    @exclusivity(unchecked) private var task: Task<Void, Never>?
+    /// The task of the handler, while that runs.
+    @exclusivity(unchecked) private var task: HandlerTask?
     /// Whether the client waits for `100 Continue` before it sends the body.
     @exclusivity(unchecked) private(set) var isContinueDue: Bool
 
@@ -130,15 +131,12 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     /// Starts the handler's task, on the loop and without a hop.
     func start(_ exchange: Exchange, _ handler: @escaping RequestHandler) {
         isHandlerRunning = true
-        let started = Task.immediate(executorPreference: exchange.loop) { [self] in
-            await handler(exchange)
-            exchange.loop.preconditionCurrent()
-            ended()
-        }
+        let started = context.handlers.run(self, exchange, handler)
         if isHandlerRunning { task = started }
     }
 
-    private func ended() {
+    /// The handler has returned.
+    func handlerEnded() {
         isHandlerRunning = false
         task = nil
         owner.handlerEnded(self)

@@ -13,6 +13,8 @@ struct EndedStreams {
     /// The streams, and the element to replace next.
     private var ids: [Int32] = []
     private var next = 0
+    /// The largest identifier of all streams that have ended: that of a new request is larger.
+    private var largest: Int32 = 0
     /// Bytes until the next frame's header: first the connection preface, then payloads.
     private var skipped = 24
     /// The beginning of a header whose rest has not arrived.
@@ -56,12 +58,13 @@ struct EndedStreams {
         guard isRequest || type == NGHTTP2_RST_STREAM.rawValue else { return false }
         let word = UInt32(bigEndian: header.loadUnaligned(fromByteOffset: 5, as: UInt32.self))
         let id = Int32(word & 0x7fff_ffff)
-        if ids.contains(id) { return isRequest }
+        if id <= largest, ids.contains(id) { return isRequest }
         if !isRequest || header[4] & UInt8(NGHTTP2_FLAG_END_STREAM.rawValue) != 0 { keep(id) }
         return false
     }
 
     private mutating func keep(_ id: Int32) {
+        largest = max(largest, id)
         if ids.count < EndedStreams.maximum { return ids.append(id) }
         ids[next] = id
         next = (next + 1) % EndedStreams.maximum

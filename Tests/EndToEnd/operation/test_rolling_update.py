@@ -1,9 +1,10 @@
 """Three gateways are replaced behind a load balancer of connections, under load. No request may fail. Each gateway is a process
 in a network namespace of its own, whose address goes away with it, as a pod's does."""
 
-import asyncio
+import contextlib
 import itertools
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -23,6 +24,8 @@ pytestmark = pytest.mark.skipif(not POSSIBLE, reason="needs the right to make ne
 class LoadBalancer:
     """Passes each connection on to one of the gateways that were ready at the last look, as a Kubernetes Service does. It
     looks every 0.5 s, so it knows of a change as late as that.
+
+    It has threads and no asyncio, which forgot some connections: the client then waited for a response in vain.
     """
 
     def __init__(self, servers):
@@ -33,59 +36,76 @@ class LoadBalancer:
         # Each broken connection: when, to which gateway, why, and how long before the gateways were looked at.
         self.broken = []
         self.turn = itertools.count()
-        self.loop = asyncio.new_event_loop()
-        self.listener = self.loop.run_until_complete(asyncio.start_server(self.serve, "127.0.0.1", 0))
-        self.port = self.listener.sockets[0].getsockname()[1]
-        self.looking = self.loop.create_task(self.look())
-        self.thread = threading.Thread(target=self.loop.run_forever)
-        self.thread.start()
+        self.ending = threading.Event()
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+        # Accepted sockets inherit it.
+        self.listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.port = self.listener.getsockname()[1]
+        self.threads = [threading.Thread(target=self.look), threading.Thread(target=self.accept)]
+        for thread in self.threads:
+            thread.start()
 
-    async def look(self):
-        while True:
-            self.ready = await asyncio.to_thread(lambda: [one for one in list(self.servers) if one.is_ready()])
+    def look(self):
+        while not self.ending.wait(0.5):
+            self.ready = [one for one in list(self.servers) if one.is_ready()]
             self.looked = time.monotonic()
-            await asyncio.sleep(0.5)
 
-    async def serve(self, reader, writer):
+    def accept(self):
+        while True:
+            client, _ = self.listener.accept()
+            if self.ending.is_set():
+                return client.close()
+            threading.Thread(target=self.serve, args=(client,), daemon=True).start()
+
+    def serve(self, client):
         ready, begun, age = self.ready, time.monotonic(), time.monotonic() - self.looked
         server = ready[next(self.turn) % len(ready)]
-        try:
-            await self.connect(server, reader, writer)
-        except asyncio.CancelledError:
-            pass
-        except OSError as error:
+
+        def broke(error):
             took = time.monotonic() - begun
-            self.broken.append(f"{time.ctime()}: {server.host}, {error!r} after {took:.1f} s, looked at {age:.1f} s before")
-        writer.close()
+            self.broken.append(
+                f"{time.ctime()}: {server.host}, {error!r} after {took:.1f} s, looked at {age:.1f} s before")
 
-    async def connect(self, server, reader, writer):
-        try:
-            inner, outer = await asyncio.open_connection(server.host, server.https)
-        except OSError:
-            self.refused += 1
-            raise
-        await asyncio.gather(copy(reader, outer), copy(inner, writer))
-        outer.close()
-
-    async def end(self):
-        self.listener.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        with client:
+            try:
+                gateway = socket.create_connection((server.host, server.https))
+            except OSError as error:
+                self.refused += 1
+                return broke(error)
+            with gateway:
+                gateway.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                back = threading.Thread(target=copy, args=(gateway, client, broke), daemon=True)
+                back.start()
+                copy(client, gateway, broke)
+                back.join()
 
     def close(self):
-        asyncio.run_coroutine_threadsafe(self.end(), self.loop).result(20)
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
-        self.loop.close()
+        self.ending.set()
+        # Wakes the thread that accepts.
+        socket.create_connection(("127.0.0.1", self.port)).close()
+        for thread in self.threads:
+            thread.join()
+        self.listener.close()
 
 
-async def copy(reader, writer):
-    while data := await reader.read(65536):
-        writer.write(data)
-        await writer.drain()
-    writer.write_eof()
+def copy(source, sink, broke):
+    """Passes on what arrives, up to the end of either connection."""
+    end = socket.SHUT_WR
+    try:
+        while data := source.recv(65536):
+            sink.sendall(data)
+    except OSError as error:
+        broke(error)
+        # The other direction ends too.
+        end = socket.SHUT_RDWR
+        shut(source, end)
+    shut(sink, end)
+
+
+def shut(one, end):
+    # The peer may have gone already.
+    with contextlib.suppress(OSError):
+        one.shutdown(end)
 
 
 class Replica(Server):
