@@ -123,6 +123,9 @@ struct HandlerTaskTests {
             requests.context.handlers.endIdle()
             await requests.context.loop.yield()
             #expect(requests.idle.isEmpty && task == nil)
+            requests.context.handlers.close()
+            requests.start()
+            #expect(requests.idle.isEmpty)
         }
     }
 }

@@ -63,6 +63,7 @@ final class HandlerTasks {
     @exclusivity(unchecked) private(set) var idle: [HandlerTask] = []
     static let maximumIdle = 64
     private let loop: EventLoop
+    private var isClosed = false
 
     init(_ loop: EventLoop) { self.loop = loop }
 
@@ -77,7 +78,7 @@ final class HandlerTasks {
 
     /// Keeps a task that has run a handler. Returns false if enough are kept.
     fileprivate func keep(_ task: HandlerTask) -> Bool {
-        guard idle.count < HandlerTasks.maximumIdle else { return false }
+        guard !isClosed, idle.count < HandlerTasks.maximumIdle else { return false }
         idle.append(task)
         return true
     }
@@ -86,5 +87,11 @@ final class HandlerTasks {
     func endIdle() {
         for task in idle { task.end() }
         idle = []
+    }
+
+    /// Ends the tasks that wait, and keeps no others. May be called on another thread, once no handler can begin.
+    func close() {
+        isClosed = true
+        endIdle()
     }
 }

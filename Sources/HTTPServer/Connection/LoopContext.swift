@@ -81,7 +81,7 @@ final class LoopContext {
     }
 
     deinit {
-        handlers.endIdle()
+        handlers.close()
         input.deallocate()
     }
 
