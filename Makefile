@@ -169,7 +169,7 @@ fuzz: libraries test-tools
 	Fuzz/run $(SECONDS_EACH)
 
 # Runs the tests with the address sanitizer, then with the thread sanitizer. Leak detection is off: the leaks at the end
-# of a test run are in Swift's regular expressions and in XCTest.
+# of a test run are in Swift's regular expressions and in XCTest. Too large an allocation gives NULL, as without them.
 sanitize: export ASAN_OPTIONS = detect_leaks=0:allocator_may_return_null=1
 sanitize: export TSAN_OPTIONS = allocator_may_return_null=1
 sanitize: libraries test-tools browser .venv/installed .venv-upstreams/installed

@@ -153,6 +153,27 @@ struct LifetimeTests {
         #expect(upstream.statistics.connections == 0)
     }
 
+    @Test("Requests that leave the queue leave no objects, sent or cancelled")
+    func queue() async throws {
+        let server = server(.clear)
+        let upstream = server.upstream {
+            $0.maximumTransfers = 1
+            $0.queueTimeout = 600_000_000_000
+            $0.firstByteTimeout = 600_000_000_000
+        }
+        try await TestLoop.run {
+            let exchanges = (0..<3).map { _ in upstream.start(ClientRequest("GET", "/stall")) }
+            #expect(upstream.statistics.queued == 2)
+            // The second is sent, then the third leaves from behind it.
+            exchanges[0].cancel()
+            #expect(upstream.statistics.queued == 1)
+            exchanges[2].cancel()
+            exchanges[1].cancel()
+        }
+        await eventually { upstream.statistics.objects == 0 && upstream.statistics.inFlight == 0 }
+        await upstream.close()
+    }
+
     @Test(
         "Requests in progress when the client is closed leave no objects",
         arguments: Way.allCases)

@@ -23,9 +23,8 @@ struct EndedStreamsTests {
         let all = preface + bytes
         let found = (1...all.count).map { size in
             var ended = EndedStreams()
-            return stride(from: 0, to: all.count, by: size).reduce(false) { found, start in
+            return stride(from: 0, to: all.count, by: size).contains { start in
                 all[start..<min(start + size, all.count)].withUnsafeBytes { ended.arrived($0) }
-                    || found
             }
         }
         #expect(Set(found).count == 1, "the parts make no difference")
@@ -75,17 +74,11 @@ struct EndedStreamsTests {
         #expect(send(Self.frame(NGHTTP2_DATA, id)) == isKnown)
     }
 
-    @Test("Any bytes")
+    @Test("Any bytes, in parts of every size")
     func noise() {
-        var generator = SystemRandomNumberGenerator()
-        for _ in 0..<2000 {
-            var ended = EndedStreams()
-            for _ in 0..<8 {
-                let count = Int.random(in: 0...64, using: &generator)
-                let bytes = (0..<count).map { _ in UInt8.random(in: 0...255, using: &generator) & 3
-                }
-                _ = bytes.withUnsafeBytes { ended.arrived($0) }
-            }
+        for _ in 0..<100 {
+            // Small numbers, which are types of frames, short lengths and few streams.
+            _ = Self.isFound((0..<100).map { _ in UInt8.random(in: 0...255) & 3 })
         }
     }
 }

@@ -85,6 +85,20 @@ struct HTTP2GuardsTests {
         }
     }
 
+    @Test("DATA on a stream that the peer ended")
+    func ended() {
+        var guards = guards()
+        let frames: [[UInt8]] = [
+            Array("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".utf8), [0, 0, 0, 1, 5, 0, 0, 0, 1],
+            [0, 0, 0, 0, 1, 0, 0, 0, 1],
+        ]
+        for frame in frames {
+            #expect(guards.violation == nil)
+            frame.withUnsafeBytes { guards.arrived($0) }
+        }
+        #expect(guards.violation == NGHTTP2_STREAM_CLOSED)
+    }
+
     @Test("Resets that were received")
     func resets() {
         fourth(.resetsReceived) { $0.began(header(NGHTTP2_RST_STREAM), now: 0) { _ in true } }

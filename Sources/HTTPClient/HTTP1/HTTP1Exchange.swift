@@ -251,17 +251,19 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
         if action != .readBody {
             end(action)
             body = EmptySource.shared
-        } else if head.framing == .length(UInt64(following.count)) {
-            var bytes = transport.takeSpare()
-            following.withUnsafeBufferPointer { bytes.append(contentsOf: $0) }
-            end(state.handle(.bodyRead(following.count, hasSurplus: false)))
-            body = ArrivedBody(bytes, transport)
         } else {
+            var arrived: [UInt8] = []
             if !following.isEmpty {
-                rest = transport.takeSpare()
-                following.withUnsafeBufferPointer { rest.append(contentsOf: $0) }
+                arrived = transport.takeSpare()
+                following.withUnsafeBufferPointer { arrived.append(contentsOf: $0) }
             }
-            body = ResponseBody(self)
+            if head.framing == .length(UInt64(arrived.count)) {
+                end(state.handle(.bodyRead(arrived.count, hasSurplus: false)))
+                body = ArrivedBody(arrived, transport)
+            } else {
+                rest = arrived
+                body = ResponseBody(self)
+            }
         }
         if let length = head.contentLength {
             transport.http2?.noteDownload(

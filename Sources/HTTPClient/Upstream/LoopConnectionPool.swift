@@ -33,10 +33,7 @@ final class LoopConnectionPool {
         func removeFirst() -> ClientExchange {
             let first = exchanges[head]
             head += 1
-            if head == exchanges.count || head > 256 {
-                exchanges.removeSubrange(..<head)
-                head = 0
-            }
+            trim()
             return first
         }
 
@@ -44,7 +41,15 @@ final class LoopConnectionPool {
         func remove(_ exchange: ClientExchange) -> Bool {
             guard let index = all.firstIndex(where: { $0 === exchange }) else { return false }
             exchanges.remove(at: index)
+            trim()
             return true
+        }
+
+        /// Releases those that have left, at once if none waits.
+        private func trim() {
+            guard head == exchanges.count || head > 256 else { return }
+            exchanges.removeSubrange(..<head)
+            head = 0
         }
     }
 

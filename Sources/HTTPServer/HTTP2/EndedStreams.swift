@@ -20,11 +20,10 @@ struct EndedStreams {
     /// The beginning of a header whose rest has not arrived.
     private var partial: [UInt8] = []
 
-    /// Reads what the peer sent next.
-    /// - Returns: Whether one of the frames is on a stream that the peer had ended.
+    /// Reads what the peer sent next, up to the first frame on a stream that it had ended.
+    /// - Returns: Whether there is one. The connection must end then.
     mutating func arrived(_ bytes: UnsafeRawBufferPointer) -> Bool {
         var offset = 0
-        var isViolated = false
         while offset < bytes.count {
             let left = bytes.count - offset
             if skipped > 0 {
@@ -33,9 +32,7 @@ struct EndedStreams {
                 offset += step
             } else if partial.isEmpty, left >= EndedStreams.headerBytes {
                 let end = offset + EndedStreams.headerBytes
-                if isOnEnded(UnsafeRawBufferPointer(rebasing: bytes[offset..<end])) {
-                    isViolated = true
-                }
+                if isOnEnded(UnsafeRawBufferPointer(rebasing: bytes[offset..<end])) { return true }
                 offset = end
             } else {
                 let step = min(EndedStreams.headerBytes - partial.count, left)
@@ -44,10 +41,10 @@ struct EndedStreams {
                 guard partial.count == EndedStreams.headerBytes else { continue }
                 let header = partial
                 partial = []
-                if header.withUnsafeBytes({ isOnEnded($0) }) { isViolated = true }
+                if header.withUnsafeBytes({ isOnEnded($0) }) { return true }
             }
         }
-        return isViolated
+        return false
     }
 
     /// Reads a frame's header (RFC 9113, section 4.1).
