@@ -28,21 +28,16 @@ public final class TLSClientSession {
     private let context: TLSClientContext
     private let pointer: OpaquePointer
     private let descriptor: Int32
+    @exclusivity(unchecked) private var input: SocketInput
     private let offersHTTP2: Bool
-    /// The socket's readiness. A hang-up is never forgotten.
-    @exclusivity(unchecked) private var isReadable = false
     @exclusivity(unchecked) private var isWritable = false
-    @exclusivity(unchecked) private var hasHangup = false
     /// Whether a read may return something.
     @exclusivity(unchecked) public private(set) var canRead = false
     /// Whether OpenSSL must read before it can write.
     private var writeNeedsRead = false
     @exclusivity(unchecked) private var unsent: [UInt8] = []
-    /// The errors of the socket; 0 if there is none.
-    @exclusivity(unchecked) private var readError: Int32 = 0
+    /// The error of sending; 0 if there is none.
     @exclusivity(unchecked) private var writeError: Int32 = 0
-    /// Whether the socket has ended.
-    @exclusivity(unchecked) private var hasEnded = false
     /// The number of bytes received since the last content.
     @exclusivity(unchecked) private var overhead = 0
     /// How the session ended, once it is known.
@@ -58,6 +53,7 @@ public final class TLSClientSession {
         guard let new = SSL_new(context.pointer) else { throw TLSError("SSL_new") }
         self.context = context
         self.descriptor = descriptor
+        input = SocketInput(descriptor, isReadable: false)
         self.offersHTTP2 = offersHTTP2
         pointer = new
         guard let socket = BIO_new(socketMethod) else { throw TLSError("BIO_new") }
@@ -85,9 +81,8 @@ public final class TLSClientSession {
 
     /// The socket's readiness has changed. Sends what is kept for it.
     public func socketIsReady(readable: Bool, writable: Bool, hangup: Bool) {
-        if hangup { hasHangup = true }
         if readable || hangup {
-            isReadable = true
+            input.isReady(hangup: hangup)
             canRead = true
             writeNeedsRead = false
         }
@@ -100,31 +95,10 @@ public final class TLSClientSession {
     /// Receives into OpenSSL's buffer.
     /// - Returns: As `recv(2)`; nil if there is nothing yet.
     fileprivate func receive(_ buffer: UnsafeMutableRawPointer, _ size: Int) -> Int? {
-        while isReadable {
-            guard overhead < TLSClientSession.maximumOverhead else {
-                readError = EPROTO
-                return -1
-            }
-            let count = recv(descriptor, buffer, size, 0)
-            if count > 0 {
-                // The kernel has no more, and will report when it has.
-                if count < size && !hasHangup { isReadable = false }
-                overhead += count
-                return count
-            }
-            if count == 0 {
-                hasEnded = true
-                return 0
-            }
-            switch errno {
-            case EINTR: continue
-            case EAGAIN: isReadable = false
-            default:
-                readError = errno
-                return -1
-            }
-        }
-        return nil
+        if overhead >= TLSClientSession.maximumOverhead { input.fail(EPROTO) }
+        let count = input.receive(buffer, size)
+        overhead += max(0, count ?? 0)
+        return count
     }
 
     /// Sends a record, and keeps what the socket does not accept.
@@ -150,7 +124,7 @@ public final class TLSClientSession {
             if errno != EAGAIN {
                 writeError = errno
                 canRead = true
-                isReadable = true
+                input.isReady(hangup: false)
             }
         }
         return 0
@@ -226,14 +200,16 @@ public final class TLSClientSession {
                 exactly: "the port does not speak TLS: use an http:// address where that is meant "
                     + "(wrong version number)")
         }
-        if hasEnded { return TLSError(exactly: "the connection was closed in the TLS handshake") }
+        if input.hasEnded {
+            return TLSError(exactly: "the connection was closed in the TLS handshake")
+        }
         return failure("TLS handshake")
     }
 
     /// Why OpenSSL could not continue.
     private func failure(_ what: String) -> TLSError {
-        if hasEnded { return TLSError(exactly: "\(what): there was no close_notify") }
-        let code = readError != 0 ? readError : writeError
+        if input.hasEnded { return TLSError(exactly: "\(what): there was no close_notify") }
+        let code = input.error != 0 ? input.error : writeError
         guard code != 0 else { return TLSError(what) }
         return TLSError(exactly: "\(what): \(String(cString: strerror(code)))")
     }
@@ -250,7 +226,7 @@ public final class TLSClientSession {
             if result > 0 {
                 overhead = 0
                 count += Int(result)
-                canRead = isReadable || SSL_has_pending(pointer) == 1
+                canRead = input.isReadable || SSL_has_pending(pointer) == 1
             } else {
                 stopped(result)
             }
@@ -275,7 +251,7 @@ public final class TLSClientSession {
     /// - Returns: Whether there is no content to read, and the server has not closed the session or the connection.
     public func isQuiet() -> Bool {
         guard end == nil else { return false }
-        isReadable = true
+        input.isReady(hangup: false)
         var byte: UInt8 = 0
         clearErrors()
         let result = SSL_peek(pointer, &byte, 1)

@@ -99,9 +99,12 @@ final class Connection: EventHandler {
     // MARK: EventHandler
 
     func ready(_ events: Readiness) {
-        if events.contains(.readable) { readable = true }
+        if events.contains(.hangup) { hasHangup = true }
+        if events.contains(.readable) || events.contains(.hangup) {
+            readable = true
+            tls?.socketIsReadable(hangup: hasHangup)
+        }
         if events.contains(.writable) { output.isWritable = true }
-        if events.contains(.hangup) { (readable, hasHangup) = (true, true) }
         if events.contains(.broken) { isBroken = true }
         markDirty()
     }
@@ -207,6 +210,7 @@ final class Connection: EventHandler {
         guard state != .closed else { return }
         switch step {
         case .done(let count):
+            readable = tls!.canRead
             take(UnsafeRawBufferPointer(rebasing: input[..<count]))
         case .wantsRead: readable = false
         case .closed: ended()
@@ -419,9 +423,7 @@ final class Connection: EventHandler {
         }
     }
 
-    private var engineDeadline: UInt64 {
-        engine?.deadline(context.limits) ?? firstRequestDeadline
-    }
+    private var engineDeadline: UInt64 { engine?.deadline(context.limits) ?? firstRequestDeadline }
 
     private var firstRequestDeadline: UInt64 {
         stateSince

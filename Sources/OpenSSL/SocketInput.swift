@@ -1,0 +1,51 @@
+import Glibc
+
+/// What a TLS session receives from its non-blocking socket. It doesn't ask the kernel again after a read that has emptied
+/// the socket, until the loop reports more (epoll(7), with edge-triggered events).
+struct SocketInput {
+    private let descriptor: Int32
+    /// Whether the socket may have bytes.
+    private(set) var isReadable: Bool
+    /// The peer sends nothing more after what has arrived. Never forgotten, because it is reported only once.
+    private var hasHangup = false
+    /// Whether everything up to the peer's end was received.
+    private(set) var hasEnded = false
+    /// The error of the socket; 0 if there is none.
+    private(set) var error: Int32 = 0
+
+    init(_ descriptor: Int32, isReadable: Bool) {
+        self.descriptor = descriptor
+        self.isReadable = isReadable
+    }
+
+    /// The loop has reported the socket.
+    mutating func isReady(hangup: Bool) {
+        isReadable = true
+        if hangup { hasHangup = true }
+    }
+
+    /// Receives nothing more.
+    mutating func fail(_ code: Int32) { error = code }
+
+    /// Receives into a buffer.
+    /// - Returns: As `recv(2)`; nil if there is nothing yet.
+    mutating func receive(_ buffer: UnsafeMutableRawPointer, _ size: Int) -> Int? {
+        while isReadable && error == 0 {
+            let count = recv(descriptor, buffer, size, 0)
+            if count > 0 {
+                if count < size && !hasHangup { isReadable = false }
+                return count
+            }
+            if count == 0 {
+                hasEnded = true
+                return 0
+            }
+            switch errno {
+            case EINTR: continue
+            case EAGAIN: isReadable = false
+            default: error = errno
+            }
+        }
+        return error == 0 ? nil : -1
+    }
+}
