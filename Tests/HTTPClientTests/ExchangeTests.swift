@@ -265,7 +265,7 @@ struct ExchangeTests {
                 guard taken == 0 else { continue }
                 // At first the connection is made; after that it is the upstream that does not read.
                 if pipe.sent > 0 {
-                    #expect(pipe.waitingCount < RequestBodyPipe.batch)
+                    #expect(pipe.waitingCount <= RequestBodyPipe.batch)
                     isStuck.signal()
                 }
                 await withUnsafeContinuation { waiter in pipe.whenWritable { waiter.resume() } }
@@ -274,6 +274,33 @@ struct ExchangeTests {
                 decoding: try await exchange.response().collect(limit: 100), as: UTF8.self)
         }
         #expect(text == "whole")
+        await upstream.close()
+    }
+
+    @Test("Few bytes are sent although no more follow", arguments: Way.own)
+    func heldBytes(way: Way) async throws {
+        let arrivals = DispatchSemaphore(value: 0)
+        let server = ScriptedServer(way) { peer, _ in
+            guard peer.head() != nil else { return }
+            for _ in 0..<3 {
+                guard peer.body(10) != nil else { return }
+                arrivals.signal()
+            }
+            peer.respond(200, "all")
+        }
+        let upstream = server.upstream()
+        let text = try await TestLoop.run {
+            let pipe = RequestBodyPipe(length: 30)
+            let exchange = upstream.start(ClientRequest("PUT", "/x", body: .pipe(pipe)))
+            let bytes = [UInt8](repeating: 7, count: 10)
+            for _ in 0..<3 {
+                #expect(try pipe.write(bytes.span.bytes) == 10)
+                while arrivals.wait(timeout: .now()) == .timedOut { await Pause.sleep(1_000_000) }
+            }
+            return String(
+                decoding: try await exchange.response().collect(limit: 100), as: UTF8.self)
+        }
+        #expect(text == "all")
         await upstream.close()
     }
 

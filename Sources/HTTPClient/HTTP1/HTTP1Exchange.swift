@@ -37,6 +37,12 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
     @exclusivity(unchecked) var waiter: (() -> Void)?
     @exclusivity(unchecked) var readClock = ProgressClock()
 
+    /// When the held bytes of the body are sent; `UInt64.max` if none are held.
+    @exclusivity(unchecked) private var heldUntil = UInt64.max
+    /// How long bytes of a body may be held, in nanoseconds: 100 ms. No service does anything with a part of a body, and
+    /// a timer that is due within milliseconds costs as much as holding saves.
+    private static let holdTime: UInt64 = 100_000_000
+
     /// The maximum size of a chunk's line, and of all trailers, in bytes.
     private static let chunkLineBytes = 8 * 1024
 
@@ -48,6 +54,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
         parser = HTTP1ResponseParser(respondsToHead: request.isHead)
         if case .pipe(let pipe) = request.body {
             pipe.onWritten = { [unowned self] in connection?.markDirty() }
+            pipe.onHeld = { [unowned self] in hold() }
             pipe.sendNow = { [unowned self] in sendNow($0, $1) }
         }
     }
@@ -145,6 +152,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
     // MARK: Sending
 
     private func send() {
+        heldUntil = .max
         guard let connection, connection.canSend else { return }
         let now = transport.loop.now
         do throws(SocketConnection.Failure) {
@@ -169,6 +177,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
         guard state.phase == .head, writer.isHeadSent, let connection, connection.isOpen else {
             return nil
         }
+        heldUntil = .max
         let now = transport.loop.now
         do throws(SocketConnection.Failure) {
             let count = try connection.send(waiting, bytes)
@@ -181,6 +190,13 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
             connection.markDirty()
             return nil
         }
+    }
+
+    /// Sends what the body's pipe holds after a while.
+    private func hold() {
+        guard heldUntil == .max, let connection else { return }
+        heldUntil = transport.loop.now &+ HTTP1Exchange.holdTime
+        connection.updateTimer()
     }
 
     /// Runs the progress clock while the socket accepts no bytes.
@@ -289,7 +305,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
         case .head:
             writer.isComplete
                 ? sentAt &+ max(request.waitLimit ?? 0, settings.firstByteTimeout)
-                : sendClock.deadline(settings.progressTimeout)
+                : min(sendClock.deadline(settings.progressTimeout), heldUntil)
         case .body: readClock.deadline(max(request.waitLimit ?? 0, settings.progressTimeout))
         case .over: .max
         }
@@ -299,6 +315,10 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
     func expired(_ connection: SocketConnection) {
         switch state.phase {
         case .head:
+            if heldUntil <= transport.loop.now {
+                heldUntil = .max
+                return connection.markDirty()
+            }
             guard writer.isComplete else {
                 return fail(.timedOut, "it takes no more of the request")
             }

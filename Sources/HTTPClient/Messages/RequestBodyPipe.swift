@@ -3,9 +3,9 @@ import System
 /// A request's body that is written while it is sent. Confined to its loop.
 ///
 /// It holds at most ``capacity`` bytes that were written and not sent; then the writer must wait. If the transport can
-/// send at once, bytes go from the writer directly to the kernel, and less than ``batch`` of them are held. The body
-/// is complete only after ``length`` bytes were written. If the exchange is cancelled before, the connection is
-/// closed.
+/// send at once, bytes go from the writer directly to the kernel, and at most ``batch`` of them are held until there are
+/// more, the body is complete, or 100 ms have passed. The body is complete only after ``length`` bytes were written. If
+/// the exchange is cancelled before, the connection is closed.
 ///
 /// Safety: confined to its loop; a job for a later turn carries the reference back to it.
 public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
@@ -18,9 +18,9 @@ public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
     }
     /// The capacity in bytes: 64 KiB.
     public static let capacity = 64 * 1024
-    /// The number of bytes that justify a system call of their own: 24 KiB. Fewer bytes wait for the end of the loop's
-    /// turn.
-    static let batch = 24 * 1024
+    /// The number of bytes that do not justify a system call of their own yet: 32 KiB. So two frames of 16 KiB wait for a
+    /// third, and a signed chunk of that size goes with its head.
+    static let batch = 32 * 1024
 
     /// The length of the whole body in bytes.
     public let length: UInt64
@@ -35,8 +35,10 @@ public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
     private var resume: (() -> Void)?
     /// Whether the transport could not send everything, so that nothing more is accepted until it can.
     private var isBlocked = false
-    /// Called when there are new bytes.
+    /// Called when there are new bytes to send.
     var onWritten: (() -> Void)?
+    /// Called instead if there are few, which can wait for more.
+    var onHeld: (() -> Void)?
     /// Sends the held bytes and the new ones with one system call. Returns how many bytes were sent of both, or nil if
     /// nothing can be sent now. Not called within the transport.
     var sendNow: ((_ waiting: UnsafeRawBufferPointer, _ bytes: UnsafeRawBufferPointer) -> Int?)?
@@ -50,7 +52,7 @@ public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
         if let interruption { throw interruption }
         guard !isBlocked else { return 0 }
         let offered = bytes.extracting(first: Int(clamping: length - written))
-        if waitingCount + offered.byteCount >= RequestBodyPipe.batch, let count = send(offered) {
+        if waitingCount + offered.byteCount > RequestBodyPipe.batch, let count = send(offered) {
             return count
         }
         let count = min(RequestBodyPipe.capacity - waitingCount, offered.byteCount)
@@ -61,7 +63,11 @@ public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
         }
         offered.extracting(first: count).withUnsafeBytes { waiting.append(contentsOf: $0) }
         written += UInt64(count)
-        onWritten?()
+        if let onHeld, waitingCount <= RequestBodyPipe.batch, written < length {
+            onHeld()
+        } else {
+            onWritten?()
+        }
         return count
     }
 
@@ -146,6 +152,7 @@ public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
         guard interruption == nil else { return }
         interruption = reason
         onWritten = nil
+        onHeld = nil
         sendNow = nil
         waiting = []
         used = 0
