@@ -70,7 +70,10 @@ nonisolated(unsafe) private let inputMethod: OpaquePointer? = {
         BIO_set_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY)
         return -1
     }
-    BIO_meth_set_ctrl(method) { _, command, _, _ in command == BIO_CTRL_FLUSH ? 1 : 0 }
+    BIO_meth_set_ctrl(method) { bio, command, _, _ in
+        guard command == BIO_CTRL_EOF, let owner = BIO_get_data(bio) else { return 0 }
+        return Unmanaged<TLSSession>.fromOpaque(owner).takeUnretainedValue().hasEnded ? 1 : 0
+    }
     return method
 }()
 
@@ -114,6 +117,9 @@ public final class TLSSession {
 
     /// Whether ``read(into:)`` may return something.
     public var canRead: Bool { input.isReadable || SSL_has_pending(pointer) == 1 }
+
+    /// Whether everything up to the end of the socket's stream was received.
+    fileprivate var hasEnded: Bool { input.hasEnded }
 
     fileprivate func receive(_ buffer: UnsafeMutableRawPointer, _ size: Int) -> Int? {
         input.receive(buffer, size)

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 
 import pytest
 
@@ -131,6 +132,19 @@ def test_tls_ends_with_close_notify(server):
         raw.sendall(b"GET /b/photos/o/none HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         while raw.recv(4096):
             pass
+
+
+@pytest.mark.parametrize("transport", ["clear", "tls"])
+def test_end_that_arrives_with_the_request(server, transport):
+    """The kernel reports both at once, and nothing after them."""
+    with connect(("127.0.0.1", server.http if transport == "clear" else server.https)) as raw:
+        if transport == "tls":
+            raw = encrypt(raw, ["http/1.1"])
+        # One packet has the request and the end.
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)
+        raw.sendall(b"GET /b/photos/o/none HTTP/1.1\r\nHost: a\r\n\r\n")
+        socket.socket.shutdown(raw, socket.SHUT_WR)
+        assert responses(read_to_end(raw))[0].status == 404
 
 
 @pytest.mark.parametrize("protocols", [["http/1.1"], []], ids=["http/1.1", "none"])
