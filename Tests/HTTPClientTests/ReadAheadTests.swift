@@ -1,3 +1,4 @@
+import Dispatch
 import System
 import TestSupport
 import Testing
@@ -49,6 +50,30 @@ struct ReadAheadTests {
                 return peer.send(ReadAheadTests.content + Array(surplus.utf8))
             }
         }
+    }
+
+    @Test("Few bytes of a long body are read although no more follow", arguments: Way.own)
+    func fewBytes(way: Way) async throws {
+        let pieces = [4 << 20, 1000, 4 << 20, 1]
+        let isRead = DispatchSemaphore(value: 0)
+        let server = ScriptedServer(way) { peer, _ in
+            guard peer.head() != nil else { return }
+            peer.send("HTTP/1.1 200 OK\r\ncontent-length: \(16 << 20)\r\n\r\n")
+            for count in pieces {
+                peer.send([UInt8](repeating: 1, count: count))
+                isRead.wait()
+            }
+        }
+        let upstream = server.upstream()
+        try await onLoop {
+            let body = try await upstream.send(ClientRequest("GET", "/x")).body
+            for count in pieces {
+                let bytes = try await ReadAheadTests.read(body, piece: 65_536, limit: count)
+                #expect(bytes.count == count)
+                isRead.signal()
+            }
+        }
+        await upstream.close()
     }
 
     @Test(

@@ -46,6 +46,7 @@ extension HTTP1Exchange {
         if let failure { throw failure }
         if result == .wait {
             readClock.start(transport.loop.now)
+            connection?.coalesce(state.remaining)
             connection?.updateTimer()
         }
         return result
@@ -71,6 +72,7 @@ extension HTTP1Exchange {
         guard let connection else { return .wait }
         let received = receive(into: buffer, more: more, from: connection)
         if case .bytes(let count) = received {
+            connection.coalescing.received(count)
             let now = transport.loop.now
             readClock.stop(now)
             let enough = request.waitLimit == nil ? transport.settings.progressBytes : 1

@@ -193,8 +193,24 @@ extension SocketConnection {
         return !isReadable
     }
 
-    /// Lets the next ``receive(into:isLast:)`` ask the kernel, whatever it has reported. Only over TLS.
-    func lookAgain() { session?.socketIsReady(readable: true, writable: false, hangup: false) }
+    /// Lets the next ``receive(into:_:isLast:)`` ask the kernel, whatever it has reported.
+    func lookAgain() {
+        isReadable = true
+        session?.socketIsReady(readable: true, writable: false, hangup: false)
+    }
+
+    /// Waits for more of a body of which `missing` bytes were not read yet.
+    func coalesce(_ missing: UInt64) {
+        coalescing.wait(descriptor, for: Int(clamping: missing), transport.loop.now)
+    }
+
+    /// Whether what has arrived is to be read now, however little it is.
+    func coalescingExpired() -> Bool {
+        guard coalescing.deadline <= transport.loop.now else { return false }
+        coalescing.expired(transport.loop.now)
+        lookAgain()
+        return true
+    }
 
     /// The number of accepted bytes that were not delivered to the upstream yet.
     var unacknowledged: Int { Socket.unacknowledged(descriptor) + (session?.unsentCount ?? 0) }

@@ -36,6 +36,7 @@ final class SocketConnection: EventHandler {
     /// The socket's readiness. With TLS, the session knows it.
     @exclusivity(unchecked) var isReadable = false
     @exclusivity(unchecked) var isWritable = false
+    @exclusivity(unchecked) var coalescing = ReceiveCoalescing()
     /// Whether the upstream has closed the connection.
     @exclusivity(unchecked) var hasHangup = false
     /// Whether bytes were received that belong to no response.
@@ -192,6 +193,7 @@ final class SocketConnection: EventHandler {
     func release(isUsed: Bool = true) {
         user = nil
         isReused = isUsed
+        coalescing.end(descriptor)
         guard state == .open, !hasGarbage, !hasHangup, !canReceive || isQuiet() else {
             return transport.discard(self)
         }

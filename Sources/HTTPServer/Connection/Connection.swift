@@ -5,21 +5,21 @@ import System
 /// One accepted socket: TLS if any, the choice of protocol, reading and writing with back-pressure, and timeouts.
 /// Confined to its loop.
 final class Connection: EventHandler {
-    private enum State {
+    enum State {
         case handshaking, sniffing, open, lingering, closed
     }
     let context: LoopContext
     let listener: ListenerConfiguration
     let peer: Peer
-    private let descriptor: Int32
+    let descriptor: Int32
     let tls: TLSSession?
     /// The version of the listener's credentials that the session was begun with.
-    private let credentialsVersion: Int
+    let credentialsVersion: Int
     /// nil if the client sent no certificate.
     @exclusivity(unchecked) var verified: VerifiedPeer?
     // What every turn uses has no check of exclusive access: no access is held while other code of the connection runs.
     @exclusivity(unchecked) private var registration: Registration?
-    @exclusivity(unchecked) private var state: State {
+    @exclusivity(unchecked) var state: State {
         didSet { precondition(oldValue != .closed, "a connection that is closed stays closed") }
     }
     @exclusivity(unchecked) private var engine: (any Engine)?
@@ -27,11 +27,12 @@ final class Connection: EventHandler {
     /// Bytes read so far, after decryption.
     @exclusivity(unchecked) private var received = 0
     @exclusivity(unchecked) private var isDirty = false
-    @exclusivity(unchecked) private var readable = true
+    @exclusivity(unchecked) var readable = true
+    @exclusivity(unchecked) private var coalescing = ReceiveCoalescing()
     @exclusivity(unchecked) private var hasHangup = false
     @exclusivity(unchecked) private var isBroken = false
     /// Whether the first bytes, which are encrypted, do not look like HTTP in clear text.
-    private var isTLS = false
+    var isTLS = false
     /// Whether the peer sends no more.
     @exclusivity(unchecked) private var hasEnded = false
     @exclusivity(unchecked) private var output: SocketOutput
@@ -119,6 +120,7 @@ final class Connection: EventHandler {
         flush()
         if hasMore { postpone() }
         if wasBlocked && !output.isBlocked { markDirty() }
+        coalesce()
         updateTimer()
     }
 
@@ -153,51 +155,6 @@ final class Connection: EventHandler {
             }
         }
         return false
-    }
-
-    private func handshake() {
-        guard let tls else { return }
-        if !isTLS {
-            guard let first = FirstBytes(descriptor) else {
-                readable = false
-                return
-            }
-            if case .clear(let version, let detail) = first {
-                clearTextRejection(version, detail: detail).withUnsafeBytes { write($0) }
-                return beginLinger()
-            }
-            isTLS = true
-        }
-        let step = tls.handshake()
-        let rejection = step == .failed ? tls.peerRejection : nil
-        drainTLS()
-        if let rejection { listener.onUntrusted(peer.description, rejection) }
-        // Draining may have detected that the peer is gone.
-        guard state == .handshaking else { return }
-        switch step {
-        case .done:
-            do throws(TLSError) {
-                try identify(tls)
-                state = tls.choseHTTP2 ? .open : .sniffing
-            } catch {
-                listener.onUntrusted(peer.description, error.description)
-                context.statistics.handshakeFailed()
-                close()
-            }
-        case .wantsRead: readable = false
-        case .closed, .failed:
-            context.statistics.handshakeFailed()
-            close()
-        }
-    }
-
-    private func identify(_ tls: TLSSession) throws(TLSError) {
-        guard let identify = listener.identify, let certificate = try tls.peerCertificate() else {
-            return
-        }
-        verified = VerifiedPeer(
-            certificate, identity: identify(certificate), version: credentialsVersion,
-            now: context.loop.now)
     }
 
     // Not inlined: the optimizer of Swift 6.3 fails on the span otherwise.
@@ -243,6 +200,7 @@ final class Connection: EventHandler {
 
     private func take(_ bytes: UnsafeRawBufferPointer) {
         received += bytes.count
+        coalescing.received(bytes.count)
         switch state {
         case .lingering: act(on: .received(bytes.count, now: context.loop.now))
         case .sniffing: sniff(bytes)
@@ -264,6 +222,13 @@ final class Connection: EventHandler {
         let first = sniffed
         sniffed = []
         first.withUnsafeBytes { engine?.receive($0) }
+    }
+
+    /// Lets more of a long body arrive before the loop reports the socket.
+    private func coalesce() {
+        guard state != .closed else { return }
+        let expected = state == .open && !readable ? engine?.expectedBytes ?? 0 : 0
+        coalescing.wait(descriptor, for: expected, context.loop.now)
     }
 
     // MARK: Writing
@@ -308,11 +273,11 @@ final class Connection: EventHandler {
         guard case .done = step else { return close() }
     }
 
-    private func drainTLS() {
+    func drainTLS() {
         context.tlsOutput.drain { span in span.withUnsafeBytes { write($0) } }
     }
 
-    private func write(_ bytes: UnsafeRawBufferPointer) {
+    func write(_ bytes: UnsafeRawBufferPointer) {
         guard state != .closed else { return }
         switch output.write(bytes) {
         case .sent, .blocked: break
@@ -351,7 +316,7 @@ final class Connection: EventHandler {
     }
 
     /// Ends the sending side, then reads and drops what the peer still sends.
-    private func beginLinger() {
+    func beginLinger() {
         let allowance = engine is HTTP2Connection ? LingerState.http2Allowance : Int.max
         engine?.connectionLost()
         engine = nil
@@ -417,7 +382,7 @@ final class Connection: EventHandler {
             if let endingSince {
                 endingSince + Connection.endingTimeout
             } else {
-                min(engineDeadline, output.progressDeadline(limits))
+                min(engineDeadline, output.progressDeadline(limits), coalescing.deadline)
             }
         case .closed: .max
         }
@@ -440,6 +405,11 @@ final class Connection: EventHandler {
                 return close()
             }
             if engineDeadline <= now { engine.expire(now) }
+            if coalescing.deadline <= now {
+                coalescing.expired(now)
+                readable = true
+                tls?.socketIsReadable(hangup: hasHangup)
+            }
             // The flush that follows arms the timer again.
             return markDirty()
         }

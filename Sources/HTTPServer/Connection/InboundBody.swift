@@ -34,6 +34,12 @@ final class InboundBody {
         return false
     }
 
+    /// The declared length of the body in bytes.
+    @exclusivity(unchecked) var declared: UInt64?
+
+    /// The number of bytes that the sink waits for; 0 if it waits for none, or the length is not declared.
+    var missing: Int { isStarved ? Int(clamping: max(received, declared ?? 0) - received) : 0 }
+
     /// Takes bytes from the connection.
     func push(_ bytes: RawSpan) {
         received += UInt64(bytes.byteCount)

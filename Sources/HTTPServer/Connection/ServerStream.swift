@@ -105,6 +105,9 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     /// Bytes of the request's body that wait for its sink.
     var waitingBytes: Int { inbound?.waitingCount ?? 0 }
 
+    /// The number of bytes of the request's body that its sink waits for; 0 if it is not known.
+    var missingBytes: Int { inbound?.missing ?? 0 }
+
     /// Drops the request's body.
     func discardBody() { inbound?.discard() }
 
@@ -131,6 +134,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     /// Starts the handler's task, on the loop and without a hop.
     func start(_ exchange: Exchange, _ handler: @escaping RequestHandler) {
         isHandlerRunning = true
+        inbound?.declared = exchange.head.contentLength
         let started = context.handlers.run(self, exchange, handler)
         if isHandlerRunning { task = started }
     }

@@ -45,6 +45,8 @@ final class HTTP2Connection: Engine {
     /// Handlers that run, including those of closed streams.
     @exclusivity(unchecked) var runningHandlers = 0
     @exclusivity(unchecked) var window: ConnectionWindow
+    /// The stream whose DATA arrived last; 0 if it is closed.
+    @exclusivity(unchecked) var lastData: Int32 = 0
     @exclusivity(unchecked) var drain = DrainState()
     /// Whether input is ignored: what is queued is sent, then the connection ends.
     @exclusivity(unchecked) var isTerminated = false
@@ -97,6 +99,17 @@ final class HTTP2Connection: Engine {
     // MARK: Engine: reading
 
     var wantsRead: Bool { true }
+
+    /// Only for a single stream: otherwise bytes of the others would wait, too. A part of the windows is left, so that the
+    /// peer goes on sending meanwhile.
+    var expectedBytes: Int {
+        guard streams.count == 1, lastData != 0, let stream = streams[lastData] else { return 0 }
+        let window = min(
+            nghttp2_session_get_local_window_size(session),
+            nghttp2_session_get_stream_local_window_size(session, lastData))
+        return min(stream.missingBytes, Int(window) / 4)
+    }
+
     var waitingBytes: Int { streams.streams.reduce(0) { $0 + $1.waitingBytes } }
 
     func receive(_ bytes: UnsafeRawBufferPointer) {
@@ -208,6 +221,7 @@ final class HTTP2Connection: Engine {
             arriving = nil
             arrivingSince = nil
         }
+        if lastData == id { lastData = 0 }
         guard let entry = streams.remove(id) else { return }
         context.statistics.streamClosed()
         context.shrink(entry.window.grown)

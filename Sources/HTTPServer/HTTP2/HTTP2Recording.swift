@@ -189,6 +189,7 @@ extension HTTP2Connection {
 
     func dataReceived(_ id: Int32, _ bytes: UnsafeRawBufferPointer) {
         if let stream = streams[id] {
+            lastData = id
             stream.body.push(bytes.bytes)
         } else {
             nghttp2_session_consume_connection(session, bytes.count)

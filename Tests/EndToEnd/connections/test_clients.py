@@ -98,33 +98,73 @@ def test_httpx(server, http2):
         assert client.get(url).content == BODY
 
 
+class PythonH2:
+    """A connection of the package h2, in clear text."""
+
+    def __init__(self, server):
+        self.socket = socket.create_connection(address(server), timeout=30)
+        self.client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+        self.client.initiate_connection()
+        self.responses = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def request(self, stream, method, path, *fields, end=True):
+        pseudo = [(":method", method), (":scheme", "http"), (":path", path), (":authority", "127.0.0.1")]
+        self.client.send_headers(stream, [*pseudo, *fields], end_stream=end)
+
+    def send(self, stream, body, end):
+        while body:
+            window = min(self.client.local_flow_control_window(stream), self.client.max_outbound_frame_size)
+            if window:
+                self.client.send_data(stream, body[:window], end_stream=end and window >= len(body))
+                body = body[window:]
+                self.socket.sendall(self.client.data_to_send())
+            else:
+                self.receive()
+
+    def receive(self):
+        self.socket.sendall(self.client.data_to_send())
+        for event in self.client.receive_data(self.socket.recv(65536)):
+            if isinstance(event, h2.events.ResponseReceived):
+                self.responses[event.stream_id] = [dict(event.headers)[b":status"], b"", False]
+            elif isinstance(event, h2.events.DataReceived):
+                self.responses[event.stream_id][1] += event.data
+                self.client.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+            elif isinstance(event, h2.events.StreamEnded):
+                self.responses[event.stream_id][2] = True
+
+    def response(self, stream):
+        while not self.responses.get(stream, [False])[-1]:
+            self.receive()
+        return tuple(self.responses[stream][:2])
+
+
 def test_python_h2(server):
-    with socket.create_connection(address(server), timeout=30) as connection:
-        client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
-        client.initiate_connection()
+    with PythonH2(server) as client:
+        client.request(1, "PUT", PATH + "h2", end=False)
+        client.send(1, BODY, end=True)
+        assert client.response(1)[0] in (b"200", b"201")
+        client.request(3, "GET", PATH + "h2")
+        assert client.response(3) == (b"200", BODY)
 
-        def exchange(stream, method, body=b""):
-            client.send_headers(stream, [
-                (":method", method), (":scheme", "http"), (":path", PATH + "h2"), (":authority", "127.0.0.1"),
-            ], end_stream=not body)
-            received, status = b"", None
-            while True:
-                while body and (window := min(client.local_flow_control_window(stream), client.max_outbound_frame_size)):
-                    client.send_data(stream, body[:window], end_stream=window >= len(body))
-                    body = body[window:]
-                connection.sendall(client.data_to_send())
-                for event in client.receive_data(connection.recv(65536)):
-                    if isinstance(event, h2.events.ResponseReceived):
-                        status = dict(event.headers)[b":status"]
-                    elif isinstance(event, h2.events.DataReceived):
-                        received += event.data
-                        client.acknowledge_received_data(event.flow_controlled_length, stream)
-                    elif isinstance(event, h2.events.StreamEnded):
-                        connection.sendall(client.data_to_send())
-                        return status, received
 
-        assert exchange(1, "PUT", BODY)[0] in (b"200", b"201")
-        assert exchange(3, "GET") == (b"200", BODY)
+def test_small_requests_beside_an_upload_that_pauses(server):
+    """While an upload is fast, its bytes gather in the kernel. What comes after them must not wait for more."""
+    piece = BODY * 4
+    with PythonH2(server) as client:
+        client.request(1, "PUT", PATH + "pauses", ("content-length", str(4 * len(piece))), end=False)
+        for number in range(4):
+            client.send(1, piece, end=number == 3)
+            client.request(2 * number + 3, "GET", PATH + "none")
+            assert client.response(2 * number + 3)[0] == b"404"
+        assert client.response(1)[0] in (b"200", b"201")
+        client.request(11, "GET", PATH + "pauses")
+        assert client.response(11) == (b"200", piece * 4)
 
 
 # HTTP/1.1 as it is on the wire

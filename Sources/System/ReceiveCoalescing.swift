@@ -1,0 +1,74 @@
+import Glibc
+
+/// Lets many bytes of a long body arrive before the loop reports their socket (socket(7), `SO_RCVLOWAT`). A wake-up for
+/// each of the peer's writes costs more than the bytes, above all over TLS.
+///
+/// | event                                      | the kernel reports the socket         |
+/// |--------------------------------------------|---------------------------------------|
+/// | `wait`, the bytes before arrived slowly    | with the next byte                    |
+/// | `wait`, they arrived fast                  | once ``maximum`` bytes have arrived, or those that are still expected |
+/// | `expired`, `end`                           | with the next byte                    |
+///
+/// The kernel always reports an end or an error at once.
+public struct ReceiveCoalescing {
+    /// The maximum number of bytes that the kernel keeps until it reports the socket. Bytes arrive fast if so many take at
+    /// most ``limit``.
+    public static let maximum = 128 * 1024
+    /// The time in nanoseconds after which what has arrived is read: 10 ms.
+    public static let limit: UInt64 = 10_000_000
+    /// The minimum, below which no wake-up is saved.
+    private static let minimum = 32 * 1024
+    /// The maximum number of expected bytes that a TLS session may already hold, as an incomplete record.
+    private static let buffered = 17 * 1024
+
+    /// The number of bytes that were received since the time `since`.
+    private var received = 0
+    private var since: UInt64 = 0
+    private var isFast = false
+    /// The number of bytes from which the kernel reports the socket.
+    private var lowWater = 1
+    /// When ``expired(_:)`` is due and the socket must be read, whatever the loop has reported; `UInt64.max` if never.
+    public private(set) var deadline = UInt64.max
+
+    public init() {}
+
+    /// Bytes were received.
+    public mutating func received(_ count: Int) { received += count }
+
+    /// Everything that had arrived was received. Now the socket waits for its peer.
+    /// - Parameter expected: How many bytes the peer sends without waiting for us. If more come first, the kernel may
+    ///   delay them by ``limit``.
+    public mutating func wait(_ descriptor: Int32, for expected: Int, _ now: UInt64) {
+        let times = UInt64(received / ReceiveCoalescing.maximum)
+        if times > 0 { measure(now, isFast: (now - since) / times <= ReceiveCoalescing.limit) }
+        let count = min(expected - ReceiveCoalescing.buffered, ReceiveCoalescing.maximum)
+        guard isFast, count >= ReceiveCoalescing.minimum else { return end(descriptor) }
+        setLowWater(descriptor, count)
+        deadline = now &+ ReceiveCoalescing.limit
+    }
+
+    /// The deadline has passed.
+    public mutating func expired(_ now: UInt64) {
+        measure(now, isFast: false)
+        deadline = .max
+    }
+
+    /// Nothing is expected any more.
+    public mutating func end(_ descriptor: Int32) {
+        setLowWater(descriptor, 1)
+        deadline = .max
+    }
+
+    private mutating func measure(_ now: UInt64, isFast: Bool) {
+        self.isFast = isFast
+        received = 0
+        since = now
+    }
+
+    private mutating func setLowWater(_ descriptor: Int32, _ count: Int) {
+        guard count != lowWater else { return }
+        lowWater = count
+        var value = Int32(count)
+        setsockopt(descriptor, SOL_SOCKET, SO_RCVLOWAT, &value, socklen_t(MemoryLayout<Int32>.size))
+    }
+}
