@@ -31,6 +31,8 @@ public final class TLSClientSession {
     @exclusivity(unchecked) private var input: SocketInput
     private let offersHTTP2: Bool
     @exclusivity(unchecked) private var isWritable = false
+    /// The flags of `send(2)`.
+    @exclusivity(unchecked) private var sendFlags = Int32(MSG_NOSIGNAL)
     /// Whether a read may return something.
     @exclusivity(unchecked) public private(set) var canRead = false
     /// Whether OpenSSL must read before it can write.
@@ -116,7 +118,7 @@ public final class TLSClientSession {
 
     private func transmit(_ bytes: UnsafeRawBufferPointer) -> Int {
         while isWritable {
-            let count = Glibc.send(descriptor, bytes.baseAddress, bytes.count, Int32(MSG_NOSIGNAL))
+            let count = Glibc.send(descriptor, bytes.baseAddress, bytes.count, sendFlags)
             if count == bytes.count { return count }
             if count < 0, errno == EINTR { continue }
             isWritable = false
@@ -263,12 +265,16 @@ public final class TLSClientSession {
     public var canWrite: Bool { isWritable && unsent.isEmpty && !writeNeedsRead }
 
     /// Encrypts and sends a prefix of `bytes`, as one record.
+    /// - Parameter isLast: Whether no record follows at once. Before others, the kernel lets records of one packet gather
+    ///   (tcp(7), `MSG_MORE`).
     /// - Returns: The number of bytes that were accepted, at most ``recordBytes``; 0 if none can be accepted yet.
     /// - Throws: ``TLSError`` if the connection has failed. What the server sent before can still be read.
-    public func write(_ bytes: UnsafeRawBufferPointer) throws(TLSError) -> Int {
+    public func write(_ bytes: UnsafeRawBufferPointer, isLast: Bool) throws(TLSError) -> Int {
         guard canWrite, !bytes.isEmpty else { return 0 }
         let wanted = min(bytes.count, TLSClientSession.recordBytes)
         clearErrors()
+        if !isLast { sendFlags |= Int32(MSG_MORE) }
+        defer { sendFlags = Int32(MSG_NOSIGNAL) }
         let result = SSL_write(pointer, bytes.baseAddress, Int32(wanted))
         if writeError != 0 {
             throw TLSError(exactly: "send: \(String(cString: strerror(writeError)))")

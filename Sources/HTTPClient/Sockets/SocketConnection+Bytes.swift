@@ -89,7 +89,10 @@ extension SocketConnection {
                     ? rest
                     : left.count >= TLSClientSession.recordBytes || rest.isEmpty
                         ? left : joined(left, rest)
-                let count = try session.write(record)
+                let isLast =
+                    sent + min(record.count, TLSClientSession.recordBytes) == head.count
+                    + body.count
+                let count = try session.write(record, isLast: isLast)
                 if count == 0 { break }
                 sent += count
             }
