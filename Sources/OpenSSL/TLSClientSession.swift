@@ -261,7 +261,7 @@ public final class TLSClientSession {
         return result <= 0 && end == nil
     }
 
-    /// Whether ``write(_:)`` may accept bytes.
+    /// Whether ``write(_:isLast:)`` may accept bytes.
     public var canWrite: Bool { isWritable && unsent.isEmpty && !writeNeedsRead }
 
     /// Encrypts and sends a prefix of `bytes`, as one record.

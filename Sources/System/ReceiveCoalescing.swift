@@ -7,9 +7,9 @@ import Glibc
 /// |--------------------------------------------|---------------------------------------|
 /// | `wait`, the bytes before arrived slowly    | with the next byte                    |
 /// | `wait`, they arrived fast                  | once ``maximum`` bytes have arrived, or those that are still expected |
-/// | `expired`, `end`                           | with the next byte                    |
+/// | `wait` after `expired`, `end`              | with the next byte                    |
 ///
-/// The kernel always reports an end or an error at once.
+/// The kernel always reports an end or an error of the connection at once.
 public struct ReceiveCoalescing {
     /// The maximum number of bytes that the kernel keeps until it reports the socket. Bytes arrive fast if so many take at
     /// most ``limit``.
@@ -23,7 +23,10 @@ public struct ReceiveCoalescing {
 
     /// The number of bytes that were received since the time `since`.
     private var received = 0
+    /// 0 before the first ``wait(_:for:_:)``.
     private var since: UInt64 = 0
+    /// Whether bytes were received since the last ``wait(_:for:_:)``.
+    private var isMoving = false
     private var isFast = false
     /// The number of bytes from which the kernel reports the socket.
     private var lowWater = 1
@@ -33,28 +36,39 @@ public struct ReceiveCoalescing {
     public init() {}
 
     /// Bytes were received.
-    public mutating func received(_ count: Int) { received += count }
+    public mutating func received(_ count: Int) {
+        received += count
+        isMoving = true
+    }
 
     /// Everything that had arrived was received. Now the socket waits for its peer.
     /// - Parameter expected: How many bytes the peer sends without waiting for us. If more come first, the kernel may
     ///   delay them by ``limit``.
     public mutating func wait(_ descriptor: Int32, for expected: Int, _ now: UInt64) {
+        if since == 0 { measure(now, isFast: false) }
         let times = UInt64(received / ReceiveCoalescing.maximum)
         if times > 0 { measure(now, isFast: (now - since) / times <= ReceiveCoalescing.limit) }
         let count = min(expected - ReceiveCoalescing.buffered, ReceiveCoalescing.maximum)
-        guard isFast, count >= ReceiveCoalescing.minimum else { return end(descriptor) }
+        guard isFast, count >= ReceiveCoalescing.minimum else { return reportAtOnce(descriptor) }
         setLowWater(descriptor, count)
-        deadline = now &+ ReceiveCoalescing.limit
+        // What has arrived since the last bytes were received waits no longer because there was a turn without any.
+        if isMoving || deadline == .max { deadline = now &+ ReceiveCoalescing.limit }
+        isMoving = false
     }
 
-    /// The deadline has passed.
+    /// The deadline has passed. The caller reads, and then waits again.
     public mutating func expired(_ now: UInt64) {
         measure(now, isFast: false)
         deadline = .max
     }
 
-    /// Nothing is expected any more.
+    /// The body has ended. The next one is measured anew.
     public mutating func end(_ descriptor: Int32) {
+        reportAtOnce(descriptor)
+        measure(0, isFast: false)
+    }
+
+    private mutating func reportAtOnce(_ descriptor: Int32) {
         setLowWater(descriptor, 1)
         deadline = .max
     }

@@ -58,9 +58,20 @@ import Testing
         coalescing.received(1)
         coalescing.wait(descriptor, for: .max, now)
         #expect(lowWater == Int32(ReceiveCoalescing.maximum))
+        // A turn without bytes does not delay those that wait.
+        let deadline = coalescing.deadline
+        coalescing.wait(descriptor, for: .max, now + 1)
+        #expect(coalescing.deadline == deadline)
+        coalescing.received(1)
+        coalescing.wait(descriptor, for: .max, now + 1)
+        #expect(coalescing.deadline == deadline + 1)
         coalescing.end(descriptor)
         #expect(lowWater == 1)
         #expect(coalescing.deadline == .max)
+        // The next body is measured anew.
+        coalescing.received(ReceiveCoalescing.maximum)
+        coalescing.wait(descriptor, for: .max, now)
+        #expect(lowWater == 1)
         Glibc.close(descriptor)
     }
 }
