@@ -266,7 +266,7 @@ public final class TLSClientSession {
 
     /// Encrypts and sends a prefix of `bytes`, as one record.
     /// - Parameter isLast: Whether no record follows at once. Before others, the kernel lets records of one packet gather
-    ///   (tcp(7), `MSG_MORE`).
+    ///   (send(2), `MSG_MORE`).
     /// - Returns: The number of bytes that were accepted, at most ``recordBytes``; 0 if none can be accepted yet.
     /// - Throws: ``TLSError`` if the connection has failed. What the server sent before can still be read.
     public func write(_ bytes: UnsafeRawBufferPointer, isLast: Bool) throws(TLSError) -> Int {

@@ -11,8 +11,7 @@ import Glibc
 ///
 /// The kernel always reports an end or an error of the connection at once.
 public struct ReceiveCoalescing {
-    /// The maximum number of bytes that the kernel keeps until it reports the socket. Bytes arrive fast if so many take at
-    /// most ``limit``.
+    /// The maximum low-water mark in bytes. A body is fast if this many bytes arrive within ``limit``.
     public static let maximum = 128 * 1024
     /// The time in nanoseconds after which what has arrived is read: 10 ms.
     public static let limit: UInt64 = 10_000_000
@@ -62,7 +61,7 @@ public struct ReceiveCoalescing {
         deadline = .max
     }
 
-    /// The body has ended. The next one is measured anew.
+    /// Ends the wait after a body. Its speed does not count for the next one.
     public mutating func end(_ descriptor: Int32) {
         reportAtOnce(descriptor)
         measure(0, isFast: false)

@@ -68,7 +68,7 @@ import Testing
         coalescing.end(descriptor)
         #expect(lowWater == 1)
         #expect(coalescing.deadline == .max)
-        // The next body is measured anew.
+        // The speed of a body does not count for the next one.
         coalescing.received(ReceiveCoalescing.maximum)
         coalescing.wait(descriptor, for: .max, now)
         #expect(lowWater == 1)
