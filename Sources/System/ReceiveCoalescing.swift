@@ -7,7 +7,9 @@ import Glibc
 /// |--------------------------------------------|---------------------------------------|
 /// | `wait`, the bytes before arrived slowly    | with the next byte                    |
 /// | `wait`, they arrived fast                  | once ``maximum`` bytes have arrived, or those that are still expected |
-/// | `wait` after `expired`, `end`              | with the next byte                    |
+/// | `end`                                      | with the next byte                    |
+///
+/// After `received` and `expired` the caller reads until nothing is left, and then waits again.
 ///
 /// The kernel always reports an end or an error of the connection at once.
 public struct ReceiveCoalescing {
@@ -24,8 +26,6 @@ public struct ReceiveCoalescing {
     private var received = 0
     /// 0 before the first ``wait(_:for:_:)``.
     private var since: UInt64 = 0
-    /// Whether bytes were received since the last ``wait(_:for:_:)``.
-    private var isMoving = false
     private var isFast = false
     /// The number of bytes from which the kernel reports the socket.
     private var lowWater = 1
@@ -37,7 +37,7 @@ public struct ReceiveCoalescing {
     /// Bytes were received.
     public mutating func received(_ count: Int) {
         received += count
-        isMoving = true
+        deadline = .max
     }
 
     /// Everything that had arrived was received. Now the socket waits for its peer.
@@ -50,14 +50,13 @@ public struct ReceiveCoalescing {
         let count = min(expected - ReceiveCoalescing.buffered, ReceiveCoalescing.maximum)
         guard isFast, count >= ReceiveCoalescing.minimum else { return reportAtOnce(descriptor) }
         setLowWater(descriptor, count)
-        // What has arrived since the last bytes were received waits no longer because there was a turn without any.
-        if isMoving || deadline == .max { deadline = now &+ ReceiveCoalescing.limit }
-        isMoving = false
+        // What has arrived meanwhile waits no longer because there was a turn without reading.
+        if deadline == .max { deadline = now &+ ReceiveCoalescing.limit }
     }
 
-    /// The deadline has passed. The caller reads, and then waits again.
-    public mutating func expired(_ now: UInt64) {
-        measure(now, isFast: false)
+    /// The deadline has passed. What is read next has arrived since the wait began.
+    public mutating func expired() {
+        measure(deadline - ReceiveCoalescing.limit, isFast: false)
         deadline = .max
     }
 

@@ -74,6 +74,30 @@ struct ReadAheadTests {
             }
         }
         await upstream.close()
+        loop.stop()
+    }
+
+    @Test("The head of a response after a fast one arrives at once", arguments: Way.own)
+    func smallAfterLarge(way: Way) async throws {
+        let server = ScriptedServer(way) { peer, _ in
+            peer.respondToAll { request in
+                let count = Int(request.target.dropFirst()) ?? 0
+                peer.send("HTTP/1.1 200 OK\r\ncontent-length: \(count)\r\n\r\n")
+                return peer.send([UInt8](repeating: 1, count: count))
+            }
+        }
+        let upstream = server.upstream()
+        for count in [16 << 20, 1, 16 << 20, 1] {
+            let found = try await onLoop {
+                let request = ClientRequest("GET", "/\(count)")
+                let body = try await upstream.start(request).response().body
+                return try await ReadAheadTests.read(body, piece: 65_536).count
+            }
+            #expect(found == count)
+        }
+        #expect(server.connections == 1)
+        await upstream.close()
+        loop.stop()
     }
 
     @Test(

@@ -76,13 +76,8 @@ struct ServerTests {
         }
         let client = try Socket.connect(server.address)
         let body = [UInt8](repeating: 1, count: 100_000)
-        let head = "PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: 200000\r\n\r\n"
-        var rest = (Array(head.utf8) + body)[...]
-        while !rest.isEmpty {
-            let count = rest.withUnsafeBytes { send(client, $0.baseAddress, $0.count, 0) }
-            try #require(count > 0)
-            rest = rest.dropFirst(count)
-        }
+        try ServerTests.send("PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: 200000\r\n\r\n", client)
+        try ServerTests.send(body, client)
         await eventually { Socket.unacknowledged(client) == 0 }
         var arrived = sinks.stream.makeAsyncIterator()
         let sink = try #require(await arrived.next())
@@ -95,10 +90,78 @@ struct ServerTests {
         #expect(await taken.next() == body.count)
     }
 
+    @Test(
+        "What arrives of a fast upload before it pauses or ends early reaches its sink",
+        .timeLimit(.minutes(2)))
+    func uploadThatPauses() async throws {
+        let taken = AsyncStream<Int>.makeStream()
+        let ends = AsyncStream<BodyError?>.makeStream()
+        let server = try TestServer { exchange in
+            do {
+                _ = try await exchange.receive(into: CountingSink(taken.continuation))
+                ends.continuation.yield(nil)
+            } catch {
+                ends.continuation.yield(error as? BodyError)
+            }
+            _ = await exchange.respond(ResponseHead(status: 200))
+        }
+        let client = try Socket.connect(server.address)
+        _ = fcntl(client, F_SETFL, 0)
+        defer { close(client) }
+        var counts = taken.stream.makeAsyncIterator()
+        try ServerTests.send(
+            "PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: \(16 << 20)\r\n\r\n", client)
+        var sent = 0
+        for count in [4 << 20, 1000, 4 << 20, 1] {
+            try ServerTests.send([UInt8](repeating: 1, count: count), client)
+            sent += count
+            while let all = await counts.next(), all < sent {}
+        }
+        shutdown(client, Int32(SHUT_WR))
+        var errors = ends.stream.makeAsyncIterator()
+        guard case .clientGone?? = await errors.next() else {
+            Issue.record("the handler is not told that the body is not complete")
+            return
+        }
+    }
+
+    private static func send(_ text: String, _ descriptor: Int32) throws {
+        try send(Array(text.utf8), descriptor)
+    }
+
+    private static func send(_ bytes: [UInt8], _ descriptor: Int32) throws {
+        var rest = bytes[...]
+        while !rest.isEmpty {
+            let count = rest.withUnsafeBytes {
+                Glibc.send(descriptor, $0.baseAddress, $0.count, Int32(MSG_NOSIGNAL))
+            }
+            try #require(count > 0)
+            rest = rest.dropFirst(count)
+        }
+    }
+
     /// Text that no table of codes makes shorter.
     private static func noise(_ count: Int) -> String {
         String(decoding: (0..<count).map { _ in UInt8.random(in: 0x21...0x7e) }, as: UTF8.self)
     }
+}
+
+/// A sink that takes everything, and tells how many bytes it has taken.
+///
+/// Safety: confined to its loop.
+private final class CountingSink: ByteSink, @unchecked Sendable {
+    private let counts: AsyncStream<Int>.Continuation
+    private var taken = 0
+
+    init(_ counts: AsyncStream<Int>.Continuation) { self.counts = counts }
+
+    func write(_ bytes: RawSpan) throws -> Int {
+        taken += bytes.byteCount
+        counts.yield(taken)
+        return bytes.byteCount
+    }
+
+    func whenWritable(_ resume: @escaping () -> Void) {}
 }
 
 /// A sink that takes one byte, and no more until it is opened.

@@ -48,29 +48,44 @@ import Testing
         var coalescing = receiving(within: Self.fast)
         coalescing.wait(descriptor, for: .max, Self.start)
         #expect(lowWater == Int32(ReceiveCoalescing.maximum))
-        var now = coalescing.deadline
-        coalescing.expired(now)
+        let now = coalescing.deadline
+        coalescing.expired()
         #expect(coalescing.deadline == .max)
+        // These have arrived since the wait began, which is the longest time for fast bytes.
         coalescing.received(ReceiveCoalescing.maximum - 1)
         coalescing.wait(descriptor, for: .max, now)
         #expect(lowWater == 1)
-        now += Self.fast
         coalescing.received(1)
         coalescing.wait(descriptor, for: .max, now)
         #expect(lowWater == Int32(ReceiveCoalescing.maximum))
-        // A turn without bytes does not delay those that wait.
+        coalescing.expired()
+        coalescing.received(ReceiveCoalescing.maximum)
+        coalescing.wait(descriptor, for: .max, now + Self.fast + 1)
+        #expect(lowWater == 1)
+        Glibc.close(descriptor)
+    }
+
+    @Test func aTurnWithoutBytesDoesNotDelayThoseThatWait() {
+        var coalescing = receiving(within: Self.fast)
+        coalescing.wait(descriptor, for: .max, Self.start)
         let deadline = coalescing.deadline
-        coalescing.wait(descriptor, for: .max, now + 1)
+        coalescing.wait(descriptor, for: .max, Self.start + 1)
         #expect(coalescing.deadline == deadline)
         coalescing.received(1)
-        coalescing.wait(descriptor, for: .max, now + 1)
+        #expect(coalescing.deadline == .max)
+        coalescing.wait(descriptor, for: .max, Self.start + 1)
         #expect(coalescing.deadline == deadline + 1)
+        Glibc.close(descriptor)
+    }
+
+    @Test func theSpeedOfABodyDoesNotCountForTheNextOne() {
+        var coalescing = receiving(within: Self.fast)
+        coalescing.wait(descriptor, for: .max, Self.start)
         coalescing.end(descriptor)
         #expect(lowWater == 1)
         #expect(coalescing.deadline == .max)
-        // The speed of a body does not count for the next one.
         coalescing.received(ReceiveCoalescing.maximum)
-        coalescing.wait(descriptor, for: .max, now)
+        coalescing.wait(descriptor, for: .max, Self.start)
         #expect(lowWater == 1)
         Glibc.close(descriptor)
     }

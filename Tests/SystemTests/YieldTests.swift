@@ -89,6 +89,36 @@ private final class Notes: @unchecked Sendable {
         loop.stop()
         pthread_join(thread, nil)
     }
+
+    /// A loop that had nothing to do was not paused: its timers don't wait for the work that comes then.
+    @Test func timersDoNotWaitAfterAnIdleTime() async throws {
+        let loop = try EventLoop()
+        let thread = startThread { loop.run() }
+        usleep(1_200_000)
+        let order = await withCheckedContinuation { waiter in
+            loop.execute {
+                let notes = Notes()
+                let early = LoopTimer { notes.order.append(10) }
+                let late = LoopTimer { notes.order.append(500) }
+                loop.arm(early, after: 10_000_000)
+                loop.arm(late, after: 500_000_000)
+                Task.immediate(executorPreference: loop) {
+                    // There is other work in each turn until both timers have fired.
+                    var orders: [[Int]] = []
+                    while notes.order.count < 2 {
+                        await loop.yield()
+                        if orders.last != notes.order { orders.append(notes.order) }
+                    }
+                    loop.disarm(early)
+                    loop.disarm(late)
+                    waiter.resume(returning: orders)
+                }
+            }
+        }
+        #expect(order == [[], [10], [10, 500]])
+        loop.stop()
+        pthread_join(thread, nil)
+    }
 }
 
 /// Stops its thread once, and has more to do then.

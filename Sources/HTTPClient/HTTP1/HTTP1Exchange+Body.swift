@@ -72,7 +72,6 @@ extension HTTP1Exchange {
         guard let connection else { return .wait }
         let received = receive(into: buffer, more: more, from: connection)
         if case .bytes(let count) = received {
-            connection.coalescing.received(count)
             let now = transport.loop.now
             readClock.stop(now)
             let enough = request.waitLimit == nil ? transport.settings.progressBytes : 1

@@ -306,10 +306,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
             writer.isComplete
                 ? sentAt &+ max(request.waitLimit ?? 0, settings.firstByteTimeout)
                 : min(sendClock.deadline(settings.progressTimeout), heldUntil)
-        case .body:
-            min(
-                readClock.deadline(max(request.waitLimit ?? 0, settings.progressTimeout)),
-                connection?.coalescing.deadline ?? .max)
+        case .body: readClock.deadline(max(request.waitLimit ?? 0, settings.progressTimeout))
         case .over: .max
         }
     }
@@ -333,9 +330,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
                 return
             }
             fail(.timedOut, "no response in time")
-        case .body:
-            if connection.coalescingExpired() { return wake() }
-            fail(.timedOut, "no more of the response in time")
+        case .body: fail(.timedOut, "no more of the response in time")
         case .over: break
         }
     }

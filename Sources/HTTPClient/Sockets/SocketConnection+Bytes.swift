@@ -89,9 +89,7 @@ extension SocketConnection {
                     ? rest
                     : left.count >= TLSClientSession.recordBytes || rest.isEmpty
                         ? left : joined(left, rest)
-                let isLast =
-                    sent + min(record.count, TLSClientSession.recordBytes) == head.count
-                    + body.count
+                let isLast = left.count + rest.count <= TLSClientSession.recordBytes
                 let count = try session.write(record, isLast: isLast)
                 if count == 0 { break }
                 sent += count
@@ -131,6 +129,7 @@ extension SocketConnection {
             if count > 0 {
                 if count < space + (isLast ? 1 : 0) && !hasHangup { isReadable = false }
                 if count > space { hasGarbage = true }
+                coalescing.received(count)
                 return .bytes(min(count, space))
             }
             if count == 0 {
@@ -154,6 +153,7 @@ extension SocketConnection {
             switch try session.read(into: buffer) {
             case .bytes(let count):
                 if isLast, session.hasContent { hasGarbage = true }
+                coalescing.received(count)
                 return .bytes(count)
             case .wait: return .wait
             case .closed:
@@ -205,14 +205,6 @@ extension SocketConnection {
     /// Waits for more of a body of which `missing` bytes were not read yet.
     func coalesce(_ missing: UInt64) {
         coalescing.wait(descriptor, for: Int(clamping: missing), transport.loop.now)
-    }
-
-    /// Whether what has arrived is to be read now, however little it is.
-    func coalescingExpired() -> Bool {
-        guard coalescing.deadline <= transport.loop.now else { return false }
-        coalescing.expired(transport.loop.now)
-        lookAgain()
-        return true
     }
 
     /// The number of accepted bytes that were not delivered to the upstream yet.

@@ -237,7 +237,9 @@ final class SocketConnection: EventHandler {
         case .resolving: connectDeadline
         case .connecting: min(connectDeadline, addressDeadline)
         case .handshaking: connectDeadline
-        case .open: user?.deadline ?? idleSince &+ transport.settings.idleTimeout
+        case .open:
+            min(
+                user?.deadline ?? idleSince &+ transport.settings.idleTimeout, coalescing.deadline)
         case .closed: .max
         }
     }
@@ -264,7 +266,13 @@ final class SocketConnection: EventHandler {
             tryNextAddress()
         case .open:
             guard let user else { return transport.discard(self) }
-            user.expired(self)
+            if coalescing.deadline <= loop.now {
+                coalescing.expired()
+                lookAgain()
+                user.settle()
+            } else {
+                user.expired(self)
+            }
             updateTimer()
         case .closed: break
         }

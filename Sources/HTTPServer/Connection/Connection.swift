@@ -226,8 +226,9 @@ final class Connection: EventHandler {
 
     /// Lets more of a long body arrive before the loop reports the socket.
     private func coalesce() {
-        guard state != .closed else { return }
-        let expected = state == .open && !readable ? engine?.expectedBytes ?? 0 : 0
+        if state == .closed || readable && state == .open { return }
+        let expected = state == .open ? engine?.expectedBytes ?? 0 : 0
+        guard expected > 0 else { return coalescing.end(descriptor) }
         coalescing.wait(descriptor, for: expected, context.loop.now)
     }
 
@@ -406,7 +407,7 @@ final class Connection: EventHandler {
             }
             if engineDeadline <= now { engine.expire(now) }
             if coalescing.deadline <= now {
-                coalescing.expired(now)
+                coalescing.expired()
                 readable = true
                 tls?.socketIsReadable(hangup: hasHangup)
             }

@@ -103,7 +103,7 @@ final class HTTP2Connection: Engine {
     /// Only for a single stream: otherwise bytes of the others would wait, too. A part of the windows is left, so that the
     /// peer goes on sending meanwhile.
     var expectedBytes: Int {
-        guard streams.count == 1, lastData != 0, let stream = streams[lastData] else { return 0 }
+        guard streams.count == 1, let stream = streams[lastData] else { return 0 }
         let window = min(
             nghttp2_session_get_local_window_size(session),
             nghttp2_session_get_stream_local_window_size(session, lastData))
@@ -221,7 +221,6 @@ final class HTTP2Connection: Engine {
             arriving = nil
             arrivingSince = nil
         }
-        if lastData == id { lastData = 0 }
         guard let entry = streams.remove(id) else { return }
         context.statistics.streamClosed()
         context.shrink(entry.window.grown)

@@ -99,10 +99,12 @@ def test_httpx(server, http2):
 
 
 class PythonH2:
-    """A connection of the package h2, in clear text."""
+    """A connection of the package h2."""
 
-    def __init__(self, server):
-        self.socket = socket.create_connection(address(server), timeout=30)
+    def __init__(self, server, scheme="http"):
+        self.socket = socket.create_connection(address(server, scheme), timeout=30)
+        if scheme == "https":
+            self.socket = raw.encrypt(self.socket)
         self.client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
         self.client.initiate_connection()
         self.responses = {}
@@ -153,10 +155,11 @@ def test_python_h2(server):
         assert client.response(3) == (b"200", BODY)
 
 
-def test_small_requests_beside_an_upload_that_pauses(server):
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_small_requests_beside_an_upload_that_pauses(server, scheme):
     """While an upload is fast, its bytes gather in the kernel. What comes after them must not wait for more."""
     piece = BODY * 4
-    with PythonH2(server) as client:
+    with PythonH2(server, scheme) as client:
         client.request(1, "PUT", PATH + "pauses", ("content-length", str(4 * len(piece))), end=False)
         for number in range(4):
             client.send(1, piece, end=number == 3)
