@@ -30,7 +30,6 @@ let package = Package(
     dependencies: [
         .package(url: "https://github.com/apple/swift-argument-parser", from: "1.8.2"),
         .package(url: "https://github.com/apple/swift-log", from: "1.16.2"),
-        .package(url: "https://github.com/apple/swift-metrics", from: "2.13.0"),
         .package(url: "https://github.com/jpsim/Yams", from: "6.2.2"),
     ],
     targets: [
@@ -84,7 +83,6 @@ let package = Package(
             dependencies: [
                 "System", "Wire", "CBuild",
                 .product(name: "Logging", package: "swift-log"),
-                .product(name: "CoreMetrics", package: "swift-metrics"),
             ],
             swiftSettings: strict),
         .target(
@@ -93,7 +91,6 @@ let package = Package(
                 "HTTPServer", "HTTPClient", "Buckets", "Credentials", "Identity", "SecurityRules",
                 "Telemetry", "System", "OpenSSL", "Wire",
                 .product(name: "Logging", package: "swift-log"),
-                .product(name: "CoreMetrics", package: "swift-metrics"),
             ],
             resources: [.embedInCode("NativeAPI/openapi.yaml")], swiftSettings: strict),
         .target(
@@ -212,7 +209,6 @@ let package = Package(
                 "TestSupport", "BucketConformance", "Gateway", "SecurityRules", "HTTPServer",
                 "HTTPClient", "Identity", "Buckets", "System", "OpenSSL", "Telemetry", "Wire",
                 .product(name: "Logging", package: "swift-log"),
-                .product(name: "CoreMetrics", package: "swift-metrics"),
             ],
             swiftSettings: tests),
         .testTarget(

@@ -18,7 +18,7 @@ protocol Transfer: AnyObject {
 /// and then the end once.
 protocol TransferDelegate: AnyObject {
     /// The head is complete. The body is read separately.
-    func received(_ response: ClientResponse)
+    func received(_ response: consuming ClientResponse)
     /// There will be no response.
     func failed(_ error: ClientError)
     /// The request is over. Its connection is idle or closed.

@@ -1,16 +1,14 @@
-import CoreMetrics
 import Synchronization
 import System
 
-/// A histogram with fixed upper bounds, which are inclusive (`le`).
+/// A histogram of durations in seconds, with fixed upper bounds, which are inclusive (`le`). All copies count together, and
+/// a copy costs nothing: it is no reference that is counted.
 ///
 /// The exposed count is the sum of the exposed buckets, so they always agree. The sum may be one observation ahead of
 /// or behind them.
 ///
-/// Safety: `counts` is written only by the initializer; its elements are atomics.
-public final class PrometheusHistogram: TimerHandler, RecorderHandler, PrometheusSeries,
-    @unchecked Sendable
-{
+/// Safety: the numbers are atomics in memory that is never freed, because series are never removed.
+public struct PrometheusHistogram: PrometheusSeries, @unchecked Sendable {
     /// One observation of a bucket, by which its trace is found. OpenMetrics calls it an exemplar.
     struct Example: Sendable {
         let trace: String
@@ -18,33 +16,31 @@ public final class PrometheusHistogram: TimerHandler, RecorderHandler, Prometheu
         /// Seconds since 1970.
         let time: Double
     }
+    private struct Totals: ~Copyable {
+        let sum = AtomicDouble()
+        /// The last example of each bucket; empty before the first.
+        let examples = Lock<[Example?]>([])
+    }
 
-    private let bounds: [Double]
+    private let bounds: UnsafeMutableBufferPointer<Double>
+    /// One for each bound, and one above.
     private let counts: UnsafeMutablePointer<Atomic<Int64>>
-    private let sum = AtomicDouble()
-    /// The last example of each bucket; empty before the first.
-    private let examples = Lock<[Example?]>([])
+    private let totals: UnsafeMutablePointer<Totals>
 
     init(_ bounds: [Double]) {
-        self.bounds = bounds
+        self.bounds = .allocate(capacity: bounds.count)
+        _ = self.bounds.initialize(from: bounds)
         counts = .allocate(capacity: bounds.count + 1)
         for index in 0...bounds.count { (counts + index).initialize(to: Atomic(0)) }
+        totals = .allocate(capacity: 1)
+        totals.initialize(to: Totals())
     }
 
-    deinit {
-        counts.deinitialize(count: bounds.count + 1)
-        counts.deallocate()
-    }
-
-    /// Records a duration, as seconds.
-    public func recordNanoseconds(_ duration: Int64) { record(Double(duration) / 1e9) }
-    /// Records a value.
-    public func record(_ value: Int64) { record(Double(value)) }
-    /// Records a value; NaN is ignored.
-    public func record(_ value: Double) {
-        if value.isNaN { return }
+    /// Records a duration.
+    public func recordNanoseconds(_ duration: Int64) {
+        let value = Double(duration) / 1e9
         counts[bucket(value)].add(1, ordering: .relaxed)
-        sum.add(value)
+        totals.pointee.sum.add(value)
     }
 
     /// Records a duration that belongs to the trace with this id.
@@ -54,7 +50,7 @@ public final class PrometheusHistogram: TimerHandler, RecorderHandler, Prometheu
         let now = SystemClock.time()
         let example = Example(
             trace: trace, value: value, time: Double(now.tv_sec) + Double(now.tv_nsec) / 1e9)
-        examples.withLock { examples in
+        totals.pointee.examples.withLock { examples in
             if examples.isEmpty { examples = Array(repeating: nil, count: bounds.count + 1) }
             examples[bucket(value)] = example
         }
@@ -67,7 +63,7 @@ public final class PrometheusHistogram: TimerHandler, RecorderHandler, Prometheu
     }
 
     func write(_ name: String, _ labels: [PrometheusLabel], _ text: inout PrometheusText) {
-        let examples = examples.withLock { $0 }
+        let examples = totals.pointee.examples.withLock { $0 }
         var total: Int64 = 0
         for index in 0...bounds.count {
             total += counts[index].load(ordering: .relaxed)
@@ -77,7 +73,25 @@ public final class PrometheusHistogram: TimerHandler, RecorderHandler, Prometheu
                 name + "_bucket", labels + [limit], total,
                 examples.isEmpty ? nil : examples[index])
         }
-        text.sample(name + "_sum", labels, sum.get())
+        text.sample(name + "_sum", labels, totals.pointee.sum.get())
         text.sample(name + "_count", labels, total)
+    }
+}
+
+/// A `Double` that any thread may add to.
+private struct AtomicDouble: ~Copyable {
+    private let bits = Atomic<UInt64>(0)
+
+    func get() -> Double { Double(bitPattern: bits.load(ordering: .relaxed)) }
+
+    func add(_ amount: Double) {
+        var current = bits.load(ordering: .relaxed)
+        while true {
+            let next = (Double(bitPattern: current) + amount).bitPattern
+            let (done, found) = bits.weakCompareExchange(
+                expected: current, desired: next, ordering: .relaxed)
+            if done { return }
+            current = found
+        }
     }
 }

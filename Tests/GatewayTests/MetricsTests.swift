@@ -1,4 +1,3 @@
-import CoreMetrics
 import HTTPServer
 import System
 import Testing
@@ -52,46 +51,43 @@ struct Exposition {
     @Test func everyKindIsShownOnceInOrder() throws {
         let registry = PrometheusRegistry()
         registry.describe("b_total", "With \\ and\nnewline")
-        Counter(label: "b_total", dimensions: [("y", "2"), ("x", "1")], factory: registry)
-            .increment()
-        Counter(label: "b_total", dimensions: [("x", "1"), ("y", "2")], factory: registry)
-            .increment(by: 4)
-        Counter(label: "b_total", dimensions: [("x", "0"), ("y", "2")], factory: registry)
-            .increment()
-        FloatingPointCounter(label: "a.seconds-total", factory: registry).increment(by: 0.25)
-        Gauge(label: "g", factory: registry).record(-1.5)
-        Meter(label: "m", factory: registry).increment(by: 2)
+        registry.counter("b_total", [("y", "2"), ("x", "1")]).increment()
+        registry.counter("b_total", [("x", "1"), ("y", "2")]).increment(by: 4)
+        registry.counter("b_total", [("x", "0"), ("y", "2")]).increment()
+        registry.counter("b_total", [("x", "0"), ("y", "2")]).increment(by: -1)
+        registry.describe("a.seconds", "Seconds", bounds: [0.5])
+        registry.histogram("a.seconds").recordNanoseconds(250_000_000)
+        registry.collect { $0.single("g", .gauge, "A gauge", 2) }
         let text = String(decoding: registry.exposition(), as: UTF8.self)
         #expect(
             text == """
-                # HELP a_seconds_total a_seconds_total
-                # TYPE a_seconds_total counter
-                a_seconds_total 0.25
+                # HELP a_seconds Seconds
+                # TYPE a_seconds histogram
+                a_seconds_bucket{le="0.5"} 1
+                a_seconds_bucket{le="+Inf"} 1
+                a_seconds_sum 0.25
+                a_seconds_count 1
                 # HELP b_total With \\\\ and\\nnewline
                 # TYPE b_total counter
                 b_total{x="0",y="2"} 1
                 b_total{x="1",y="2"} 5
-                # HELP g g
+                # HELP g A gauge
                 # TYPE g gauge
-                g -1.5
-                # HELP m m
-                # TYPE m gauge
-                m 2
+                g 2
 
                 """)
     }
 
     @Test func aLabelValueCannotEndItsLine() throws {
         let registry = PrometheusRegistry()
-        Counter(label: "c_total", dimensions: [("1 x", "a\"} 1\nforged 2\\")], factory: registry)
-            .increment()
+        registry.counter("c_total", [("1 x", "a\"} 1\nforged 2\\")]).increment()
         let read = try Exposition(registry.exposition())
         #expect(read.samples == [#"c_total{_1_x="a\"} 1\nforged 2\\"}"#: 1])
     }
 
     @Test func aHistogramCountsEachValueInItsBucketAndAllAbove() throws {
         let registry = PrometheusRegistry()
-        let timer = CoreMetrics.Timer(label: "t_seconds", factory: registry)
+        let timer = registry.histogram("t_seconds")
         // Below the first bound, exactly on one, between two, and above the last.
         for nanoseconds in [1000, 1_000_000, 2_000_000, 400_000_000_000] as [Int64] {
             timer.recordNanoseconds(nanoseconds)
@@ -110,30 +106,11 @@ struct Exposition {
         #expect(read.samples.count == PrometheusRegistry.durationBounds.count + 3)
     }
 
-    @Test func sizesHaveBoundsInBytes() throws {
-        let registry = PrometheusRegistry()
-        let recorder = Recorder(label: "size_bytes", factory: registry)
-        recorder.record(1024)
-        recorder.record(1025)
-        let read = try Exposition(registry.exposition())
-        #expect(read.samples[#"size_bytes_bucket{le="1024"}"#] == 1)
-        #expect(read.samples[#"size_bytes_bucket{le="8192"}"#] == 2)
-        #expect(read.samples["size_bytes_sum"] == 2049)
-    }
-
     @Test func aDuplicateNameOfAnotherKindIsNotShown() throws {
         let registry = PrometheusRegistry()
-        Counter(label: "x", factory: registry).increment()
-        Gauge(label: "x", dimensions: [("a", "b")], factory: registry).record(7)
+        registry.counter("x").increment()
+        registry.histogram("x", [("a", "b")]).recordNanoseconds(7)
         #expect(try Exposition(registry.exposition()).samples == ["x": 1])
-    }
-
-    @Test func destroyedSeriesAreGone() throws {
-        let registry = PrometheusRegistry()
-        let counter = Counter(label: "x", factory: registry)
-        counter.increment()
-        counter.destroy()
-        #expect(registry.exposition().isEmpty)
     }
 
     @Test(
@@ -159,8 +136,8 @@ struct Exposition {
         let registry = PrometheusRegistry()
         registry.describe("t_seconds", "A \"quoted\" text", bounds: [0.5, 1])
         registry.describe("n_total", "Number")
-        Counter(label: "n_total", factory: registry).increment()
-        Counter(label: "other", factory: registry).increment()
+        registry.counter("n_total").increment()
+        registry.counter("other").increment()
         let histogram = registry.histogram("t_seconds", [("a", "b")])
         let trace = String(repeating: "ab", count: 16)
         histogram.recordNanoseconds(250_000_000)
@@ -188,7 +165,7 @@ struct Exposition {
 
     @Test func threadsLoseNoCount() async throws {
         let registry = PrometheusRegistry()
-        let timer = CoreMetrics.Timer(label: "t", factory: registry)
+        let timer = registry.histogram("t")
         await withTaskGroup { group in
             for _ in 0..<4 {
                 group.addTask { for _ in 0..<10_000 { timer.recordNanoseconds(1_000_000_000) } }

@@ -9,10 +9,10 @@ import Testing
         _ method: StaticString, _ status: Int?, _ error: ClientError.Code? = nil,
         firstByte: UInt64? = 2_000_000
     ) -> UpstreamRecord {
-        UpstreamRecord(
-            upstream: "bucket a", method: method, status: status, error: error, attempt: 1,
-            timeToFirstByte: firstByte, duration: 3_000_000,
-            origin: Origin(.http, host: "localhost"))
+        let settings = UpstreamSettings(name: "bucket a", origin: Origin(.http, host: "localhost"))
+        return UpstreamRecord(
+            upstream: Upstream(settings), method: method, status: status, error: error, attempt: 1,
+            timeToFirstByte: firstByte, duration: 3_000_000)
     }
 
     @Test func attemptsAreCountedByMethodAndOutcome() throws {

@@ -138,10 +138,8 @@ enum Rules {
         var names: Set = [
             // The standard library.
             "description", "hash", "encode", "==", "<",
-            // swift-log and swift-metrics.
-            "log", "metadataKey", "makeCounter", "makeFloatingPointCounter", "makeMeter",
-            "makeRecorder", "makeTimer", "destroyCounter", "destroyFloatingPointCounter",
-            "destroyMeter", "destroyRecorder", "destroyTimer",
+            // swift-log.
+            "log", "metadataKey",
         ]
         for file in files {
             for index in file.code.indices

@@ -34,7 +34,7 @@ import Testing
         ("YAML", ["Wire", "CYAML"]),
         ("OpenSSL", ["Wire", "COpenSSL", "COpenSSLSetup"]),
         ("SecurityRules", ["Wire", "CRE2"]),
-        ("Telemetry", ["System", "Wire", "CBuild", "Logging", "CoreMetrics"]),
+        ("Telemetry", ["System", "Wire", "CBuild", "Logging"]),
         ("HTTPServer", ["System", "OpenSSL", "Wire", "CNghttp2"]),
         ("HTTPClient", ["System", "OpenSSL", "Wire", "CCurl", "CNghttp2"]),
         ("Identity", ["System", "OpenSSL", "Wire", "HTTPClient"]),
@@ -47,7 +47,7 @@ import Testing
             "Gateway",
             [
                 "System", "OpenSSL", "Wire", "HTTPServer", "HTTPClient", "Credentials", "Buckets",
-                "Identity", "SecurityRules", "Telemetry", "Logging", "CoreMetrics",
+                "Identity", "SecurityRules", "Telemetry", "Logging",
             ]
         ),
         (

@@ -1,16 +1,15 @@
-import CoreMetrics
 import Identity
 import Telemetry
 import Wire
 
 /// The metrics of callers, by configured group. Individual callers are not counted, to bound the number of series.
 public struct CallerMetrics: Sendable {
-    private struct Handles: Sendable {
-        let requests: Counter
-        let bytesIn: Counter
-        let bytesOut: Counter
+    private struct Handles {
+        let requests: PrometheusCounter
+        let bytesIn: PrometheusCounter
+        let bytesOut: PrometheusCounter
         /// In the order of the cases of `Limit`.
-        let limited: [Counter]
+        let limited: InlineArray<4, PrometheusCounter>
     }
     private let anonymous: Handles
     private let groups: [BytewiseString: Handles]
@@ -30,15 +29,16 @@ public struct CallerMetrics: Sendable {
             "Requests refused because of a caller's limit, by caller group and limit.")
         func handles(_ group: String) -> Handles {
             let label = [("group", group)]
-            func counter(_ name: String, _ more: [(String, String)] = []) -> Counter {
-                Counter(label: name, dimensions: label + more, factory: registry)
+            func counter(_ name: String, _ more: [(String, String)] = []) -> PrometheusCounter {
+                registry.counter(name, label + more)
             }
             return Handles(
                 requests: counter("sluice_caller_requests_total"),
                 bytesIn: counter("sluice_caller_received_bytes_total"),
                 bytesOut: counter("sluice_caller_sent_bytes_total"),
-                limited: CallerLimits.Limit.allCases.map {
-                    counter("sluice_limited_requests_total", [("limit", $0.rawValue)])
+                limited: InlineArray { index in
+                    let limit = CallerLimits.Limit.allCases[index]
+                    return counter("sluice_limited_requests_total", [("limit", limit.rawValue)])
                 })
         }
         anonymous = handles(Callers.anonymousGroup)

@@ -1,4 +1,3 @@
-import CoreMetrics
 import HTTPServer
 import Telemetry
 import Wire
@@ -8,44 +7,42 @@ public struct RequestMetrics: Sendable {
     /// More buckets than this share a label, to bound the number of series.
     static let maximumBuckets = 50
 
-    // Classes, so that counting changes one reference count instead of one for each handle.
-    private final class Traffic: Sendable {
+    private struct Traffic {
         /// By status class, 1xx first.
-        let requests: [Counter]
+        let requests: InlineArray<5, PrometheusCounter>
         let duration: PrometheusHistogram
-        let bytesIn: Counter
-        let bytesOut: Counter
+        let bytesIn: PrometheusCounter
+        let bytesOut: PrometheusCounter
 
         /// Makes the handles of one operation on one bucket.
         init(_ operation: String, bucket: String, _ registry: PrometheusRegistry) {
             let labels = [("bucket", bucket), ("operation", operation)]
-            func counter(_ name: String, _ more: [(String, String)] = []) -> Counter {
-                Counter(label: name, dimensions: labels + more, factory: registry)
+            requests = InlineArray { index in
+                registry.counter(
+                    "sluice_requests_total", labels + [("status", "\(index + 1)xx")])
             }
-            requests = (1...5).map { counter("sluice_requests_total", [("status", "\($0)xx")]) }
             duration = registry.histogram("sluice_request_duration_seconds", labels)
-            bytesIn = counter("sluice_request_body_bytes_total")
-            bytesOut = counter("sluice_response_body_bytes_total")
+            bytesIn = registry.counter("sluice_request_body_bytes_total", labels)
+            bytesOut = registry.counter("sluice_response_body_bytes_total", labels)
         }
     }
-    private final class Decisions: Sendable {
-        let allowed: Counter
-        let denied: Counter
-        let duration: CoreMetrics.Timer
-        let timeouts: Counter
+    private struct Decisions {
+        let allowed: PrometheusCounter
+        let denied: PrometheusCounter
+        let duration: PrometheusHistogram
+        let timeouts: PrometheusCounter
         /// Differences of the shadow rules, by their decision.
-        let shadows: [Verdict: Counter]
+        let shadows: [Verdict: PrometheusCounter]
 
         /// Makes the handles of one operation.
         init(_ operation: String, _ registry: PrometheusRegistry) {
             let label = [("operation", operation)]
-            func counter(_ name: String, _ more: [(String, String)] = []) -> Counter {
-                Counter(label: name, dimensions: label + more, factory: registry)
+            func counter(_ name: String, _ more: [(String, String)] = []) -> PrometheusCounter {
+                registry.counter(name, label + more)
             }
             allowed = counter("sluice_decisions_total", [("outcome", "allowed")])
             denied = counter("sluice_decisions_total", [("outcome", "denied")])
-            duration = CoreMetrics.Timer(
-                label: "sluice_decision_duration_seconds", dimensions: label, factory: registry)
+            duration = registry.histogram("sluice_decision_duration_seconds", label)
             timeouts = counter("sluice_decision_timeouts_total")
             shadows = Dictionary(
                 uniqueKeysWithValues: Verdict.allCases.map {

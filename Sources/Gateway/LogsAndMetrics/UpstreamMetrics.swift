@@ -1,4 +1,3 @@
-import CoreMetrics
 import HTTPClient
 import System
 import Telemetry
@@ -17,7 +16,7 @@ public final class UpstreamMetrics: UpstreamObserver {
         let error: ClientError.Code?
 
         init(_ record: UpstreamRecord) {
-            upstream = record.upstream
+            upstream = record.upstream.settings.name
             method = UInt(bitPattern: record.method.utf8Start)
             status = record.error == nil ? record.status.map { $0 / 100 } : nil
             error = record.error
@@ -27,7 +26,7 @@ public final class UpstreamMetrics: UpstreamObserver {
         func matches(_ record: UpstreamRecord) -> Bool {
             method == UInt(bitPattern: record.method.utf8Start) && error == record.error
                 && (error != nil || status == record.status.map { $0 / 100 })
-                && upstream == record.upstream
+                && BytewiseString.areEqual(upstream, record.upstream.settings.name)
         }
 
         /// One of ``listCount`` lists, by method and status: those of all upstreams share them, which are few.
@@ -39,25 +38,27 @@ public final class UpstreamMetrics: UpstreamObserver {
         /// A power of two.
         static let listCount = 64
     }
-    // A class, so that counting changes one reference count instead of one for each handle.
-    private final class Series: Sendable {
-        let key: Key
-        let requests: Counter
-        let duration: CoreMetrics.Timer
-        let firstByte: CoreMetrics.Timer
+    private struct Handles {
+        let requests: PrometheusCounter
+        let duration: PrometheusHistogram
+        let firstByte: PrometheusHistogram
 
-        init(
-            key: Key, requests: Counter, duration: CoreMetrics.Timer, firstByte: CoreMetrics.Timer
-        ) {
-            self.key = key
-            self.requests = requests
-            self.duration = duration
-            self.firstByte = firstByte
+        /// Makes the handles for a record.
+        init(_ record: UpstreamRecord, _ registry: PrometheusRegistry) {
+            let method = [
+                ("upstream", record.upstream.settings.name), ("method", "\(record.method)"),
+            ]
+            let outcome = record.error?.rawValue ?? record.status.map { "\($0 / 100)xx" } ?? "none"
+            requests = registry.counter(
+                "sluice_upstream_requests_total", method + [("outcome", outcome)])
+            duration = registry.histogram("sluice_upstream_request_duration_seconds", method)
+            firstByte = registry.histogram("sluice_upstream_first_byte_seconds", method)
         }
     }
     private let registry: PrometheusRegistry
     /// Made at first use, since most methods are never used.
-    private let series = Lock<[[Series]]>(Array(repeating: [], count: Key.listCount))
+    private let series = Lock<[[(key: Key, handles: Handles)]]>(
+        Array(repeating: [], count: Key.listCount))
 
     private let traces: TraceExporter?
 
@@ -80,8 +81,13 @@ public final class UpstreamMetrics: UpstreamObserver {
 
     public func finished(_ record: UpstreamRecord) {
         let list = Key.list(record)
-        let known = series.withLock { $0[list] }
-        let counted = known.first { $0.key.matches(record) } ?? make(record, list)
+        let known = series.withLock { lists -> Handles? in
+            for index in lists[list].indices where lists[list][index].key.matches(record) {
+                return lists[list][index].handles
+            }
+            return nil
+        }
+        let counted = known ?? make(record, list)
         traces?.add(record)
         counted.requests.increment()
         counted.duration.recordNanoseconds(Int64(clamping: record.duration))
@@ -90,23 +96,12 @@ public final class UpstreamMetrics: UpstreamObserver {
         }
     }
 
-    /// Makes the series of a record in its list. If two threads make one at once, both count: the registry returns the
-    /// same handles to both.
+    /// Makes the handles of a record's series, and keeps them in its list. If two threads make one at once, both count: the
+    /// registry returns the same handles to both.
     @inline(never)
-    private func make(_ record: UpstreamRecord, _ list: Int) -> Series {
-        let method = [("upstream", record.upstream), ("method", "\(record.method)")]
-        let outcome = record.error?.rawValue ?? record.status.map { "\($0 / 100)xx" } ?? "none"
-        let made = Series(
-            key: Key(record),
-            requests: Counter(
-                label: "sluice_upstream_requests_total",
-                dimensions: method + [("outcome", outcome)], factory: registry),
-            duration: CoreMetrics.Timer(
-                label: "sluice_upstream_request_duration_seconds", dimensions: method,
-                factory: registry),
-            firstByte: CoreMetrics.Timer(
-                label: "sluice_upstream_first_byte_seconds", dimensions: method, factory: registry))
-        series.withLock { $0[list].append(made) }
+    private func make(_ record: UpstreamRecord, _ list: Int) -> Handles {
+        let made = Handles(record, registry)
+        series.withLock { $0[list].append((Key(record), made)) }
         return made
     }
 }

@@ -2,20 +2,29 @@ import Wire
 
 /// Values by name: a hash table of the operator's names, so nobody else can make names collide.
 struct NameTable<Value: Sendable>: Sendable {
-    private let lists: [[(name: String, value: Value)]]
+    /// With linear probing. At least half of them are nil, so that every search ends.
+    private let entries: [(name: String, value: Value)?]
 
     /// - Parameter values: If two have the same name, the last one counts.
     init(_ values: [(name: String, value: Value)]) {
-        var lists = [[(name: String, value: Value)]](repeating: [], count: 2 * values.count + 1)
-        for entry in values.reversed() {
-            lists[BytewiseString.hash(of: entry.name, below: lists.count)].append(entry)
+        var entries = [(name: String, value: Value)?](repeating: nil, count: 2 * values.count + 1)
+        for entry in values {
+            var slot = BytewiseString.hash(of: entry.name, below: entries.count)
+            while let other = entries[slot], !BytewiseString.areEqual(other.name, entry.name) {
+                slot = (slot + 1) % entries.count
+            }
+            entries[slot] = entry
         }
-        self.lists = lists
+        self.entries = entries
     }
 
     subscript(name: String) -> Value? {
-        let list = lists[BytewiseString.hash(of: name, below: lists.count)]
-        for entry in list where BytewiseString.areEqual(entry.name, name) { return entry.value }
+        var slot = BytewiseString.hash(of: name, below: entries.count)
+        while entries[slot] != nil {
+            if BytewiseString.areEqual(entries[slot]!.name, name) { return entries[slot]!.value }
+            slot += 1
+            if slot == entries.count { slot = 0 }
+        }
         return nil
     }
 }

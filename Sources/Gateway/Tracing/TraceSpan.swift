@@ -113,10 +113,11 @@ extension TraceSpan {
             context, parentID: record.parentID, .client, "\(record.method)",
             duration: record.duration)
         add("http.request.method", "\(record.method)")
-        add("server.address", record.origin.host)
-        add("server.port", record.origin.port)
-        add("url.scheme", record.origin.scheme.rawValue)
-        add("sluice.upstream", record.upstream)
+        let upstream = record.upstream.settings
+        add("server.address", upstream.origin.host)
+        add("server.port", upstream.origin.port)
+        add("url.scheme", upstream.origin.scheme.rawValue)
+        add("sluice.upstream", upstream.name)
         if record.attempt > 1 { add("http.request.resend_count", record.attempt - 1) }
         if let status = record.status { add("http.response.status_code", status) }
         if let error = record.error {

@@ -257,7 +257,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
     }
 
     /// Handles the final head, and the first bytes of the body if there are any.
-    private func begin(_ head: HTTP1ResponseHead, _ following: Span<UInt8>) {
+    private func begin(_ head: consuming HTTP1ResponseHead, _ following: Span<UInt8>) {
         partial = []
         let action = state.handle(
             .head(

@@ -96,19 +96,20 @@ struct HTTP1RequestWriter {
     private func encodeHead(_ transport: SocketTransport) -> UnsafeRawBufferPointer {
         let method = request.method
         var target = request.target
-        let lines = request.fields.lineBytes
+        let (host, fields) = (transport.hostLine, request.fields)
+        let lines = fields.lineBytes
         let capacity =
-            method.utf8CodeUnitCount + target.utf8.count + transport.hostLine.count + lines + 128
+            method.utf8CodeUnitCount + target.utf8.count + host.count + lines + 128
         let start = transport.outputBuffer(capacity)
         var output = Output(end: start)
         output.put(method)
         output.put(" ")
         target.withUTF8 { output.put(UnsafeRawBufferPointer($0)) }
         output.put(" HTTP/1.1\r\n")
-        transport.hostLine.withUnsafeBytes { output.put($0) }
-        if !request.fields.contains("user-agent") { output.put("user-agent: sluice\r\n") }
+        host.withUnsafeBytes { output.put($0) }
+        if !fields.contains("user-agent") { output.put("user-agent: sluice\r\n") }
         if request.isAlone { output.put("connection: close\r\n") }
-        request.fields.writeLines(to: output.end)
+        fields.writeLines(to: output.end)
         output.end += lines
         if var length = request.declaredLength {
             output.put("content-length: ")

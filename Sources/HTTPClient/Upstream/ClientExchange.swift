@@ -27,18 +27,16 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     let queueDeadline: UInt64
 
     init(_ request: ClientRequest, attempt: Int, _ upstream: Upstream, _ pool: LoopConnectionPool) {
-        let trace = RequestTrace.current
-        let span = trace?.child()
-        var request = request
-        // Added after the signature, which does not cover them.
+        trace = RequestTrace.current
+        span = trace?.child()
         if let span, upstream.settings.passesTrace {
-            request = request.copy()
-            request.fields.append("traceparent", span.field)
-            if let state = trace?.state { request.fields.append("tracestate", state) }
+            // Added after the signature, which does not cover them.
+            self.request = request.copy()
+            self.request.fields.append("traceparent", span.field)
+            if let state = trace?.state { self.request.fields.append("tracestate", state) }
+        } else {
+            self.request = request
         }
-        self.trace = trace
-        self.span = span
-        self.request = request
         self.attempt = attempt
         self.upstream = upstream
         self.pool = pool
@@ -134,8 +132,7 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
 
     // MARK: TransferDelegate
 
-    func received(_ response: ClientResponse) {
-        var response = response
+    func received(_ response: consuming ClientResponse) {
         // The response to HEAD declares the length of the body that GET would have.
         if request.isHead { response.contentLength = 0 }
         status = response.status
@@ -169,16 +166,16 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
         transfer = nil
         if let observer = upstream.observer {
             let record = UpstreamRecord(
-                upstream: upstream.settings.name, method: request.method, status: status,
+                upstream: upstream, method: request.method, status: status,
                 error: failure?.code, attempt: attempt, timeToFirstByte: firstByte,
-                duration: EventLoop.monotonicNow() &- begun, origin: upstream.settings.origin,
+                duration: EventLoop.monotonicNow() &- begun,
                 span: trace?.hasSpans == true ? span : nil, parentID: trace?.context?.spanID)
             observer.finished(record)
         }
         pool.ended(self, wasBegun: wasBegun)
     }
 
-    private func settle(_ result: Result<ClientResponse, ClientError>) {
+    private func settle(_ result: consuming Result<ClientResponse, ClientError>) {
         guard outcome == nil else { return }
         outcome = result
         waiter?.resume()

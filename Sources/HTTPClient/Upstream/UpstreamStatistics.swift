@@ -3,8 +3,8 @@ import Wire
 
 /// The record of one attempt.
 public struct UpstreamRecord: Sendable {
-    /// ``UpstreamSettings/name``.
-    public var upstream: String
+    /// Where the request was sent.
+    public var upstream: Upstream
     public var method: StaticString
     /// nil if there was no response.
     public var status: Int?
@@ -16,19 +16,16 @@ public struct UpstreamRecord: Sendable {
     public var timeToFirstByte: UInt64?
     /// Nanoseconds from the start to the end of the body, including the time in the queue.
     public var duration: UInt64
-    /// Where the request was sent.
-    public var origin: Origin
     /// The attempt's own span; nil if no spans are exported.
     public var span: TraceContext?
     /// The id of the span of the client's request.
     public var parentID: String?
 
     package init(
-        upstream: String, method: StaticString, status: Int?, error: ClientError.Code?,
-        attempt: Int, timeToFirstByte: UInt64?, duration: UInt64, origin: Origin,
+        upstream: Upstream, method: StaticString, status: Int?, error: ClientError.Code?,
+        attempt: Int, timeToFirstByte: UInt64?, duration: UInt64,
         span: TraceContext? = nil, parentID: String? = nil
     ) {
-        self.origin = origin
         self.span = span
         self.parentID = parentID
         self.upstream = upstream
