@@ -82,15 +82,13 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     @exclusivity(unchecked) private var runningJobs: [UnownedJob] = []
     @exclusivity(unchecked) private var settling: [any EventHandler] = []
     @exclusivity(unchecked) private var postponed: [Continuation] = []
-    /// Until when timers wait if there is other work: set by a turn that begins long after a timer was due. 0 if they
-    /// don't wait.
+    /// Until when timers wait if there is other work: set by a turn that begins long after the one before and finds a timer
+    /// due. Without one the loop may have had nothing to do.
     @exclusivity(unchecked) private var timersWait: UInt64 = 0
-    /// A timer that is overdue by more nanoseconds shows that the thread was paused.
-    private static let pause: UInt64 = 100_000_000
-    /// Nanoseconds for which timers wait at most after a pause.
-    private static let maximumWait: UInt64 = 1_000_000_000
-    /// For bytes that are read before their reader asks for them: at most 16 buffers of 112 KiB, 1.75 MiB.
-    public let readAhead = BufferPool(size: 112 * 1024, maximum: 16)
+    /// Nanoseconds between turns that are a pause, and for which timers wait at most after one.
+    private static let pause: UInt64 = 1_000_000_000
+    /// For bytes that are read before their reader asks for them: at most 16 buffers of 232 KiB, 3.6 MiB.
+    public let readAhead = BufferPool(size: 232 * 1024, maximum: 16)
     private let inbox = Lock(Inbox())
     private let wakePending = Atomic<Bool>(false)
     private let stopping = Atomic<Bool>(false)
@@ -167,7 +165,6 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
             settle()
             // Bytes that arrived during a pause of the thread must be processed before a timeout.
             if !hasWork && count < capacity || turnTime >= timersWait {
-                timersWait = 0
                 // Timers arm and disarm other timers and themselves, so no access to the heap is held while they run.
                 while let due = timers.takeDue(now) { due() }
                 settle()
@@ -187,12 +184,12 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     }
 
     private func beginTurn() {
+        let last = turnTime
         turnTime = EventLoop.monotonicNow()
         sliceStart = turnTime
-        guard timersWait == 0, let deadline = timers.nextDeadline, deadline < turnTime else {
-            return
+        if turnTime &- last > EventLoop.pause, timers.nextDeadline ?? .max <= turnTime {
+            timersWait = turnTime &+ EventLoop.pause
         }
-        if turnTime - deadline > EventLoop.pause { timersWait = turnTime + EventLoop.maximumWait }
     }
 
     /// Whether the next turn has something to do, whatever epoll reports.

@@ -9,7 +9,8 @@ import Glibc
 /// | `wait`, they arrived fast                  | once ``maximum`` bytes have arrived, or those that are still expected |
 /// | `end`                                      | with the next byte                    |
 ///
-/// After `received` and `expired` the caller reads until nothing is left, and then waits again.
+/// After `received` and `expired` the caller goes on reading, and waits again before it relies on the loop: until then the
+/// mark may be raised without a deadline.
 ///
 /// The kernel always reports an end or an error of the connection at once.
 public struct ReceiveCoalescing {
@@ -24,12 +25,12 @@ public struct ReceiveCoalescing {
 
     /// The number of bytes that were received since the time `since`.
     private var received = 0
-    /// 0 before the first ``wait(_:for:_:)``.
+    /// 0 before the first ``wait(_:for:_:)`` of a body.
     private var since: UInt64 = 0
     private var isFast = false
     /// The number of bytes from which the kernel reports the socket.
     private var lowWater = 1
-    /// When ``expired(_:)`` is due and the socket must be read, whatever the loop has reported; `UInt64.max` if never.
+    /// When ``expired()`` is due and the socket must be read, whatever the loop has reported; `UInt64.max` if never.
     public private(set) var deadline = UInt64.max
 
     public init() {}

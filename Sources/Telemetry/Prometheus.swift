@@ -101,7 +101,7 @@ protocol PrometheusSeries: Sendable {
     func write(_ name: String, _ labels: [PrometheusLabel], _ text: inout PrometheusText)
 }
 
-/// A number of events. All copies count together, and a copy costs nothing: it is no reference that is counted.
+/// A number of events. All copies count together. A copy changes no reference count.
 ///
 /// Safety: the number is an atomic in memory that is never freed, because series are never removed.
 public struct PrometheusCounter: PrometheusSeries, @unchecked Sendable {

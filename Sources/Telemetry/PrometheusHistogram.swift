@@ -1,13 +1,14 @@
 import Synchronization
 import System
 
-/// A histogram of durations in seconds, with fixed upper bounds, which are inclusive (`le`). All copies count together, and
-/// a copy costs nothing: it is no reference that is counted.
+/// A histogram of durations in seconds, with fixed upper bounds, which are inclusive (`le`). All copies count together. A copy
+/// changes no reference count.
 ///
 /// The exposed count is the sum of the exposed buckets, so they always agree. The sum may be one observation ahead of
 /// or behind them.
 ///
-/// Safety: the numbers are atomics in memory that is never freed, because series are never removed.
+/// Safety: all is in memory that is never freed, because series are never removed. The bounds never change, the numbers are
+/// atomics, and the examples have a lock.
 public struct PrometheusHistogram: PrometheusSeries, @unchecked Sendable {
     /// One observation of a bucket, by which its trace is found. OpenMetrics calls it an exemplar.
     struct Example: Sendable {

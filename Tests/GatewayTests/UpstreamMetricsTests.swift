@@ -7,9 +7,9 @@ import Testing
 @Suite struct UpstreamMetricsTests {
     private func record(
         _ method: StaticString, _ status: Int?, _ error: ClientError.Code? = nil,
-        firstByte: UInt64? = 2_000_000
+        firstByte: UInt64? = 2_000_000, of upstream: String = "bucket a"
     ) -> UpstreamRecord {
-        let settings = UpstreamSettings(name: "bucket a", origin: Origin(.http, host: "localhost"))
+        let settings = UpstreamSettings(name: upstream, origin: Origin(.http, host: "localhost"))
         return UpstreamRecord(
             upstream: Upstream(settings), method: method, status: status, error: error, attempt: 1,
             timeToFirstByte: firstByte, duration: 3_000_000)
@@ -21,6 +21,7 @@ import Testing
         for status in [200, 206, 404, 503] { metrics.finished(record("GET", status)) }
         metrics.finished(record("GET", 200, .connectionLost))
         metrics.finished(record("PUT", nil, .timedOut, firstByte: nil))
+        metrics.finished(record("GET", 200, of: "bucket b"))
         let samples = try Exposition(registry.exposition()).samples
         func count(_ method: String, _ outcome: String) -> Double? {
             samples[
@@ -28,6 +29,11 @@ import Testing
             ]
         }
         #expect(count("GET", "2xx") == 2)
+        #expect(
+            samples[
+                "sluice_upstream_requests_total{method=\"GET\",outcome=\"2xx\",upstream=\"bucket b\"}"
+            ]
+                == 1)
         #expect(count("GET", "4xx") == 1)
         #expect(count("GET", "5xx") == 1)
         #expect(count("GET", "connection-lost") == 1)

@@ -77,7 +77,39 @@ struct ReadAheadTests {
         loop.stop()
     }
 
-    @Test("The head of a response after a fast one arrives at once", arguments: Way.own)
+    @Test("The kernel gathers the bytes of a fast body, and only of that", arguments: Way.own)
+    func gathering(way: Way) async throws {
+        let size = 64 << 20
+        let server = ScriptedServer(way) { peer, _ in
+            peer.respondToAll { _ in
+                peer.send("HTTP/1.1 200 OK\r\ncontent-length: \(size)\r\n\r\n")
+                return peer.send([UInt8](repeating: 1, count: size))
+            }
+        }
+        let upstream = server.upstream()
+        let highest = try await onLoop { [port = server.port] in
+            let body = try await upstream.start(ClientRequest("GET", "/")).response().body
+            let descriptor = connection(to: port) ?? -1
+            var (buffer, highest) = ([UInt8](repeating: 0, count: 65_536), 0)
+            while true {
+                var span = buffer.mutableSpan
+                var bytes = span.mutableBytes
+                switch try body.read(into: &bytes) {
+                case .bytes: continue
+                case .wait:
+                    highest = max(highest, lowWaterMark(descriptor))
+                    await Pause().wait { resume in body.whenReadable(resume) }
+                case .end: return highest
+                }
+            }
+        }
+        #expect(highest >= 32 * 1024)
+        #expect(lowWaterMark(try #require(connection(to: server.port))) == 1)
+        await upstream.close()
+        loop.stop()
+    }
+
+    @Test("A small response after a fast one arrives on the same connection", arguments: Way.own)
     func smallAfterLarge(way: Way) async throws {
         let server = ScriptedServer(way) { peer, _ in
             peer.respondToAll { request in

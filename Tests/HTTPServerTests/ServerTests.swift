@@ -94,11 +94,14 @@ struct ServerTests {
         "What arrives of a fast upload before it pauses or ends early reaches its sink",
         .timeLimit(.minutes(2)))
     func uploadThatPauses() async throws {
-        let taken = AsyncStream<Int>.makeStream()
+        let taken = AsyncStream<(bytes: Int, lowWater: Int)>.makeStream()
         let ends = AsyncStream<BodyError?>.makeStream()
         let server = try TestServer { exchange in
             do {
-                _ = try await exchange.receive(into: CountingSink(taken.continuation))
+                let port = exchange.peer.split(separator: ":").last.flatMap { UInt16($0) }
+                _ = try await exchange.receive(
+                    into: CountingSink(
+                        taken.continuation, connection: connection(to: port ?? 0) ?? -1))
                 ends.continuation.yield(nil)
             } catch {
                 ends.continuation.yield(error as? BodyError)
@@ -110,13 +113,17 @@ struct ServerTests {
         defer { close(client) }
         var counts = taken.stream.makeAsyncIterator()
         try ServerTests.send(
-            "PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: \(16 << 20)\r\n\r\n", client)
-        var sent = 0
-        for count in [4 << 20, 1000, 4 << 20, 1] {
+            "PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: \(64 << 20)\r\n\r\n", client)
+        var (sent, highest) = (0, 0)
+        for count in [16 << 20, 1000, 16 << 20, 1] {
             try ServerTests.send([UInt8](repeating: 1, count: count), client)
             sent += count
-            while let all = await counts.next(), all < sent {}
+            while let all = await counts.next() {
+                highest = max(highest, all.lowWater)
+                if all.bytes == sent { break }
+            }
         }
+        #expect(highest >= 32 * 1024, "the kernel gathers the bytes of a fast body")
         shutdown(client, Int32(SHUT_WR))
         var errors = ends.stream.makeAsyncIterator()
         guard case .clientGone?? = await errors.next() else {
@@ -146,18 +153,24 @@ struct ServerTests {
     }
 }
 
-/// A sink that takes everything, and tells how many bytes it has taken.
+/// A sink that takes everything, and tells how many bytes it has taken, and the low-water mark of their connection.
 ///
 /// Safety: confined to its loop.
 private final class CountingSink: ByteSink, @unchecked Sendable {
-    private let counts: AsyncStream<Int>.Continuation
+    private let counts: AsyncStream<(bytes: Int, lowWater: Int)>.Continuation
+    private let connection: Int32
     private var taken = 0
 
-    init(_ counts: AsyncStream<Int>.Continuation) { self.counts = counts }
+    init(
+        _ counts: AsyncStream<(bytes: Int, lowWater: Int)>.Continuation, connection: Int32
+    ) {
+        self.counts = counts
+        self.connection = connection
+    }
 
     func write(_ bytes: RawSpan) throws -> Int {
         taken += bytes.byteCount
-        counts.yield(taken)
+        counts.yield((taken, lowWaterMark(connection)))
         return bytes.byteCount
     }
 

@@ -25,3 +25,24 @@ public func freePorts(_ count: Int) -> [UInt16] {
     }
     return ports
 }
+
+/// The descriptor of this process's TCP connection to this port; nil if there is none.
+public func connection(to port: UInt16) -> Int32? {
+    entries("/proc/self/fd").compactMap { Int32($0) }.first { descriptor in
+        var address = sockaddr_in()
+        var length = socklen_t(MemoryLayout<sockaddr_in>.size)
+        let result = withUnsafeMutablePointer(to: &address) { pointer in
+            pointer.withMemoryRebound(to: sockaddr.self, capacity: 1) {
+                getpeername(descriptor, $0, &length)
+            }
+        }
+        return result == 0 && address.sin_family == AF_INET && address.sin_port == port.bigEndian
+    }
+}
+
+/// The number of bytes from which the kernel reports a socket (socket(7), `SO_RCVLOWAT`); 0 if it is none.
+public func lowWaterMark(_ descriptor: Int32) -> Int {
+    var (mark, length) = (Int32(0), socklen_t(4))
+    getsockopt(descriptor, SOL_SOCKET, SO_RCVLOWAT, &mark, &length)
+    return Int(mark)
+}

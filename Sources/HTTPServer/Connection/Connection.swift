@@ -227,8 +227,9 @@ final class Connection: EventHandler {
     /// Lets more of a long body arrive before the loop reports the socket.
     private func coalesce() {
         if state == .closed || readable && state == .open { return }
-        let expected = state == .open ? engine?.expectedBytes ?? 0 : 0
-        guard expected > 0 else { return coalescing.end(descriptor) }
+        guard state == .open, let expected = engine?.expectedBytes else {
+            return coalescing.end(descriptor)
+        }
         coalescing.wait(descriptor, for: expected, context.loop.now)
     }
 
@@ -405,11 +406,13 @@ final class Connection: EventHandler {
                 context.statistics.hit(.bodyProgress)
                 return close()
             }
-            if engineDeadline <= now { engine.expire(now) }
             if coalescing.deadline <= now {
+                // What has arrived counts as progress, so it is read before the engine looks at its deadlines.
                 coalescing.expired()
                 readable = true
                 tls?.socketIsReadable(hangup: hasHangup)
+            } else if engineDeadline <= now {
+                engine.expire(now)
             }
             // The flush that follows arms the timer again.
             return markDirty()

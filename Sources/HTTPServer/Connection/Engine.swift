@@ -10,8 +10,8 @@ protocol Engine: StreamOwner {
     /// Whether more bytes may be read now.
     var wantsRead: Bool { get }
     /// The number of bytes that the peer sends next without waiting for us, if all are of one body and its sink waits for
-    /// them; otherwise 0.
-    var expectedBytes: Int { get }
+    /// them; otherwise 0. nil if there is no request.
+    var expectedBytes: Int? { get }
     /// Bytes of bodies that wait for their sinks.
     var waitingBytes: Int { get }
     /// Appends the next bytes to send to `output`; none if there are none now.

@@ -50,7 +50,7 @@ final class HTTP1Connection: Engine {
         }
     }
 
-    var expectedBytes: Int { stream?.missingBytes ?? 0 }
+    var expectedBytes: Int? { stream?.missingBytes }
     var waitingBytes: Int { stream?.body.waitingCount ?? 0 }
 
     func receive(_ bytes: UnsafeRawBufferPointer) {

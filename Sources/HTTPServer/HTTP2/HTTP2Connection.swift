@@ -45,7 +45,7 @@ final class HTTP2Connection: Engine {
     /// Handlers that run, including those of closed streams.
     @exclusivity(unchecked) var runningHandlers = 0
     @exclusivity(unchecked) var window: ConnectionWindow
-    /// The stream whose DATA arrived last; 0 if it is closed.
+    /// The stream whose DATA arrived last, which may be closed; 0 before the first.
     @exclusivity(unchecked) var lastData: Int32 = 0
     @exclusivity(unchecked) var drain = DrainState()
     /// Whether input is ignored: what is queued is sent, then the connection ends.
@@ -102,7 +102,8 @@ final class HTTP2Connection: Engine {
 
     /// Only for a single stream: otherwise bytes of the others would wait, too. A part of the windows is left, so that the
     /// peer goes on sending meanwhile.
-    var expectedBytes: Int {
+    var expectedBytes: Int? {
+        if streams.isEmpty { return nil }
         guard streams.count == 1, let stream = streams[lastData] else { return 0 }
         let window = min(
             nghttp2_session_get_local_window_size(session),
