@@ -17,6 +17,7 @@ public final class PrometheusRegistry: Sendable {
     public static let shortBounds: [Double] = [
         0.0000005, 0.000001, 0.0000025, 0.000005, 0.00001, 0.000025, 0.00005, 0.0001, 0.001, 0.01,
     ]
+
     struct Family {
         let kind: PrometheusText.Kind
         var series: [[PrometheusLabel]: any PrometheusSeries] = [:]

@@ -77,18 +77,23 @@ struct ReadAheadTests {
         loop.stop()
     }
 
-    @Test("The kernel gathers the bytes of a fast body, and only of that", arguments: Way.own)
-    func gathering(way: Way) async throws {
-        let size = 64 << 20
-        let server = ScriptedServer(way) { peer, _ in
-            peer.respondToAll { _ in
-                peer.send("HTTP/1.1 200 OK\r\ncontent-length: \(size)\r\n\r\n")
-                return peer.send([UInt8](repeating: 1, count: size))
+    /// A server whose bodies have the size that the target names.
+    private static func sized(_ way: Way) -> ScriptedServer {
+        ScriptedServer(way) { peer, _ in
+            peer.respondToAll { request in
+                let size = Int(request.target.dropFirst()) ?? 0
+                return peer.respond(200, String(repeating: "a", count: size))
             }
         }
+    }
+
+    @Test("The kernel gathers the bytes of a fast body, and only of that", arguments: Way.own)
+    func gathering(way: Way) async throws {
+        let server = ReadAheadTests.sized(way)
         let upstream = server.upstream()
         let highest = try await onLoop { [port = server.port] in
-            let body = try await upstream.start(ClientRequest("GET", "/")).response().body
+            let request = ClientRequest("GET", "/\(64 << 20)")
+            let body = try await upstream.start(request).response().body
             let descriptor = connection(to: port) ?? -1
             var (buffer, highest) = ([UInt8](repeating: 0, count: 65_536), 0)
             while true {
@@ -111,13 +116,7 @@ struct ReadAheadTests {
 
     @Test("A small response after a fast one arrives on the same connection", arguments: Way.own)
     func smallAfterLarge(way: Way) async throws {
-        let server = ScriptedServer(way) { peer, _ in
-            peer.respondToAll { request in
-                let count = Int(request.target.dropFirst()) ?? 0
-                peer.send("HTTP/1.1 200 OK\r\ncontent-length: \(count)\r\n\r\n")
-                return peer.send([UInt8](repeating: 1, count: count))
-            }
-        }
+        let server = ReadAheadTests.sized(way)
         let upstream = server.upstream()
         for count in [16 << 20, 1, 16 << 20, 1] {
             let found = try await onLoop {
