@@ -26,8 +26,8 @@ public final class TLSOutput {
         bytes.removeAll(keepingCapacity: bytes.capacity <= TLSOutput.kept)
     }
 
-    /// The maximum capacity that is kept: a caller's batch of 240 KiB, in an array that grows by doubling.
-    private static let kept = 512 * 1024
+    /// The maximum capacity that is kept: a caller's batch of 120 KiB, in an array that grows by doubling.
+    private static let kept = 256 * 1024
 
     /// The maximum number of bytes from one call, above any handshake flight or data buffer. It ends sessions whose
     /// peer makes them respond again and again within one read.

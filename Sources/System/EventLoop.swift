@@ -87,8 +87,8 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     @exclusivity(unchecked) private var timersWait: UInt64 = 0
     /// Nanoseconds between turns that are a pause, and for which timers wait at most after one.
     private static let pause: UInt64 = 1_000_000_000
-    /// For bytes that are read before their reader asks for them: at most 16 buffers of 112 KiB, 1.75 MiB.
-    public let readAhead = BufferPool(size: 112 * 1024, maximum: 16)
+    /// For bytes that are read before their reader asks for them: at most 16 buffers of 232 KiB, 3.6 MiB.
+    public let readAhead = BufferPool(size: 232 * 1024, maximum: 16)
     private let inbox = Lock(Inbox())
     private let wakePending = Atomic<Bool>(false)
     private let stopping = Atomic<Bool>(false)
