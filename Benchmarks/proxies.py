@@ -173,7 +173,7 @@ def proxy(rounds):
     rows = {make.__name__: {} for make in PROXIES}
     body = WORK / "body"
     body.write_bytes(os.urandom(SIZES["16 MiB"]))
-    loads = (("GET 1 KiB", "1 KiB", 20000, 8, 32, None), ("GET 16 MiB", "16 MiB", 80, 8, 2, None),
+    loads = (("GET 1 KiB", "1 KiB", 60000, 8, 32, None), ("GET 16 MiB", "16 MiB", 80, 8, 2, None),
              ("PUT 16 MiB", "16 MiB", 48, 8, 1, body))
     with Upstream() as upstream:
         for _ in range(rounds):

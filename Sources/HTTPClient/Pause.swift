@@ -17,12 +17,10 @@ final class Pause: @unchecked Sendable {
 
     /// Waits for the callback that is passed to `begin`, or for the cancellation of the task.
     func wait(_ begin: (@escaping () -> Void) -> Void) async {
-        await withTaskCancellationHandler {
-            await withUnsafeContinuation { waiter in
-                if isOver { return waiter.resume() }
-                self.waiter = waiter
-                begin { [self] in finish() }
-            }
+        await suspend { waiter in
+            if isOver { return waiter.resume() }
+            self.waiter = waiter
+            begin { [self] in finish() }
         } onCancel: {
             loop.runHere { self.finish() }
         }

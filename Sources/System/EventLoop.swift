@@ -274,7 +274,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     /// Suspends the calling task until a later turn, behind events, timers and tasks that yielded before it.
     public func yield() async {
         preconditionCurrent()
-        await withUnsafeContinuation { postponed.append(.task($0)) }
+        await suspend { postponed.append(.task($0)) }
     }
 
     /// Lets the loop do other work if its turn is spent. Does nothing if the task is on no loop.

@@ -75,10 +75,8 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     /// Waits for the response's head, a failure, or the end of the waiting task. May be called once.
     func settled() async {
         guard outcome == nil else { return }
-        await withTaskCancellationHandler {
-            await withUnsafeContinuation { waiter in
-                if outcome != nil { waiter.resume() } else { self.waiter = waiter }
-            }
+        await suspend { waiter in
+            if outcome != nil { waiter.resume() } else { self.waiter = waiter }
         } onCancel: {
             pool.loop.runHere { self.cancel() }
         }

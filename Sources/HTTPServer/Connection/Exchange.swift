@@ -164,7 +164,7 @@ public final class Exchange: @unchecked Sendable {
         if let length = head.contentLength, length > limit { throw .tooLarge }
         sendContinue()
         // Unsafe saves an allocation a call: a stream completes each call exactly once (``ExchangeStream``).
-        let result = await withUnsafeContinuation { waiter in
+        let result = await suspend { waiter in
             stream.receive(into: sink, limit: limit) { waiter.resume(returning: $0) }
         }
         return try result.get()
@@ -182,7 +182,7 @@ public final class Exchange: @unchecked Sendable {
     @discardableResult
     public func respond(_ head: ResponseHead, _ body: ResponseBody = .none) async -> ResponseOutcome
     {
-        await withUnsafeContinuation { waiter in
+        await suspend { waiter in
             respond(head, body) { waiter.resume(returning: $0) }
         }
     }

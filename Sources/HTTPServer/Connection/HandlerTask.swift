@@ -52,7 +52,7 @@ final class HandlerTask: @unchecked Sendable {
             handler = nil
             stream.take()?.handlerEnded()
             if isCancelled || !pool.keep(self) { return }
-            await withUnsafeContinuation { waiter = $0 }
+            await suspend { waiter = $0 }
         } while handler != nil
     }
 }
