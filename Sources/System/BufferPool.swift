@@ -2,57 +2,53 @@ import Glibc
 
 /// Buffers of one size that the users of one loop share. Confined to its loop.
 ///
-/// They have a mapping of their own: freed to the heap, among small objects that live longer, they would leave holes that no
-/// other buffer fits into.
+/// They have a mapping of their own. In the heap, among small objects that live longer, those that are freed would leave
+/// holes that no other buffer fits into.
 public final class BufferPool {
-    /// The size of a buffer in bytes: a multiple of a page.
+    /// The size of a buffer in bytes.
     public let size: Int
-    /// The maximum number of buffers in use at the same time.
-    private let maximum: Int
-    private let start: UnsafeMutableRawPointer?
-    /// The buffers that have no memory yet, and those that have; each by its address.
+    /// The distance of two buffers: their size, rounded up to pages.
+    private let stride: Int
+    /// nil if the kernel had no memory: then there are no buffers.
+    private let mapping: MappedMemory?
+    /// Free buffers that have no memory yet, and those that may have; each by its start.
     private var clean: [UnsafeMutableRawPointer] = []
     private var free: [UnsafeMutableRawPointer] = []
     /// The number of buffers in use.
     public private(set) var used = 0
 
+    /// - Parameter maximum: The maximum number of buffers in use at the same time.
     init(size: Int, maximum: Int) {
         self.size = size
-        self.maximum = maximum
-        let mapping = mmap(
-            nil, size * maximum, PROT_READ | PROT_WRITE,
-            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
-        guard let mapping, mapping != MAP_FAILED else {
-            start = nil
-            return
-        }
-        start = mapping
-        // A huge page would be provided as a whole.
-        madvise(mapping, size * maximum, MADV_NOHUGEPAGE)
-        clean = (0..<maximum).reversed().map { mapping + $0 * size }
+        let page = Int(sysconf(Int32(_SC_PAGESIZE)))
+        let stride = (size + page - 1) / page * page
+        self.stride = stride
+        mapping = MappedMemory(stride * maximum)
+        guard let start = mapping?.start else { return }
+        clean = (0..<maximum).reversed().map { start + $0 * stride }
     }
 
     deinit {
         assert(used == 0, "buffers are given back before the loop ends")
-        if let start { munmap(start, size * maximum) }
+        mapping?.unmap()
     }
 
     /// A buffer, which must be given back; nil if the maximum is in use.
     public func take() -> UnsafeMutableRawBufferPointer? {
-        guard let buffer = free.popLast() ?? clean.popLast() else { return nil }
+        guard let start = free.popLast() ?? clean.popLast() else { return nil }
         used += 1
-        return UnsafeMutableRawBufferPointer(start: buffer, count: size)
+        return UnsafeMutableRawBufferPointer(start: start, count: size)
     }
 
     /// Takes a buffer back. Once none is in use, all memory but that of one buffer is released.
     public func giveBack(_ buffer: UnsafeMutableRawBufferPointer) {
         guard let start = buffer.baseAddress else { return }
+        assert(used > 0 && !free.contains(start), "a buffer is given back once")
         used -= 1
         free.append(start)
         guard used == 0 else { return }
-        while free.count > 1, let buffer = free.popLast() {
-            madvise(buffer, size, MADV_DONTNEED)
-            clean.append(buffer)
+        while free.count > 1, let last = free.last, madvise(last, stride, MADV_DONTNEED) == 0 {
+            clean.append(free.removeLast())
         }
     }
 }

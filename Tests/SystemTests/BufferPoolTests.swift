@@ -38,6 +38,18 @@ import Testing
         }
     }
 
+    /// Pages may be larger than what the size is a multiple of.
+    @Test func buffersAreWholePages() {
+        let pool = BufferPool(size: 3 * Self.page + 1, maximum: 3)
+        let buffers = takeAll(pool)
+        for buffer in buffers { _ = buffer.initializeMemory(as: UInt8.self, repeating: 1) }
+        for buffer in buffers { pool.giveBack(buffer) }
+        let pages = buffers.map {
+            UnsafeMutableRawBufferPointer(start: $0.baseAddress, count: 4 * Self.page)
+        }
+        #expect(residentPages(pages) == 4)
+    }
+
     @Test func keepsTheMemoryOfOneBuffer() throws {
         let pool = BufferPool(size: 4 * Self.page, maximum: 5)
         let buffers = takeAll(pool)

@@ -5,7 +5,8 @@ import Wire
 
 /// The bytes that one flush of a connection sends. There is one buffer per loop, used by the connection that flushes.
 final class OutputBuffer {
-    /// Large bodies cost a tenth less in batches of this size than in small ones.
+    /// Smaller batches take more system calls. With larger ones, a batch and what is read ahead (``EventLoop/readAhead``) no
+    /// longer fit into a cache of 1 MiB.
     static let batch = 120 * 1024
     /// What the kernel does not accept of a batch is queued, so a batch is small if much is.
     private static let smallBatch = 48 * 1024 + HTTP2Connection.frameSpace

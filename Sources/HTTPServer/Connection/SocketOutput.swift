@@ -29,7 +29,8 @@ struct SocketOutput {
     /// Whether the kernel may take bytes.
     var isWritable = true
 
-    /// The maximum number of queued bytes: one output buffer with its TLS records, and the records of TLS itself.
+    /// The maximum number of queued bytes: an output buffer with its TLS records has half of it, the rest is for what TLS
+    /// sends by itself.
     private static let maximumUnsent = 256 * 1024
 
     init(_ descriptor: Int32, _ loopsQueue: QueuedBytes) {

@@ -54,13 +54,8 @@ struct SessionMemory {
 
     /// New blocks; empty if the kernel has no memory.
     private static func map() -> [UInt] {
-        let bytes = blockBytes * blocksPerMapping
-        let mapping = mmap(
-            nil, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
-        guard let mapping, mapping != MAP_FAILED else { return [] }
-        // A huge page would be provided as a whole.
-        madvise(mapping, bytes, MADV_NOHUGEPAGE)
-        return (0..<blocksPerMapping).reversed().map { UInt(bitPattern: mapping + $0 * blockBytes) }
+        guard let start = MappedMemory(blockBytes * blocksPerMapping)?.start else { return [] }
+        return (0..<blocksPerMapping).reversed().map { UInt(bitPattern: start + $0 * blockBytes) }
     }
 
     /// Lends the allocator to `body`, which creates the session. nghttp2 copies it.
