@@ -2,6 +2,7 @@ import Glibc
 
 /// Anonymous memory that begins at a page (mmap(2)). The kernel provides each page when it is touched first, all zero.
 public struct MappedMemory {
+    /// The first byte, at the beginning of a page.
     public let start: UnsafeMutableRawPointer
     private let count: Int
 

@@ -163,7 +163,8 @@ public final class Exchange: @unchecked Sendable {
     {
         if let length = head.contentLength, length > limit { throw .tooLarge }
         sendContinue()
-        // Unsafe saves an allocation a call: a stream completes each call exactly once (``ExchangeStream``).
+        // The unsafe continuation saves an allocation a call: a stream completes each call exactly once
+        // (``ExchangeStream``).
         let result = await suspend { waiter in
             stream.receive(into: sink, limit: limit) { waiter.resume(returning: $0) }
         }
