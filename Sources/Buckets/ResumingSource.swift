@@ -93,8 +93,27 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
         if range.isEmpty { try ResumingSource.check(crc32c, expected) }
     }
 
+    /// The most bytes that drivers verify before they pass on any of them: 64 KiB. A failure still has a status then.
+    /// Longer bodies are verified while they are passed on.
+    static let verifiedAhead: UInt64 = 64 * 1024
+
+    /// The bytes of a response if all `count` of them have arrived; otherwise nil, and the response is unchanged.
+    /// - Parameter expected: Their crc32c; nil if it is not known.
+    /// - Throws: ``BucketError`` if the checksum does not match.
+    static func arrived(_ count: UInt64, of response: inout ClientResponse, crc32c expected: UInt32?)
+        throws(BucketError) -> ArrivedBody?
+    {
+        guard let body = response.takeArrived(Int(count)) else { return nil }
+        if let expected {
+            var crc32c = CRC32C()
+            crc32c.update(body.bytes.span.bytes)
+            try check(crc32c, expected)
+        }
+        return body
+    }
+
     /// - Throws: ``BucketError`` if the checksum of the object's bytes is not the expected one.
-    static func check(_ crc32c: CRC32C, _ expected: UInt32) throws(BucketError) {
+    private static func check(_ crc32c: CRC32C, _ expected: UInt32) throws(BucketError) {
         if crc32c.value != expected {
             throw BucketError(.unavailable, "the bytes of the object are damaged: crc32c")
         }

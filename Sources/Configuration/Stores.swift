@@ -155,7 +155,8 @@ extension Configuration.Bucket {
             "Secret of that access key. Prefer an environment variable to this file."),
         .choice(
             "s3.conditionalWrites", ["probe", "yes", "no"], \.s3.conditionalWrites,
-            "Whether the service evaluates If-Match and If-None-Match on writes; 'probe' tests it once."
+            "Whether the service evaluates If-Match and If-None-Match on writes, copies and deletions; "
+                + "'probe' tests it once, with temporary objects."
         ),
         .choice(
             "s3.uploadRetries", ["memory", "parts"], \.s3.uploadRetries,

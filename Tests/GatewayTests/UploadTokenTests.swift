@@ -166,28 +166,31 @@ import struct Gateway.Caller
         #expect(version("9").requiresType && !version("9").appendsAreLast)
     }
 
-    @Test(
-        arguments: [
-            ("?1", .complete), ("?0", .incomplete), (" ?0 ", .incomplete), ("?1;a=1;b", .complete),
-            ("1", .malformed), ("?2", .malformed), ("?", .malformed), ("?1 ?1", .malformed),
-            ("?0, ?0", .malformed), ("true", .malformed), ("", .malformed),
-        ] as [(String, UploadDraft.Completeness)])
-    func completeness(_ text: String, _ expected: UploadDraft.Completeness) {
+    @Test(arguments: [("?1", true), ("?0", false), (" ?0 ", false), ("?1;a=1;b", true)])
+    func completeness(_ text: String, _ expected: Bool) throws {
         let (new, fields) = draft(("upload-complete", text))
-        #expect(new.completeness(fields) == expected)
+        #expect(try new.isLast(fields) == expected)
         let (old, inverted) = draft(
             ("upload-draft-interop-version", "3"), ("upload-incomplete", text))
-        let opposite: UploadDraft.Completeness =
-            switch expected {
-            case .complete: .incomplete
-            case .incomplete: .complete
-            default: expected
-            }
-        #expect(old.completeness(inverted) == opposite)
+        #expect(try old.isLast(inverted) == !expected)
         // Version 3 has the one field, and every other version the other.
-        let (third, other) = draft(
-            ("upload-draft-interop-version", "3"), ("upload-complete", text))
-        #expect(third.completeness(other) == .absent)
+        for (version, name) in [("3", "upload-complete"), ("8", "upload-incomplete")]
+            as [(String, StaticString)]
+        {
+            let (other, wrong) = draft(("upload-draft-interop-version", version), (name, text))
+            #expect(throws: Problem.self) { try other.isLast(wrong) }
+        }
+    }
+
+    @Test(arguments: ["1", "?2", "?", "?1 ?1", "?0, ?0", "true", ""])
+    func malformedCompleteness(_ text: String) throws {
+        let (new, fields) = draft(("upload-complete", text))
+        #expect(throws: Problem.self) { try new.isLast(fields) }
+        let (old, inverted) = draft(("upload-incomplete", text))
+        #expect(throws: Problem.self) { try old.isLast(inverted) }
+        let (two, both) = draft(("upload-complete", "?0"), ("upload-complete", "?0"))
+        #expect(throws: Problem.self) { try two.isLast(both) }
+        #expect(try new.isLast(HeaderFields()) == nil)
     }
 
     @Test func limits() {

@@ -149,7 +149,7 @@ extension GCSBucket {
 
 /// A media response whose body has not been read. Confined to its loop.
 struct GCSMedia {
-    let response: ClientResponse
+    var response: ClientResponse
     /// nil if the server does not report it.
     let generation: Int64?
     let metageneration: Int64?
@@ -237,26 +237,52 @@ final class GCSReader: ObjectReader {
         media = nil
     }
 
-    func readyBytes(_ range: Range<UInt64>) -> (any ByteSource)? {
-        guard let media, media.range(size: metadata.size) == range else { return nil }
+    func readyBytes(_ range: Range<UInt64>) throws(BucketError) -> (any ByteSource)? {
+        guard var media, media.range(size: metadata.size) == range else { return nil }
+        if range.upperBound - range.lowerBound > ResumingSource.verifiedAhead {
+            self.media = nil
+            return source(media, range)
+        }
+        guard let body = try arrived(range, of: &media) else { return nil }
         self.media = nil
-        return source(media, range)
+        return body
     }
 
     func bytes(_ range: Range<UInt64>) async throws(BucketError) -> any ByteSource {
         guard range.upperBound <= metadata.size else {
             throw BucketError(.internal, "bytes of \(range) of \(metadata.size)")
         }
-        if let ready = readyBytes(range) { return ready }
-        close()
-        if range.isEmpty, metadata.size > 0 {
-            return EmptySource.shared
+        if let ready = try readyBytes(range) { return ready }
+        var media: GCSMedia
+        if let first = self.media, first.range(size: metadata.size) == range {
+            self.media = nil
+            media = first
+        } else {
+            close()
+            if range.isEmpty, metadata.size > 0 { return EmptySource.shared }
+            do throws(ResumingSource.Fault) {
+                media = try await open(range, attempts: .max)
+            } catch {
+                throw error.cause
+            }
         }
-        do throws(ResumingSource.Fault) {
-            return source(try await open(range, attempts: .max), range)
-        } catch {
-            throw error.cause
-        }
+        let count = range.upperBound - range.lowerBound
+        guard count <= ResumingSource.verifiedAhead else { return source(media, range) }
+        if let body = try arrived(range, of: &media) { return body }
+        return BytesSource(try await source(media, range).collect(Int(count)))
+    }
+
+    /// The bytes of a small body that has arrived, verified.
+    private func arrived(_ range: Range<UInt64>, of media: inout GCSMedia) throws(BucketError)
+        -> ArrivedBody?
+    {
+        try ResumingSource.arrived(
+            range.upperBound - range.lowerBound, of: &media.response, crc32c: checksum(of: range))
+    }
+
+    /// The checksum of these bytes; nil if it is not known.
+    private func checksum(of range: Range<UInt64>) -> UInt32? {
+        range == 0..<metadata.size ? metadata.crc32c : nil
     }
 
     /// Requests bytes of this object, and not of an object that replaced it.
@@ -286,9 +312,8 @@ final class GCSReader: ObjectReader {
     }
 
     private func source(_ media: GCSMedia, _ range: Range<UInt64>) -> ResumingSource {
-        let isWhole = range == 0..<metadata.size
-        return ResumingSource(
-            media.response.body, range, crc32c: isWhole ? metadata.crc32c : nil, bucket.upstream
+        ResumingSource(
+            media.response.body, range, crc32c: checksum(of: range), bucket.upstream
         ) { (rest) throws(ResumingSource.Fault) in
             try await self.open(rest, attempts: 1).response.body
         }

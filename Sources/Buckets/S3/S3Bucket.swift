@@ -17,9 +17,9 @@ import Wire
 /// - Preconditions: the service compares entity tags. Two uploads of the same bytes have the same tag, so to a
 ///   precondition that the service evaluates they are the same version.
 public final class S3Bucket: BucketDriver {
-    /// Whether the service evaluates `If-Match` and `If-None-Match` of a write.
+    /// Whether the service evaluates `If-Match` and `If-None-Match` of writes, copies and deletions.
     public enum ConditionalWrites: Sendable, Equatable {
-        /// Determine it by a write that cannot succeed.
+        /// Determine it with temporary objects.
         case probe
         case yes
         case no
@@ -158,9 +158,7 @@ public final class S3Bucket: BucketDriver {
             case .no: false
             }
         conditions = Lock(known)
-        let isKnown = settings.isAWS && settings.conditionalWrites != .no
-        changes = Lock(
-            isKnown ? .all : settings.conditionalWrites == .no ? ConditionalChanges.none : nil)
+        changes = Lock(known.map { $0 ? ConditionalChanges.all : ConditionalChanges.none })
     }
 
     /// A generation for a new upload. It is greater than `previous` and than all earlier generations of this process.

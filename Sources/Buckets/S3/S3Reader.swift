@@ -158,10 +158,6 @@ extension S3Bucket {
 
 /// An opened object: the response header has arrived, and its body has not been read.
 private final class S3Reader: ObjectReader {
-    /// The maximum size of a body that is verified before any of it is passed on: 64 KiB. Larger bodies are verified
-    /// while they are passed on.
-    private static let verifiedAhead: UInt64 = 64 * 1024
-
     let metadata: ObjectMetadata
     private let bucket: S3Bucket
     private let covered: Range<UInt64>
@@ -186,21 +182,11 @@ private final class S3Reader: ObjectReader {
     func readyBytes(_ range: Range<UInt64>) throws(BucketError) -> (any ByteSource)? {
         guard range == covered, range.upperBound <= metadata.size else { return nil }
         let count = range.upperBound - range.lowerBound
-        if count > S3Reader.verifiedAhead { return response.take().map { source($0, range) } }
-        guard let body = response?.takeArrived(Int(count)) else { return nil }
+        if count > ResumingSource.verifiedAhead { return response.take().map { source($0, range) } }
+        guard var first = response,
+            let body = try ResumingSource.arrived(count, of: &first, crc32c: checksum(of: range))
+        else { return nil }
         response = nil
-        return try verified(body, range)
-    }
-
-    /// - Throws: ``BucketError`` if these are not the bytes of the object.
-    private func verified(_ body: ArrivedBody, _ range: Range<UInt64>) throws(BucketError)
-        -> ArrivedBody
-    {
-        if let expected = checksum(of: range) {
-            var crc32c = CRC32C()
-            crc32c.update(body.bytes.span.bytes)
-            try ResumingSource.check(crc32c, expected)
-        }
         return body
     }
 
@@ -223,9 +209,11 @@ private final class S3Reader: ObjectReader {
             }
         }
         let count = range.upperBound - range.lowerBound
-        guard count <= S3Reader.verifiedAhead else { return source(response, range) }
-        // Nothing has been sent yet, so a failure can still have an error status.
-        if let body = response.takeArrived(Int(count)) { return try verified(body, range) }
+        guard count <= ResumingSource.verifiedAhead else { return source(response, range) }
+        let expected = checksum(of: range)
+        if let body = try ResumingSource.arrived(count, of: &response, crc32c: expected) {
+            return body
+        }
         return BytesSource(try await source(response, range).collect(Int(count)))
     }
 
@@ -280,7 +268,7 @@ extension ByteSource {
 
     /// Reads to the end and closes, if there are at most `limit` bytes: one buffer of this size receives them.
     /// - Throws: ``BucketError`` if the bytes break off, there are more, or the task is cancelled.
-    fileprivate func collect(_ limit: Int) async throws(BucketError) -> [UInt8] {
+    func collect(_ limit: Int) async throws(BucketError) -> [UInt8] {
         defer { close() }
         // The last byte is never filled, so that the source can report its end.
         var bytes = [UInt8](repeating: 0, count: limit + 1)

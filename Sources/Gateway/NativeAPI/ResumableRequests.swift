@@ -12,10 +12,9 @@ extension NativeAPI {
     func resumable(_ name: ObjectName, in bucket: Bucket, _ context: RequestContext)
         throws(Problem) -> ObjectOperation?
     {
-        guard UploadDraft.isUpload(context.fields) else { return nil }
-        context.upload?.maximumSize = bucket.maximumObjectSize
         let draft = UploadDraft(context.fields)
-        let isLast = draft.completeness(context.fields) == .complete
+        guard let isLast = try draft.isLast(context.fields) else { return nil }
+        context.upload?.maximumSize = bucket.maximumObjectSize
         // A part that is too large makes no session.
         if let size = context.exchange.head.contentLength, size > bucket.maximumObjectSize {
             throw Problem(BodyError.tooLarge, limit: bucket.maximumObjectSize)
@@ -91,15 +90,8 @@ extension NativeAPI {
                 .invalidArgument,
                 "Upload-Offset says where the append begins, with at most 15 digits.")
         }
-        let isLast: Bool
-        switch draft.completeness(fields) {
-        case .complete: isLast = true
-        case .incomplete: isLast = false
-        case .absent where draft.appendsAreLast: isLast = true
-        case .absent, .malformed:
-            throw Problem(
-                .invalidArgument,
-                "\(draft.isInverted ? "Upload-Incomplete" : "Upload-Complete") is ?0 or ?1.")
+        guard let isLast = try draft.isLast(fields) ?? (draft.appendsAreLast ? true : nil) else {
+            throw Problem(.invalidArgument, "\(draft.fieldName) is missing: ?0 or ?1.")
         }
         let announces = draft.version != nil || bucket.uploads.settings.announcesAlways
         return AppendRequest(

@@ -20,24 +20,25 @@ struct UploadDraft: Equatable {
                 && fields.contains("upload-incomplete")
     }
 
-    /// Whether the request declares that it completes the upload.
-    enum Completeness: Equatable { case absent, malformed, complete, incomplete }
-
-    func completeness(_ fields: HeaderFields) -> Completeness {
+    /// Whether the request declares that it completes the upload; nil if it declares neither.
+    /// - Throws: ``Problem`` if the field is not one boolean, or belongs to another version: the body could be stored as
+    ///   a whole object, although it is a part.
+    func isLast(_ fields: HeaderFields) throws(Problem) -> Bool? {
+        guard UploadDraft.isUpload(fields) else { return nil }
         let name: StaticString = isInverted ? "upload-incomplete" : "upload-complete"
-        guard fields.contains(name) else { return .absent }
         var item = UploadDraft.item(fields, name)
-        guard let value = item.boolean() else { return .malformed }
-        return value != isInverted ? .complete : .incomplete
+        guard let value = item.boolean() else {
+            throw Problem(.invalidArgument, "\(fieldName) must be ?0 or ?1, and sent once.")
+        }
+        return value != isInverted
     }
 
-    /// Whether a request without an offset declares a completeness. A malformed field is ignored.
+    /// The field that declares completeness.
+    var fieldName: String { isInverted ? "Upload-Incomplete" : "Upload-Complete" }
+
+    /// Whether a request without an offset has a field about completeness.
     static func isUpload(_ fields: HeaderFields) -> Bool {
-        guard fields.contains("upload-complete") || fields.contains("upload-incomplete") else {
-            return false
-        }
-        let completeness = UploadDraft(fields).completeness(fields)
-        return completeness == .complete || completeness == .incomplete
+        fields.contains("upload-complete") || fields.contains("upload-incomplete")
     }
 
     /// Whether an append must have the type `application/partial-upload`: from version 6.

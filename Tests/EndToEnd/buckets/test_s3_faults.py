@@ -471,6 +471,25 @@ def test_rules_on_the_result_of_a_patch_work_with_conditional_copies(conditional
     assert not [left for left in running.real.names() if left.startswith(".sluice-probe")]
 
 
+@pytest.mark.parametrize("choice", ["yes", "no"])
+def test_stated_conditions_are_not_probed(moto, certificate, launch, tmp_path, name, choice):
+    rules = tmp_path / "storage.rules"
+    rules.write_text(MATCH_EVERYTHING % f"{IMAGES} allow delete;")
+    running = started(moto, certificate, launch, more=f", conditionalWrites: {choice}", environment={"SLUICE_RULES": str(rules)},
+                      faults=lambda proxy: proxy.fault(Conditional(moto), method=("PUT", "DELETE"), times=None))
+    states = choice == "yes"
+    try:
+        running.client.stored(name, SMALL)
+        # A decision about the result needs a copy of the object that was read.
+        assert running.client.patch(name, {"contentType": "image/gif"}).status == (200 if states else 501)
+        assert running.client.delete(name, f'If-Match: "{ZEROS}"').status in (412, 501)
+        etag = running.client.get(name)["etag"]
+        assert running.client.delete(name, f"If-Match: {etag}").status == (204 if states else 501)
+        assert not [request for request in running.proxy.requests if ".sluice-probe" in request.target]
+    finally:
+        running.proxy.stop()
+
+
 def test_the_shipped_rules_let_metadata_of_images_change(each, certificate, launch, name):
     """SeaweedFS supports conditional copies."""
     rules = pathlib.Path(__file__).resolve().parents[3] / "config/storage.rules"

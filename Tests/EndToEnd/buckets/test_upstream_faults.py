@@ -126,6 +126,19 @@ def test_flipped_bytes_are_not_passed_as_the_object(broken, name):
         assert code != 0 or status >= 500, (code, status, len(taken))
 
 
+@pytest.mark.parametrize("size", [1, 5000, 64 * 1024])
+def test_a_small_damaged_object_is_a_502(broken, name, size):
+    broken.client.stored(name, BODY[:size])
+    media = r"alt=media" if broken.real.kind == "gcs" else f"/photos/{name}"
+    flip = Alter(lambda status, fields, body: (status, fields, body[:size // 2] + bytes([body[size // 2] ^ 1]) + body[size // 2 + 1:]))
+    broken.proxy.fault(flip, method="GET", target=media, times=NEVER)
+    for attempt in range(2):
+        response = broken.client.get(name)
+        assert (response.status, response.json["code"]) == (502, "upstream-unavailable"), response
+    broken.proxy.clear()
+    assert broken.client.get(name).body == BODY[:size]
+
+
 def test_a_missing_response(broken, name):
     broken.client.stored(name, BODY)
     broken.proxy.fault(Stall(), method=("GET", "HEAD"), target="faults", times=NEVER)

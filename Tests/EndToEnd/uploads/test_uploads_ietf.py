@@ -82,10 +82,19 @@ def test_complete_without_a_version_is_a_plain_upload(wire, folder):
         assert answer.status == status and answer.interim in ([], [100]) and answer["upload-complete"] == "?1", answer
         assert answer["location"] == f"/b/photos/o/{folder}/o"
     wire.call("POST", f"/b/photos/o/{folder}/o", [], b"x").is_problem("method-not-allowed")
-    # What is no boolean is ignored.
-    assert wire.put(f"{folder}/o", b"x", ("Upload-Complete", "false")).status == 200
-    assert wire.put(f"{folder}/o", b"x", ("Upload-Complete", "?0, ?0"))["upload-complete"] is None
     assert wire.put(f"{folder}/o", b"x", ("Upload-Complete", "?0;a=1")).status == 201
+
+
+@pytest.mark.parametrize("fields", [
+    [("Upload-Complete", "false")], [("Upload-Complete", "?0, ?0")], [("Upload-Complete", "")],
+    [("Upload-Complete", "?0"), ("Upload-Complete", "?0")], [("Upload-Complete", "?1"), ("Upload-Complete", "?0")],
+    [("Upload-Incomplete", "1")], [("Upload-Draft-Interop-Version", "3"), ("Upload-Complete", "?0")],
+    [("Upload-Draft-Interop-Version", "6"), ("Upload-Incomplete", "?1")],
+])
+def test_a_malformed_part_is_no_whole_object(wire, folder, fields):
+    for method in ("PUT", "POST"):
+        problem(wire.call(method, f"/b/photos/o/{folder}/o", fields, DATA), 400, "invalid-argument")
+    assert wire.get(f"{folder}/o").status == 404
 
 
 @pytest.mark.parametrize("version", [3, 4, 5, 6, 7, 8])
