@@ -100,9 +100,9 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
     /// The bytes of a response if all `count` of them have arrived; otherwise nil, and the response is unchanged.
     /// - Parameter expected: Their crc32c; nil if it is not known.
     /// - Throws: ``BucketError`` if the checksum does not match.
-    static func arrived(_ count: UInt64, of response: inout ClientResponse, crc32c expected: UInt32?)
-        throws(BucketError) -> ArrivedBody?
-    {
+    static func arrived(
+        _ count: UInt64, of response: inout ClientResponse, crc32c expected: UInt32?
+    ) throws(BucketError) -> ArrivedBody? {
         guard let body = response.takeArrived(Int(count)) else { return nil }
         if let expected {
             var crc32c = CRC32C()

@@ -294,3 +294,33 @@ private let object = ObjectMetadata(
         }
     }
 }
+
+@Suite struct ContentDispositionTests {
+    @Test(arguments: [
+        ("attachment", "attachment"),
+        (#"attachment; filename="a.png""#, #"attachment; filename="a.png""#),
+        (
+            #"attachment; filename="имя.png""#,
+            #"attachment; filename="___.png"; filename*=UTF-8''%D0%B8%D0%BC%D1%8F.png"#
+        ),
+        ("inline;FileName = ü ;x=1", "inline;FileName = _ ;x=1; filename*=UTF-8''%C3%BC"),
+        (
+            #"inline; filename="ü\"; \\a"; size=3"#,
+            #"inline; filename="_\"; \\a"; size=3; filename*=UTF-8''%C3%BC%22%3B%20%5Ca"#
+        ),
+        // The exact name is there already.
+        (
+            "inline; filename=ü; filename*=UTF-8''%C3%A4",
+            "inline; filename=_; filename*=UTF-8''%C3%A4"
+        ),
+        // No name, or a malformed one: nothing is added to it.
+        (#"inline; filename="ü"#, #"inline; filename="_"#),
+        (#"inline; filename="ü\"#, #"inline; filename="_\"#),
+        ("ü", "_"), ("filename=ü", "filename=_"),
+        ("inline; other=😀; filename=a", "inline; other=_; filename=a"),
+        (";;=;filename=ü", ";;=;filename=_; filename*=UTF-8''%C3%BC"),
+    ])
+    func isASCII(_ value: String, _ field: String) {
+        #expect(ContentDisposition.field(value) == field)
+    }
+}

@@ -19,6 +19,47 @@ import Testing
             for: request ?? upload(), clock: { 1 })
     }
 
+    // MARK: Lists of folders
+
+    private func listWarnings(_ blocks: String, version: Int = 2) throws -> [Int] {
+        let source = """
+            rules_version = '\(version)';
+            service firebase.storage { match /b/{bucket}/o {
+            \(blocks)
+            } }
+            """
+        return try Ruleset.load(source: source).fixedDepthListWarnings().map {
+            try #require($0.range?.lowerBound.line) - 2
+        }
+    }
+
+    @Test(arguments: [
+        ("match /{uid}/{file} { allow read; }", [1]),
+        ("match /{file} { allow list: if request.auth != null; allow get; }", [1]),
+        ("match /a/{file} {\n allow get;\n allow list; }", [3]),
+        ("match /a { match /{x} { allow read, write: if request.auth.uid == x; } }", [1]),
+        // Another block may allow the list of the folder.
+        ("match /{uid}/{file} { allow read; }\nmatch /{uid} { allow list; }", []),
+        (
+            "match /{uid}/{file} { allow read; }\nmatch /{all=**} { allow list: if request.auth != null; }",
+            []
+        ),
+        ("match /a/{file} { allow read; }\nmatch /b/{all=**} { allow list; }", [1]),
+        ("match /a/{file} { allow read; }\nmatch /{all=**}/b { allow list; }", [1]),
+        ("match /a/{file} { allow read; }\nmatch /{all=**} { allow list: if false; }", [1]),
+        // It is the folder of a deeper block.
+        ("match /{uid} { allow list; match /{file} { allow get; } }", []),
+        ("match /{uid} { allow list; }\nmatch /a/{file=**} { allow get; }", []),
+        ("match /a/{uid} { allow list; }\nmatch /b/{uid}/{file} { allow get; }", [1]),
+        // No lists, or not of a fixed depth.
+        ("match /{uid}/{file} { allow get, write; allow read: if false; }", []),
+        ("match /{uid}/{file=**} { allow read; }", []), ("match /a/b { allow read; }", []),
+    ])
+    func listsOfAFixedDepthAreFound(_ blocks: String, _ lines: [Int]) throws {
+        #expect(try listWarnings(blocks) == lines)
+        #expect(try listWarnings(blocks.replacing("=**", with: ""), version: 1).isEmpty)
+    }
+
     // MARK: Limits of uploads
 
     @Test(arguments: [

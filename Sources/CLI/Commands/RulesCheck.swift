@@ -72,7 +72,8 @@ struct RulesCheck: ParsableCommand {
 
     private static func diagnostics(_ source: String, _ name: String) -> [Diagnostic] {
         do {
-            return try Ruleset.load(source: source, fileName: name).diagnostics
+            let rules = try Ruleset.load(source: source, fileName: name)
+            return (rules.diagnostics + rules.fixedDepthListWarnings()).sorted()
         } catch {
             return error.diagnostics
         }

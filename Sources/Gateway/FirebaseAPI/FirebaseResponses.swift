@@ -62,7 +62,8 @@ extension FirebaseAPI {
         fields.append("content-type", usable(attributes.contentType) ?? MediaTypes.unknown)
         fields.append(
             "content-disposition",
-            usable(attributes.contentDisposition) ?? FirebaseAPI.disposition(of: object.name))
+            usable(attributes.contentDisposition).map(ContentDisposition.field)
+                ?? FirebaseAPI.disposition(of: object.name))
         if let value = usable(attributes.contentEncoding), value != FirebaseJSON.usualEncoding {
             fields.append("content-encoding", value)
         }

@@ -176,6 +176,11 @@ extension ObjectMetadata {
         let own = attributes.cacheControl ?? ""
         let usual = isStorable ? "private, max-age=0" : "no-store"
         fields.append("cache-control", own.isEmpty || !own.isFieldValue ? usual : own)
+        // The bytes are the stored ones, whatever the client accepts: ranges and digests would not fit others. This is for
+        // caches that decode for their clients (RFC 9110, section 12.5.5).
+        if let encoding = attributes.contentEncoding, !["", "identity"].contains(encoding) {
+            fields.append("vary", "Accept-Encoding")
+        }
     }
 
     /// The fields of `GET` and `HEAD` responses, without the length.
@@ -184,7 +189,9 @@ extension ObjectMetadata {
         fields.append(
             "content-type", type.isEmpty || !type.isFieldValue ? MediaTypes.unknown : type)
         appendValidators(to: &fields)
-        append("content-disposition", attributes.contentDisposition, to: &fields)
+        append(
+            "content-disposition", attributes.contentDisposition.map(ContentDisposition.field),
+            to: &fields)
         append("content-encoding", attributes.contentEncoding, to: &fields)
         append("content-language", attributes.contentLanguage, to: &fields)
         fields.append("last-modified", HTTPDate.imfFixdate(seconds: created / 1000))

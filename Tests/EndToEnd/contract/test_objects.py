@@ -156,6 +156,28 @@ def test_every_field_of_a_download(wire, folder):
     assert [f for f in head.fields if f[0] not in ignored] == [f for f in response.fields if f[0] not in ignored]
 
 
+def test_a_file_name_outside_ascii_is_sent_in_ascii(wire, folder):
+    name, given = f"{folder}/a.png", 'attachment; filename="имя.png"'
+    wire.stored(name, BODY)
+    assert wire.patch(name, {"contentDisposition": given}).json["contentDisposition"] == given
+    expected = "attachment; filename=\"___.png\"; filename*=UTF-8''%D0%B8%D0%BC%D1%8F.png"
+    for response in (wire.get(name), wire.head(name), wire.get(name, "Range: bytes=0-1")):
+        assert response["content-disposition"] == expected, response
+    assert wire.metadata(name)["contentDisposition"] == given
+
+
+def test_an_encoded_object_is_sent_as_it_is_stored(wire, folder):
+    name = f"{folder}/a.gz"
+    wire.stored(name, BODY, "Content-Encoding: gzip")
+    for accepted in ("identity", "gzip;q=0, *;q=1"):
+        response = wire.get(name, f"Accept-Encoding: {accepted}")
+        assert (response.status, response["content-encoding"], response["vary"]) == (200, "gzip", "Accept-Encoding")
+        assert response.body == BODY
+    assert wire.get(name, f"If-None-Match: {response['etag']}")["vary"] == "Accept-Encoding"
+    wire.stored(name, BODY)
+    assert wire.get(name)["vary"] is None
+
+
 def test_custom_metadata_that_no_field_can_carry_exactly_is_in_the_json_alone(wire, folder):
     name = f"{folder}/a"
     wire.stored(name)

@@ -53,6 +53,15 @@ def test_warnings_fail_a_check_only_if_requested(rules):
     assert sluice("rules", "check", "--warnings-as-errors", rules)[0] == 1
 
 
+def test_check_warns_of_lists_at_a_fixed_depth(tmp_path):
+    path = tmp_path / "fixed.rules"
+    path.write_text("rules_version = '2';\nservice firebase.storage { match /b/{bucket}/o {\n"
+                    "  match /{uid}/{fileName} { allow read: if request.auth != null; }\n} }\n")
+    status, out, err = sluice("rules", "check", str(path))
+    assert (status, out) == (0, f"{path}: no errors, 1 warning\n")
+    assert f"{path}:3:29: warning: This allows no list of the folder" in err and "{fileName=**}" in err
+
+
 def test_check_continues_after_an_unreadable_file(rules):
     missing = rules.with_name("missing.rules")
     status, out, err = sluice("rules", "check", missing, rules)
