@@ -223,10 +223,18 @@ let package = Package(
         .testTarget(
             name: "RulesTestingTests",
             dependencies: ["RulesTesting", "SecurityRules", "Wire", "YAML"], swiftSettings: tests),
+        // The same file in both language modes, as in an app.
+        .target(
+            name: "AppSamples5", dependencies: ["SluiceStorage"], path: "Tests/AppSamples/Mode5",
+            swiftSettings: [.swiftLanguageMode(.v5)]),
+        .target(
+            name: "AppSamples6", dependencies: ["SluiceStorage"], path: "Tests/AppSamples/Mode6",
+            swiftSettings: [.swiftLanguageMode(.v6)]),
         .testTarget(
             name: "SluiceStorageTests",
             dependencies: [
-                "SluiceStorage", "ExampleUpload", "ExampleDownload", "TestSupport", "HTTPClient",
+                "SluiceStorage", "AppSamples5", "AppSamples6", "ExampleUpload", "ExampleDownload",
+                "TestSupport", "HTTPClient",
                 "Wire",
             ],
             swiftSettings: tests),

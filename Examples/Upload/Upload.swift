@@ -14,7 +14,7 @@ import SluiceStorage
         let task = start(reference, file, saved)
         for await snapshot in task.snapshots where snapshot.status == .progress {
             save(task.resumptionData, to: saved)
-            print("\(Int(snapshot.progress.fractionCompleted * 100)) %")
+            print("\(Int(snapshot.progress!.fractionCompleted * 100)) %")
         }
         // A failure of the connection leaves the upload at the gateway, to be continued. If the file has changed, it does
         // not: the next run begins again.

@@ -59,12 +59,12 @@ struct ClientError: Error {
         if let id = error.requestID { text += " (request \(id))" }
         self.init(status, text)
         problemCode = error.problemCode
-        isFinal = status == .network || error.code == .unauthenticated
+        isFinal = status == .network || error.reason == .unauthenticated
         if case .file(let code)? = error.cause { isFinal = ClientError.isFinal(code) }
     }
 
     private static func advice(_ error: StorageError) -> (ClientStatus, String) {
-        switch error.code {
+        switch error.reason {
         case .objectNotFound: return (.notFound, "See what is there with 'sluice ls'.")
         case .bucketNotFound:
             return (

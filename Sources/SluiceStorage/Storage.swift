@@ -28,7 +28,11 @@ public final class Storage: Sendable {
         var downloadRetryTime: TimeInterval = 600
         var operationRetryTime: TimeInterval = 120
         var chunkSize = Storage.defaultChunkSizeBytes
-        var callbackQueue = DispatchQueue(label: "SluiceStorage.callbacks")
+        #if canImport(Darwin)
+            var callbackQueue = DispatchQueue.main
+        #else
+            var callbackQueue = DispatchQueue(label: "SluiceStorage.callbacks")
+        #endif
     }
 
     /// The bucket's name.
@@ -122,8 +126,8 @@ public final class Storage: Sendable {
     }
 
     /// The queue on which observers and completions are called, one after another. Functions with `async` do not use it. By
-    /// default a queue of its own: unlike in the SDK for Apple platforms not the main queue, which most programs on Linux do
-    /// not run.
+    /// default the main queue on Apple platforms, and a queue of its own elsewhere: most programs on Linux do not run the main
+    /// queue. Set it to the main queue if completions use what belongs to the main actor.
     public var callbackQueue: DispatchQueue {
         get { settings.withLock { $0.callbackQueue } }
         set { settings.withLock { $0.callbackQueue = newValue } }
@@ -149,13 +153,24 @@ public final class Storage: Sendable {
     }
 
     /// A reference to the object of a URL: `gs://BUCKET/PATH`, the object's own URL at the gateway, or a download URL of
-    /// Firebase's protocol.
-    /// - Throws: ``StorageError``: `bucketMismatch` if it is of another bucket, `invalidArgument` if it is no such URL.
-    public func reference(forURL url: String) throws(StorageError) -> StorageReference {
-        try Endpoint.reference(url, self)
+    /// Firebase's protocol, also one of the hosted service.
+    ///
+    /// Another URL is an error of the program. It is logged to standard error, and every operation on the reference fails
+    /// with `bucketMismatch` if the URL is of another bucket, otherwise with `pathError`.
+    public func reference(forURL url: String) -> StorageReference {
+        do throws(StorageError) {
+            return try Endpoint.reference(url, self)
+        } catch {
+            let code =
+                error.reason == .bucketMismatch ? StorageErrorCode.bucketMismatch : .pathError
+            // Not the URL itself, which may have a token in it.
+            NSLog("%@", "Storage.reference(forURL:): \(error.message)")
+            return StorageReference(self, path: "", fault: StorageError(code, error.message))
+        }
     }
 
     /// The same for a URL that is parsed already. The path of `gs://BUCKET/PATH` is percent-encoded here.
+    /// - Throws: ``StorageError``: `bucketMismatch` if it is of another bucket, `invalidArgument` if it is no such URL.
     public func reference(for url: URL) throws(StorageError) -> StorageReference {
         try Endpoint.reference(url.absoluteString, self, isEncoded: true)
     }

@@ -1,8 +1,12 @@
 import Foundation
 import Wire
 
+/// The domain of all errors, as in the Storage SDK for Apple platforms.
+// swift-format-ignore: AlwaysUseLowerCamelCase
+public let StorageErrorDomain = "FIRStorageErrorDomain"
+
 /// Why an operation failed. The values and the domain are those of the Storage SDK for Apple platforms.
-public enum StorageErrorCode: Int, Sendable, Hashable {
+public enum StorageErrorCode: Int, Error, Sendable, Hashable {
     /// Anything that has no code of its own. ``StorageError/problemCode`` may say more.
     case unknown = -13000
     /// There is no such object.
@@ -35,23 +39,22 @@ public enum StorageErrorCode: Int, Sendable, Hashable {
     case pathError = -13053
 }
 
-/// The error of every operation of this library.
-public struct StorageError: Error, Sendable, CustomNSError, CustomStringConvertible {
+/// The error of every operation of this library: an `NSError`, because on Linux a cast to it succeeds for no other type.
+/// Its `code` is the number of ``reason``; `userInfo` has the description, and `status`, `code` and `requestID` of the gateway's
+/// problem.
+///
+/// Safety: it is immutable.
+public final class StorageError: NSError, @unchecked Sendable {
     /// The reason.
-    public let code: StorageErrorCode
+    public let reason: StorageErrorCode
     /// A sentence about this failure.
     public let message: String
     /// The status of the response, if there was one.
-    public internal(set) var status: Int?
+    public let status: Int?
     /// The code of the gateway's problem, such as `checksum-mismatch`; see the gateway's documentation of its HTTP API.
-    public internal(set) var problemCode: String?
+    public let problemCode: String?
     /// The id of the request in the gateway's log.
-    public internal(set) var requestID: String?
-
-    /// Whether the gateway's problem has this code.
-    package func hasProblem(_ code: String) -> Bool {
-        problemCode.map { BytewiseString.areEqual($0, code) } ?? false
-    }
+    public let requestID: String?
 
     /// What a failure without a response is about.
     package enum Cause: Sendable {
@@ -65,42 +68,58 @@ public struct StorageError: Error, Sendable, CustomNSError, CustomStringConverti
         case settings
     }
     /// nil if the code or the status says it.
-    package private(set) var cause: Cause?
+    package let cause: Cause?
 
     /// Creates an error with a code and a sentence.
-    public init(_ code: StorageErrorCode, _ message: String) {
-        self.code = code
-        self.message = message
+    public convenience init(_ reason: StorageErrorCode, _ message: String) {
+        self.init(reason, message, status: nil, problemCode: nil, requestID: nil)
     }
 
     /// An error without a code of its own.
-    package init(_ cause: Cause, _ message: String) {
-        self.init(.unknown, message)
-        self.cause = cause
+    package convenience init(_ cause: Cause, _ message: String) {
+        self.init(.unknown, message, status: nil, problemCode: nil, requestID: nil, cause: cause)
     }
 
-    public var description: String {
+    /// An error of a response.
+    init(
+        _ reason: StorageErrorCode, _ message: String, status: Int?, problemCode: String?,
+        requestID: String?, cause: Cause? = nil
+    ) {
+        self.reason = reason
+        self.message = message
+        self.status = status
+        self.problemCode = problemCode
+        self.requestID = requestID
+        self.cause = cause
         let details = [
             problemCode ?? status.map { "status \($0)" }, requestID.map { "request \($0)" },
         ].compactMap(\.self)
-        return details.isEmpty ? message : "\(message) (\(details.joined(separator: ", ")))"
-    }
-
-    /// The domain of the SDK for Apple platforms.
-    public static var errorDomain: String { "FIRStorageErrorDomain" }
-
-    /// The number of ``code``.
-    public var errorCode: Int { code.rawValue }
-
-    /// The description, and `status`, `code` and `requestID` of the gateway's problem.
-    /// Keys: names of our own.
-    public var errorUserInfo: [String: Any] {
+        let text = details.isEmpty ? message : "\(message) (\(details.joined(separator: ", ")))"
         // Keys: names of our own.
-        var info: [String: Any] = [NSLocalizedDescriptionKey: description]
+        var info: [String: Any] = [NSLocalizedDescriptionKey: text]
         if let status { info["status"] = status }
         if let problemCode { info["code"] = problemCode }
         if let requestID { info["requestID"] = requestID }
-        return info
+        super.init(domain: StorageErrorDomain, code: reason.rawValue, userInfo: info)
+    }
+
+    /// Not supported: an error can't be read from an archive.
+    public required init?(coder: NSCoder) { nil }
+
+    /// The sentence, and the gateway's code and request where there was a response.
+    public override var description: String { localizedDescription }
+
+    /// ``StorageErrorDomain``.
+    public static var errorDomain: String { StorageErrorDomain }
+    /// The number of ``reason``.
+    public var errorCode: Int { code }
+    /// The same as `userInfo`.
+    /// Keys: names of our own.
+    public var errorUserInfo: [String: Any] { userInfo }
+
+    /// Whether the gateway's problem has this code.
+    package func hasProblem(_ code: String) -> Bool {
+        problemCode.map { BytewiseString.areEqual($0, code) } ?? false
     }
 }
 

@@ -14,9 +14,14 @@ extension StorageReference {
 
     /// Changes the properties that were set in `metadata`, and removes those that were set to nil.
     /// - Returns: The metadata after the change.
+    @discardableResult
     public func updateMetadata(_ metadata: StorageMetadata) async throws(StorageError)
         -> StorageMetadata
     {
+        try await updateMetadata(metadata.values)
+    }
+
+    func updateMetadata(_ metadata: MetadataValues) async throws(StorageError) -> StorageMetadata {
         var request = HTTPRequest("PATCH", try url())
         request.fields = [("Content-Type", "application/merge-patch+json")]
         request.body = metadata.patch
@@ -116,11 +121,20 @@ extension StorageReference {
 }
 
 /// A page of a folder.
-public struct StorageListResult: Sendable, Equatable {
+public final class StorageListResult: Sendable {
     /// Folders.
     public let prefixes: [StorageReference]
     /// Objects.
     public let items: [StorageReference]
     /// Continues the list; nil if nothing follows.
     public let pageToken: String?
+
+    init(prefixes: [StorageReference], items: [StorageReference], pageToken: String?) {
+        (self.prefixes, self.items, self.pageToken) = (prefixes, items, pageToken)
+    }
+
+    /// Another object with the same properties: a ``StorageListResult``.
+    public func copy() -> Any {
+        StorageListResult(prefixes: prefixes, items: items, pageToken: pageToken)
+    }
 }

@@ -13,9 +13,9 @@ extension StorageReference {
     @discardableResult
     public func putData(
         _ data: Data, metadata: StorageMetadata? = nil,
-        completion: (@Sendable (StorageMetadata?, StorageError?) -> Void)? = nil
+        completion: ((StorageMetadata?, Error?) -> Void)? = nil
     ) -> StorageUploadTask {
-        StorageUploadTask.start(self, .data(data), metadata, queued(completion))
+        StorageUploadTask.start(self, .data(data), metadata?.values, queued(completion))
     }
 
     /// Uploads a file, replacing any object there. Memory does not grow with the file. A file that changes meanwhile is an
@@ -27,15 +27,15 @@ extension StorageReference {
     @discardableResult
     public func putFile(
         from file: URL, metadata: StorageMetadata? = nil,
-        completion: (@Sendable (StorageMetadata?, StorageError?) -> Void)? = nil
+        completion: ((StorageMetadata?, Error?) -> Void)? = nil
     ) -> StorageUploadTask {
-        putFile(from: file, metadata, queued(completion))
+        putFile(from: file, metadata?.values, queued(completion))
     }
 
     private func putFile(
-        from file: URL, _ metadata: StorageMetadata?, _ completion: Completion<StorageMetadata>
+        from file: URL, _ metadata: MetadataValues?, _ completion: Completion<StorageMetadata>
     ) -> StorageUploadTask {
-        var metadata = metadata ?? StorageMetadata()
+        var metadata = metadata ?? MetadataValues()
         if metadata.contentType == nil, let type = MediaTypes.type(of: file.lastPathComponent[...])
         {
             metadata.contentType = type
@@ -53,10 +53,10 @@ extension StorageReference {
     @discardableResult
     public func resumeUpload(
         from data: StorageUploadResumptionData, file: URL, metadata: StorageMetadata? = nil,
-        completion: (@Sendable (StorageMetadata?, StorageError?) -> Void)? = nil
+        completion: ((StorageMetadata?, Error?) -> Void)? = nil
     ) -> StorageUploadTask {
         StorageUploadTask.start(
-            self, .file(path: file.path), metadata, from: data, queued(completion))
+            self, .file(path: file.path), metadata?.values, from: data, queued(completion))
     }
 
     /// Uploads bytes and waits for the end. If the task that waits is cancelled, so is the upload.
@@ -64,9 +64,10 @@ extension StorageReference {
     @discardableResult
     public func putDataAsync(
         _ data: Data, metadata: StorageMetadata? = nil,
-        onProgress: (@Sendable (Progress?) -> Void)? = nil
+        onProgress: ((Progress?) -> Void)? = nil
     ) async throws(StorageError) -> StorageMetadata {
-        try await wait(onProgress) { StorageUploadTask.start(self, .data(data), metadata, $0) }
+        let values = metadata?.values
+        return try await wait(onProgress) { StorageUploadTask.start(self, .data(data), values, $0) }
     }
 
     /// Uploads a file and waits for the end. If the task that waits is cancelled, so is the upload.
@@ -74,9 +75,10 @@ extension StorageReference {
     @discardableResult
     public func putFileAsync(
         from file: URL, metadata: StorageMetadata? = nil,
-        onProgress: (@Sendable (Progress?) -> Void)? = nil
+        onProgress: ((Progress?) -> Void)? = nil
     ) async throws(StorageError) -> StorageMetadata {
-        try await wait(onProgress) { putFile(from: file, metadata, $0) }
+        let values = metadata?.values
+        return try await wait(onProgress) { putFile(from: file, values, $0) }
     }
 
     // MARK: Downloads
@@ -87,7 +89,7 @@ extension StorageReference {
     ///   - completion: Called at the end with the bytes or the error.
     @discardableResult
     public func getData(
-        maxSize: Int64, completion: @escaping @Sendable (Data?, StorageError?) -> Void
+        maxSize: Int64, completion: @escaping (Data?, Error?) -> Void
     ) -> StorageDownloadTask {
         getData(maxSize, queued(completion))
     }
@@ -111,7 +113,7 @@ extension StorageReference {
     /// - Parameter completion: Called at the end with `file` or the error.
     @discardableResult
     public func write(
-        toFile file: URL, completion: (@Sendable (URL?, StorageError?) -> Void)? = nil
+        toFile file: URL, completion: ((URL?, Error?) -> Void)? = nil
     ) -> StorageDownloadTask {
         write(to: file, queued(completion))
     }
@@ -127,34 +129,39 @@ extension StorageReference {
     /// - Parameter onProgress: Called for each progress, within the transfer and not on ``Storage/callbackQueue``.
     @discardableResult
     public func writeAsync(
-        toFile file: URL, onProgress: (@Sendable (Progress?) -> Void)? = nil
+        toFile file: URL, onProgress: ((Progress?) -> Void)? = nil
     ) async throws(StorageError) -> URL {
         try await wait(onProgress) { write(to: file, $0) }
     }
 
     // MARK: Waiting
 
-    private func queued<Value: Sendable>(
-        _ completion: (@Sendable (Value?, StorageError?) -> Void)?
-    ) -> Completion<Value> {
+    private func queued<Value: Sendable>(_ completion: ((Value?, Error?) -> Void)?)
+        -> Completion<Value>
+    {
         guard let completion else { return .none }
+        let handler = Handler(call: completion)
         return .queued { result in
             switch result {
-            case .success(let value): completion(value, nil)
-            case .failure(let error): completion(nil, error)
+            case .success(let value): handler.call(value, nil)
+            case .failure(let error): handler.call(nil, error)
             }
         }
     }
 
     private func wait<Value: Sendable>(
-        _ onProgress: (@Sendable (Progress?) -> Void)?,
+        _ onProgress: ((Progress?) -> Void)?,
         _ start: (Completion<Value>) -> StorageTask
     ) async throws(StorageError) -> Value {
+        let handler = onProgress.map { Handler(call: $0) }
+        let progress = handler.map { handler in
+            { @Sendable (progress: Progress?) in handler.call(progress) }
+        }
         let running = Mutex<(task: StorageTask?, isCancelled: Bool)>((nil, false))
         let result: Result<Value, StorageError> = await withTaskCancellationHandler {
             await withCheckedContinuation { continuation in
                 let task = start(
-                    .direct(progress: onProgress) { continuation.resume(returning: $0) })
+                    .direct(progress: progress) { continuation.resume(returning: $0) })
                 let isCancelled = running.withLock { running in
                     running.task = task
                     return running.isCancelled

@@ -2,14 +2,18 @@ import Foundation
 import Wire
 
 /// The path of an object or folder in a bucket. It need not exist.
-public struct StorageReference: Sendable, Hashable, CustomStringConvertible {
+public final class StorageReference: Sendable, Hashable, CustomStringConvertible {
     /// The bucket.
     public let storage: Storage
     /// The path without slashes at its ends; empty for the root.
     public let fullPath: String
 
-    init(_ storage: Storage, path: String) {
+    /// Why no operation is possible: the URL that this was made of is no reference.
+    private let fault: StorageError?
+
+    init(_ storage: Storage, path: String, fault: StorageError? = nil) {
         self.storage = storage
+        self.fault = fault
         fullPath = path
     }
 
@@ -23,14 +27,16 @@ public struct StorageReference: Sendable, Hashable, CustomStringConvertible {
     public var description: String { "gs://\(bucket)/\(fullPath)" }
 
     /// The root of the bucket.
-    public func root() -> StorageReference { StorageReference(storage, path: "") }
+    public func root() -> StorageReference {
+        StorageReference(storage, path: "", fault: fault)
+    }
 
     /// The folder that this is in; nil for the root.
     public func parent() -> StorageReference? {
         if fullPath.isEmpty { return nil }
         let bytes = fullPath.utf8
         let slash = bytes.lastIndex(of: UInt8(ascii: "/")) ?? bytes.startIndex
-        return StorageReference(storage, path: String(fullPath[..<slash]))
+        return StorageReference(storage, path: String(fullPath[..<slash]), fault: fault)
     }
 
     /// What is below this.
@@ -40,7 +46,7 @@ public struct StorageReference: Sendable, Hashable, CustomStringConvertible {
             (fullPath.utf8.split(separator: UInt8(ascii: "/"))
                 + path.utf8.split(separator: UInt8(ascii: "/")))
         let joined = segments.map { String(decoding: $0, as: UTF8.self) }.joined(separator: "/")
-        return StorageReference(storage, path: joined)
+        return StorageReference(storage, path: joined, fault: fault)
     }
 
     static func lastSegment(_ path: String) -> String {
@@ -60,9 +66,18 @@ public struct StorageReference: Sendable, Hashable, CustomStringConvertible {
         hasher.combine(BytewiseString(fullPath))
     }
 
+    /// - Throws: ``StorageError`` if this was made of a URL that is no reference.
+    func check() throws(StorageError) {
+        if let fault { throw fault }
+    }
+
+    /// Another reference to the same: a ``StorageReference``.
+    public func copy() -> Any { StorageReference(storage, path: fullPath, fault: fault) }
+
     /// The URL of the object.
-    /// - Throws: `pathError` for the root.
+    /// - Throws: `pathError` for the root, or what ``check()`` throws.
     func url(_ query: String = "") throws(StorageError) -> URL {
-        try storage.endpoint.object(fullPath, query)
+        try check()
+        return try storage.endpoint.object(fullPath, query)
     }
 }

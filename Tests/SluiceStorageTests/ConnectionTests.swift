@@ -29,12 +29,12 @@ import Testing
         // The system does not know the authority, which is reported at once.
         let stranger = gateway.storage()
         let untrusted = await error(stranger)
-        #expect(untrusted?.code == .unknown && untrusted?.message.contains("trusted") == true)
+        #expect(untrusted?.reason == .unknown && untrusted?.message.contains("trusted") == true)
         stranger.configuration.certificateAuthorities = URL(filePath: "/nowhere.pem")
         #expect(await error(stranger)?.message.contains("/nowhere.pem") == true)
         let other = Storage(url: "https://localhost:\(gateway.port)", bucket: "photos")
         other.configuration.certificateAuthorities = certificates.authority
-        #expect(await error(other)?.code == .unknown)
+        #expect(await error(other)?.reason == .unknown)
     }
 
     @Test func faultsOverTLS() async throws {
@@ -72,7 +72,7 @@ import Testing
         let without = gateway.storage()
         without.configuration.certificateAuthorities = certificates.authority
         without.maxUploadRetryTime = 0.5
-        #expect(await error(without)?.code == .retryLimitExceeded)
+        #expect(await error(without)?.reason == .retryLimitExceeded)
     }
 
     /// Requests and responses come twice, also late: no response is taken for that to another request.
@@ -99,7 +99,7 @@ import Testing
                         let error = await #expect(throws: StorageError.self) {
                             try await reference.getMetadata()
                         }
-                        #expect(error?.code == .objectNotFound)
+                        #expect(error?.reason == .objectNotFound)
                     }
                 }
             }

@@ -28,11 +28,11 @@ import Testing
         storage.uploadChunkSizeBytes = 100_000
         let reference = storage.reference(withPath: "a")
         let file = gateway.file("file.txt", size: 1_000_000)
-        var metadata = StorageMetadata(contentType: "image/x-a")
+        let metadata = StorageMetadata(contentType: "image/x-a")
         metadata.customMetadata = ["Place": "Oslo"]
         metadata.cacheControl = "no-cache"
         let task = reference.putFile(from: file, metadata: metadata)
-        await eventually { task.snapshot.progress.completedUnitCount > 0 }
+        await eventually { task.snapshot.progress!.completedUnitCount > 0 }
         task.pause()
         gate.open()
         await eventually { task.snapshot.status == .pause }
@@ -69,7 +69,7 @@ import Testing
         storage.uploadChunkSizeBytes = 100_000
         let task = storage.reference(withPath: "a").putFile(
             from: gateway.file("file", size: 1_000_000))
-        await eventually { task.snapshot.progress.completedUnitCount > 0 }
+        await eventually { task.snapshot.progress!.completedUnitCount > 0 }
         task.pause()
         gate.open()
         await eventually { task.snapshot.status == .pause }
@@ -77,7 +77,7 @@ import Testing
         #expect(try await status(gateway, session) == 204)
         task.cancel()
         for await _ in task.snapshots {}
-        #expect(task.snapshot.error?.code == .cancelled)
+        #expect(task.snapshot.storageError?.reason == .cancelled)
         #expect(try await status(gateway, session) == 404)
     }
 
@@ -89,7 +89,7 @@ import Testing
         let storage = gateway.storage(proxy)
         storage.uploadChunkSizeBytes = 100_000
         let task = storage.reference(withPath: "a").putFile(from: file)
-        await eventually { task.snapshot.progress.completedUnitCount > 0 }
+        await eventually { task.snapshot.progress!.completedUnitCount > 0 }
         task.pause()
         gate.open()
         await eventually { task.snapshot.status == .pause }
@@ -119,7 +119,7 @@ import Testing
 
         try await reference.delete()
         let third = await end(reference.resumeUpload(from: saved, file: file))
-        #expect(third.status == .success && third.progress.fractionCompleted == 1)
+        #expect(third.status == .success && third.progress!.fractionCompleted == 1)
         #expect(try await reference.getMetadata() == third.metadata)
     }
 
@@ -130,7 +130,9 @@ import Testing
         let (task, saved) = try await paused(gateway, file)
         let reference = gateway.storage().reference(withPath: "a")
         let other = reference.root().child("b").resumeUpload(from: saved, file: file)
-        #expect(await end(other).error?.code == .invalidArgument && other.resumptionData == nil)
+        #expect(
+            await end(other).storageError?.reason == .invalidArgument && other.resumptionData == nil
+        )
         #expect(try await status(gateway, saved.session) == 204)
 
         let damaged = StorageUploadResumptionData(
@@ -140,7 +142,7 @@ import Testing
 
         try Data("changed".utf8).write(to: file)
         let changed = reference.resumeUpload(from: saved, file: file)
-        #expect(await end(changed).error?.message.contains("has changed") == true)
+        #expect(await end(changed).storageError?.message.contains("has changed") == true)
         #expect(changed.resumptionData == nil)
         #expect(try await status(gateway, saved.session) == 404)
         task.cancel()
@@ -163,7 +165,7 @@ import Testing
         let error = await #expect(throws: StorageError.self) {
             try await failing.reference(withPath: "large").writeAsync(toFile: target)
         }
-        #expect(error?.code == .retryLimitExceeded)
+        #expect(error?.reason == .retryLimitExceeded)
         let parts = entries(folder).filter { $0.hasSuffix(".part") }
         #expect(parts.count == 1)
 
@@ -212,7 +214,7 @@ import Testing
             let error = await #expect(throws: StorageError.self) {
                 try await reference.putFileAsync(from: URL(filePath: folder + path))
             }
-            #expect(error?.code == .unknown)
+            #expect(error?.reason == .unknown)
         }
         // A link is followed, and the permissions of a file are kept.
         try await reference.putDataAsync(pattern(500, 3))
@@ -224,7 +226,7 @@ import Testing
             let error = await #expect(throws: StorageError.self) {
                 try await reference.writeAsync(toFile: URL(filePath: folder + path))
             }
-            #expect(error?.code == .unknown)
+            #expect(error?.reason == .unknown)
         }
     }
 }

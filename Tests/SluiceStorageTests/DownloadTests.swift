@@ -46,7 +46,7 @@ import Testing
         let error = await #expect(throws: StorageError.self) {
             try await reference.data(maxSize: Int64(Self.size - 1))
         }
-        #expect(error?.code == .downloadSizeExceeded)
+        #expect(error?.reason == .downloadSizeExceeded)
     }
 
     @Test func connectionsThatAreCut() async throws {
@@ -101,23 +101,24 @@ import Testing
         var error = await #expect(throws: StorageError.self) {
             try await reference.writeAsync(toFile: target)
         }
-        #expect(error?.code == .objectNotFound)
+        #expect(error?.reason == .objectNotFound)
         try await seed(gateway, pattern(Self.size))
         let task = reference.write(toFile: target)
-        await eventually { task.snapshot.progress.completedUnitCount > 0 }
+        await eventually { task.snapshot.progress!.completedUnitCount > 0 }
         task.cancel()
         for await _ in task.snapshots {}
-        #expect(task.snapshot.error?.code == .cancelled || task.snapshot.status == .success)
+        #expect(
+            task.snapshot.storageError?.reason == .cancelled || task.snapshot.status == .success)
         error = await #expect(throws: StorageError.self) {
             try await reference.writeAsync(toFile: URL(filePath: "/nowhere/target"))
         }
-        #expect(error?.code == .unknown)
+        #expect(error?.reason == .unknown)
         // The bytes on the disk are damaged: the last byte of the largest file of the bucket.
         try damage(gateway)
         error = await #expect(throws: StorageError.self) {
             try await reference.writeAsync(toFile: target)
         }
-        #expect(error?.code == .nonMatchingChecksum)
+        #expect(error?.reason == .nonMatchingChecksum)
         #expect(leftovers(gateway).isEmpty)
     }
 

@@ -185,3 +185,8 @@ enum Socket {
         }
     }
 }
+
+extension StorageTaskSnapshot {
+    /// ``error`` with the type that it has.
+    var storageError: StorageError? { error as? StorageError }
+}

@@ -32,14 +32,14 @@ import Testing
             storage.maxOperationRetryTime = 0.1
             let folder = storage.reference(withPath: "t")
             let all = await #expect(throws: StorageError.self) { try await folder.listAll() }
-            #expect(all?.code == .retryLimitExceeded)
+            #expect(all?.reason == .retryLimitExceeded)
             storage.maxOperationRetryTime = 60
             let start = try await folder.listing(recursive: true)
             storage.maxOperationRetryTime = 0.1
             let next = await #expect(throws: StorageError.self) {
                 try await folder.listing(recursive: true, pageToken: start.pageToken)
             }
-            #expect(next?.code == .retryLimitExceeded)
+            #expect(next?.reason == .retryLimitExceeded)
         }
     }
 
@@ -54,7 +54,7 @@ import Testing
         let error = await #expect(throws: StorageError.self) {
             try await storage.reference(withPath: "t").listAll()
         }
-        #expect(error?.code == .internalError && service.log.count == 2802)
+        #expect(error?.reason == .internalError && service.log.count == 2802)
     }
 
     @Test func pagesThatFollow() async throws {

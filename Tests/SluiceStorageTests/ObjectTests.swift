@@ -9,7 +9,7 @@ import Testing
     @Test func anObjectsLife() async throws {
         let gateway = try await GatewayProcess()
         let reference = gateway.storage().reference(withPath: "images/a ü+%.png")
-        var metadata = StorageMetadata()
+        let metadata = StorageMetadata()
         metadata.cacheControl = "no-cache"
         metadata.customMetadata = ["Camera": "Ω ", "place": "Oslo\n2"]
         let stored = try await reference.putDataAsync(Data("hello".utf8), metadata: metadata)
@@ -24,7 +24,7 @@ import Testing
         #expect(try await reference.data(maxSize: 5) == Data("hello".utf8))
 
         // Only what was set is sent; nil removes.
-        var change = try await reference.getMetadata()
+        let change = try await reference.getMetadata()
         change.cacheControl = nil
         change.contentLanguage = "no"
         change.customMetadata?["Camera"] = nil
@@ -33,7 +33,7 @@ import Testing
         #expect(changed.cacheControl == nil && changed.contentLanguage == "no")
         #expect(changed.customMetadata == ["place": "Oslo\n2", "New": "x"])
         #expect(changed.contentType == "image/png" && changed.metageneration == 2)
-        var other = StorageMetadata()
+        let other = StorageMetadata()
         other.customMetadata = ["third": "3"]
         #expect(try await reference.updateMetadata(other).customMetadata?.count == 3)
         other.customMetadata = nil
@@ -50,7 +50,7 @@ import Testing
             _ = try await body()
             return nil
         } catch let error as StorageError {
-            return error.code
+            return error.reason
         }
     }
 
@@ -129,7 +129,7 @@ import Testing
         let error = await #expect(throws: StorageError.self) {
             try await reserved.putDataAsync(Data())
         }
-        #expect(error?.code == .unknown && error?.status == 400)
+        #expect(error?.reason == .unknown && error?.status == 400)
         #expect(error?.problemCode == "invalid-name" && error?.requestID?.isEmpty == false)
         #expect(error?.errorUserInfo["code"] as? String == "invalid-name")
         storage.credentials = .bearer { throw CancellationError() }
@@ -155,7 +155,9 @@ import Testing
             reference.getMetadata { metadata, _ in
                 steps.withLock { $0.append("metadata \(metadata?.size ?? -1)") }
                 reference.getData(maxSize: 0) { data, error in
-                    steps.withLock { $0.append("data \(data == nil) \(error?.code.rawValue ?? 0)") }
+                    steps.withLock {
+                        $0.append("data \(data == nil) \((error as NSError?)?.code ?? 0)")
+                    }
                     reference.delete { error in
                         steps.withLock { $0.append("delete \(error == nil)") }
                     }

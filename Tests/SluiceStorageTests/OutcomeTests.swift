@@ -32,7 +32,7 @@ import Testing
     }
 
     private func code(_ body: () async throws -> Void) async -> StorageErrorCode? {
-        do { try await body() } catch { return (error as? StorageError)?.code }
+        do { try await body() } catch { return (error as? StorageError)?.reason }
         return nil
     }
 
@@ -167,12 +167,12 @@ import Testing
         let start = #"{"bucket": "b", "fullPath": "a", "generation": 1, "size": "#
         #expect(parse(start + "1}")?.size == 1)
         #expect(parse(start + "-1}") == nil && parse(start + "1") == nil && parse("[]") == nil)
-        var metadata = StorageMetadata()
+        let metadata = StorageMetadata()
         metadata.customMetadata = ["a": String(repeating: "x", count: 8000)]
-        _ = try metadata.fields(type: nil)
+        _ = try metadata.values.fields(type: nil)
         metadata.customMetadata = ["a": String(repeating: "\u{1}", count: 8000)]
-        let error = #expect(throws: StorageError.self) { try metadata.fields(type: nil) }
-        #expect(error?.code == .invalidArgument)
+        let error = #expect(throws: StorageError.self) { try metadata.values.fields(type: nil) }
+        #expect(error?.reason == .invalidArgument)
     }
 
     /// Functions with `async` do not need the queue for callbacks, which nobody may run.

@@ -55,10 +55,11 @@ import Testing
         ("gs://photos/a/b.png", "a/b.png"), ("gs://photos", ""), ("gs://photos/", ""),
         ("http://127.0.0.1:1/base/b/photos/o/a%20b/%C3%A9.png?metadata", "a b/é.png"),
         ("http://127.0.0.1:1/base/v0/b/photos/o/a%2Fb.png?alt=media&token=x", "a/b.png"),
+        ("https://firebasestorage.googleapis.com/v0/b/photos/o/a%2Fb.png?alt=media", "a/b.png"),
         ("http://127.0.0.1:1/base/b/photos/o", ""), ("gs://photos/100%", "100%"),
     ])
     func urls(url: String, path: String) throws {
-        #expect(try storage.reference(forURL: url).fullPath == path)
+        #expect(storage.reference(forURL: url).fullPath == path)
         if let url = URL(string: url), !path.contains("%") {
             #expect(try storage.reference(for: url).fullPath == path)
         }
@@ -73,9 +74,81 @@ import Testing
         ("https://127.0.0.1:1/base/b/photos/o/a", .invalidArgument),
         ("gs://", .invalidArgument), ("", .invalidArgument), ("a", .invalidArgument),
     ])
-    func otherURLs(url: String, code: StorageErrorCode) {
-        let error = #expect(throws: StorageError.self) { try storage.reference(forURL: url) }
-        #expect(error?.code == code)
+    func otherURLs(text: String, code: StorageErrorCode) async {
+        if let url = URL(string: text) {
+            let error = #expect(throws: StorageError.self) { try storage.reference(for: url) }
+            #expect(error?.reason == code)
+        }
+        // Without `throws` each operation fails, also on what is made of the reference.
+        let made = storage.reference(forURL: text)
+        let expected = code == .bucketMismatch ? code : .pathError
+        for reference in [made, made.child("a"), made.child("a").parent(), made.root()] {
+            guard let reference else { continue }
+            let calls: [() async throws -> Void] = [
+                { _ = try await reference.getMetadata() },
+                { _ = try await reference.updateMetadata(StorageMetadata()) },
+                { try await reference.delete() }, { _ = try await reference.downloadURL() },
+                { _ = try await reference.listAll() },
+                { _ = try await reference.list(maxResults: 1) },
+                { _ = try await reference.data(maxSize: 1) },
+                { _ = try await reference.putDataAsync(Data()) },
+                { _ = try await reference.putDataAsync(Data(count: 300_000)) },
+                { _ = try await reference.putFileAsync(from: URL(filePath: "/proc/self/exe")) },
+                { _ = try await reference.writeAsync(toFile: URL(filePath: "/dev/null/a")) },
+            ]
+            for (index, call) in calls.enumerated() {
+                let error = await #expect(throws: StorageError.self) { try await call() }
+                #expect(error?.reason == expected, "call \(index)")
+                #expect(error?.code == expected.rawValue)
+            }
+        }
+    }
+
+    @Test func metadataIsReadWhenItIsPassed() async throws {
+        let gateway = try await GatewayProcess()
+        let reference = gateway.storage().reference(withPath: "a")
+        let metadata = StorageMetadata(contentType: "image/png")
+        metadata.customMetadata = ["k": "1"]
+        let task = reference.putData(Data(), metadata: metadata)
+        metadata.contentType = "text/plain"
+        metadata.customMetadata = nil
+        for await _ in task.snapshots {}
+        let stored = try await reference.getMetadata()
+        #expect(stored.contentType == "image/png" && stored.customMetadata == ["k": "1"])
+        // It is not changed by an upload of a file, whose name has a type.
+        let empty = StorageMetadata()
+        try await reference.putFileAsync(from: gateway.file("a.png", size: 1), metadata: empty)
+        #expect(empty.contentType == nil && empty == StorageMetadata())
+        #expect(stored == stored.copy() as? StorageMetadata)
+        #expect(stored.dictionaryRepresentation()["contentType"] == AnyHashable("image/png"))
+    }
+
+    /// Metadata that threads share has all their changes.
+    @Test func metadataOfManyThreads() async {
+        let metadata = StorageMetadata()
+        await withTaskGroup(of: Void.self) { group in
+            for number in 0..<100 {
+                group.addTask {
+                    metadata.contentType = "a/\(number)"
+                    _ = (metadata.contentType, metadata.description, metadata.hashValue)
+                }
+            }
+        }
+        #expect(metadata.contentType?.hasPrefix("a/") == true)
+    }
+
+    @Test(arguments: [
+        StorageErrorCode.unknown, .objectNotFound, .bucketNotFound, .projectNotFound,
+        .quotaExceeded, .unauthenticated, .unauthorized, .retryLimitExceeded,
+        .nonMatchingChecksum, .downloadSizeExceeded, .cancelled, .invalidArgument,
+        .bucketMismatch, .internalError, .pathError,
+    ])
+    func errorsAreNSErrors(code: StorageErrorCode) {
+        let error: Error = StorageError(code, "A sentence.")
+        let found = error as NSError
+        #expect(found.domain == "FIRStorageErrorDomain" && found.code == code.rawValue)
+        #expect(error.localizedDescription == "A sentence." && "\(error)" == "A sentence.")
+        #expect(StorageErrorCode(rawValue: (error as NSError).code) == code)
     }
 
     @Test func whatCanNotBeAnObject() async {
@@ -85,13 +158,13 @@ import Testing
             let error = await #expect(throws: StorageError.self) {
                 try await storage.reference(withPath: path).putDataAsync(Data())
             }
-            #expect(error?.code == code)
+            #expect(error?.reason == code)
         }
         for url in ["", "ftp://a", "http://", "http://a?b", "a"] {
             let error = await #expect(throws: StorageError.self) {
                 try await Storage(url: url, bucket: "b").reference(withPath: "a").getMetadata()
             }
-            #expect(error?.code == .invalidArgument)
+            #expect(error?.reason == .invalidArgument)
         }
     }
 

@@ -1,3 +1,5 @@
+import AppSamples5
+import AppSamples6
 import Foundation
 import Testing
 
@@ -13,6 +15,27 @@ import Testing
             copy: URL(filePath: gateway.directory.path + "/copy.jpg"),
             tokenFile: URL(filePath: gateway.directory.path + "/token"))
         try await samples.all()
+    }
+
+    /// What apps have written for the Storage SDK for Apple platforms compiles and runs, in both language modes.
+    @Test(arguments: [5, 6])
+    func samplesOfApps(mode: Int) async throws {
+        let gateway = try await GatewayProcess()
+        let storage = gateway.storage()
+        storage.uploadChunkSizeBytes = 100_000
+        let file = gateway.file("rivers.jpg", size: 700_000)
+        let copy = URL(filePath: gateway.directory.path + "/copy.jpg")
+        let steps =
+            mode == 5
+            ? await AppSamples5.AppSamples(storage: storage, localFile: file, localURL: copy).run()
+            : await AppSamples6.AppSamples(storage: storage, localFile: file, localURL: copy).run()
+        #expect(
+            steps == [
+                "NSError", "async downloads", "async uploads", "bucketMismatch", "cancel",
+                "completion's NSError", "delete", "getData", "getMetadata", "item", "main actor",
+                "managed upload", "pages", "pathError", "pause", "prefix", "putData", "putFile",
+                "references", "removed metadata", "result", "resume", "updateMetadata", "write",
+            ])
     }
 
     @Test func theDocumentationHasThem() throws {

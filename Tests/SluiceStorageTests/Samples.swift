@@ -44,7 +44,7 @@ struct Samples {
         let same = folder?.child("rivers.jpg")
         try #require(same == image)
 
-        let found = try storage.reference(forURL: "gs://photos/images/2026/rivers.jpg")
+        let found = storage.reference(forURL: "gs://photos/images/2026/rivers.jpg")
         try #require(found == image)
 
         storage.credentials = .bearer { try await currentToken() }
@@ -64,14 +64,23 @@ struct Samples {
 
         let task = image.putFile(from: file)
         task.observe(.progress) { snapshot in
-            print(snapshot.progress.completedUnitCount)
+            print(snapshot.progress!.completedUnitCount)
         }
         task.pause()
         task.resume()
         for await snapshot in task.snapshots {
-            print(snapshot.status, snapshot.progress.fractionCompleted)
+            print(snapshot.status, snapshot.progress!.fractionCompleted)
         }
         try #require(task.snapshot.status == .success)
+        task.observe(.failure) { snapshot in
+            if let error = snapshot.error as? NSError {
+                switch StorageErrorCode(rawValue: error.code) {
+                case .objectNotFound: print("There is no such object.")
+                case .cancelled: print("The upload was cancelled.")
+                default: print(error.localizedDescription)
+                }
+            }
+        }
         // A fast upload can end before its pause.
         var attempts = 1
         while try await !continuation() {
@@ -106,7 +115,7 @@ struct Samples {
         }
         do {
             let task = image.write(toFile: copy) { url, error in
-                print(url?.path ?? "", error?.message ?? "")
+                print(url?.path ?? "", error?.localizedDescription ?? "")
             }
             task.cancel()
             for await _ in task.snapshots {}
@@ -133,7 +142,7 @@ struct Samples {
         let metadata = try await image.getMetadata()
         print(metadata.size, metadata.contentType ?? "", metadata.generation)
 
-        var change = StorageMetadata()
+        let change = StorageMetadata()
         change.cacheControl = "public, max-age=300"
         change.contentLanguage = nil
         change.customMetadata = ["place": "Oslo"]
@@ -147,7 +156,7 @@ struct Samples {
         do {
             _ = try await image.getMetadata()
         } catch {
-            switch error.code {
+            switch error.reason {
             case .objectNotFound: print("There is no such object.")
             case .unauthenticated, .unauthorized: print("This is not allowed.")
             default: print(error.message, error.problemCode ?? "", error.requestID ?? "")

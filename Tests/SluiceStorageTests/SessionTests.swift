@@ -231,7 +231,7 @@ import Testing
         await eventually { session.log.contains("PATCH") }
         upload.cancel()
         let error = await #expect(throws: StorageError.self) { try await upload.value }
-        #expect(error?.code == .cancelled)
+        #expect(error?.reason == .cancelled)
         // The session is removed.
         #expect(session.log == ["PUT", "PATCH", "DELETE"])
     }
@@ -294,7 +294,7 @@ import Testing
                 _ = try await reader.next()
                 Issue.record("no error")
             } catch {
-                #expect(error.code == .nonMatchingChecksum)
+                #expect(error.reason == .nonMatchingChecksum)
             }
         }
         _ = _service

@@ -58,12 +58,12 @@ import Testing
         for status in [StorageTaskStatus.resume, .progress, .pause, .success, .failure] {
             task.observe(status) { snapshot in
                 #expect(snapshot.status == status && snapshot.task === task)
-                events.withLock { $0.append((status, snapshot.progress.completedUnitCount)) }
+                events.withLock { $0.append((status, snapshot.progress!.completedUnitCount)) }
             }
         }
         var fractions: [Double] = []
         for await snapshot in task.snapshots {
-            fractions.append(snapshot.progress.fractionCompleted)
+            fractions.append(snapshot.progress!.fractionCompleted)
         }
         #expect(fractions.last == 1 && fractions == fractions.sorted() && fractions.count > 2)
         await eventually { events.withLock { $0.last?.0 } == .unknown }
@@ -128,7 +128,7 @@ import Testing
         let task = reference.putFile(from: gateway.file("file", size: Self.size, seed: 5))
         // Kills at different moments of a request.
         for await snapshot in task.snapshots where snapshot.status == .progress {
-            let done = snapshot.progress.completedUnitCount
+            let done = snapshot.progress!.completedUnitCount
             let count = kills.withLock { $0 }
             guard count < 4, done > Int64(count) * 300_000 else { continue }
             kills.withLock { $0 += 1 }
@@ -166,7 +166,9 @@ import Testing
             }
         }
         for await _ in cancelled.snapshots {}
-        #expect(cancelled.snapshot.error?.code == .cancelled && cancelled.resumptionData == nil)
+        #expect(
+            cancelled.snapshot.storageError?.reason == .cancelled && cancelled.resumptionData == nil
+        )
         await #expect(throws: StorageError.self) {
             try await stored(gateway, "large.bin/cancelled")
         }
@@ -195,7 +197,7 @@ import Testing
         await eventually { other.snapshot.status == .pause }
         other.cancel()
         for await _ in other.snapshots {}
-        #expect(other.snapshot.error?.code == .cancelled)
+        #expect(other.snapshot.storageError?.reason == .cancelled)
     }
 
     @Test func anotherProcessContinues() async throws {
@@ -206,7 +208,7 @@ import Testing
         }
         let file = gateway.file("file", size: Self.size, seed: 7)
         let first = reference.putFile(from: file)
-        await eventually { first.snapshot.progress.completedUnitCount > 500_000 }
+        await eventually { first.snapshot.progress!.completedUnitCount > 500_000 }
         first.pause()
         gate.open()
         await eventually { first.snapshot.status == .pause }
@@ -230,11 +232,11 @@ import Testing
         // Another object, another file, and an upload that the gateway does not know.
         let wrong = reference.child("x").resumeUpload(from: saved, file: file)
         for await _ in wrong.snapshots {}
-        #expect(wrong.snapshot.error?.code == .invalidArgument)
+        #expect(wrong.snapshot.storageError?.reason == .invalidArgument)
         let changed = reference.resumeUpload(
             from: saved, file: gateway.file("file3", size: Self.size))
         for await _ in changed.snapshots {}
-        #expect(changed.snapshot.error?.code == .unknown)
+        #expect(changed.snapshot.storageError?.reason == .unknown)
         let unknown = StorageUploadResumptionData(
             bucket: "photos", path: "large.bin",
             session: "/b/photos/u/" + String(repeating: "A", count: 80),
@@ -252,7 +254,7 @@ import Testing
         }
         let file = gateway.file("file", size: Self.size)
         let task = reference.putFile(from: file)
-        await eventually { task.snapshot.progress.completedUnitCount > 200_000 }
+        await eventually { task.snapshot.progress!.completedUnitCount > 200_000 }
         task.pause()
         gate.open()
         await eventually { task.snapshot.status == .pause }
@@ -261,12 +263,12 @@ import Testing
         try handle.close()
         task.resume()
         for await _ in task.snapshots {}
-        #expect(task.snapshot.error?.message.contains("has changed") == true)
+        #expect(task.snapshot.storageError?.message.contains("has changed") == true)
         await #expect(throws: StorageError.self) { try await stored(gateway) }
         let error = await #expect(throws: StorageError.self) {
             try await reference.putFileAsync(from: URL(filePath: "/nowhere/file"))
         }
-        #expect(error?.code == .unknown)
+        #expect(error?.reason == .unknown)
         await #expect(throws: StorageError.self) {
             try await reference.putFileAsync(from: URL(filePath: "/tmp"))
         }
@@ -288,7 +290,7 @@ import Testing
             { _ = try await reference.getMetadata() }, { _ = try await reference.data(maxSize: 1) },
         ] {
             let error = await #expect(throws: StorageError.self) { try await operation() }
-            #expect(error?.code == .retryLimitExceeded)
+            #expect(error?.reason == .retryLimitExceeded)
         }
         gateway.kill()
         let refused = gateway.storage()
@@ -296,7 +298,7 @@ import Testing
         let error = await #expect(throws: StorageError.self) {
             try await refused.reference(withPath: "a").getMetadata()
         }
-        #expect(error?.code == .retryLimitExceeded)
+        #expect(error?.reason == .retryLimitExceeded)
     }
 
     @Test func aCancelledTaskCancelsItsUpload() async throws {
@@ -312,7 +314,7 @@ import Testing
         metadata.cancel()
         for result in [await upload.result, await metadata.result] {
             let error = #expect(throws: StorageError.self) { try result.get() }
-            #expect(error?.code == .cancelled)
+            #expect(error?.reason == .cancelled)
         }
     }
 }

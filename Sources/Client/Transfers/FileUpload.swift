@@ -51,8 +51,9 @@ struct FileUpload: Sendable {
         let isSaved = Once<StorageUploadResumptionData>()
         let isFirst = Once<Bool>()
         let stored: Result<StorageMetadata, StorageError> = await withCheckedContinuation { done in
-            let ended: @Sendable (StorageMetadata?, StorageError?) -> Void = { stored, error in
-                done.resume(returning: stored.map { .success($0) } ?? .failure(error!))
+            let ended: (StorageMetadata?, Error?) -> Void = { stored, error in
+                done.resume(
+                    returning: stored.map { .success($0) } ?? .failure(error as! StorageError))
             }
             let task =
                 if isSame, let last {
@@ -62,7 +63,7 @@ struct FileUpload: Sendable {
                     reference.putFile(from: file, metadata: metadata, completion: ended)
                 }
             task.observe(.progress) { [weak task] snapshot in
-                let done = snapshot.progress.completedUnitCount
+                let done = snapshot.progress!.completedUnitCount
                 // The first offset is what the gateway had already.
                 if isSame, isFirst.isFirst(true) { progress.resumed(at: done) }
                 progress.set(done)
@@ -86,7 +87,7 @@ struct FileUpload: Sendable {
 
     /// Whether the same command may succeed later: after a failure of the network, or with another credential.
     private static func canContinue(_ error: StorageError) -> Bool {
-        error.code == .unauthenticated || ClientError(error, about: "").status == .network
+        error.reason == .unauthenticated || ClientError(error, about: "").status == .network
     }
 
     /// Uploads a file that says it is empty: those of /proc are not.
@@ -97,7 +98,7 @@ struct FileUpload: Sendable {
         let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
         guard descriptor >= 0 else { throw ClientError(path, errno) }
         defer { close(descriptor) }
-        var metadata = metadata
+        let metadata = StorageMetadata(metadata)
         if metadata.contentType == nil,
             let type = MediaTypes.type(of: LocalPath.name(path)[...])
         {

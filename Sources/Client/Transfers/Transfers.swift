@@ -161,7 +161,7 @@ enum ObjectCopy {
         _ stream: StreamTransfer
     ) async throws {
         let source = opened.metadata
-        var metadata = StorageMetadata()
+        let metadata = StorageMetadata()
         if let type = source.contentType { metadata.contentType = type }
         if let value = source.cacheControl { metadata.cacheControl = value }
         if let value = source.contentDisposition { metadata.contentDisposition = value }

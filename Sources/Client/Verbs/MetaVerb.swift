@@ -14,7 +14,7 @@ extension Stat: Verb {
 extension MetaSet: Verb {
     func perform() async throws -> Int32 {
         try await MetadataOutput(connection, json: json, isSilent: !json).each([source]) { object in
-            var metadata = StorageMetadata()
+            let metadata = StorageMetadata()
             // Keys: names of the user.
             var custom: [String: String] = [:]
             for (key, value) in pairs where !metadata.set(key, value) {
@@ -29,7 +29,7 @@ extension MetaSet: Verb {
 extension MetaUnset: Verb {
     func perform() async throws -> Int32 {
         try await MetadataOutput(connection, json: json, isSilent: !json).each([source]) { object in
-            var metadata = StorageMetadata()
+            let metadata = StorageMetadata()
             for key in keys where !metadata.set(key, nil) {
                 metadata.removeCustomMetadata(String(key.dropFirst(Meta.custom.count)))
             }
@@ -40,7 +40,7 @@ extension MetaUnset: Verb {
 
 extension StorageMetadata {
     /// - Returns: Whether the key is that of a property.
-    fileprivate mutating func set(_ key: String, _ value: String?) -> Bool {
+    fileprivate func set(_ key: String, _ value: String?) -> Bool {
         switch key {
         case "contentType": contentType = value
         case "cacheControl": cacheControl = value

@@ -36,7 +36,7 @@ extension Put: Verb {
 extension PropertyOptions {
     /// The metadata of new objects.
     func metadata() throws -> StorageMetadata {
-        var metadata = StorageMetadata()
+        let metadata = StorageMetadata()
         if let contentType { metadata.contentType = contentType }
         if let cacheControl { metadata.cacheControl = cacheControl }
         guard !pairs.isEmpty else { return metadata }

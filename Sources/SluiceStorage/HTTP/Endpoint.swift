@@ -66,6 +66,8 @@ struct Endpoint: Sendable, Equatable {
 
     // MARK: URLs of objects
 
+    private static let hosted = "https://firebasestorage.googleapis.com"
+
     /// - Parameter isEncoded: Whether the path of `gs://BUCKET/PATH` is percent-encoded.
     static func reference(_ text: String, _ storage: Storage, isEncoded: Bool = false)
         throws(StorageError) -> StorageReference
@@ -92,7 +94,10 @@ struct Endpoint: Sendable, Equatable {
             guard let name else { throw malformed }
             return (String(decoding: bucket, as: UTF8.self), name)
         }
-        guard let base, text.hasPrefix(base + "/") else { throw malformed }
+        // Download URLs of the hosted service stay valid references after a move.
+        guard
+            let base = [base, hosted].compactMap(\.self).first(where: { text.hasPrefix($0 + "/") })
+        else { throw malformed }
         let end = [UInt8(ascii: "?"), UInt8(ascii: "#")]
         var rest = Array(text.utf8.dropFirst(base.utf8.count).prefix { !end.contains($0) })[...]
         if rest.starts(with: "/v0/".utf8) { rest = rest.dropFirst(3) }

@@ -129,10 +129,8 @@ struct Requests: Sendable {
         let detail = problem?["detail"]?.text ?? ""
         // A detail that only repeats the title is left out.
         let isRepeated = detail.isEmpty || BytewiseString.areEqual(detail, title + ".")
-        var error = StorageError(code, isRepeated ? "\(title)." : "\(title). \(detail)")
-        error.status = response.status
-        error.problemCode = problemCode
-        error.requestID = response["x-request-id"]
-        return error
+        return StorageError(
+            code, isRepeated ? "\(title)." : "\(title). \(detail)", status: response.status,
+            problemCode: problemCode, requestID: response["x-request-id"])
     }
 }

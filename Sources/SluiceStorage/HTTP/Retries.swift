@@ -64,12 +64,9 @@ struct Retries {
 
     private static func exceeded(_ last: StorageError) -> StorageError {
         // Corrupted again and again: that is no failure of the connection.
-        if last.code == .nonMatchingChecksum { return last }
-        var error = StorageError(
-            .retryLimitExceeded, "There was no success within the retry time. \(last.message)")
-        error.status = last.status
-        error.problemCode = last.problemCode
-        error.requestID = last.requestID
-        return error
+        if last.reason == .nonMatchingChecksum { return last }
+        return StorageError(
+            .retryLimitExceeded, "There was no success within the retry time. \(last.message)",
+            status: last.status, problemCode: last.problemCode, requestID: last.requestID)
     }
 }

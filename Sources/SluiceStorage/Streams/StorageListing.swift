@@ -23,7 +23,7 @@ public struct StorageListedObject: Sendable, Equatable {
         guard let path = json["fullPath"]?.text else { return nil }
         reference = StorageReference(storage, path: path)
         size = json["size"]?.integer
-        updated = StorageMetadata.date(json["updated"])
+        updated = MetadataValues.date(json["updated"])
         generation = json["generation"]?.integer
         contentType = json["contentType"]?.text
         md5Hash = json["md5Hash"]?.text
@@ -91,6 +91,7 @@ extension StorageReference {
         if let token = position.token {
             query += "&pageToken=\(PercentEncoding.encodeSegment(token))"
         }
+        try check()
         let request = HTTPRequest("GET", try storage.endpoint.list(query))
         return try await operation { requests throws(StorageError) in
             try await requests.call(request) { response throws(StorageError) in

@@ -40,7 +40,7 @@ public struct StorageReader {
             try await self.init(object.reference)
             return
         }
-        var metadata = StorageMetadata()
+        var metadata = MetadataValues()
         metadata.bucket = object.reference.bucket
         metadata.path = object.reference.fullPath
         metadata.size = size
@@ -48,7 +48,7 @@ public struct StorageReader {
         metadata.updated = object.updated
         metadata.md5Hash = object.md5Hash
         metadata.crc32c = object.crc32c
-        self.init(object.reference, metadata)
+        self.init(object.reference, StorageMetadata(metadata))
     }
 
     /// Counts bytes that are here already, from an earlier download of this version: they are verified with the others.

@@ -25,7 +25,7 @@ extension StorageReference {
         metadata: StorageMetadata?, onSession: (String?) -> Void, onProgress: (Int64) -> Void,
         next: () async throws(StorageError) -> [UInt8]?
     ) async throws(StorageError) -> StorageMetadata {
-        let metadata = metadata ?? StorageMetadata()
+        let values = metadata?.values ?? MetadataValues()
         let size = Int(storage.uploadChunkSizeBytes)
         var chunk: [UInt8] = []
         var isAtEnd = false
@@ -40,11 +40,11 @@ extension StorageReference {
         }
         try await fill()
         if isAtEnd, chunk.count <= Upload.smallSize {
-            let stored = try await putDataAsync(Data(chunk), metadata: metadata)
+            let stored = try await putDataAsync(Data(chunk), metadata: StorageMetadata(values))
             onProgress(stored.size)
             return stored
         }
-        let fields = try metadata.fields(type: MediaTypes.type(of: name[...]))
+        let fields = try values.fields(type: MediaTypes.type(of: name[...]))
         return try await operation { requests throws(StorageError) in
             var upload = StreamUpload(
                 UploadRequests(reference: self, requests: requests, fields: fields))
@@ -159,7 +159,7 @@ private struct StreamUpload {
     {
         if let ending, let stored = try await upload.stored(ending) { return stored }
         guard confirmed.count == 0, begun < UploadRequests.repetitions,
-            error.code != .bucketNotFound
+            error.reason != .bucketNotFound
         else { throw error }
         begun += 1
         url = nil

@@ -3,7 +3,7 @@ import Foundation
 /// A download.
 ///
 /// Safety: it adds nothing to its superclass.
-public final class StorageDownloadTask: StorageTask, @unchecked Sendable {
+public final class StorageDownloadTask: StorageTask, StorageTaskManagement, @unchecked Sendable {
     static func start<Value: Sendable>(
         _ reference: StorageReference, _ completion: Completion<Value>,
         _ body: @escaping @Sendable (Download) async throws(StorageError) -> Value
@@ -14,6 +14,7 @@ public final class StorageDownloadTask: StorageTask, @unchecked Sendable {
             task.begin()
             let result: Result<Value, StorageError>
             do throws(StorageError) {
+                try reference.check()
                 result = .success(try await body(Download(task)))
             } catch {
                 result = .failure(error)

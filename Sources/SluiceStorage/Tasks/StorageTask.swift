@@ -2,6 +2,21 @@ import Dispatch
 import Foundation
 import Synchronization
 
+/// A task with observers, as the Storage SDK for Apple platforms names it.
+public typealias StorageObservableTask = StorageTask
+
+/// How a transfer is controlled.
+public protocol StorageTaskManagement {
+    /// Starts the task; it has started already.
+    func enqueue()
+    /// Stops the task after the current piece.
+    func pause()
+    /// Ends the task with the error `cancelled`.
+    func cancel()
+    /// Continues a paused task.
+    func resume()
+}
+
 /// A transfer: a ``StorageUploadTask`` or a ``StorageDownloadTask``.
 ///
 /// It starts when it is created. All methods can be called from every thread, at any moment. Observers are called on the
@@ -89,9 +104,11 @@ public class StorageTask: @unchecked Sendable {
     @discardableResult
     public func observe(
         _ status: StorageTaskStatus,
-        handler: @escaping @Sendable (StorageTaskSnapshot) -> Void
+        handler: @escaping (StorageTaskSnapshot) -> Void
     ) -> String {
-        state.withLock { state in
+        let box = Handler(call: handler)
+        let handler: @Sendable (StorageTaskSnapshot) -> Void = { box.call($0) }
+        return state.withLock { state in
             state.next += 1
             let isCurrent =
                 status == state.phase
@@ -124,7 +141,7 @@ public class StorageTask: @unchecked Sendable {
     public func removeAllObservers() { state.withLock { $0.observers = [:] } }
 
     /// Calls `handler` for each progress, within the transfer.
-    func observeDirectly(_ handler: @escaping @Sendable (Progress) -> Void) {
+    func observeDirectly(_ handler: @escaping @Sendable (Progress?) -> Void) {
         state.withLock { state in
             state.next += 1
             state.observers[state.next] = Observer(status: .progress, isDirect: true) {

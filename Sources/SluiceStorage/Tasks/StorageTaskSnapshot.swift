@@ -19,7 +19,7 @@ public enum StorageTaskStatus: Int, Sendable, Hashable {
 /// The state of a task at one moment.
 ///
 /// Safety: all properties are immutable, and the progress is an object of this snapshot alone, which nothing changes.
-public final class StorageTaskSnapshot: @unchecked Sendable {
+public final class StorageTaskSnapshot: CustomStringConvertible, @unchecked Sendable {
     /// The task.
     public let task: StorageTask
     /// What it is about.
@@ -27,11 +27,18 @@ public final class StorageTaskSnapshot: @unchecked Sendable {
     /// The metadata of the object: of a download from its beginning on, of an upload after its success.
     public let metadata: StorageMetadata?
     /// Bytes: of an upload those that the gateway has confirmed.
-    public let progress: Progress
-    /// Why the task has failed.
-    public let error: StorageError?
+    /// It is never nil; it is optional as in the Storage SDK for Apple platforms.
+    public let progress: Progress?
+    /// Why the task has failed: a ``StorageError``.
+    public let error: Error?
     /// What has happened.
     public let status: StorageTaskStatus
+
+    /// The status, the bytes and the error.
+    public var description: String {
+        let bytes = "\(progress?.completedUnitCount ?? 0) of \(progress?.totalUnitCount ?? 0) bytes"
+        return "<\(status): \(bytes)\(error.map { ", \($0)" } ?? "")>"
+    }
 
     init(
         _ task: StorageTask, _ status: StorageTaskStatus, _ metadata: StorageMetadata?,
@@ -45,7 +52,8 @@ public final class StorageTaskSnapshot: @unchecked Sendable {
         // Of an empty object everything is transferred: one unit of one, so that the fraction is 1 and not 0. Progress of it
         // is reported at the end of an upload and from the beginning of a download.
         let isWhole = total == 0 && (status == .success || status == .progress)
-        progress = Progress.discreteProgress(totalUnitCount: isWhole ? 1 : total)
+        let progress = Progress.discreteProgress(totalUnitCount: isWhole ? 1 : total)
         progress.completedUnitCount = isWhole ? 1 : completed
+        self.progress = progress
     }
 }

@@ -5,7 +5,7 @@ import Wire
 /// An upload.
 ///
 /// Safety: what it adds to its superclass is behind a lock.
-public final class StorageUploadTask: StorageTask, @unchecked Sendable {
+public final class StorageUploadTask: StorageTask, StorageTaskManagement, @unchecked Sendable {
     private let saved = Mutex<StorageUploadResumptionData?>(nil)
 
     /// What another process needs to continue this upload, by ``StorageReference/resumeUpload(from:file:)``. It is there
@@ -18,7 +18,7 @@ public final class StorageUploadTask: StorageTask, @unchecked Sendable {
     func save(_ data: StorageUploadResumptionData?) { saved.withLock { $0 = data } }
 
     static func start(
-        _ reference: StorageReference, _ source: UploadSource, _ metadata: StorageMetadata?,
+        _ reference: StorageReference, _ source: UploadSource, _ metadata: MetadataValues?,
         from saved: StorageUploadResumptionData? = nil, _ completion: Completion<StorageMetadata>
     ) -> StorageUploadTask {
         let task = StorageUploadTask(reference, total: source.knownSize)
@@ -28,6 +28,7 @@ public final class StorageUploadTask: StorageTask, @unchecked Sendable {
             task.begin()
             let result: Result<StorageMetadata, StorageError>
             do throws(StorageError) {
+                try reference.check()
                 let upload = try Upload(task, source, metadata, from: saved)
                 result = .success(try await upload.run())
             } catch {

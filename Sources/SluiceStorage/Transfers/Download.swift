@@ -63,7 +63,7 @@ struct Download: Sendable {
             try file.finish()
         } catch {
             // After a failure of the gateway the next attempt continues.
-            if error.code == .retryLimitExceeded { file.keep() } else { file.discard() }
+            if error.reason == .retryLimitExceeded { file.keep() } else { file.discard() }
             throw error
         }
         return target

@@ -15,7 +15,7 @@ struct Upload {
     ///   - metadata: nil for the saved metadata, or for none.
     ///   - saved: An earlier upload to continue.
     init(
-        _ task: StorageUploadTask, _ source: UploadSource, _ metadata: StorageMetadata?,
+        _ task: StorageUploadTask, _ source: UploadSource, _ metadata: MetadataValues?,
         from saved: StorageUploadResumptionData?
     ) throws(StorageError) {
         if let saved {
@@ -33,7 +33,7 @@ struct Upload {
             if let saved, metadata == nil {
                 saved.fields.map { (name: $0.name, value: $0.value) }
             } else {
-                try (metadata ?? StorageMetadata()).fields(
+                try (metadata ?? MetadataValues()).fields(
                     type: MediaTypes.type(of: task.reference.name[...]))
             }
         requests = UploadRequests(
@@ -64,7 +64,7 @@ struct Upload {
         } catch {
             // A failed upload of a file can be continued later; one that was cancelled or is of a changed file can't.
             let canContinue =
-                error.code != .cancelled && reader.file != nil && (try? checkFile()) != nil
+                error.reason != .cancelled && reader.file != nil && (try? checkFile()) != nil
             if !canContinue {
                 task.save(nil)
                 if let url = session.url { await requests.remove(url) }

@@ -117,7 +117,7 @@ struct UploadRequests {
         case (400, _) where response["upload-complete"] == "?0":
             // The piece was damaged on its way.
             let error = Requests.error(response)
-            guard error.code == .nonMatchingChecksum else { throw error }
+            guard error.reason == .nonMatchingChecksum else { throw error }
             return .failed(Failure(error: error))
         case (400, _) where Requests.error(response).hasProblem("upload-length-mismatch"):
             // The last piece was shortened on its way.
@@ -148,7 +148,7 @@ struct UploadRequests {
     func accept(_ response: HTTPResponse, _ sum: CRC32C) throws(StorageError) -> StorageMetadata? {
         guard [200, 201].contains(response.status) else {
             let error = Requests.error(response)
-            if error.code == .nonMatchingChecksum { return nil }
+            if error.reason == .nonMatchingChecksum { return nil }
             throw error
         }
         guard let stored = StorageMetadata(json: response.body, of: reference.fullPath) else {
@@ -161,7 +161,7 @@ struct UploadRequests {
             )
         }
         let hasPairs = fields.contains {
-            BytewiseString.areEqual($0.name, StorageMetadata.pairsField)
+            BytewiseString.areEqual($0.name, MetadataValues.pairsField)
         }
         if hasPairs, stored.customMetadata == nil {
             throw StorageError(
@@ -186,7 +186,7 @@ struct UploadRequests {
         do throws(StorageError) {
             found = try await current()
         } catch {
-            if error.code == .cancelled { throw error }
+            if error.reason == .cancelled { throw error }
             return nil
         }
         guard let found, found.size == Int64(sum.count), found.crc32c == sum.base64 else {

@@ -62,7 +62,7 @@ struct UploadSession {
                     return stored
                 }
             case .gone(let error):
-                if error.code == .bucketNotFound || begun == UploadRequests.repetitions {
+                if error.reason == .bucketNotFound || begun == UploadRequests.repetitions {
                     throw error
                 }
                 begin()
