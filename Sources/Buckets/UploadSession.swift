@@ -13,6 +13,10 @@ public protocol SessionDriver: BucketDriver {
     /// - Throws: ``SessionError/notFound`` if it is unknown, expired, cancelled or removed.
     func openSession(_ id: UploadSessionID) async throws(SessionError) -> any UploadSession
 
+    /// Whether a session is known and has not ended. An append in progress continues. One request to a store that other
+    /// processes may use too.
+    func isOpen(_ id: UploadSessionID) async throws(BucketError) -> Bool
+
     /// At most `limit` sessions after `id`, or all sessions if `id` is nil, ordered by id. Expired ones are included
     /// until they are removed. An append in progress continues; its bytes count from the next durable offset on.
     func listSessions(after id: UploadSessionID?, limit: Int) async throws(BucketError)

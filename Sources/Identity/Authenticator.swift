@@ -70,6 +70,20 @@ public final class Authenticator: Sendable {
         acceptsUnsigned || !issuers.isEmpty || staticTokens.withLock { !$0.tokens.isEmpty }
     }
 
+    /// Whether credentials of this principal's source are still configured: its static token, or its issuer. A certificate is
+    /// checked with its connection.
+    public func isConfigured(_ principal: Principal) -> Bool {
+        switch principal.kind {
+        case .token: issuers.contains { BytewiseString.areEqual($0.name, principal.source) }
+        case .staticToken:
+            staticTokens.withLock { table in
+                table.tokens.contains { BytewiseString.areEqual($0.token.name, principal.source) }
+            }
+        case .development: acceptsUnsigned
+        case .certificate, .link: true
+        }
+    }
+
     // MARK: Keys
 
     /// Begins to fetch and refresh keys. Called once.

@@ -93,6 +93,16 @@ final class CloudSessions: Sendable {
         return session
     }
 
+    func isOpen(_ id: UploadSessionID) async throws(BucketError) -> Bool {
+        guard id.expires > now, let object = try await service.readHidden(HiddenName.state(id).text)
+        else {
+            return false
+        }
+        // Another version of the program may have written it.
+        guard let state = try? CloudSessionState(object.bytes) else { return true }
+        return state.end == nil
+    }
+
     func list(after id: UploadSessionID?, limit: Int) async throws(BucketError)
         -> [(id: UploadSessionID, state: SessionState)]
     {

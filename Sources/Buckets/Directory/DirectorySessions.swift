@@ -28,6 +28,9 @@ extension DirectoryBucket: SessionDriver {
         return session
     }
 
+    /// Only this process ends sessions of the directory, and it counts their ends.
+    public func isOpen(_ id: UploadSessionID) async throws(BucketError) -> Bool { true }
+
     public func listSessions(after id: UploadSessionID?, limit: Int) async throws(BucketError)
         -> [(id: UploadSessionID, state: SessionState)]
     {

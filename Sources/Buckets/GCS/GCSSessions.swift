@@ -62,6 +62,11 @@ extension GCSBucket: SessionDriver {
         return try await sessions.open(id)
     }
 
+    public func isOpen(_ id: UploadSessionID) async throws(BucketError) -> Bool {
+        try checkOpen()
+        return try await sessions.isOpen(id)
+    }
+
     public func listSessions(after id: UploadSessionID?, limit: Int) async throws(BucketError)
         -> [(id: UploadSessionID, state: SessionState)]
     {

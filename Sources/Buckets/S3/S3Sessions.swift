@@ -31,6 +31,10 @@ extension S3Bucket: SessionDriver {
         try await openSessions.open(id)
     }
 
+    public func isOpen(_ id: UploadSessionID) async throws(BucketError) -> Bool {
+        try await openSessions.isOpen(id)
+    }
+
     public func listSessions(after id: UploadSessionID?, limit: Int) async throws(BucketError)
         -> [(id: UploadSessionID, state: SessionState)]
     {

@@ -8,6 +8,12 @@ struct LinkKey: Sendable, Equatable {
     var id: String
     /// At least 32 bytes.
     var secret: [UInt8]
+
+    /// Distinguishes keys with the same id. The secret can't be derived from it.
+    var fingerprint: String {
+        let hash = HMAC.sha256(key: secret, Array("sluice link key 1".utf8).span.bytes)
+        return Hexadecimal.encode(Array(hash.prefix(8)))
+    }
 }
 
 /// The keys for signed links. The first key signs; each key verifies its own links.

@@ -69,7 +69,8 @@ public final class Gateway: Sendable {
     /// end in one record.
     public func respond(_ exchange: Exchange) async {
         let context = RequestContext(
-            exchange, requestId: requestIds.next(), observers: observers, traces: traces,
+            exchange, callers: callers, requestId: requestIds.next(), observers: observers,
+            traces: traces,
             readsDetails: readsDetails, now: wallClock)
         let dialect = dialect(for: context.target)
         let response: Response

@@ -32,6 +32,7 @@ enum HTTPMethod: String {
 /// The state of one request, with its record. Confined to its loop.
 final class RequestContext {
     let exchange: Exchange
+    let callers: Callers
     let target: RequestTarget
     // Exclusive access holds for the variables: no code that runs during an access reads them.
     /// The method that counts, which some dialects also take from a header field; nil for one that no dialect serves.
@@ -50,14 +51,16 @@ final class RequestContext {
     private let wallClock: @Sendable () -> Int64
 
     /// - Parameters:
+    ///   - callers: How callers are identified now.
     ///   - observers: Called when the response has ended.
     ///   - traces: If nil, no spans are exported, and only a caller's trace is continued.
     ///   - readsDetails: Whether the record's details are read.
     init(
-        _ exchange: Exchange, requestId: String, observers: [any RequestObserver],
+        _ exchange: Exchange, callers: Callers, requestId: String, observers: [any RequestObserver],
         traces: TraceExporter?, readsDetails: Bool, now: @escaping @Sendable () -> Int64
     ) {
         self.exchange = exchange
+        self.callers = callers
         self.observers = observers
         wallClock = now
         caller = Caller(peer: exchange.peer, isSecure: exchange.isSecure)

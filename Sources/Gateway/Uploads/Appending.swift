@@ -169,6 +169,14 @@ extension OperationHandler {
         do throws(UploadLedger.LimitExceeded) {
             try bucket.uploads.ledger.set(upload.id, bytes: bytes, sessionLimits)
         } catch {
+            // Bytes are arriving and can't wait. The client's next attempt finds the corrected count.
+            if let driver = bucket.driver as? any SessionDriver {
+                let (uploads, name) = (bucket.uploads, bucket.name)
+                let owner = error == .bucketBytes ? nil : upload.context.owner
+                Task(executorPreference: EventLoop.current) {
+                    await uploads.refresh(name, driver, owner: owner)
+                }
+            }
             throw Problem(error)
         }
     }

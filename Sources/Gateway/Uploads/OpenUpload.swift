@@ -78,6 +78,7 @@ extension OperationHandler {
         var saved = UploadContext(
             creation.dialect, owner: context.callerKey, caller: SavedCaller(context.caller))
         saved.link = authorizer.grant as? LinkGrant
+        saved.linkKey = saved.link.flatMap { context.callers.links?.key($0.key)?.fingerprint }
         saved.parameters = saved.link == nil ? authorizer.parameters : [:]
         saved.conditions = conditions
         saved.digests = request.digests
@@ -94,11 +95,7 @@ extension OperationHandler {
             creator: saved.caller?.principal.identity,
             bytes: request.size ?? announcedBytes(creation),
             expires: expires)
-        do throws(UploadLedger.LimitExceeded) {
-            try uploads.ledger.reserve(entry, sessionLimits)
-        } catch {
-            throw Problem(error)
-        }
+        try await reserve(entry, driver)
         let session: any UploadSession
         do throws(SessionError) {
             session = try await driver.beginSession(
@@ -112,6 +109,48 @@ extension OperationHandler {
             name: name.value, attributes: request.attributes, created: context.now * 1000,
             expires: expires, offset: 0, length: request.size, context: json, end: nil)
         return OpenUpload(session: session, context: saved, name: name, state: state)
+    }
+
+    /// Counts a session that will begin. Before a limit refuses it, sessions that have ended at other gateways are removed from
+    /// the count.
+    private func reserve(_ entry: UploadLedger.Entry, _ driver: any SessionDriver)
+        async throws(Problem)
+    {
+        do throws(UploadLedger.LimitExceeded) {
+            return try uploads.ledger.reserve(entry, sessionLimits)
+        } catch {
+            await uploads.refresh(
+                bucket.name, driver, owner: error == .bucketBytes ? nil : entry.owner)
+        }
+        do throws(UploadLedger.LimitExceeded) {
+            try uploads.ledger.reserve(entry, sessionLimits)
+        } catch {
+            throw Problem(error)
+        }
+    }
+
+    /// Checks that what allowed the session is still configured: the key of its link, or the source of its creator's credential.
+    /// - Throws: ``Problem``: `link-expired`, or `unauthorized`.
+    func requireOrigin(_ upload: UploadContext) throws(Problem) {
+        if let link = upload.link {
+            let key = context.callers.links?.key(link.key)
+            guard let key, upload.linkKey == nil || upload.linkKey == key.fingerprint else {
+                throw Problem(
+                    .linkExpired, "The key of the link that began this upload was removed.",
+                    cause: "the key \(link.key) is not configured any more")
+            }
+        }
+        guard let principal = upload.caller?.principal else { return }
+        guard
+            context.callers.authenticator?.isConfigured(principal)
+                ?? (principal.kind == .certificate)
+        else {
+            throw Problem(
+                .unauthorized, Problem.denied,
+                cause:
+                    "the \(principal.kind.rawValue) source of the upload's creator is not configured any more"
+            )
+        }
     }
 
     /// The declared size of the first part of an object of unknown length.
@@ -146,6 +185,8 @@ extension OperationHandler {
             throw Problem(uploadNotFound: "it is another object's")
         }
         try requireCreator(stored.context.caller?.principal.identity, token.dialect)
+        // Another gateway may have ended it.
+        if state.end != nil { uploads.ended(token.id, nil) }
         if state.end == nil, uploads.ledger.adopt(token.id, stored.entry) {
             uploads.statistics.takenOver(bucket.name)
         }

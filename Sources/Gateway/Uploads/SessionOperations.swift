@@ -90,6 +90,7 @@ extension OperationHandler {
         case .cancel: return try await cancel(upload)
         case .finish(let offset):
             context.upload = upload.report(.appended, in: bucket)
+            if upload.state.end == nil { try requireOrigin(upload.context) }
             if upload.state.end == nil, let offset, offset != upload.state.offset {
                 throw Problem(
                     SessionError.offsetMismatch(durable: upload.state.offset), offset: offset)
@@ -100,6 +101,7 @@ extension OperationHandler {
                 kind: .appended, isCancelled: upload.isCancelled, expires: upload.id.expires,
                 maximumSize: bucket.maximumObjectSize)
             if let end = upload.state.end { return try await again(append, upload, after: end) }
+            try requireOrigin(upload.context)
             if request.dialect.overlaps {
                 context.upload?.offset = upload.state.offset
                 append.skip(to: upload.state.offset)
@@ -272,6 +274,7 @@ extension OperationHandler {
         async throws(Problem) -> CommitResult
     {
         let saved = upload.context
+        try requireOrigin(saved)
         if let algorithm = saved.digests.mismatch(facts) {
             throw Problem(
                 .checksumMismatch,

@@ -11,6 +11,8 @@ struct UploadContext {
     var caller: SavedCaller?
     /// The signed link that allowed the creation.
     var link: LinkGrant?
+    /// ``LinkKey/fingerprint`` of the link's key; nil if there is no link, or an earlier version has begun the session.
+    var linkKey: String?
     /// The query parameters of the creation, for the rules.
     var parameters: [BytewiseString: String] = [:]
     /// The preconditions of the commit.
@@ -43,6 +45,7 @@ extension UploadContext {
             json.key("link")
             json.write(link)
         }
+        if let linkKey { json.member("linkKey", linkKey) }
         if !parameters.isEmpty {
             json.key("parameters")
             json.beginObject()
@@ -137,6 +140,7 @@ extension UploadContext {
             guard let link = LinkGrant(saved, bucket: bucket, name: name) else { return nil }
             self.link = link
         }
+        linkKey = json["linkKey"]?.text
         if case .object(let members) = json["parameters"] {
             for member in members { parameters[BytewiseString(member.key)] = member.value.text }
         }

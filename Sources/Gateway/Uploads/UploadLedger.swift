@@ -146,6 +146,18 @@ final class UploadLedger: Sendable {
         }
     }
 
+    /// The sessions of a bucket that count the most bytes.
+    /// - Parameter owner: nil for those of all callers.
+    func largest(of bucket: String, owner: CallerLimits.Key?, limit: Int) -> [UploadSessionID] {
+        let found = state.withLock { state in
+            state.entries.filter { _, entry in
+                BytewiseString.areEqual(entry.bucket, bucket)
+                    && (owner == nil || entry.owner == owner)
+            }.map { (id: $0.key, bytes: $0.value.bytes) }
+        }
+        return found.sorted { $0.bytes > $1.bytes }.prefix(limit).map(\.id)
+    }
+
     /// Removes expired sessions of a bucket.
     /// - Parameters:
     ///   - now: Seconds since 1970.

@@ -32,6 +32,14 @@ public final class Uploads: Sendable {
     /// Serializes the completion of a session, by its id. A second request gets the result of the first.
     let finishing = Turns()
     let ends = UploadEnds()
+    private struct Refresh: Hashable {
+        var bucket: BytewiseString
+        var owner: CallerLimits.Key?
+    }
+    /// Serializes corrections of a bucket's count.
+    private let refreshing = Turns()
+    /// When counts were last corrected, in seconds since 1970.
+    private let refreshes = Lock<[Refresh: Int64]>([:])
     private let currentKeys: Lock<UploadKeys>
     private let start: UploadStart
 
@@ -117,6 +125,63 @@ public final class Uploads: Sendable {
         }
     }
 
+    // MARK: Sessions that other gateways have ended
+
+    /// The most sessions that one correction looks up in the store.
+    private static let refreshedSessions = 256
+    /// The least time between two corrections of one count, in seconds, unless one session in ``worthwhileShare`` had ended. So
+    /// a caller at its limit does not cost look-ups with each request.
+    private static let refreshInterval: Int64 = 10
+    private static let worthwhileShare = 4
+    /// How long a creation waits for a correction, in nanoseconds.
+    private static let refreshLimit: UInt64 = 5_000_000_000
+
+    /// Removes sessions from the count that have ended at other gateways: those of a caller in a bucket, or of all callers. One
+    /// correction of a bucket runs at a time; the others wait for it, at most ``refreshLimit``.
+    func refresh(_ bucket: String, _ driver: any SessionDriver, owner: CallerLimits.Key?) async {
+        await withTaskGroup(of: Void.self) { group in
+            group.addTask { await self.refreshed(bucket, driver, owner) }
+            group.addTask { try? await Task.sleep(nanoseconds: Uploads.refreshLimit) }
+            await group.next()
+            group.cancelAll()
+        }
+    }
+
+    private func refreshed(
+        _ bucket: String, _ driver: any SessionDriver, _ owner: CallerLimits.Key?
+    ) async {
+        await refreshing.take(bucket)
+        defer { refreshing.end(bucket) }
+        let now = SystemClock.seconds()
+        let key = Refresh(bucket: BytewiseString(bucket), owner: owner)
+        let isDue = refreshes.withLock { refreshes in
+            refreshes = refreshes.filter { $0.value > now - Uploads.refreshInterval }
+            return refreshes[key] == nil
+        }
+        guard isDue, !Task.isCancelled else { return }
+        let ids = ledger.largest(of: bucket, owner: owner, limit: Uploads.refreshedSessions)
+        let found = await forgetEnded(ids, driver)
+        if found * Uploads.worthwhileShare < ids.count {
+            refreshes.withLock { $0[key] = now }
+        }
+    }
+
+    /// Removes those of these sessions from the count that have ended, until the store does not respond.
+    /// - Returns: How many were removed.
+    @discardableResult
+    private func forgetEnded(_ ids: [UploadSessionID], _ driver: any SessionDriver) async -> Int {
+        var found = 0
+        for id in ids {
+            guard !Task.isCancelled, let isOpen = try? await driver.isOpen(id) else { break }
+            if !isOpen {
+                ended(id, nil)
+                found += 1
+            }
+            await EventLoop.giveWay()
+        }
+        return found
+    }
+
     // MARK: The sweep
 
     /// The number of sessions that are removed at a time.
@@ -148,6 +213,8 @@ public final class Uploads: Sendable {
             await EventLoop.giveWay()
         }
         if let failure { throw failure }
+        // Those that other gateways have ended do not count either.
+        await forgetEnded(ledger.largest(of: bucket, owner: nil, limit: .max), driver)
         return removed
     }
 
