@@ -119,14 +119,21 @@ public final class TraceExporter: Sendable {
     /// Sends the waiting spans for at most 2 s. Later spans are not sent.
     public func close() async {
         flush()
+        guard let sending = state.withLock({ $0.sending }) else { return await end() }
         let alarm = Task {
             try? await Task.sleep(nanoseconds: TraceExporter.closingLimit)
             state.withLock { $0.isClosed = true }
-            await upstream.close()
+            // The request that the collector does not respond to.
+            sending.cancel()
         }
-        await state.withLock { $0.sending }?.value
+        await sending.value
         alarm.cancel()
-        await alarm.value
+        await end()
+    }
+
+    private func end() async {
+        state.withLock { $0.isClosed = true }
+        await upstream.close()
     }
 
     /// Shows the counts.
@@ -157,6 +164,7 @@ public final class TraceExporter: Sendable {
                 changed(to: nil)
             } catch {
                 state.withLock { $0.dropped += spans.count }
+                if Task.isCancelled { continue }
                 changed(to: error.cause)
             }
         }

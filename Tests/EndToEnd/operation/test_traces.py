@@ -217,7 +217,8 @@ def test_a_collector_that_does_not_respond_delays_nothing(launch, how):
         assert dropped > 0 and server.metrics()["sluice_trace_spans_exported_total"] == 0
         assert server.status("RssAnon") - before < 16 * 1024
         begin = time.monotonic()
-        assert server.stop(signal.SIGTERM) == 0 and time.monotonic() - begin < 8
+        # The requests of spans have 2 s, however long the collector takes.
+        assert server.stop(signal.SIGTERM) == 0 and time.monotonic() - begin < 4.8
         event.set()
 
 
