@@ -62,6 +62,8 @@ public struct Configuration: Sendable {
     public var socketMode: UInt32 = 0o600
     /// Addresses, ranges, or ``TrustedProxies/processes``.
     public var trustedProxies: [String] = []
+    /// A ``TrustedProxies/Field``.
+    public var forwardedField = TrustedProxies.Field.auto.rawValue
     /// Nanoseconds between SIGTERM and the drain.
     public var drainDelay: UInt64 = 0
     /// The number of event loops; 0 for one for each available processor.

@@ -36,6 +36,11 @@ extension Configuration {
                 "Proxies that say who the client is, by X-Forwarded-For, Forwarded or the PROXY protocol; 'unix' is "
                     + "any process at a Unix domain socket.",
                 check: proxyFault),
+            .choice(
+                "listen.forwardedField", TrustedProxies.Field.allCases.map(\.rawValue),
+                \.forwardedField,
+                "The field in which they name it; 'auto' is either, and X-Forwarded-For where both name different clients."
+            ),
             .integer(
                 "threads", 0...256, \.threads,
                 "Number of event loops; 0 is one for each available processor."),

@@ -8,7 +8,11 @@ import Wire
 struct TrustedProxiesTests {
     private let proxies = TrustedProxies(["10.0.0.0/8", "2001:db8:1::/48"])!
 
-    private func client(_ fields: (StaticString, String)...) -> ForwardedClient {
+    private func client(
+        _ fields: (StaticString, String)..., field: TrustedProxies.Field = .auto
+    ) -> ForwardedClient {
+        var proxies = proxies
+        proxies.field = field
         var all = HeaderFields()
         for (name, value) in fields { all.append(name, value) }
         let head = RequestHead(
@@ -58,11 +62,31 @@ struct TrustedProxiesTests {
         #expect(client.isSecure == isSecure)
     }
 
-    @Test("Two fields that contradict each other do not count")
-    func contradiction() {
-        let spoofed = client(
-            ("forwarded", "for=6.6.6.6;proto=https"), ("x-forwarded-for", "192.0.2.1"))
-        #expect(spoofed.peer == nil && spoofed.isSecure == nil)
+    @Test(
+        "Of two fields that contradict each other, X-Forwarded-For counts",
+        arguments: ["for=6.6.6.6;proto=https", #"for=6.6.6.6;x=""#, "for=_hidden", ""])
+    func contradiction(value: String) {
+        let spoofed = client(("forwarded", value), ("x-forwarded-for", "6.6.6.6, 192.0.2.1"))
+        #expect(spoofed.peer == "192.0.2.1:0" && spoofed.isSecure == nil)
+        #expect(spoofed.ignored == "Forwarded: \(value)")
+    }
+
+    @Test("Only the named field counts")
+    func field() {
+        let both: [(StaticString, String)] = [
+            ("forwarded", "for=6.6.6.6;proto=https"), ("x-forwarded-for", "192.0.2.1"),
+        ]
+        let first = client(both[0], both[1], field: .forwarded)
+        #expect(first.peer == "6.6.6.6:0" && first.ignored == "X-Forwarded-For: 192.0.2.1")
+        let second = client(both[0], both[1], field: .xForwardedFor)
+        #expect(second.peer == "192.0.2.1:0" && second.isSecure == nil)
+        let alone = client(both[0], field: .xForwardedFor)
+        #expect(alone.peer == nil && alone.ignored == "Forwarded: for=6.6.6.6;proto=https")
+        #expect(client(both[1], field: .xForwardedFor).ignored == nil)
+    }
+
+    @Test("Two fields that name the same client")
+    func agreement() {
         let same = client(
             ("forwarded", "for=192.0.2.1;proto=https"), ("x-forwarded-for", "192.0.2.1"))
         #expect(same.peer == "192.0.2.1:0" && same.isSecure == true)

@@ -182,7 +182,8 @@ final class Service: Sendable {
         let onRejection: @Sendable (RejectedRequest) -> Void = { [observer] request in
             observer.finished(RequestRecord(request))
         }
-        let proxies = TrustedProxies(configuration.trustedProxies) ?? TrustedProxies()
+        var proxies = TrustedProxies(configuration.trustedProxies) ?? TrustedProxies()
+        proxies.field = TrustedProxies.Field(rawValue: configuration.forwardedField) ?? .auto
         var listeners: [ListenerConfiguration] = []
         let inherited = try manager.sockets(for: configuration)
         if let http = try resolved(configuration.http) {

@@ -5,7 +5,7 @@ import Telemetry
 ///
 /// A JSON line has one object with the keys `time`, `level`, `request`, `peer`, `principal`, `group`, `method`, `path`,
 /// `operation`, `bucket`, `status`, `duration_ms`, `upstream_ms`, `bytes_in`, `bytes_out`, `protocol`, `tls`, `host`, `user_agent`,
-/// `caller_request`, `trace`, `code`, `cause`. Keys that do not apply are absent. `level` is `warning` for 4xx other than 404, 412
+/// `ignored_forwarding`, `caller_request`, `trace`, `code`, `cause`. Keys that do not apply are absent. `level` is `warning` for 4xx other than 404, 412
 /// and 416 and for rejected requests, `error` for other 5xx and for responses that the gateway aborted after the status
 /// had been sent, and otherwise `info`. A text line has the same values, the first ones in columns.
 public struct AccessLog: RequestObserver {
@@ -64,6 +64,7 @@ public struct AccessLog: RequestObserver {
         line.raw(record.isSecure ? "\",\"tls\":true" : "\",\"tls\":false")
         line.field(",\"host\":", quoted: record.origin.host)
         line.field(",\"user_agent\":", quoted: record.origin.userAgent)
+        line.field(",\"ignored_forwarding\":", quoted: record.origin.ignoredForwarding)
         line.field(",\"caller_request\":", quoted: record.origin.requestId)
         line.field(",\"trace\":", quoted: record.trace?.context?.traceID)
         line.field(",\"code\":", quoted: record.errorCode)
@@ -115,6 +116,7 @@ public struct AccessLog: RequestObserver {
         line.field(" cause=", quoted: record.cause)
         line.field(" host=", word: record.origin.host)
         line.field(" user_agent=", word: record.origin.userAgent)
+        line.field(" ignored_forwarding=", quoted: record.origin.ignoredForwarding)
     }
 
     private static func colour(_ statusClass: Int) -> StaticString {

@@ -7,6 +7,8 @@ public struct RequestOrigin: Sendable {
     public var host: String?
     /// `User-Agent`.
     public var userAgent: String?
+    /// A field of a proxy's request that names another client, and was ignored.
+    public var ignoredForwarding: String?
     /// The client's own `X-Request-Id`: 1 to 64 letters, digits, `-`, `_` and `.`. Another one is ignored. The gateway's
     /// ids are its own, so that a client can't make two requests look the same.
     public var requestId: String?
@@ -45,7 +47,7 @@ public struct RequestOrigin: Sendable {
     }
 
     /// The first 256 bytes.
-    private static func short(_ text: some Collection<UInt8>) -> String {
+    static func short(_ text: some Collection<UInt8>) -> String {
         String(decoding: text.prefix(256), as: UTF8.self)
     }
 

@@ -76,6 +76,9 @@ final class RequestContext {
         if readsDetails || exchange.head.fields.contains("traceparent") {
             record.origin = RequestOrigin(exchange.head, isComplete: readsDetails)
         }
+        if readsDetails, let ignored = exchange.ignoredForwarding {
+            record.origin.ignoredForwarding = RequestOrigin.short(ignored.utf8)
+        }
         if let traces {
             record.trace = traces.begin(record.origin)
         } else if let trace = record.origin.trace {

@@ -91,6 +91,8 @@ public final class Exchange: @unchecked Sendable {
     /// The client's address: `host:port`, or `unix:USER:PROCESS`. It is the one that a trusted proxy names, with port 0
     /// if the proxy names none.
     public let peer: String
+    /// The field, with its value, that names another client than ``peer`` and was ignored; nil if there is none.
+    public let ignoredForwarding: String?
     /// The listener's identity for the client's certificate; nil if it showed none.
     public let identity: (any AnyObject & Sendable)?
     /// Whether the client's certificate would be accepted now; true if it showed none. The certificate may have been
@@ -110,7 +112,7 @@ public final class Exchange: @unchecked Sendable {
         let client = peer.isProxy ? ForwardedClient(head, connection.listener.proxies) : nil
         self.init(
             head: head, version: version, isSecure: client?.isSecure ?? connection.isSecure,
-            peer: client?.peer ?? peer.description,
+            peer: client?.peer ?? peer.description, ignoredForwarding: client?.ignored,
             identity: connection.verified?.identity,
             isIdentityCurrent: connection.verified?.isCurrent ?? true,
             loop: loop,
@@ -119,6 +121,7 @@ public final class Exchange: @unchecked Sendable {
 
     init(
         head: RequestHead, version: HTTPVersion, isSecure: Bool, peer: String,
+        ignoredForwarding: String? = nil,
         identity: (any AnyObject & Sendable)? = nil, isIdentityCurrent: Bool = true,
         loop: EventLoop, stream: any ExchangeStream
     ) {
@@ -126,6 +129,7 @@ public final class Exchange: @unchecked Sendable {
         self.version = version
         self.isSecure = isSecure
         self.peer = peer
+        self.ignoredForwarding = ignoredForwarding
         self.identity = identity
         self.isIdentityCurrent = isIdentityCurrent
         self.loop = loop

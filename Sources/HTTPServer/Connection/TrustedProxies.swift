@@ -4,6 +4,18 @@ import Wire
 /// The proxies that say who their clients are, by `X-Forwarded-For`, `Forwarded` (RFC 7239) or the PROXY protocol. What
 /// any other peer says is ignored.
 public struct TrustedProxies: Sendable, Equatable {
+    /// The field in which the proxies name the client.
+    public enum Field: String, Sendable, CaseIterable {
+        /// Either. If both are there and name different clients, `X-Forwarded-For` counts, which most proxies write.
+        case auto
+        /// `Forwarded`; `X-Forwarded-For` is ignored.
+        case forwarded
+        /// `X-Forwarded-For`; `Forwarded` is ignored.
+        case xForwardedFor = "x-forwarded-for"
+    }
+
+    /// The field that counts.
+    public var field = Field.auto
     private var ranges: [AddressRange] = []
     /// Whether processes that connect to a Unix domain socket are such proxies.
     private(set) var includesProcesses = false
@@ -39,22 +51,37 @@ struct ForwardedClient: Equatable {
     var peer: String?
     /// Whether the client's connection to the first trusted proxy is encrypted; nil if no proxy says it.
     var isSecure: Bool?
+    /// The field that was ignored although it names another client, with its value.
+    var ignored: String?
 
     /// Reads the fields of a request that a trusted proxy sent.
     ///
     /// Each proxy appends the address of its own peer. So the list is read from its end, for as long as the addresses
     /// are those of trusted proxies. The first other one is the client: what is before it may be invented. A proxy may
-    /// pass on a field that it does not write itself. So if both fields are there, they must name the same client, or
-    /// neither counts.
+    /// pass on a field that it does not write itself, which then is the client's.
     init(_ head: RequestHead, _ proxies: TrustedProxies) {
         let fields = head.fields
-        let chains = [
-            fields.list("forwarded").map(ForwardedClient.hops(forwarded:)),
-            fields.list("x-forwarded-for").map(ForwardedClient.hops(addresses:)),
-        ].compactMap { $0 }
-        let clients = chains.map { ForwardedClient.client($0, proxies) }
-        let client = clients.first ?? nil
-        guard clients.allSatisfy({ $0?.ip == client?.ip }) else { return }
+        let forwarded = fields.list("forwarded")
+        let addresses = fields.list("x-forwarded-for")
+        let first = forwarded.flatMap {
+            ForwardedClient.client(ForwardedClient.hops(forwarded: $0), proxies)
+        }
+        let second = addresses.flatMap {
+            ForwardedClient.client(ForwardedClient.hops(addresses: $0), proxies)
+        }
+        let isConflict = forwarded != nil && addresses != nil && first?.ip != second?.ip
+        let readsForwarded: Bool =
+            switch proxies.field {
+            case .forwarded: true
+            case .xForwardedFor: false
+            case .auto: addresses == nil || forwarded != nil && !isConflict
+            }
+        let client = readsForwarded ? first : second
+        if first?.ip != second?.ip {
+            ignored =
+                readsForwarded
+                ? addresses.map { "X-Forwarded-For: \($0)" } : forwarded.map { "Forwarded: \($0)" }
+        }
         peer = client.map { $0.ip.with(port: $0.port) }
         let scheme =
             client?.scheme

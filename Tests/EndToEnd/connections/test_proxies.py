@@ -77,6 +77,15 @@ def test_limits_count_the_client_behind_the_proxy(launch):
     assert 429 in second
 
 
+@pytest.mark.parametrize("forged", ["for=198.51.100.9", 'for=198.51.100.9;x="'])
+def test_a_client_can_not_hide_behind_a_field_that_its_proxy_does_not_write(launch, forged):
+    server = launch(arguments=TRUSTED, extra="callers: { anonymous: { requests: 1 } }\n")
+    found = {status("-H", "X-Forwarded-For: 192.0.2.100", "-H", f"Forwarded: {forged}", server.url("/b/photos/o/a")) for _ in range(8)}
+    assert 429 in found
+    line = lines(server, "/b/photos/o/a")[0]
+    assert (line["peer"], line["ignored_forwarding"]) == ("192.0.2.100:0", f"Forwarded: {forged}")
+
+
 def test_the_scheme_of_the_client_is_in_urls(launch):
     server = launch(arguments=TRUSTED)
     response = curl("-i", "-X", "PUT", "-H", "Upload-Complete: ?0", "-H", "X-Forwarded-Proto: https", "-d", "x",
