@@ -1,3 +1,4 @@
+import CLinux
 import Glibc
 import Wire
 
@@ -24,6 +25,40 @@ public enum ProcessMemory {
             else { continue }
             madvise(UnsafeMutableRawPointer(bitPattern: start), Int(end - start), MADV_DONTNEED)
         }
+    }
+
+    /// How often the heap is looked at: every 5 s.
+    private static let heapInterval: UInt32 = 5
+    /// Free memory of the heap that stays resident for what comes next: 4 MiB.
+    private static let keptBytes = 4 << 20
+
+    /// Starts a thread that gives memory back that the heap keeps after a burst. What is freed below a living object stays
+    /// resident otherwise: glibc returns only the end of a heap by itself.
+    public static func releaseHeapAfterBursts() {
+        _ = startThread {
+            var floor = unusedBytes()
+            while true {
+                sleep(heapInterval)
+                let unused = unusedBytes()
+                floor = min(floor, unused)
+                guard unused - floor >= keptBytes else { continue }
+                malloc_trim(0)
+                // Stacks, buffers and pages in part use remain.
+                floor = unusedBytes()
+            }
+        }
+    }
+
+    /// Resident anonymous memory without that of living objects of the heap.
+    private static func unusedBytes() -> Int {
+        let text = (try? File.contents(of: "/proc/self/statm", limit: 4096)) ?? []
+        let pages = text.split(separator: UInt8(ascii: " ")).map {
+            Int(String(decoding: $0, as: UTF8.self)) ?? 0
+        }
+        guard pages.count > 2 else { return 0 }
+        let heap = mallinfo2()
+        return (pages[1] - pages[2]) * Int(sysconf(Int32(_SC_PAGESIZE)))
+            - Int(heap.uordblks + heap.hblkhd)
     }
 
     private static func address(_ digits: ArraySlice<UInt8>) -> UInt? {

@@ -90,6 +90,7 @@ struct Serve: ParsableCommand {
         }
         if let served, isatty(STDERR_FILENO) == 1 { served.introduce(configuration) }
         ProcessMemory.releaseCode()
+        ProcessMemory.releaseHeapAfterBursts()
         var isEnding = false
         while true {
             let signal = signals.wait()
