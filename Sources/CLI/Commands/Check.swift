@@ -63,6 +63,11 @@ struct Check: ParsableCommand {
         for path in configuration.exposedFiles {
             complain("\(path): warning: every user can read this file with secrets (chmod o-r)")
         }
+        for uid in configuration.ambiguousAdministrators {
+            complain(
+                "firebaseOptions.administrators: warning: \(VisibleText.escaped(uid)) is this uid of every issuer and token; "
+                    + "write ISSUER:UID")
+        }
         let rules = RulesInEffect(configuration)
         if connect { return try tryServices(configuration, rules) }
         for finding in rules.findings() { complain("\(finding)") }

@@ -134,9 +134,8 @@ final class FirebaseAPI: Dialect {
         switch operation {
         case .changeTokens:
             let caller = context.caller.principal
-            let administrators = bucket.firebase?.administrators ?? []
             return TokenAdministration(
-                isAdministrator: caller.map { administrators.contains($0.uid) } ?? false,
+                isAdministrator: caller.flatMap { bucket.firebase?.isAdministrator($0) } ?? false,
                 principal: caller?.uid ?? "", group: context.record.group)
         case .download, .stat:
             let values = route.query.values

@@ -2,10 +2,12 @@
 
 import concurrent.futures
 import json
+import subprocess
 import uuid
 
 import pytest
 
+import program
 import wire as wire_client
 from firebase import Firebase, refused
 from secret_words import secret
@@ -123,6 +125,26 @@ def test_minting_needs_get_alone(ruled):
     refused(client().metadata("users/alice/a"), 403)
     minted = client("alice").metadata("users/alice/a").json
     assert minted["metageneration"] == "2" and client().get("users/alice/a", token=minted["downloadTokens"]).status == 200
+
+
+@pytest.mark.parametrize("entry, allowed", [("alice:alice", True), ("bob:alice", False), ("'alice:'", False), ("none:alice", False)])
+def test_an_administrator_of_one_source(ruled, entry, allowed):
+    client = ruled(f"firebaseOptions: {{ administrators: [{entry}] }}\n")
+    alice = client("alice")
+    alice.stored("users/alice/a", b"x")
+    assert alice.call("POST", "/users%2Falice%2Fa?create_token=true").status == (200 if allowed else 403)
+
+
+def test_check_warns_of_administrators_of_any_source(tmp_path):
+    file = tmp_path / "sluice.yaml"
+    digest = "0" * 64
+    file.write_text(f"rules: none\nbuckets: {{ photos: {{ directory: {{ path: {tmp_path}/photos }} }} }}\n"
+                    f"tokens: {{ ci: {{ sha256: '{digest}' }} }}\nissuers: {{ users: {{ firebase: {{ project: p }} }} }}\n"
+                    "firebaseOptions: { administrators: [alice, 'users:bob', 'system:serviceaccount:a:b'] }\n")
+    done = subprocess.run([str(program.BINARY), "check", str(file)], capture_output=True, text=True)
+    warned = [line for line in done.stderr.splitlines() if "firebaseOptions.administrators: warning" in line]
+    assert done.returncode == 0 and len(warned) == 2, done.stderr
+    assert "alice is this uid" in warned[0] and "system:serviceaccount:a:b is" in warned[1]
 
 
 def test_administrators_change_tokens(ruled):

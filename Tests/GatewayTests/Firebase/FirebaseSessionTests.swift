@@ -15,7 +15,7 @@ import Wire
         Client([
             Bucket(
                 name: BucketName("photos")!, driver: driver, policy: OpenPolicy(),
-                firebase: FirebaseSettings(administrators: ["alice"]))
+                firebase: FirebaseSettings(administrators: [.init(uid: "alice")]))
         ])
     }
 
