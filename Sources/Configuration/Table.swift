@@ -104,6 +104,10 @@ extension Configuration {
             "limits.connectionsPerAddress", 1...1_000_000, \.limits.connectionsPerAddress,
             "The same from one address (IPv6: one /64 network). Trusted proxies have no such limit."
         ),
+        .integer(
+            "limits.waitingPerProxy", 1...1_000_000, \.limits.waitingPerProxy,
+            "Connections of each event loop from one trusted proxy that wait for a PROXY header or another first byte."
+        ),
         .bytes(
             "limits.headerBytes", 1024...1 << 20, \.limits.headerBytes,
             "Size of a header block, with 32 bytes added for each field; over it status 431."),

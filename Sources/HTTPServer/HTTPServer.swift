@@ -224,13 +224,19 @@ private final class Listener: EventHandler {
     private func take(_ socket: Int32, _ address: SocketAddress) {
         let peer = Peer(socket, address, configuration.proxies)
         guard peer.isProxy else { return open(socket, peer) }
-        guard context.connections.count + proxied.count < context.limits.connections else {
+        guard context.connections.count + context.waitingCount < context.limits.connections else {
             context.statistics.hit(.connections)
             return Socket.close(socket)
         }
+        guard context.waiting(of: peer.network) < context.limits.waitingPerProxy else {
+            context.statistics.hit(.waitingPerProxy)
+            return Socket.close(socket)
+        }
+        context.waits(peer.network, 1)
         let waiting = ProxiedSocket(context, socket, peer, configuration.proxies) {
             [unowned self] waiting, peer in
             proxied[ObjectIdentifier(waiting)] = nil
+            context.waits(waiting.proxy.network, -1)
             if let peer { return open(socket, peer) }
             Socket.close(socket)
             if waiting.isMalformed {

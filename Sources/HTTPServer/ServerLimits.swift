@@ -8,6 +8,9 @@ public struct ServerLimits: Sendable, Equatable {
     /// Connections of one loop from one IPv4 address or one IPv6 network of 64 bits, over all listeners. Over it: a
     /// new connection is closed at once.
     public var connectionsPerAddress = 2048
+    /// Connections of one loop from one trusted proxy that wait for a PROXY header or another first byte, over all listeners.
+    /// Over it: a new connection is closed at once.
+    public var waitingPerProxy = 1024
     /// Size of a header block in bytes: names, values, and 32 for each field (RFC 9113, section 6.5.2). Over it: 431.
     public var headerBytes = 32 * 1024
     /// Number of fields in a header block. Over it: 431.

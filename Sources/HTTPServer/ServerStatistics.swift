@@ -3,7 +3,7 @@ import System
 
 /// A limit that was hit; see ``ServerLimits``.
 public enum LimitKind: Int, CaseIterable, Sendable {
-    case connections, connectionsPerAddress, headerBytes, headerFields, targetBytes
+    case connections, connectionsPerAddress, waitingPerProxy, headerBytes, headerFields, targetBytes
     case concurrentStreams, resetsReceived, resetsSent, continuations, controlFrames
     case emptyFrames, queuedControlFrames
     case unsentBytes, handshakeTimeout, headerTimeout, idleTimeout, bodyProgress, drainTimeout,
@@ -26,6 +26,7 @@ public enum LiveObject: String, CaseIterable, Sendable {
 public final class ServerStatistics: Sendable {
     private let open = Atomic<Int>(0)
     private let accepted = Atomic<Int>(0)
+    private let waiting = Atomic<Int>(0)
     private let streams = Atomic<Int>(0)
     private let protocolErrors = Atomic<Int>(0)
     private let tlsFailures = Atomic<Int>(0)
@@ -36,6 +37,8 @@ public final class ServerStatistics: Sendable {
 
     /// Connections that are open now.
     public var openConnections: Int { open.load(ordering: .relaxed) }
+    /// Sockets of trusted proxies from which nothing, or a part of a PROXY header, has arrived.
+    public var waitingConnections: Int { waiting.load(ordering: .relaxed) }
     /// Connections accepted since the start.
     public var acceptedConnections: Int { accepted.load(ordering: .relaxed) }
     /// Requests whose response has not ended yet.
@@ -64,6 +67,7 @@ public final class ServerStatistics: Sendable {
         accepted.add(1, ordering: .relaxed)
     }
     func connectionClosed() { open.subtract(1, ordering: .relaxed) }
+    func waits(_ change: Int) { waiting.add(change, ordering: .relaxed) }
     func streamOpened() { streams.add(1, ordering: .relaxed) }
     func streamClosed() { streams.subtract(1, ordering: .relaxed) }
     func protocolError() { protocolErrors.add(1, ordering: .relaxed) }

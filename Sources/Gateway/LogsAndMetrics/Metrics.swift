@@ -178,6 +178,10 @@ extension PrometheusRegistry {
                 "sluice_connections_open", .gauge, "Open connections.",
                 statistics.openConnections)
             text.single(
+                "sluice_connections_waiting", .gauge,
+                "Connections of trusted proxies before their first byte or PROXY header.",
+                statistics.waitingConnections)
+            text.single(
                 "sluice_connections_accepted_total", .counter, "Connections accepted.",
                 statistics.acceptedConnections)
             text.single(

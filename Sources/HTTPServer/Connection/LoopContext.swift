@@ -60,6 +60,9 @@ final class LoopContext {
     let handlers: HandlerTasks
     private(set) var connections: [ObjectIdentifier: Connection] = [:]
     private var networks: [NetworkPrefix: Int] = [:]
+    /// Sockets of trusted proxies that wait for their first bytes.
+    private var waiting: [NetworkPrefix: Int] = [:]
+    private(set) var waitingCount = 0
     /// Bytes of request bodies that wait in memory, over all connections.
     @exclusivity(unchecked) private(set) var waitingBytes = 0
     /// Receive windows granted beyond the initial ones, over all streams.
@@ -107,6 +110,18 @@ final class LoopContext {
             handlers.endIdle()
             whenEmpty?()
         }
+    }
+
+    /// How many sockets of a trusted proxy wait for their first bytes.
+    func waiting(of proxy: NetworkPrefix) -> Int { waiting[proxy] ?? 0 }
+
+    /// Counts a socket that begins or ends to wait for its first bytes.
+    /// - Parameter change: 1 or -1.
+    func waits(_ proxy: NetworkPrefix, _ change: Int) {
+        let count = waiting(of: proxy) + change
+        waiting[proxy] = count > 0 ? count : nil
+        waitingCount += change
+        statistics.waits(change)
     }
 
     /// How many connections are open from a network.

@@ -1,5 +1,6 @@
 """Behind a proxy, a Service or on a Unix domain socket: who the client is, and how the gateway leaves."""
 
+import contextlib
 import json
 import os
 import signal
@@ -84,6 +85,26 @@ def test_a_client_can_not_hide_behind_a_field_that_its_proxy_does_not_write(laun
     assert 429 in found
     line = lines(server, "/b/photos/o/a")[0]
     assert (line["peer"], line["ignored_forwarding"]) == ("192.0.2.100:0", f"Forwarded: {forged}")
+
+
+def test_connections_without_a_proxy_header_are_counted_and_limited(launch):
+    server = launch(arguments=TRUSTED, extra="limits: { waitingPerProxy: 5, handshakeTimeout: 1h }\n")
+    waiting = lambda: server.metrics()["sluice_connections_waiting"]
+    with contextlib.ExitStack() as stack:
+        peers = [stack.enter_context(socket.create_connection(("127.0.0.1", server.http), 10)) for _ in range(8)]
+        wait_until(lambda: server.metrics()['sluice_limit_hits_total{limit="waitingPerProxy"}'] == 3, what="the limit")
+        assert waiting() == 5 and server.metrics()["sluice_connections_open"] == 0
+        for raw in peers[5:]:
+            assert ended(raw)
+        # A header makes room for another connection; a part of one does not.
+        peers[0].sendall(ONE[:6])
+        peers[1].sendall(ONE)
+        assert exchange(peers[1], "/b/photos/o/a").startswith(b"HTTP/1.1 404 ")
+        wait_until(lambda: waiting() == 4, what="the count")
+        with socket.create_connection(("127.0.0.1", server.http), 10) as more:
+            assert exchange(more, "/b/photos/o/a").startswith(b"HTTP/1.1 404 ")
+        assert waiting() == 4
+    wait_until(lambda: waiting() == 0 and not server.live(), what="the end of all connections")
 
 
 def test_the_scheme_of_the_client_is_in_urls(launch):
