@@ -104,7 +104,7 @@ extension Uploads {
         json.beginObject()
         for (name, driver) in buckets {
             do throws(BucketError) {
-                let count = try await sweep(name, driver)
+                let count = try await sweep(name, driver, looksUpAll: true)
                 json.key(text: name)
                 json.raw(String(count))
             } catch {

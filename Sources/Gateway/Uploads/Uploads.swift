@@ -40,6 +40,9 @@ public final class Uploads: Sendable {
     private let refreshing = Turns()
     /// When counts were last corrected, in seconds since 1970.
     private let refreshes = Lock<[Refresh: Int64]>([:])
+    /// When a sweep looks up all sessions of a bucket next, in seconds since 1970.
+    private let nextCorrections = Lock<[BytewiseString: Int64]>([:])
+    private let firstCorrection = SystemClock.seconds() + Uploads.correctionInterval
     private let currentKeys: Lock<UploadKeys>
     private let start: UploadStart
 
@@ -186,12 +189,15 @@ public final class Uploads: Sendable {
 
     /// The number of sessions that are removed at a time.
     private static let sweepBatch = 100
+    /// How often a sweep looks up all counted sessions of a bucket, in seconds.
+    private static let correctionInterval: Int64 = 3600
 
     /// Removes a bucket's expired sessions and their bytes.
+    /// - Parameter looksUpAll: Whether all counted sessions are looked up in the store; otherwise once an hour.
     /// - Returns: The number of removed sessions.
-    public func sweep(_ bucket: String, _ driver: any SessionDriver)
-        async throws(BucketError) -> Int
-    {
+    public func sweep(
+        _ bucket: String, _ driver: any SessionDriver, looksUpAll: Bool = false
+    ) async throws(BucketError) -> Int {
         var removed = 0
         var failure: BucketError?
         do throws(BucketError) {
@@ -213,8 +219,15 @@ public final class Uploads: Sendable {
             await EventLoop.giveWay()
         }
         if let failure { throw failure }
-        // Those that other gateways have ended do not count either.
-        await forgetEnded(ledger.largest(of: bucket, owner: nil, limit: .max), driver)
+        // Those that other gateways have ended do not count either. One read for each open session: not each time.
+        let now = SystemClock.seconds()
+        let isDue = nextCorrections.withLock { next in
+            let key = BytewiseString(bucket)
+            guard looksUpAll || next[key, default: firstCorrection] <= now else { return false }
+            next[key] = now + Uploads.correctionInterval
+            return true
+        }
+        if isDue { await forgetEnded(ledger.largest(of: bucket, owner: nil, limit: .max), driver) }
         return removed
     }
 

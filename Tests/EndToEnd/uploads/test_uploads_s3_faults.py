@@ -22,7 +22,7 @@ DATA = hashlib.shake_256(b"s3 take-over").digest(5_500_000)
 #: Offsets after each step: in the state, in a hidden object, in a part, and the whole object.
 STEPS = {"begin": 10, "small": 100_000, "large": 5_400_000, "commit": len(DATA)}
 #: Seconds from the creation of a session until the sweep removes what it left.
-LIFETIME = 15
+LIFETIME = 30
 LIMITS = ("upstream: { connectTimeout: 2s, firstByteTimeout: 300ms, progressTimeout: 1s, attempts: 2, retryDelay: 10ms, "
           "maximumRetryDelay: 50ms }\n")
 
