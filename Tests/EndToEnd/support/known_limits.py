@@ -34,6 +34,7 @@ LIMITS = [
     *((("moto",), test, None, PATCH_REFUSED) for test in (
         "test_tokens_are_minted_by_reading_metadata", "test_minting_needs_get_alone",
         "test_administrators_change_tokens", "test_at_most_sixteen_tokens")),
+    (("moto",), "test_an_administrator_of_one_source", {"alice:alice-True"}, PATCH_REFUSED),
     (S3, "test_multipart_content_is_kept", {"content5", "content6", "content7"}, "an object of several parts has no md5"),
     (("rclone",), "test_several_conditions_hold_together", None, NO_CONDITIONS),
     (("seaweedfs",), "test_names_that_can_not_be_requested_are_not_listed", None,
