@@ -49,14 +49,14 @@ enum ContentDisposition {
         name: ArraySlice<UInt8>, value: [UInt8]
     )? {
         let end = rest.firstIndex { $0 == UInt8(ascii: "=") || $0 == UInt8(ascii: ";") }
-        let name = trimmed(rest[..<(end ?? rest.endIndex)])
+        let name = ASCII.trimmed(rest[..<(end ?? rest.endIndex)])
         rest = rest[(end ?? rest.endIndex)...]
         guard rest.popFirst() == UInt8(ascii: "=") else { return (name, []) }
         rest = rest.drop(while: ASCII.isSpace)
         guard rest.first == UInt8(ascii: "\"") else {
             let value = rest.prefix { $0 != UInt8(ascii: ";") }
             rest = rest[value.endIndex...].dropFirst()
-            return (name, Array(trimmed(value)))
+            return (name, Array(ASCII.trimmed(value)))
         }
         rest = rest.dropFirst()
         var value: [UInt8] = []
@@ -73,11 +73,5 @@ enum ContentDisposition {
             value.append(escaped)
         }
         return nil
-    }
-
-    private static func trimmed(_ text: ArraySlice<UInt8>) -> ArraySlice<UInt8> {
-        var text = text.drop(while: ASCII.isSpace)
-        while let last = text.last, ASCII.isSpace(last) { text.removeLast() }
-        return text
     }
 }

@@ -61,7 +61,7 @@ def step(wire, session, name, what):
 
 
 def case(server, disk, what, free, is_killed):
-    """One upload whose step finds so many free pages; returns whether it was refused."""
+    """One upload whose step has this number of free pages; returns whether it was refused."""
     wire, name, about = Wire(server), f"{what}{free}{is_killed}", (what, free, is_killed)
     session, known = None, 0
     for earlier in itertools.takewhile(lambda each: each != what, STEPS):
