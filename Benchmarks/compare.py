@@ -5,6 +5,7 @@ absolute figures.
 """
 
 import argparse
+import contextlib
 import os
 import pathlib
 import re
@@ -12,6 +13,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import time
 
 import proxies
@@ -177,6 +179,40 @@ def idle(count):
                 connection.close()
 
 
+def wire(server, seconds):
+    """A path to the server whose round trip takes so long; the server itself without any."""
+    if seconds == 0:
+        return contextlib.nullcontext(server)
+    port, target = free_port(), server.url("").split("/")[2].split(":")[1]
+    base = server.base.replace(f":{target}", f":{port}")
+    path = Server("wire", [sys.executable, ROOT / "Benchmarks" / "wire.py", port, target, seconds / 2], base,
+                  url=lambda key: server.url(key).replace(f":{target}", f":{port}"))
+    path.cpus = "1"
+    return path
+
+
+def distance(rounds):
+    """Uploads of 64 MiB over a path with latency, each on a new connection."""
+    rows, size = {}, 64 << 20
+    body = WORK / "body"
+    body.write_bytes(os.urandom(size))
+    protocols = (("HTTP/1.1", False, True), ("HTTP/2", False, False), ("HTTP/2, TLS", True, False))
+    for _ in range(rounds):
+        for label, tls, http1 in protocols:
+            for make in (sluice,) if http1 or not tls else (sluice, nginx):
+                with make(tls=tls) as server:
+                    for seconds in (0, 0.05, 0.2):
+                        with wire(server, seconds) as path:
+                            for count in (1, 4):
+                                names = [path.url(f"far-{index}") for index in range(count)]
+                                clients, streams = (count, 1) if http1 else (1, count)
+                                rate = h2load(names, count, clients, streams, body=body, method="PUT", http1=http1)
+                                cells = rows.setdefault(f"{server.name}, {label}", {})
+                                cells.setdefault(f"{seconds * 1000:.0f} ms, {count}", []).append(rate and rate * size / 1e6)
+    table("Uploads of 64 MiB, one and four at once, by round trip: MB/s (in brackets: Sluice's figure for HTTP/1.1 divided by this one)",
+          rows, lambda value: f"{value:,.0f}", "sluice, HTTP/1.1")
+
+
 def listing(rounds):
     """A list page of 1,000 entries from buckets of different sizes, seeded through the driver."""
     print("\nA list page of 1,000 objects, ms (median)")
@@ -197,7 +233,7 @@ def listing(rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="embedded,front,proxy,mix,idle,list")
+    parser.add_argument("--only", default="embedded,front,proxy,mix,distance,idle,list")
     parser.add_argument("--connections", type=int, default=2000)
     options = parser.parse_args()
     (WORK / "none.conf").touch()
@@ -216,6 +252,8 @@ def main():
             proxies.proxy(options.rounds)
         if "mix" in rows:
             proxies.mix(options.rounds)
+        if "distance" in rows:
+            distance(options.rounds)
         if "idle" in rows:
             idle(options.connections)
         if "list" in rows:

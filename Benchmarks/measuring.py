@@ -75,12 +75,13 @@ class Server:
         self.prepare, self.process = prepare, None
         self.url = url or (lambda key: f"{base}/{key}")
         self.upload_url = upload_url or self.url
+        self.cpus = "0"
 
     def __enter__(self):
         log = open(WORK / f"{self.name}.log", "ab")
         begun = time.perf_counter()
         self.process = subprocess.Popen(
-            ["taskset", "-c", "0", *map(str, self.command)], stdout=log, stderr=log, start_new_session=True)
+            ["taskset", "-c", self.cpus, *map(str, self.command)], stdout=log, stderr=log, start_new_session=True)
         deadline = time.monotonic() + 40
         while time.monotonic() < deadline and not self.answers():
             time.sleep(0.001)

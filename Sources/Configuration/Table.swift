@@ -204,7 +204,7 @@ extension Configuration {
             "Initial receive window of a stream."),
         .bytes(
             "limits.maximumWindow", 1024...1 << 26, \.limits.maximumWindow,
-            "Maximum receive window of a stream."),
+            "Maximum receive window of a stream. Only a long path needs more than 1 MiB."),
     ]
 }
 

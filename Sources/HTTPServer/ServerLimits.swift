@@ -44,12 +44,12 @@ public struct ServerLimits: Sendable, Equatable {
     /// such as the decisions of a list, waits for the next turn.
     public var turnBudget: UInt64 = 5_000_000
     /// Bytes of request bodies that wait in memory, over all connections of one loop. Over it, connections with such
-    /// bytes are not read. Receive windows promise four times as much at most, beyond the initial ones.
+    /// bytes are not read. Receive windows promise 128 times as much at most, beyond the initial ones.
     public var receiveBudget = 2 * 1024 * 1024
     /// The initial receive window of a stream in bytes.
     public var initialWindow = 64 * 1024
-    /// The maximum receive window of a stream in bytes.
-    public var maximumWindow = 1024 * 1024
+    /// The maximum receive window of a stream in bytes. Only a long path needs more than 1 MiB.
+    public var maximumWindow = 64 * 1024 * 1024
     /// Bytes of one chunk-size line, or of all trailers, of an HTTP/1.1 body. Over it: 400.
     public var chunkLineBytes = 4 * 1024
 
@@ -65,7 +65,7 @@ public struct ServerLimits: Sendable, Equatable {
     /// Bytes that must move in each ``progressInterval``. Under it: 408, or RST_STREAM with CANCEL.
     public var minimumProgress: UInt64 = 4 * 1024
     /// Nanoseconds that a stream stays open if its response was sent before the request's body ended. Over it, or
-    /// after ``maximumWindow`` further bytes: RST_STREAM with NO_ERROR.
+    /// after 1 MiB of further bytes: RST_STREAM with NO_ERROR.
     public var unwantedBodyTimeout: UInt64 = 1_000_000_000
     /// Nanoseconds that a connection stays open after its last response, to read and drop what the peer still sends.
     /// Over it: the connection is closed, and the peer may get a reset before the response.

@@ -97,7 +97,7 @@ import Wire
             "1:24: error: 'limits.headerBytes': expected bytes such as 4096 or 32KiB, from 1KiB to 1MiB, found '2MiB'"
         ),
         (
-            "limits: { initialWindow: 2MiB }",
+            "limits: { initialWindow: 2MiB, maximumWindow: 1MiB }",
             "1:26: error: 'limits.initialWindow' (2MiB) is larger than 'limits.maximumWindow' (1MiB)"
         ),
         (
@@ -236,6 +236,7 @@ import Wire
             threads: many
             limits:
               initialWindow: 2MiB
+              maximumWindow: 1MiB
               headerFields: 1
             """, environment: ["SLUICE_LOG_FORMAT": "xml"],
             flags: [.init(path: "threads", value: "0x2", source: "--threads")])
@@ -244,7 +245,7 @@ import Wire
                 "FILE:2:37: error: unknown key 'ruls' in 'buckets.photos'; did you mean 'rules'?",
                 "FILE:3:10: error: 'threads': expected a whole number from 0 to 256, found 'many'",
                 "FILE:5:18: error: 'limits.initialWindow' (2MiB) is larger than 'limits.maximumWindow' (1MiB)",
-                "FILE:6:17: error: 'limits.headerFields': expected a whole number from 8 to 10000, found '1'",
+                "FILE:7:17: error: 'limits.headerFields': expected a whole number from 8 to 10000, found '1'",
                 "SLUICE_LOG_FORMAT: error: expected one of auto, text, json, found 'xml'",
                 "--threads: error: expected a whole number from 0 to 256, found '0x2'",
             ])

@@ -251,6 +251,24 @@ struct HTTP2Tests {
         await upstream.close()
     }
 
+    @Test("The window of a large body opens before its first byte has arrived")
+    func largeBodyOpensItsWindow() async throws {
+        let length = HTTP2Session.maximumWindow
+        let server = ScriptedServer.http2 { peer, _, _ in
+            guard let request = peer.request() else { return }
+            peer.headers(request.id, [(":status", "200"), ("content-length", "\(length)")])
+            while peer.window(of: request.id) < length { guard peer.pump() else { return } }
+            peer.data(request.id, [UInt8](repeating: 7, count: length))
+            peer.waitForEnd()
+        }
+        let upstream = server.upstream()
+        try await TestLoop.run {
+            let response = try await upstream.start(ClientRequest("GET", "/large")).response()
+            #expect(try await response.collect(limit: length).count == length)
+        }
+        await upstream.close()
+    }
+
     @Test("A request that times out beside others does not end their connection")
     func oneStalls() async throws {
         let isOver = Atomic<Bool>(false)

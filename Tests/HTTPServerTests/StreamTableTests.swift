@@ -20,7 +20,7 @@ struct StreamTableTests {
             if model.count < 100, Bool.random(using: &random) {
                 let stream = ServerStream(
                     id: next, owner: owner, context: context, expectsContinue: false)
-                table.insert(HTTP2Stream(stream: stream))
+                table.insert(HTTP2Stream(stream))
                 model[next] = stream
                 next += step * Int32.random(in: 1...3, using: &random)
             } else if let id = model.keys.randomElement(using: &random) {

@@ -10,7 +10,7 @@ struct UnwantedBodyTests {
     }
     private static let limits = ServerLimits()
     private static let timeout = limits.unwantedBodyTimeout
-    private static let most = limits.maximumWindow
+    private static let most = UnwantedBody.most
 
     /// A body whose response was sent at 0, in `state`.
     private static func body(_ state: State) -> UnwantedBody {

@@ -232,6 +232,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         else { return }
         isLarge = true
         session.becameLarge()
+        if let length = head?.contentLength { session.openWindow(of: self, length: length) }
         transport.http2?.noteDownload(request, status: head?.status ?? 0, isLarge: true)
     }
 
@@ -354,6 +355,14 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
 
     // MARK: Windows and time
 
+    /// Opens the window for a body of this length. Returns whether it has grown.
+    func openWindow(_ length: UInt64) -> Bool {
+        let wanted = Int(min(length, UInt64(HTTP2Session.maximumWindow)))
+        guard wanted > window else { return false }
+        window = wanted
+        return true
+    }
+
     /// Notes that `count` more bytes were read. Returns whether the window has grown.
     func growWindow(_ count: Int) -> Bool {
         consumedSinceGrowth += count
@@ -361,7 +370,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
             return false
         }
         consumedSinceGrowth = 0
-        window *= 2
+        window = min(2 * window, HTTP2Session.maximumWindow)
         return true
     }
 

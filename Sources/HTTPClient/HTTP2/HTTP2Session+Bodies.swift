@@ -29,12 +29,22 @@ extension HTTP2Session {
     func consumed(_ exchange: HTTP2Exchange, _ count: Int) {
         assert(!isInCallback)
         nghttp2_session_consume_stream(session, exchange.id, count)
-        if onlyLarge === exchange, exchange.growWindow(count) {
-            nghttp2_session_set_local_window_size(
-                session, UInt8(NGHTTP2_FLAG_NONE.rawValue), exchange.id,
-                Int32(exchange.window))
-        }
+        if onlyLarge === exchange, exchange.growWindow(count) { setWindow(of: exchange) }
         if nghttp2_session_want_write(session) != 0 { connection?.markDirty() }
+    }
+
+    /// The length of a large body is known: if it has the connection for itself, its window opens at once. To grow by doubling
+    /// takes a round trip each time.
+    func openWindow(of exchange: HTTP2Exchange, length: UInt64) {
+        assert(!isInCallback)
+        guard onlyLarge === exchange, exchange.openWindow(length) else { return }
+        setWindow(of: exchange)
+        connection?.markDirty()
+    }
+
+    private func setWindow(of exchange: HTTP2Exchange) {
+        nghttp2_session_set_local_window_size(
+            session, UInt8(NGHTTP2_FLAG_NONE.rawValue), exchange.id, Int32(exchange.window))
     }
 
     /// The writer has written bytes of a request's body.

@@ -22,7 +22,7 @@ final class Connection: EventHandler {
     @exclusivity(unchecked) var state: State {
         didSet { precondition(oldValue != .closed, "a connection that is closed stays closed") }
     }
-    @exclusivity(unchecked) private var engine: (any Engine)?
+    @exclusivity(unchecked) private(set) var engine: (any Engine)?
     private var sniffed: [UInt8] = []
     /// Bytes read so far, after decryption.
     @exclusivity(unchecked) private var received = 0

@@ -14,6 +14,9 @@ protocol Engine: StreamOwner {
     var expectedBytes: Int? { get }
     /// Bytes of bodies that wait for their sinks.
     var waitingBytes: Int { get }
+    /// Shrinks receive windows whose streams have more than `most` bytes beyond the initial ones, or have stalled.
+    /// - Returns: How many streams have such bytes and have not stalled.
+    func limitWindows(to most: Int, _ now: UInt64) -> Int
     /// Appends the next bytes to send to `output`; none if there are none now.
     func produce(_ output: OutputBuffer)
     /// Moves the next bytes of a body directly to the socket, in clear text. Called if nothing was produced.

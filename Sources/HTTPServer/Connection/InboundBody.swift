@@ -37,8 +37,11 @@ final class InboundBody {
     /// The declared length of the body in bytes.
     @exclusivity(unchecked) var declared: UInt64?
 
+    /// The number of bytes that have not arrived; 0 if the length is not declared.
+    var unreceived: UInt64 { max(received, declared ?? 0) - received }
+
     /// The number of bytes that the sink waits for; 0 if it waits for none, or the length is not declared.
-    var missing: Int { isStarved ? Int(clamping: max(received, declared ?? 0) - received) : 0 }
+    var missing: Int { isStarved ? Int(clamping: unreceived) : 0 }
 
     /// Takes bytes from the connection.
     func push(_ bytes: RawSpan) {

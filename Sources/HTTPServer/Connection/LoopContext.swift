@@ -67,6 +67,7 @@ final class LoopContext {
     @exclusivity(unchecked) private(set) var waitingBytes = 0
     /// Receive windows granted beyond the initial ones, over all streams.
     @exclusivity(unchecked) private(set) var grownWindows = 0
+    private var roomMadeAt: UInt64 = 0
     /// Whether a drain was announced: each response over HTTP/1.1 is the last of its connection.
     @exclusivity(unchecked) var isLeaving = false
     @exclusivity(unchecked) private(set) var isDraining = false
@@ -151,17 +152,29 @@ final class LoopContext {
     // MARK: Budgets
 
     /// How many times ``ServerLimits/receiveBudget`` the windows of all streams may promise beyond the initial ones.
-    /// More than once, because nothing waits of a body whose sink keeps up, and small windows cost a system call for
-    /// each WINDOW_UPDATE. What waits is bounded by ``isOverBudget``.
-    private static let promisedBudgets = 4
+    /// Many, because nothing waits of a body whose sink keeps up, and a long path carries much. What waits is bounded by
+    /// ``isOverBudget``.
+    private static let promisedBudgets = 128
+    /// Nanoseconds between two attempts to make room for growing windows: each visits all connections.
+    private static let roomInterval: UInt64 = 100_000_000
 
-    /// Grants a stream `bytes` of receive window beyond the initial window.
-    /// - Returns: Whether the windows of all streams allow it.
-    func grow(_ bytes: Int) -> Bool {
+    /// Grants a stream up to `bytes` of receive window beyond the initial window. If all is promised, streams that have stalled
+    /// lose what they have, and others what is more than their share.
+    /// - Returns: How many bytes were granted.
+    func grow(_ bytes: Int) -> Int {
         let most = LoopContext.promisedBudgets * limits.receiveBudget
-        guard grownWindows + bytes <= most else { return false }
-        grownWindows += bytes
-        return true
+        if grownWindows + bytes > most, roomMadeAt + LoopContext.roomInterval <= loop.now {
+            roomMadeAt = loop.now
+            let grown = limitWindows(to: most)
+            if grownWindows + bytes > most { _ = limitWindows(to: most / (grown + 1)) }
+        }
+        let granted = max(0, min(bytes, most - grownWindows))
+        grownWindows += granted
+        return granted
+    }
+
+    private func limitWindows(to most: Int) -> Int {
+        connections.values.reduce(0) { $0 + ($1.engine?.limitWindows(to: most, loop.now) ?? 0) }
     }
 
     func shrink(_ bytes: Int) { grownWindows -= bytes }

@@ -51,6 +51,7 @@ final class HTTP1Connection: Engine {
     }
 
     var expectedBytes: Int? { stream?.missingBytes }
+    func limitWindows(to most: Int, _ now: UInt64) -> Int { 0 }
     var waitingBytes: Int { stream?.body.waitingCount ?? 0 }
 
     func receive(_ bytes: UnsafeRawBufferPointer) {

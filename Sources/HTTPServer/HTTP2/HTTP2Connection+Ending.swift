@@ -66,12 +66,16 @@ extension HTTP2Connection {
     func deadline(_ limits: ServerLimits) -> UInt64 {
         let head = arrivingSince.map { $0 + limits.headerTimeout } ?? .max
         let streams = streams.isEmpty ? idleSince + idleTimeout : streamDeadline
-        return min(drain.deadline, head, streams)
+        return min(drain.deadline, head, streams, openingDeadline)
     }
 
     func expire(_ now: UInt64) {
         let limits = context.limits
         act(drain.handle(.time(now)))
+        if openingDeadline <= now {
+            roundTrip.expired(now)
+            openWindows()
+        }
         if let arrivingSince, arrivingSince + limits.headerTimeout <= now {
             context.statistics.hit(.headerTimeout)
             return terminate(NGHTTP2_ENHANCE_YOUR_CALM)

@@ -44,12 +44,14 @@ extension HTTP2Connection {
             connection?.markDirty()
             return
         }
-        nghttp2_session_consume(session, stream.id, count)
+        nghttp2_session_consume_connection(session, count)
         switch streams[index].unwantedBody.handle(.consumed(count), context.limits) {
         case .growWindow:
-            if !stream.isBodyComplete { grow(index, count) }
+            if !stream.isBodyComplete { consumed(index, count) }
         case .reset: reset(stream.id, NGHTTP2_NO_ERROR)
-        case .none: break
+        case .none:
+            streams[index].window.dropped(count)
+            update(index)
         }
         connection?.markDirty()
     }
@@ -62,22 +64,68 @@ extension HTTP2Connection {
 
     // MARK: Flow control
 
-    /// Grows the stream's window if its handler keeps up and the loop's budget allows it.
-    private func grow(_ index: StreamTable.Index, _ count: Int) {
-        let stream = streams[index].stream
-        let more = streams[index].window.consumed(
-            count, isQueueEmpty: stream.waitingBytes == 0, context.limits)
-        guard more > 0, context.grow(more) else { return }
-        streams[index].window.granted(more)
-        setWindow(of: stream.id, to: streams[index].window.size(context.limits))
-        if let size = window.streamGrew(by: more) { setWindow(of: 0, to: size) }
+    /// Returns consumed bytes to the peer. The window grows if the path can carry more, the handler keeps up and the loop's
+    /// budget allows it.
+    private func consumed(_ index: StreamTable.Index, _ count: Int) {
+        let body = streams[index].stream.body
+        let change = streams[index].window.consumed(
+            count, missing: body.unreceived, waiting: body.waitingCount,
+            StreamWindow.Path(roundTrip: roundTrip.time, streams: streams.count),
+            now: context.loop.now, context.limits)
+        if roundTrip.time == nil { openingDeadline = roundTrip.deadline }
+        resize(index, by: change > 0 ? context.grow(change) : change)
+        update(index)
     }
 
-    /// - Parameter id: 0 for the connection's window.
-    func setWindow(of id: Int32, to size: Int) {
-        nghttp2_session_set_local_window_size(
-            session, UInt8(NGHTTP2_FLAG_NONE.rawValue), id, Int32(clamping: size))
+    private func resize(_ index: StreamTable.Index, by change: Int) {
+        if change == 0 { return }
+        streams[index].window.resized(by: change)
+        if change < 0 {
+            context.shrink(-change)
+            window.streamShrank(by: -change)
+        } else if let size = window.streamGrew(by: change) {
+            setWindow(to: size)
+        }
     }
+
+    /// Sends a WINDOW_UPDATE for the stream once it returns enough bytes.
+    private func update(_ index: StreamTable.Index) {
+        let bytes = streams[index].window.takeUpdate(context.limits)
+        if bytes == 0 { return }
+        nghttp2_submit_window_update(
+            session, UInt8(NGHTTP2_FLAG_NONE.rawValue), streams[index].stream.id,
+            Int32(clamping: bytes))
+    }
+
+    /// Sets the size of the connection's window.
+    func setWindow(to size: Int) {
+        nghttp2_session_set_local_window_size(
+            session, UInt8(NGHTTP2_FLAG_NONE.rawValue), 0, Int32(clamping: size))
+    }
+
+    /// The path is long: opens the windows of the streams whose handlers have begun to consume.
+    func openWindows() {
+        openingDeadline = .max
+        for index in streams.indices where streams[index].window.awaitsRoundTrip {
+            let stream = streams[index].stream
+            if !stream.isBodyComplete && stream.response == nil { consumed(index, 0) }
+        }
+        connection?.markDirty()
+    }
+
+    func limitWindows(to most: Int, _ now: UInt64) -> Int {
+        var grown = 0
+        for index in streams.indices where streams[index].window.grown > 0 {
+            let isStalled = streams[index].window.consumedAt + HTTP2Connection.stall <= now
+            let excess = streams[index].window.grown - (isStalled ? 0 : most)
+            if excess > 0 { resize(index, by: -excess) }
+            if !isStalled { grown += 1 }
+        }
+        return grown
+    }
+
+    /// Nanoseconds without a consumed byte after which a stream loses its window, if others need it.
+    private static let stall: UInt64 = 1_000_000_000
 
     // MARK: Responses
 

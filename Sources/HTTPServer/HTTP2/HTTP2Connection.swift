@@ -45,6 +45,9 @@ final class HTTP2Connection: Engine {
     /// Handlers that run, including those of closed streams.
     @exclusivity(unchecked) var runningHandlers = 0
     @exclusivity(unchecked) var window: ConnectionWindow
+    @exclusivity(unchecked) var roundTrip: RoundTrip
+    /// When windows open although the round trip time is not known; `.max` if none waits for it.
+    @exclusivity(unchecked) var openingDeadline = UInt64.max
     /// The stream whose DATA arrived last, which may be closed; 0 before the first.
     @exclusivity(unchecked) var lastData: Int32 = 0
     @exclusivity(unchecked) var drain = DrainState()
@@ -72,6 +75,7 @@ final class HTTP2Connection: Engine {
         let limits = context.limits
         guards = HTTP2Guards(limits, context.statistics)
         window = ConnectionWindow(limits)
+        roundTrip = RoundTrip(context.loop.now)
         idleSince = context.loop.now
         _ = memory.whileOpen { memory in
             nghttp2_session_server_new3(
@@ -82,7 +86,7 @@ final class HTTP2Connection: Engine {
         let settings = HTTP2LocalSettings(limits).entries
         nghttp2_submit_settings(
             session, UInt8(NGHTTP2_FLAG_NONE.rawValue), settings, settings.count)
-        setWindow(of: 0, to: window.size)
+        setWindow(to: window.size)
         context.live.created(.session)
         if context.isDraining { beginDrain() }
     }
@@ -98,7 +102,11 @@ final class HTTP2Connection: Engine {
 
     // MARK: Engine: reading
 
-    var wantsRead: Bool { true }
+    /// Other connections need the budget, too: a large window may promise more than it.
+    var wantsRead: Bool {
+        let share = context.limits.receiveBudget / 2
+        return context.waitingBytes <= share || waitingBytes <= share
+    }
 
     /// Only for a single stream: otherwise bytes of the others would wait, too. A part of the windows is left, so that the
     /// peer goes on sending meanwhile.
@@ -225,7 +233,7 @@ final class HTTP2Connection: Engine {
         guard let entry = streams.remove(id) else { return }
         context.statistics.streamClosed()
         context.shrink(entry.window.grown)
-        window.streamClosed(grown: entry.window.grown)
+        window.streamShrank(by: entry.window.grown)
         if !sentStreams.contains(where: { $0 === entry.stream }) { entry.stream.abandon() }
         if streams.isEmpty {
             idleSince = context.loop.now

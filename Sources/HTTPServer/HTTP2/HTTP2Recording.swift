@@ -133,7 +133,11 @@ extension HTTP2Connection {
             }
         case NGHTTP2_DATA.rawValue:
             if ends { streams[frame.hd.stream_id]?.body.end() }
-        case NGHTTP2_SETTINGS.rawValue: hasPreface = true
+        case NGHTTP2_SETTINGS.rawValue:
+            hasPreface = true
+            if frame.hd.flags & UInt8(NGHTTP2_FLAG_ACK.rawValue) != 0 {
+                roundTrip.acknowledged(context.loop.now)
+            }
         case NGHTTP2_PING.rawValue:
             if frame.hd.flags & UInt8(NGHTTP2_FLAG_ACK.rawValue) != 0 {
                 signals.append(.pingAnswered)
@@ -150,7 +154,7 @@ extension HTTP2Connection {
             expectsContinue: request.head.expectsContinue, hasBody: !ends)
         stream.isHead = request.head.method == "HEAD"
         context.statistics.streamOpened()
-        streams.insert(HTTP2Stream(stream: stream))
+        streams.insert(HTTP2Stream(stream))
         streamDeadline = min(
             streamDeadline, stream.progressMark.time + context.limits.progressInterval)
         accepted.append(Accepted(stream: stream, request: request))

@@ -1,8 +1,13 @@
 /// A request on an HTTP/2 connection, with the state that only HTTP/2 has.
 struct HTTP2Stream {
     let stream: ServerStream
-    var window = StreamWindow()
+    var window: StreamWindow
     var unwantedBody = UnwantedBody()
+
+    init(_ stream: ServerStream) {
+        self.stream = stream
+        window = StreamWindow(stream.progressMark.time)
+    }
 
     /// The next deadline.
     func deadline(_ limits: ServerLimits) -> UInt64 {

@@ -1,61 +1,173 @@
-/// How the receive window of one stream grows: it doubles whenever the handler has consumed a whole window.
+/// The receive window of one stream: how many bytes of a body the peer may send before its sink has consumed them.
 ///
-/// | event                                                     | result                                  |
-/// |-----------------------------------------------------------|-----------------------------------------|
-/// | `consumed`, less than the window since the last decision  | 0                                       |
-/// | `consumed`, the window or more                            | the increment; the count starts again   |
-/// | `consumed`, bytes still wait in the queue                 | 0; the count starts again               |
-/// | `consumed`, the window has its maximum                    | 0; the count starts again               |
-/// | `granted`                                                 | the window has grown                    |
+/// It follows the path and the sink. The peer's bytes take a round trip to follow a WINDOW_UPDATE, so a window carries at
+/// most one window's bytes in a round trip.
 ///
-/// The increment is as large as the window, up to ``ServerLimits/maximumWindow``. It takes effect by ``granted(_:)``,
-/// if the loop's budget allows it.
+/// | event                                                     | change of the window                         |
+/// |-----------------------------------------------------------|----------------------------------------------|
+/// | `consumed`, the first time that the round trip is known   | what a fast path carries in a round trip; at most what is missing, and a share of ``ServerLimits/maximumWindow`` |
+/// | `consumed`, less than the window since the last decision  | 0                                            |
+/// | `consumed`, more than a quarter of the window is queued   | 0                                            |
+/// | `consumed`, smaller than ``eager``                        | doubles, up to ``eager``                     |
+/// | `consumed`, the window in less than two round trips       | doubles, up to ``ServerLimits/maximumWindow`` |
+/// | `consumed`, the window in more than four round trips      | halves, down to ``eager``                    |
+///
+/// A change takes effect by ``resized(by:)``, if the loop's budget allows it. A window shrinks by consumed bytes that are not
+/// returned to the peer.
 struct StreamWindow: Equatable {
-    /// Bytes granted beyond ``ServerLimits/initialWindow``.
-    private(set) var grown = 0
-    private var consumedSinceDecision = 0
+    /// The size up to which windows grow on every path, in bytes: small ones cost a system call for each WINDOW_UPDATE.
+    static let eager = 1024 * 1024
+    /// The bytes of a path of 4 Gbit/s, per second.
+    private static let fastPath = 512.0 * 1024 * 1024
+    /// The size from which updates are sent for less than half of the window, in bytes. Fewer are in transit then, so that a
+    /// round trip carries nearly the window.
+    private static let frequentUpdates = 512 * 1024
 
-    /// The handler consumed bytes.
-    /// - Parameter isQueueEmpty: Whether no received byte waits for the handler.
-    /// - Returns: By how many bytes the window should grow.
-    mutating func consumed(_ count: Int, isQueueEmpty: Bool, _ limits: ServerLimits) -> Int {
-        let current = size(limits)
-        consumedSinceDecision += count
-        guard consumedSinceDecision >= current else { return 0 }
-        consumedSinceDecision = 0
-        return isQueueEmpty ? max(0, min(current, limits.maximumWindow - current)) : 0
+    /// The path of a connection.
+    struct Path {
+        /// In nanoseconds; nil while it is not known.
+        var roundTrip: UInt64?
+        /// How many streams the connection has.
+        var streams = 1
     }
 
-    mutating func granted(_ bytes: Int) { grown += bytes }
+    /// Bytes granted beyond ``ServerLimits/initialWindow``.
+    private(set) var grown = 0
+    /// When bytes were last consumed, in nanoseconds.
+    private(set) var consumedAt: UInt64
+    private var decidedAt: UInt64
+    private var consumedSinceDecision = 0
+    /// Whether bytes were consumed before the round trip was known, and the window was not opened since.
+    private(set) var awaitsRoundTrip = false
+    private var isOpened = false
+    /// Consumed bytes that were not returned to the peer; negative after the window has shrunk.
+    private var owed = 0
+
+    init(_ now: UInt64) { (consumedAt, decidedAt) = (now, now) }
+
+    /// The handler consumed bytes of a wanted body.
+    /// - Parameters:
+    ///   - missing: Bytes of the body that have not arrived; 0 if the length is not known.
+    ///   - waiting: Received bytes that wait for the handler.
+    ///   - path: What the connection knows of its path.
+    /// - Returns: By how many bytes the window should change.
+    mutating func consumed(
+        _ count: Int, missing: UInt64, waiting: Int, _ path: Path, now: UInt64,
+        _ limits: ServerLimits
+    ) -> Int {
+        let roundTrip = path.roundTrip
+        let size = size(limits)
+        owed += count
+        consumedAt = now
+        consumedSinceDecision += count
+        awaitsRoundTrip = roundTrip == nil
+        if !isOpened, let roundTrip {
+            isOpened = true
+            let carried = Double(roundTrip) / 1e9 * StreamWindow.fastPath
+            let share = 2 * limits.maximumWindow / max(2, path.streams)
+            let wanted = min(carried, Double(missing), Double(share))
+            if Int(wanted) > size {
+                restart(now)
+                return Int(wanted) - size
+            }
+        }
+        guard consumedSinceDecision >= size else { return 0 }
+        let taken = now &- decidedAt
+        restart(now)
+        if waiting > size / 4 { return 0 }
+        let doubled = min(2 * size, limits.maximumWindow)
+        if size < StreamWindow.eager { return max(0, min(doubled, StreamWindow.eager) - size) }
+        guard let roundTrip else { return 0 }
+        if taken / 2 < roundTrip { return max(0, doubled - size) }
+        return taken / 4 > roundTrip ? max(size / 2, StreamWindow.eager) - size : 0
+    }
+
+    private mutating func restart(_ now: UInt64) { (decidedAt, consumedSinceDecision) = (now, 0) }
+
+    /// Bytes of an unwanted body were dropped.
+    mutating func dropped(_ count: Int) { owed += count }
+
+    /// The window was resized by so many bytes.
+    mutating func resized(by bytes: Int) {
+        grown += bytes
+        owed += bytes
+    }
+
+    /// Takes the bytes to return to the peer with a WINDOW_UPDATE now; 0 if they are too few.
+    mutating func takeUpdate(_ limits: ServerLimits) -> Int {
+        let size = size(limits)
+        guard owed > 0, owed >= min(size / 2, max(size / 8, StreamWindow.frequentUpdates)) else {
+            return 0
+        }
+        defer { owed = 0 }
+        return owed
+    }
 
     /// The window's size in bytes.
     func size(_ limits: ServerLimits) -> Int { limits.initialWindow + grown }
 }
 
-/// The receive window of a connection: at least the sum of the windows granted to its streams.
+/// The receive window of a connection: at least twice the sum of the windows granted to its streams, because nghttp2 returns
+/// its bytes by halves.
 ///
 /// | event                                        | result        |
 /// |----------------------------------------------|---------------|
-/// | `streamGrew`, the sum is below the size      | nil           |
-/// | `streamGrew`, the sum is above the size      | the new size  |
-/// | `streamClosed`                               | the sum falls; the size stays |
+/// | `streamGrew`, twice the sum is below the size | nil          |
+/// | `streamGrew`, twice the sum is above the size | the new size |
+/// | `streamShrank`                               | the sum falls; the size stays |
 struct ConnectionWindow: Equatable {
     /// The window's size in bytes.
     private(set) var size: Int
     private var grown = 0
 
-    /// The initial size: that of RFC 9113, section 6.9.2, or one stream's maximum if that is larger.
-    init(_ limits: ServerLimits) { size = max(65535, limits.maximumWindow) }
+    /// The initial size: that of RFC 9113, section 6.9.2, or the one up to which a stream's window grows on every path.
+    init(_ limits: ServerLimits) {
+        size = max(65535, min(StreamWindow.eager, limits.maximumWindow))
+    }
 
     /// A stream's window grew.
     /// - Returns: The connection's new size, if it has to grow too.
     mutating func streamGrew(by bytes: Int) -> Int? {
         grown += bytes
-        guard grown > size else { return nil }
-        size = grown
+        guard 2 * grown > size else { return nil }
+        size = 2 * grown
         return size
     }
 
-    /// Takes back the bytes beyond the initial window of a stream that has closed.
-    mutating func streamClosed(grown bytes: Int) { grown -= bytes }
+    /// Takes back bytes beyond the initial window of a stream that has shrunk or closed.
+    mutating func streamShrank(by bytes: Int) { grown -= bytes }
+}
+
+/// The round trip time of a connection: from our SETTINGS to their acknowledgement.
+///
+/// | event                                     | `time`                |
+/// |-------------------------------------------|-----------------------|
+/// | before any other                          | nil                   |
+/// | `expired`, before ``deadline``            | nil                   |
+/// | `expired`, at ``deadline``                | ``assumed``           |
+/// | `acknowledged`, the first time            | what passed meanwhile |
+struct RoundTrip: Equatable {
+    /// Nanoseconds after which the acknowledgement is not waited for: the path is long.
+    static let patience: UInt64 = 5_000_000
+    /// The time in nanoseconds that a long path has until the acknowledgement has arrived.
+    static let assumed: UInt64 = 200_000_000
+    private let began: UInt64
+    private var isMeasured = false
+    /// In nanoseconds; nil while it is not known.
+    private(set) var time: UInt64?
+
+    init(_ now: UInt64) { began = now }
+
+    /// When ``expired(_:)`` is due for somebody who needs the time.
+    var deadline: UInt64 { began + RoundTrip.patience }
+
+    mutating func acknowledged(_ now: UInt64) {
+        if isMeasured { return }
+        isMeasured = true
+        time = now - began
+    }
+
+    mutating func expired(_ now: UInt64) {
+        if time == nil && deadline <= now { time = RoundTrip.assumed }
+    }
 }

@@ -30,6 +30,8 @@ struct UnwantedBody: Equatable {
         /// Send RST_STREAM with NO_ERROR.
         case reset
     }
+    /// The maximum number of bytes that are dropped.
+    static let most = 1024 * 1024
     private enum State: Equatable {
         case wanted
         case unwanted(since: UInt64, bytes: Int)
@@ -50,7 +52,7 @@ struct UnwantedBody: Equatable {
             state = isCrowded ? .reset : .unwanted(since: now, bytes: 0)
             return isCrowded ? .reset : .none
         case (.unwanted(let since, let bytes), .consumed(let count)):
-            let isTooMuch = bytes + count > limits.maximumWindow
+            let isTooMuch = bytes + count > UnwantedBody.most
             state = isTooMuch ? .reset : .unwanted(since: since, bytes: bytes + count)
             return isTooMuch ? .reset : .none
         case (.unwanted(let since, _), .time(let now))

@@ -1,0 +1,80 @@
+"""Receive windows of uploads over HTTP/2: they follow the path and the budget of the loop."""
+
+from program import wait_until
+from raw import (
+    ACK, DATA, END_STREAM, GOAWAY, HEADERS, HTTP2, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame)
+
+MIB = 1 << 20
+BODY = 8 * MIB
+FRAME = bytes(16384)
+
+
+class Upload:
+    """An upload of `BODY` bytes on a connection of its own, whose client has not acknowledged the SETTINGS."""
+
+    def __init__(self, server, name):
+        self.peer = HTTP2(("127.0.0.1", server.http))
+        self.peer.request(1, b"PUT", b"/b/photos/o/" + name, (b"content-length", b"%d" % BODY), end=False)
+        self.peer.send(frame(DATA, 0, 1, FRAME))
+        self.sent = len(FRAME)
+        #: What the server permits to send in all, by stream; 0 is the connection.
+        self.window = {0: 65_535, 1: 65_536}
+
+    def permits(self, count, timeout=10):
+        """Waits until the server permits so many bytes."""
+        while min(self.window.values()) < count:
+            kind, _, stream, payload = self.peer.next(timeout)
+            assert kind not in (GOAWAY, RST_STREAM, HEADERS)
+            if kind == WINDOW_UPDATE:
+                self.window[stream] += int.from_bytes(payload)
+
+    def complete(self):
+        while self.sent < BODY:
+            self.permits(self.sent + len(FRAME))
+            self.sent += len(FRAME)
+            assert self.peer.send(frame(DATA, END_STREAM if self.sent == BODY else 0, 1, FRAME))
+        assert self.peer.until(HEADERS, RST_STREAM, GOAWAY)[0] == HEADERS
+
+
+def test_a_long_path_opens_the_window_for_the_whole_body(launch):
+    server = launch()
+    upload = Upload(server, b"long")
+    with upload.peer:
+        # The acknowledgement is missing for as long as it would take on a long path.
+        upload.permits(BODY)
+        upload.peer.send(frame(SETTINGS, ACK, 0))
+        upload.complete()
+
+
+def test_uploads_share_what_the_loop_may_promise(launch):
+    # Windows promise 8 MiB.
+    server = launch(extra="limits: { receiveBudget: 64KiB }\n")
+    first, second = Upload(server, b"first"), Upload(server, b"second")
+    with first.peer, second.peer:
+        first.permits(BODY - MIB)
+        second.permits(3 * MIB)
+        # What was permitted stays so.
+        first.complete()
+        second.complete()
+    third = Upload(server, b"third")
+    with third.peer:
+        third.permits(BODY - MIB)
+
+
+def test_an_upload_that_sends_nothing_loses_its_window(launch):
+    server = launch(extra="limits: { receiveBudget: 64KiB }\n")
+    idle = Upload(server, b"idle")
+
+    def gets_all():
+        other = Upload(server, b"other")
+        with other.peer:
+            try:
+                other.permits(BODY - MIB, timeout=0.2)
+            except TimeoutError:
+                return False
+            return True
+
+    with idle.peer:
+        idle.permits(BODY - MIB)
+        wait_until(gets_all, what="the whole window")
+        idle.complete()
