@@ -58,6 +58,8 @@ public struct Configuration: Sendable {
     public var https = HTTPS()
     /// `host:port` of the operator endpoints; nil if they are switched off.
     public var operatorAddress: String? = "127.0.0.1:9090"
+    /// A file with the token for changes at the operator endpoints; nil if they need none.
+    public var operatorToken: String?
     /// The permissions of Unix domain sockets.
     public var socketMode: UInt32 = 0o600
     /// Addresses, ranges, or ``TrustedProxies/processes``.

@@ -27,6 +27,10 @@ extension Configuration {
             .address(
                 "listen.operator", \.operatorAddress,
                 "Address of the operator endpoints: /livez, /readyz, /metrics and /version."),
+            .path(
+                "listen.operatorToken", \.operatorToken,
+                "File with the token that cancelling and sweeping uploads there need, at least 16 characters; null needs none."
+            ),
             .mode(
                 "listen.socketMode", \.socketMode,
                 "Permissions of the listeners that are Unix domain sockets."),

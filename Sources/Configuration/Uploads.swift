@@ -58,11 +58,19 @@ public struct UploadConfiguration: Sendable, Equatable {
             "Open upload sessions of each caller; over it status 429. 0 is no limit."),
         .bytes(
             "uploads.stagedBytes", 0...UInt64(1) << 50, \.uploads.stagedBytes,
-            "Bytes of each caller's open upload sessions; over it status 429. 0 is no limit."),
+            "Bytes of each caller's open upload sessions, in a bucket also half of its stagedBytes; over it status 429. 0 is no limit."
+        ),
         .flag("uploads.tus", \.uploads.tus, "Whether the tus protocol is served, at /tus."),
         .flag(
             "uploads.announceAlways", \.uploads.announcesAlways,
             "Whether a 104 response is sent to every client that sends Upload-Complete, not only to "
                 + "those that announce a draft."),
     ]
+}
+
+extension Configuration {
+    /// The names of buckets whose ``Bucket/stagedBytes`` one caller can take for itself.
+    public var bucketsForOneCaller: [String] {
+        uploads.stagedBytes > 0 ? [] : buckets.filter { $0.stagedBytes > 0 }.map(\.name)
+    }
 }

@@ -60,6 +60,12 @@ struct Check: ParsableCommand {
             complain("uploads.keys: \(error)")
             throw ExitCode(1)
         }
+        do {
+            _ = try configuration.operatorTokenText()
+        } catch {
+            complain("listen.operatorToken: \(error)")
+            throw ExitCode(1)
+        }
         for path in configuration.exposedFiles {
             complain("\(path): warning: every user can read this file with secrets (chmod o-r)")
         }
@@ -67,6 +73,11 @@ struct Check: ParsableCommand {
             complain(
                 "firebaseOptions.administrators: warning: \(VisibleText.escaped(uid)) is this uid of every issuer and token; "
                     + "write ISSUER:UID")
+        }
+        for name in configuration.bucketsForOneCaller {
+            complain(
+                "buckets.\(name).stagedBytes: warning: one caller can take all of it, because uploads.stagedBytes is 0"
+            )
         }
         let rules = RulesInEffect(configuration)
         if connect { return try tryServices(configuration, rules) }

@@ -135,6 +135,12 @@ struct OperatorListener: ParsableArguments {
         help: "The URL of the gateway's operator listener (listen.operator).")
     var url = "http://127.0.0.1:9090"
 
+    @Option(
+        name: .customLong("token"),
+        help: "A file with the gateway's token for changes (listen.operatorToken).",
+        completion: .file())
+    var tokenFile: String?
+
     func validate() throws {
         guard Origin(url) != nil else {
             throw ValidationError("--operator expects a URL such as http://127.0.0.1:9090.")
@@ -146,6 +152,15 @@ struct OperatorListener: ParsableArguments {
     func call(_ method: StaticString, _ target: String) throws -> [UInt8] {
         signal(SIGPIPE, SIG_IGN)
         guard let origin = Origin(url) else { throw ExitCode(1) }
+        var fields = HeaderFields()
+        do {
+            if let token = try tokenFile.map(OperatorToken.read) {
+                fields.append("authorization", "Bearer \(token)")
+            }
+        } catch {
+            complain("\(error)")
+            throw ExitCode(1)
+        }
         let loop = try EventLoop()
         let outcome = Lock<Result<CollectedResponse, ClientError>?>(nil)
         Task(executorPreference: loop) {
@@ -155,7 +170,7 @@ struct OperatorListener: ParsableArguments {
             let upstream = Upstream(settings)
             let result: Result<CollectedResponse, ClientError>
             do throws(ClientError) {
-                let request = ClientRequest(method, target)
+                let request = ClientRequest(method, target, fields: fields)
                 result = .success(try await upstream.call(request, limit: 16 << 20))
             } catch {
                 result = .failure(error)

@@ -116,9 +116,7 @@ final class Service: Sendable {
         warn(acceptsUnsigned: acceptsUnsigned, connections: limits.connections)
         warnOfFiles()
         watchHealth(health, on: loops[0])
-        let endpoints = OperatorEndpoints(
-            health: health, registry: registry, build: .current, callers: callers)
-        try listen(configuration, endpoints)
+        try listen(configuration, callers)
         tell(rules, since: nil)
         watchFiles(on: loops[0])
         startUploads(on: loops[0])
@@ -174,8 +172,10 @@ final class Service: Sendable {
         await gateway.withLock { $0 }.respond(exchange)
     }
 
-    private func listen(_ configuration: Configuration, _ endpoints: OperatorEndpoints) throws {
-        var endpoints = endpoints
+    private func listen(_ configuration: Configuration, _ callers: Callers) throws {
+        var endpoints = OperatorEndpoints(
+            health: health, registry: registry, build: .current, callers: callers,
+            token: try configuration.operatorTokenText())
         endpoints.addUploads(uploads, sessionDrivers)
         // A method and not a closure, which would make each request's task switch its executor.
         let handler: RequestHandler = respond

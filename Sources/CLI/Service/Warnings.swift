@@ -11,7 +11,8 @@ extension Configuration {
     /// The files that hold secrets.
     private var secretFiles: [String] {
         var settings = [
-            https.key, links.keys, uploads.keys, firestore.credentials, traces.headers,
+            https.key, operatorToken, links.keys, uploads.keys, firestore.credentials,
+            traces.headers,
             fileWithSecret,
         ]
         for bucket in buckets {

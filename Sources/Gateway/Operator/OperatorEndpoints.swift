@@ -1,4 +1,5 @@
 import HTTPServer
+import OpenSSL
 import Telemetry
 import Wire
 
@@ -50,13 +51,19 @@ public struct OperatorEndpoints: Sendable {
 
     private var endpoints: [Endpoint] = []
     private let callers: Callers
+    /// The field `Authorization` of a change; nil if changes need none.
+    private let authorization: [UInt8]?
     private let requestIds = RequestIDs.shared
 
-    /// - Parameter callers: Decides which hosts are served.
+    /// - Parameters:
+    ///   - callers: Decides which hosts are served.
+    ///   - token: What changes need as `Authorization: Bearer TOKEN`; nil if they need none.
     public init(
-        health: Health, registry: PrometheusRegistry, build: BuildInfo, callers: Callers = .unknown
+        health: Health, registry: PrometheusRegistry, build: BuildInfo, callers: Callers = .unknown,
+        token: String? = nil
     ) {
         self.callers = callers
+        authorization = token.map { Array("Bearer \($0)".utf8) }
         let isAlive: Handler = { _ in .text(200, "ok\n") }
         add("/livez", "The process responds.", isAlive)
         add("/healthz", nil, isAlive)
@@ -99,7 +106,7 @@ public struct OperatorEndpoints: Sendable {
             let response: Response
             do throws(Problem) {
                 try callers.checkHost(exchange.head)
-                try OperatorEndpoints.rejectPages(exchange.head)
+                try check(exchange.head)
                 response = await respond(
                     exchange.head.method, exchange.head.target, requestId,
                     accept: exchange.head.fields["accept"])
@@ -112,6 +119,9 @@ public struct OperatorEndpoints: Sendable {
             head.fields.append("x-content-type-options", "nosniff")
             head.fields.append("x-request-id", requestId)
             if let allow = response.allow { head.fields.append("allow", allow) }
+            if response.status == 401 {
+                head.fields.append("www-authenticate", Problem.challenge.value)
+            }
             if exchange.head.method == "HEAD" {
                 head.fields.append("content-length", response.body.count)
                 await exchange.respond(head)
@@ -121,14 +131,21 @@ public struct OperatorEndpoints: Sendable {
         }
     }
 
-    /// Rejects changes requested by a web page. The operator's browser may reach this listener, and any page can make
-    /// it send requests. A browser names the page in `Origin`.
-    /// - Throws: ``Problem`` with `unauthorized`.
-    private static func rejectPages(_ head: RequestHead) throws(Problem) {
-        guard head.method != "GET", head.method != "HEAD", head.fields.contains("origin") else {
-            return
+    /// Rejects changes requested by a web page, or without the token. The operator's browser may reach this listener, and any
+    /// page can make it send requests. A browser names the page in `Origin`.
+    /// - Throws: ``Problem`` with `unauthorized` or `unauthenticated`.
+    private func check(_ head: RequestHead) throws(Problem) {
+        if head.method == "GET" || head.method == "HEAD" { return }
+        if head.fields.contains("origin") {
+            throw Problem(.unauthorized, "Web pages may change nothing here.")
         }
-        throw Problem(.unauthorized, "Web pages may change nothing here.")
+        guard let authorization else { return }
+        let shown = Array((head.fields["authorization"] ?? "").utf8)
+        guard areEqualInConstantTime(shown, authorization) else {
+            throw Problem(
+                .unauthenticated, "Changes need the operator's token: Authorization: Bearer TOKEN.",
+                field: Problem.challenge)
+        }
     }
 
     /// Responds to a request by its method and target.

@@ -8,6 +8,11 @@ extension OperationHandler {
     /// - Returns: The durable offset.
     /// - Throws: ``Problem``. The context's report then has the offset, if it is known.
     func append(_ request: AppendRequest, to upload: OpenUpload) async throws(Problem) -> UInt64 {
+        uploads.ledger.appends(upload.id)
+        defer {
+            uploads.ledger.appended(
+                upload.id, received: context.upload?.offset ?? upload.state.offset)
+        }
         do throws(Problem) {
             let offset = try await receive(request, upload)
             count(upload, .stored)
@@ -101,7 +106,8 @@ extension OperationHandler {
         for attempt in 1... {
             let plan = try plan(request, upload)
             let length = upload.state.length ?? plan.length
-            if let length, upload.state.length == nil { try stage(length, upload) }
+            // What was reserved may have lapsed.
+            if let length { try stage(length, upload) }
             do throws(SessionError) {
                 return (try await upload.session.append(plan), length)
             } catch {

@@ -4,7 +4,8 @@ import Wire
 
 /// Counts the open upload sessions known to this gateway: the sessions and staged bytes of each caller.
 ///
-/// A session counts with its declared length, or otherwise with the bytes received.
+/// A session counts with its declared length, or otherwise with the bytes received. What has not arrived of a declared length
+/// counts until ``reservationTime`` has passed without an append, and again from the next one.
 final class UploadLedger: Sendable {
     /// One open session.
     struct Entry: Sendable {
@@ -13,10 +14,19 @@ final class UploadLedger: Sendable {
         var owner: CallerLimits.Key
         /// ``Principal/identity`` of the creator; nil if anybody with the URL may continue the session.
         var creator: [UInt8]?
+        /// The bytes that count.
         var bytes: UInt64
         /// Seconds since 1970.
         var expires: Int64
+        /// The bytes that have arrived.
+        var received: UInt64 = 0
+        /// When the session began or the last append ended, in seconds since 1970.
+        var movedAt = SystemClock.seconds()
+        /// How many appends run.
+        var appends = 0
     }
+    /// How long what has not arrived of a declared length counts after an append, in seconds.
+    static let reservationTime: Int64 = 300
 
     /// The limits of open sessions and their bytes; 0 is no limit.
     struct Limits: Sendable {
@@ -26,14 +36,21 @@ final class UploadLedger: Sendable {
         var bytes: UInt64
         /// Of all sessions of the bucket.
         var bucketBytes: UInt64
+
+        /// Of each caller in the bucket: half of ``bucketBytes``, unless callers have no limit.
+        var callerShare: UInt64 { bytes == 0 ? 0 : bucketBytes - bucketBytes / 2 }
     }
 
     /// The limit that is exceeded.
-    enum LimitExceeded: Error { case sessions, callerBytes, bucketBytes }
+    enum LimitExceeded: Error { case sessions, callerBytes, callerShare, bucketBytes }
 
     private struct Usage {
         var sessions = 0
         var bytes: UInt64 = 0
+    }
+    private struct Share: Hashable {
+        var owner: CallerLimits.Key
+        var bucket: BytewiseString
     }
     private struct State {
         private(set) var entries: [UploadSessionID: Entry] = [:]
@@ -41,18 +58,57 @@ final class UploadLedger: Sendable {
         private(set) var hours: [Int64: Set<UploadSessionID>] = [:]
         var owners: [CallerLimits.Key: Usage] = [:]
         var buckets: [BytewiseString: Usage] = [:]
+        /// Bytes of each caller in each bucket; none is 0.
+        private var shares: [Share: UInt64] = [:]
+        private var lapsedAt: Int64 = 0
 
-        /// Checks the limits for `more` additional bytes.
-        func check(_ more: UInt64, _ owner: CallerLimits.Key, _ bucket: String, _ limits: Limits)
+        /// Checks the limits for `more` additional bytes of the entry's caller. Before it refuses them, reservations lapse.
+        mutating func check(_ more: UInt64, _ entry: Entry, _ limits: Limits, _ now: Int64)
             throws(LimitExceeded)
         {
+            do throws(LimitExceeded) { try compare(more, entry, limits) } catch {
+                // Each attempt visits all entries.
+                guard lapsedAt < now else { throw error }
+                lapse(now)
+                try compare(more, entry, limits)
+            }
+        }
+
+        private func compare(_ more: UInt64, _ entry: Entry, _ limits: Limits)
+            throws(LimitExceeded)
+        {
+            let bucket = BytewiseString(entry.bucket)
+            let share = Share(owner: entry.owner, bucket: bucket)
             func exceeds(_ used: UInt64, _ limit: UInt64) -> Bool {
                 limit > 0 && (more > limit || used > limit - more)
             }
-            if exceeds(owners[owner]?.bytes ?? 0, limits.bytes) { throw .callerBytes }
-            if exceeds(buckets[BytewiseString(bucket)]?.bytes ?? 0, limits.bucketBytes) {
-                throw .bucketBytes
+            if exceeds(owners[entry.owner]?.bytes ?? 0, limits.bytes) { throw .callerBytes }
+            if exceeds(buckets[bucket]?.bytes ?? 0, limits.bucketBytes) { throw .bucketBytes }
+            if exceeds(shares[share] ?? 0, limits.callerShare) { throw .callerShare }
+        }
+
+        /// Ends the reservations of sessions without an append for ``reservationTime``.
+        mutating func lapse(_ now: Int64) {
+            lapsedAt = now
+            let idle = entries.filter { _, entry in
+                entry.appends == 0 && entry.bytes > entry.received
+                    && entry.movedAt + reservationTime <= now
             }
+            for (id, entry) in idle { resize(id, entry, entry.received) }
+        }
+
+        /// Counts an entry with other bytes.
+        mutating func resize(_ id: UploadSessionID, _ entry: Entry, _ bytes: UInt64) {
+            var entry = entry
+            count(entry, sessions: -1)
+            entry.bytes = bytes
+            entries[id] = entry
+            count(entry, sessions: 1)
+        }
+
+        /// Changes what does not count of an entry.
+        mutating func change(_ id: UploadSessionID, _ body: (inout Entry) -> Void) {
+            if entries[id] != nil { body(&entries[id]!) }
         }
 
         mutating func put(_ id: UploadSessionID, _ entry: Entry) {
@@ -83,6 +139,10 @@ final class UploadLedger: Sendable {
                 all.bytes &-= entry.bytes
             }
             owners[entry.owner] = usage.sessions == 0 ? nil : usage
+            let share = Share(owner: entry.owner, bucket: bucket)
+            let bytes = shares[share] ?? 0
+            let left = sessions > 0 ? bytes &+ entry.bytes : bytes &- entry.bytes
+            shares[share] = left == 0 ? nil : left
             buckets[bucket] = all
         }
     }
@@ -91,11 +151,13 @@ final class UploadLedger: Sendable {
     /// Reserves a session before it is begun, when its id is not known yet. ``add(_:_:)`` or ``giveBack(_:)`` must
     /// follow.
     /// - Throws: ``LimitExceeded``. Nothing is counted then.
-    func reserve(_ entry: Entry, _ limits: Limits) throws(LimitExceeded) {
+    func reserve(_ entry: Entry, _ limits: Limits, now: Int64 = SystemClock.seconds())
+        throws(LimitExceeded)
+    {
         try state.withLock { (state) throws(LimitExceeded) in
             let open = state.owners[entry.owner]?.sessions ?? 0
             if limits.sessions > 0, open >= limits.sessions { throw .sessions }
-            try state.check(entry.bytes, entry.owner, entry.bucket, limits)
+            try state.check(entry.bytes, entry, limits, now)
             state.count(entry, sessions: 1)
         }
     }
@@ -122,18 +184,35 @@ final class UploadLedger: Sendable {
 
     /// Sets the staged bytes of a session. A decrease always succeeds.
     /// - Throws: ``LimitExceeded``. Nothing changes then.
-    func set(_ id: UploadSessionID, bytes: UInt64, _ limits: Limits) throws(LimitExceeded) {
+    func set(
+        _ id: UploadSessionID, bytes: UInt64, _ limits: Limits, now: Int64 = SystemClock.seconds()
+    ) throws(LimitExceeded) {
         try state.withLock { (state) throws(LimitExceeded) in
-            guard var entry = state.entries[id] else { return }
-            if bytes > entry.bytes {
-                try state.check(bytes - entry.bytes, entry.owner, entry.bucket, limits)
-            }
-            state.count(entry, sessions: -1)
-            entry.bytes = bytes
-            state.put(id, entry)
-            state.count(entry, sessions: 1)
+            guard let entry = state.entries[id], bytes != entry.bytes else { return }
+            if bytes > entry.bytes { try state.check(bytes - entry.bytes, entry, limits, now) }
+            state.resize(id, entry, bytes)
         }
     }
+
+    /// An append begins. What the session has reserved does not lapse until ``appended(_:received:now:)``.
+    func appends(_ id: UploadSessionID) {
+        state.withLock { $0.change(id) { $0.appends += 1 } }
+    }
+
+    /// An append has ended.
+    /// - Parameter received: The bytes of the session that have arrived.
+    func appended(_ id: UploadSessionID, received: UInt64, now: Int64 = SystemClock.seconds()) {
+        state.withLock { state in
+            state.change(id) { entry in
+                entry.appends -= 1
+                entry.received = received
+                entry.movedAt = now
+            }
+        }
+    }
+
+    /// Ends the reservations of sessions without an append for ``reservationTime``.
+    func lapse(_ now: Int64) { state.withLock { $0.lapse(now) } }
 
     /// A session has ended.
     /// - Returns: Its entry; nil if it was not open here.

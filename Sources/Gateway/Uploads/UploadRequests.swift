@@ -180,6 +180,11 @@ extension Problem {
             self.init(
                 .tooManyUploads, "The open uploads have too many bytes.",
                 cause: "uploads.stagedBytes", field: ("retry-after", "60"))
+        case .callerShare:
+            self.init(
+                .tooManyUploads, "The open uploads have too many bytes for this bucket.",
+                cause: "more than half of the bucket's stagedBytes",
+                field: ("retry-after", "60"))
         case .bucketBytes:
             self.init(
                 .insufficientStorage, "Nothing was stored.",

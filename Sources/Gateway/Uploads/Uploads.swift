@@ -218,6 +218,7 @@ public final class Uploads: Sendable {
             guard entries.count == Uploads.sweepBatch else { break }
             await EventLoop.giveWay()
         }
+        ledger.lapse(SystemClock.seconds())
         if let failure { throw failure }
         // Those that other gateways have ended do not count either. One read for each open session: not each time.
         let now = SystemClock.seconds()
@@ -265,6 +266,6 @@ struct StoredUpload {
         UploadLedger.Entry(
             bucket: bucket, dialect: context.dialect, owner: context.owner,
             creator: context.caller?.principal.identity, bytes: state.length ?? state.offset,
-            expires: id.expires)
+            expires: id.expires, received: state.offset)
     }
 }

@@ -86,6 +86,50 @@ def test_cancelling(launch):
     assert run(server, "cancel", "not-an-id")[0] == 64
 
 
+def test_changes_need_the_operators_token(launch, tmp_path):
+    file, wrong = tmp_path / "operator.token", tmp_path / "wrong.token"
+    token = "0123456789abcdef"
+    file.write_text(token + "\n")
+    wrong.write_text(token + "0\n")
+    server = launch(arguments=["--set", f"listen.operatorToken={file}"])
+    begin(Wire(server), "o", b"12345")
+    identity = uploads(server)[0]["id"]
+    for value in (None, "Bearer", f"Bearer {token}0", f"Bearer {token[:-1]}", token, f"Basic {token}"):
+        fields = {"Authorization": value} if value else {}
+        for method, path in (("DELETE", f"/uploads?id={identity}"), ("POST", "/uploads/sweep")):
+            status, answer = call(server, method, path, **fields)
+            assert (status, answer["code"]) == (401, "unauthenticated"), (value, answer)
+    assert call(server, "POST", "/uploads/sweep", Authorization=f"Bearer {token}", Origin="null")[0] == 403
+    for arguments, reason in (([], "status 401"), (["--token", wrong], "status 401"), (["--token", "/none"], "/none")):
+        status, _, errors = run(server, "cancel", identity, *arguments)
+        assert status == 1 and reason in errors, errors
+    assert len(uploads(server)) == 1
+    assert call(server, "POST", "/uploads/sweep", Authorization=f"Bearer {token}")[0] == 200
+    assert run(server, "cancel", identity, "--token", file)[0] == 0
+    assert uploads(server) == []
+    assert token not in server.output()
+
+
+def test_a_malformed_operators_token(tmp_path):
+    file, config = tmp_path / "operator.token", tmp_path / "sluice.yaml"
+    config.write_text(f"listen: {{ operatorToken: {file} }}\nrules: none\nbuckets: {{ photos: {{ directory: {{ path: ./photos }} }} }}\n")
+    for text in ("", "0123456789abcde\n", "0123456789abcdef\n0123456789abcdef\n", "0123456789 abcdef\n", "0123456789\nabcdef"):
+        file.write_text(text)
+        status, _, errors = sluice("check", config)
+        assert status == 1 and "listen.operatorToken" in errors and "at least 16" in errors, (text, errors)
+    file.write_text("0123456789abcdef")
+    assert sluice("check", config)[0] == 0
+
+
+def test_check_warns_of_a_bucket_that_one_caller_can_fill(tmp_path):
+    config = tmp_path / "sluice.yaml"
+    for limit, warns in ((0, True), (1000, False)):
+        config.write_text(f"rules: none\nuploads: {{ stagedBytes: {limit} }}\n"
+                          "buckets: { photos: { directory: { path: ./photos }, stagedBytes: 1MiB }, b: { directory: { path: ./b } } }\n")
+        status, _, errors = sluice("check", config)
+        assert status == 0 and ("buckets.photos.stagedBytes: warning" in errors) == warns and "buckets.b" not in errors, errors
+
+
 def test_sweeping_now(launch):
     server = launch(extra="uploads: { lifetime: 2s, sweepInterval: 24h }\n")
     sessions = [begin(Wire(server), f"o{number}", b"x") for number in range(3)]

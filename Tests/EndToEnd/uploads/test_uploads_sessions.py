@@ -198,11 +198,11 @@ def test_objects_that_are_too_large(launch):
 
 def test_limits(keyed):
     server = keyed("  sessions: 3\n  stagedBytes: 1MiB\n", buckets=(
-        "  photos: { directory: { path: ./photos } }\n  small: { directory: { path: ./small }, stagedBytes: 1000 }\n"))
+        "  photos: { directory: { path: ./photos } }\n  small: { directory: { path: ./small }, stagedBytes: 2000 }\n"))
     wire = Wire(server)
     refused = wire.put("o", b"x", complete(False), ("Upload-Length", str((1 << 20) + 1)))
     assert problem(refused, 429, "too-many-uploads") and refused["retry-after"] and refused["upload-complete"] == "?1"
-    problem(wire.put("o", b"x", complete(False), ("Upload-Length", "1001"), bucket="small"), 507, "insufficient-storage")
+    problem(wire.put("o", b"x", complete(False), ("Upload-Length", "2001"), bucket="small"), 507, "insufficient-storage")
     sessions = [begin(wire, f"o{number}", b"x") for number in range(3)]
     problem(wire.put("o", b"x", complete(False)), 429, "too-many-uploads")
     # They are still counted after a restart, and no more when they have ended.
@@ -213,11 +213,26 @@ def test_limits(keyed):
     sessions[1:2] = [begin(wire, "o", DATA[:900], bucket="small")]
     # Bytes that were not declared count as they come.
     answer = sessions[1].patch(900, DATA[:101])
-    problem(answer, 507, "insufficient-storage")
+    # A caller has half of the bucket's.
+    problem(answer, 429, "too-many-uploads")
     assert sessions[1].offset() <= 1000
     problem(sessions[2].patch(1, b"x", ("Upload-Length", str(1 << 20))), 429, "too-many-uploads")
     assert sessions[2].offset() == 1
     assert wire.put("plain", DATA).status == 201
+
+
+def test_one_caller_does_not_take_all_of_a_bucket(launch):
+    tokens, entries = zip(*(new_token(name) for name in ("alice", "bob")))
+    lines = "\n".join(entries)
+    server = launch(extra=f"tokens:\n{lines}\n", buckets="  photos: { directory: { path: ./photos }, stagedBytes: 1MiB }\n")
+    wire = Wire(server)
+    alice, bob = (("Authorization", f"Bearer {token}") for token in tokens)
+    half = ("Upload-Length", str(1 << 19))
+    refused = wire.put("o", None, complete(False), ("Upload-Length", str(1 << 20)), alice)
+    problem(refused, 429, "too-many-uploads")
+    begin(wire, "a", None, half, alice)
+    problem(wire.put("o", None, complete(False), ("Upload-Length", "1"), alice), 429, "too-many-uploads")
+    begin(wire, "b", None, half, bob)
 
 
 def test_a_creation_over_a_limit_leaves_nothing(keyed):

@@ -180,6 +180,65 @@ import Wire
         await driver.close()
     }
 
+    private static func entry(
+        _ caller: String, _ bytes: UInt64, received: UInt64 = 0, bucket: String = "a"
+    ) -> UploadLedger.Entry {
+        UploadLedger.Entry(
+            bucket: bucket, dialect: .ietf,
+            owner: CallerLimits.Key(group: "g", source: "", caller: caller), creator: nil,
+            bytes: bytes, expires: 86_400, received: received, movedAt: 1000)
+    }
+
+    @Test func aCallerHasHalfOfABucketsStagedBytes() throws {
+        let ledger = UploadLedger()
+        let limits = UploadLedger.Limits(sessions: 0, bytes: 1 << 40, bucketBytes: 1001)
+        try ledger.reserve(Self.entry("one", 501), limits, now: 1000)
+        #expect(throws: UploadLedger.LimitExceeded.callerShare) {
+            try ledger.reserve(Self.entry("one", 1), limits, now: 1000)
+        }
+        #expect(throws: UploadLedger.LimitExceeded.bucketBytes) {
+            try ledger.reserve(Self.entry("two", 501), limits, now: 1000)
+        }
+        try ledger.reserve(Self.entry("two", 500), limits, now: 1000)
+        // It has as much in another bucket, and again when the session has ended.
+        try ledger.reserve(Self.entry("one", 501, bucket: "b"), limits, now: 1000)
+        ledger.giveBack(Self.entry("one", 501))
+        try ledger.reserve(Self.entry("one", 501), limits, now: 1000)
+        // Unless callers have no limit.
+        let open = UploadLedger.Limits(sessions: 0, bytes: 0, bucketBytes: 1001)
+        try ledger.reserve(Self.entry("three", 1001, bucket: "c"), open, now: 1000)
+    }
+
+    @Test func reservationsLapseWithoutAppends() throws {
+        let ledger = UploadLedger()
+        let limits = UploadLedger.Limits(sessions: 0, bytes: 1 << 40, bucketBytes: 1000)
+        let (id, other) = (UploadSessionID(expires: 86_400), UploadSessionID(expires: 86_400))
+        let end = 1000 + UploadLedger.reservationTime
+        #expect(ledger.adopt(id, Self.entry("one", 500, received: 100)))
+        #expect(ledger.adopt(other, Self.entry("two", 500)))
+        ledger.appends(other)
+        func more(_ bytes: UInt64, at now: Int64) throws {
+            try ledger.reserve(Self.entry("three", bytes), limits, now: now)
+        }
+        #expect(throws: UploadLedger.LimitExceeded.bucketBytes) { try more(1, at: end - 1) }
+        #expect(throws: UploadLedger.LimitExceeded.bucketBytes) { try more(401, at: end) }
+        try more(400, at: end + 1)
+        #expect(ledger.usage(of: "a").bytes == 1000)
+        // What arrives again needs its reservation, which the others have.
+        #expect(throws: UploadLedger.LimitExceeded.bucketBytes) {
+            try ledger.set(id, bytes: 500, limits, now: end + 2)
+        }
+        // The time begins at the end of an append.
+        ledger.appended(other, received: 200, now: end)
+        ledger.lapse(end + UploadLedger.reservationTime - 1)
+        #expect(ledger.usage(of: "a").bytes == 1000)
+        ledger.lapse(end + UploadLedger.reservationTime)
+        #expect(ledger.usage(of: "a").bytes == 700)
+        try ledger.set(id, bytes: 400, limits, now: end + 500)
+        #expect(ledger.remove(id)?.bytes == 400 && ledger.remove(other)?.bytes == 200)
+        #expect(ledger.usage(of: "a").bytes == 400)
+    }
+
     @Test func expiredEntriesAreTakenOutInSlices() throws {
         let ledger = UploadLedger()
         func entry(_ bucket: String, _ expires: Int64) -> UploadLedger.Entry {
