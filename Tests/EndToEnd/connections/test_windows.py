@@ -1,8 +1,14 @@
 """Receive windows of uploads over HTTP/2: they follow the path and the budget of the loop."""
 
+import threading
+
+import upstreams
+from fault_proxy import FaultProxy
+from faults import Fault
 from program import wait_until
 from raw import (
     ACK, DATA, END_STREAM, GOAWAY, HEADERS, HTTP2, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame)
+from wire import Wire
 
 MIB = 1 << 20
 BODY = 8 * MIB
@@ -10,30 +16,32 @@ FRAME = bytes(16384)
 
 
 class Upload:
-    """An upload of `BODY` bytes on a connection of its own, whose client has not acknowledged the SETTINGS."""
+    """An upload on a connection of its own, whose client has not acknowledged the SETTINGS."""
 
-    def __init__(self, server, name):
+    def __init__(self, server, name, size=BODY):
+        self.size = size
         self.peer = HTTP2(("127.0.0.1", server.http))
-        self.peer.request(1, b"PUT", b"/b/photos/o/" + name, (b"content-length", b"%d" % BODY), end=False)
+        self.peer.request(1, b"PUT", b"/b/photos/o/" + name, (b"content-length", b"%d" % size), end=False)
         self.peer.send(frame(DATA, 0, 1, FRAME))
         self.sent = len(FRAME)
         #: What the server permits to send in all, by stream; 0 is the connection.
-        self.window = {0: 65_535, 1: 65_536}
+        self.window = {0: 65_535, 1: 65_535}
 
     def permits(self, count, timeout=10):
         """Waits until the server permits so many bytes."""
         while min(self.window.values()) < count:
             kind, _, stream, payload = self.peer.next(timeout)
-            assert kind not in (GOAWAY, RST_STREAM, HEADERS)
+            assert kind not in (GOAWAY, RST_STREAM, HEADERS), (kind, payload, self.sent, self.window)
             if kind == WINDOW_UPDATE:
                 self.window[stream] += int.from_bytes(payload)
 
     def complete(self):
-        while self.sent < BODY:
-            self.permits(self.sent + len(FRAME))
+        while self.sent < self.size:
+            self.permits(min(self.sent + len(FRAME), self.size))
             self.sent += len(FRAME)
-            assert self.peer.send(frame(DATA, END_STREAM if self.sent == BODY else 0, 1, FRAME))
-        assert self.peer.until(HEADERS, RST_STREAM, GOAWAY)[0] == HEADERS
+            assert self.peer.send(frame(DATA, END_STREAM if self.sent == self.size else 0, 1, FRAME))
+        found = self.peer.until(HEADERS, RST_STREAM, GOAWAY)
+        assert found[0] == HEADERS, (found, self.sent, self.window)
 
 
 def test_a_long_path_opens_the_window_for_the_whole_body(launch):
@@ -41,7 +49,7 @@ def test_a_long_path_opens_the_window_for_the_whole_body(launch):
     upload = Upload(server, b"long")
     with upload.peer:
         # The acknowledgement is missing for as long as it would take on a long path.
-        upload.permits(BODY)
+        upload.permits(BODY - MIB)
         upload.peer.send(frame(SETTINGS, ACK, 0))
         upload.complete()
 
@@ -78,3 +86,39 @@ def test_an_upload_that_sends_nothing_loses_its_window(launch):
         idle.permits(BODY - MIB)
         wait_until(gets_all, what="the whole window")
         idle.complete()
+
+
+class Pause(Fault):
+    """Reads nothing of the request's body until `released` is set."""
+
+    def __init__(self):
+        self.released = threading.Event()
+
+    def before(self, connection, request):
+        assert self.released.wait(60)
+        return False
+
+
+def test_a_large_window_whose_sink_stalls(launch, tmp_path):
+    """The connection is not read while its sink takes nothing, and is read again afterwards. Others are served meanwhile."""
+    model = upstreams.GCSModel(tmp_path)
+    proxy = FaultProxy(model.port)
+    server = launch(buckets=f"  photos: {{ {proxy.store(model)} }}\n")
+    pause = proxy.fault(Pause(), method="PUT")
+    upload = Upload(server, b"stalled", 24 * MIB)
+    with upload.peer:
+        done = threading.Thread(target=upload.complete)
+        done.start()
+        before = server.status("VmRSS")
+        wait_until(lambda: any(request.fault is pause for request in proxy.requests), what="the request")
+        other = Upload(server, b"other", MIB)
+        with other.peer:
+            other.complete()
+        assert done.is_alive()
+        assert server.status("VmRSS") < before + 16 * 1024
+        pause.released.set()
+        done.join(60)
+        assert not done.is_alive()
+    assert Wire(server).call("HEAD", "/b/photos/o/stalled")["content-length"] == str(24 * MIB)
+    proxy.stop()
+    model.stop()
