@@ -204,7 +204,8 @@ final class UploadLedger: Sendable {
     func appended(_ id: UploadSessionID, received: UInt64, now: Int64 = SystemClock.seconds()) {
         state.withLock { state in
             state.change(id) { entry in
-                entry.appends -= 1
+                // The entry may be a new one, of a session that was found again.
+                entry.appends = max(0, entry.appends - 1)
                 entry.received = received
                 entry.movedAt = now
             }

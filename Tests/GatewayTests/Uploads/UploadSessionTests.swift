@@ -234,6 +234,11 @@ import Wire
         #expect(ledger.usage(of: "a").bytes == 1000)
         ledger.lapse(end + UploadLedger.reservationTime)
         #expect(ledger.usage(of: "a").bytes == 700)
+        // The end of an append that began before the session was found again.
+        ledger.appended(other, received: 200, now: end)
+        try ledger.set(other, bytes: 500, limits, now: end + 400)
+        ledger.lapse(end + 400)
+        #expect(ledger.usage(of: "a").bytes == 700)
         try ledger.set(id, bytes: 400, limits, now: end + 500)
         #expect(ledger.remove(id)?.bytes == 400 && ledger.remove(other)?.bytes == 200)
         #expect(ledger.usage(of: "a").bytes == 400)
