@@ -77,7 +77,8 @@ def test_keys_of_issuers(launch, certificates, service, tmp_path, wrong, kind):
         response.is_problem("keys-unavailable")
         assert WRONG[wrong] not in response.body.decode()
     assert Wire(server).get("nobody/a").status == 404
-    assert not service.requests and WRONG[wrong] in server.output()
+    assert not service.requests
+    wait_until(lambda: WRONG[wrong] in server.output(), what=lambda: f"the cause in {server.output()[-2000:]}")
     service.use(certificates.right)
     wait_until(lambda: server.readiness()[0] == 200, what="readiness")
     assert Wire(server).get("users/alice/a", token).status == 404
