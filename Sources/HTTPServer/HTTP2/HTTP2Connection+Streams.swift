@@ -46,10 +46,10 @@ extension HTTP2Connection {
         }
         nghttp2_session_consume_connection(session, count)
         switch streams[index].unwantedBody.handle(.consumed(count), context.limits) {
-        case .growWindow:
+        case .growWindow where stream.response == nil:
             if !stream.isBodyComplete { consumed(index, count) }
         case .reset: reset(stream.id, NGHTTP2_NO_ERROR)
-        case .none:
+        case .growWindow, .none:
             streams[index].window.dropped(count)
             update(index)
         }

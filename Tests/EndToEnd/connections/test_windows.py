@@ -1,6 +1,7 @@
 """Receive windows of uploads over HTTP/2: they follow the path and the budget of the loop."""
 
 import threading
+import time
 
 import upstreams
 from fault_proxy import FaultProxy
@@ -8,6 +9,7 @@ from faults import Fault
 from program import wait_until
 from raw import (
     ACK, DATA, END_STREAM, GOAWAY, HEADERS, HTTP2, RST_STREAM, SETTINGS, WINDOW_UPDATE, frame)
+from rulesets import rules
 from wire import Wire
 
 MIB = 1 << 20
@@ -16,11 +18,14 @@ FRAME = bytes(16384)
 
 
 class Upload:
-    """An upload on a connection of its own, whose client has not acknowledged the SETTINGS."""
+    """An upload on a connection of its own, whose client acknowledges the SETTINGS after a round trip, or not at all."""
 
-    def __init__(self, server, name, size=BODY):
+    def __init__(self, server, name, size=BODY, round_trip=None):
         self.size = size
         self.peer = HTTP2(("127.0.0.1", server.http))
+        if round_trip:
+            time.sleep(round_trip)
+            self.peer.acknowledge()
         self.peer.request(1, b"PUT", b"/b/photos/o/" + name, (b"content-length", b"%d" % size), end=False)
         self.peer.send(frame(DATA, 0, 1, FRAME))
         self.sent = len(FRAME)
@@ -52,6 +57,17 @@ def test_a_long_path_opens_the_window_for_the_whole_body(launch):
         upload.permits(BODY - MIB)
         upload.peer.send(frame(SETTINGS, ACK, 0))
         upload.complete()
+
+
+def test_a_denied_upload_opens_no_window(launch, tmp_path):
+    (tmp_path / "storage.rules").write_text(rules("match /none/{n} { allow write; }"))
+    server = launch(rules=tmp_path / "storage.rules")
+    upload = Upload(server, b"denied", round_trip=0.1)
+    with upload.peer:
+        while (found := upload.peer.next())[0] != RST_STREAM:
+            if found[0] == WINDOW_UPDATE:
+                upload.window[found[2]] += int.from_bytes(found[3])
+        assert upload.window[1] < 256 * 1024, upload.window
 
 
 def test_uploads_share_what_the_loop_may_promise(launch):
