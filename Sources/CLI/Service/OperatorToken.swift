@@ -1,6 +1,6 @@
 import Configuration
 
-/// The token for changes at the operator's listener: the first line of a file.
+/// The token for changes at the operator's listener: the only line of a file.
 enum OperatorToken {
     /// The fewest characters of a token.
     private static let shortest = 16

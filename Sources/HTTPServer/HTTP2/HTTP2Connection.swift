@@ -102,7 +102,7 @@ final class HTTP2Connection: Engine {
 
     // MARK: Engine: reading
 
-    /// Other connections need the budget, too: a large window may promise more than it.
+    /// False while this connection's bodies hold more than half of the loop's receive budget, which a large window may exceed.
     var wantsRead: Bool {
         let share = context.limits.receiveBudget / 2
         return context.waitingBytes <= share || waitingBytes <= share

@@ -87,7 +87,8 @@ struct StreamWindow: Equatable {
     /// Bytes of an unwanted body were dropped.
     mutating func dropped(_ count: Int) { owed += count }
 
-    /// The window was resized by so many bytes.
+    /// Changes the window's size.
+    /// - Parameter bytes: Negative if it shrinks.
     mutating func resized(by bytes: Int) {
         grown += bytes
         owed += bytes
@@ -147,9 +148,9 @@ struct ConnectionWindow: Equatable {
 /// | `expired`, at ``deadline``                | ``assumed``           |
 /// | `acknowledged`, the first time            | what passed meanwhile |
 struct RoundTrip: Equatable {
-    /// Nanoseconds after which the acknowledgement is not waited for: the path is long.
-    static let patience: UInt64 = 5_000_000
-    /// The time in nanoseconds that a long path has until the acknowledgement has arrived.
+    /// How long to wait for the acknowledgement, in nanoseconds. A path that takes longer counts as long.
+    private static let waitLimit: UInt64 = 5_000_000
+    /// The round trip time of a long path until it is measured, in nanoseconds.
     static let assumed: UInt64 = 200_000_000
     private let began: UInt64
     private var isMeasured = false
@@ -158,8 +159,8 @@ struct RoundTrip: Equatable {
 
     init(_ now: UInt64) { began = now }
 
-    /// When ``expired(_:)`` is due for somebody who needs the time.
-    var deadline: UInt64 { began + RoundTrip.patience }
+    /// When ``expired(_:)`` is due, if a window waits for the time.
+    var deadline: UInt64 { began + RoundTrip.waitLimit }
 
     mutating func acknowledged(_ now: UInt64) {
         if isMeasured { return }

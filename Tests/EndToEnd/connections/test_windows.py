@@ -33,7 +33,7 @@ class Upload:
         self.window = {0: 65_535, 1: 65_535}
 
     def permits(self, count, timeout=10):
-        """Waits until the server permits so many bytes."""
+        """Waits until the windows of the stream and the connection allow `count` bytes in total."""
         while min(self.window.values()) < count:
             kind, _, stream, payload = self.peer.next(timeout)
             assert kind not in (GOAWAY, RST_STREAM, HEADERS), (kind, payload, self.sent, self.window)
