@@ -185,13 +185,10 @@ sanitize: libraries test-tools browser .venv/installed .venv-upstreams/installed
 clean:
 	rm -rf .build .build-release-tests .build-static .build-asan .build-tsan .build-fuzz .venv .venv-upstreams .bench .soak .dist .promtool
 
-# IPsec MB makes TLS faster where OpenSSL is older than 3.1. Nothing needs it.
 libraries:
 	@command -v swift >/dev/null || { \
 	    echo "The Swift toolchain (6.2 or newer) is not in PATH: https://www.swift.org/install" >&2; exit 1; }
 	@.ci/install $(LIBRARIES)
-	@[[ $$(uname -m) != x86_64 || $$(pkg-config --modversion openssl) != 3.0.* ]] || .ci/install libipsec-mb1 || \
-	    echo "libipsec-mb1 was not installed: TLS will be slower"
 
 test-tools:
 	@.ci/install $(TEST_TOOLS)

@@ -56,7 +56,7 @@ public final class TLSClientContext: @unchecked Sendable {
         isAddress = address != nil
         ASN1_OCTET_STRING_free(address)
         clearErrors()
-        pointer = try TLSCiphers.context(TLS_client_method())
+        pointer = try TLSLibrary.context(TLS_client_method())
         _ = sluice_SSL_CTX_set_min_proto_version(pointer, TLS1_2_VERSION)
         SSL_CTX_set_options(pointer, sluice_SSL_CLIENT_OPTIONS())
         _ = sluice_SSL_CTX_set_mode(

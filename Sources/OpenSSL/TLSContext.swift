@@ -119,7 +119,7 @@ public final class TLSContext: @unchecked Sendable {
     }
 
     private init() throws(TLSError) {
-        pointer = try TLSCiphers.context(TLS_server_method())
+        pointer = try TLSLibrary.context(TLS_server_method())
         _ = sluice_SSL_CTX_set_min_proto_version(pointer, TLS1_2_VERSION)
         SSL_CTX_set_options(pointer, sluice_SSL_OPTIONS())
         _ = sluice_SSL_CTX_set_mode(

@@ -15,8 +15,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TESTS_ONLY = {"yams"}
 #: Loaded by the program itself, so the linker does not know it (Sources/HTTPClient/Curl/CurlLibrary.swift).
 LOADED = ["libcurl.so.4"]
-#: The same, but only if it is installed (Sources/COpenSSLSetup/wideGCM.c).
-LOADED_IF_INSTALLED = ["libIPSec_MB.so.1"]
 #: Linked statically (SLUICE_RE2 in the Makefile): the Debian package that has the library, and its licence.
 RE2 = "libre2-dev", "BSD-3-Clause"
 
@@ -81,9 +79,7 @@ def owner(path):
 
 def main(version, *programs):
     time = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH") or 0), timezone.utc)
-    cache = run("/sbin/ldconfig", "-p")
-    optional = [name for name in LOADED_IF_INSTALLED if f"\t{name} " in cache]
-    names = sorted({*LOADED, *optional, *(name for program in programs for name in needed(program))})
+    names = sorted({*LOADED, *(name for program in programs for name in needed(program))})
     components = [*swift_packages(), swift_runtime(), *shared_libraries(names)]
     if not any(name.startswith("libre2.so") for name in names):
         package, licence = RE2

@@ -26,10 +26,11 @@ extension Service {
                 "sluice_configuration_timestamp_seconds", .gauge,
                 "When the configuration in effect was read, since the Unix epoch.",
                 configurationTime.withLock { $0 })
-            if let implementation = TLSCiphers.inUse {
-                text.family("sluice_tls_info", .gauge, "What computes AES-GCM for TLS; always 1.")
+            if let version = TLSLibrary.versionInUse {
+                text.family("sluice_tls_info", .gauge, "The library that computes TLS; always 1.")
                 text.sample(
-                    "sluice_tls_info", [PrometheusLabel("aes_gcm", implementation.rawValue)], 1)
+                    "sluice_tls_info",
+                    [PrometheusLabel("aes_gcm", "openssl"), PrometheusLabel("version", version)], 1)
             }
         }
     }

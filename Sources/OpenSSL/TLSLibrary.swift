@@ -1,0 +1,21 @@
+import COpenSSL
+import COpenSSLSetup
+import Synchronization
+
+/// The library that computes TLS.
+public enum TLSLibrary {
+    private static let isUsed = Atomic<Bool>(false)
+
+    /// The version of the loaded OpenSSL, such as `3.0.19`; nil before the first context of TLS.
+    public static var versionInUse: String? {
+        isUsed.load(ordering: .relaxed)
+            ? String(cString: OpenSSL_version(OPENSSL_VERSION_STRING)) : nil
+    }
+
+    /// A context without settings.
+    static func context(_ method: OpaquePointer?) throws(TLSError) -> OpaquePointer {
+        isUsed.store(true, ordering: .relaxed)
+        guard let new = SSL_CTX_new(method) else { throw TLSError("SSL_CTX_new") }
+        return new
+    }
+}
