@@ -27,9 +27,11 @@ CHECKED := $(addprefix Tests/EndToEnd/,contract/test_objects.py contract/test_co
 	operation/test_cli.py)
 # The duration of `make soak`.
 SOAK_SECONDS ?= 3600
-# Tests import internal declarations, which a release build permits only with this flag. CI passes the same flags to
-# `make run`, so that it need not build again.
-RELEASE_TEST_FLAGS := --scratch-path .build-release-tests -Xswiftc -enable-testing
+# The options of everything that is released or measured. Debug builds check that accesses to the same memory do not overlap
+# (exclusivity); a release build repeats only the checks of the compiler. `swift build -c release` works too, and is slower.
+RELEASE := -c release -Xswiftc -enforce-exclusivity=unchecked
+# Tests import internal declarations, which a release build permits only with this flag.
+RELEASE_TEST_FLAGS := $(RELEASE) --scratch-path .build-release-tests -Xswiftc -enable-testing
 
 # The client's tests watch transfers while they run. Beside thousands of tests that compute on the threads of Swift's tasks
 # they would come too late, so they run after them, in a process of their own.
@@ -44,7 +46,7 @@ RE2_NOTICES := /usr/share/doc/libre2-dev/copyright
 VERSION := $(shell sed -n 's/.*version: "\([0-9.]*\)", commit.*/\1/p' Sources/Telemetry/BuildInfo.swift)
 STAMP = SLUICE_BUILD_COMMIT=$$(git describe --always --dirty --exclude='*' --abbrev=12) \
 	SLUICE_BUILD_DATE=$$(git log -1 --format=%cs) SLUICE_RE2=$(SLUICE_RE2)
-STATIC := -c release --static-swift-stdlib --scratch-path .build-static
+STATIC := $(RELEASE) --static-swift-stdlib --scratch-path .build-static
 PACKAGE_TOOLS := binutils dpkg-dev lintian python3
 # Where `make install` puts the program and what belongs to it. DESTDIR is for packagers.
 PREFIX ?= /usr/local
@@ -58,9 +60,11 @@ dist deb test-package: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%
 .PHONY: run test check test-release soak capabilities lint bench fuzz sanitize clean libraries test-tools browser
 .PHONY: dist deb install test-package alerts
 
+# CI sets RUN_FLAGS, so that it need not build again.
+run: RUN_FLAGS ?= $(RELEASE)
 run: libraries
-	swift build -c release --product sluice $(RUN_FLAGS)
-	exec "$$(swift build -c release --show-bin-path $(RUN_FLAGS))/sluice" serve --config config/quickstart.yaml
+	swift build $(RUN_FLAGS) --product sluice
+	exec "$$(swift build $(RUN_FLAGS) --show-bin-path)/sluice" serve --config config/quickstart.yaml
 
 test: libraries test-tools browser .venv/installed .venv-upstreams/installed
 	@echo "All tests, about half an hour on two processors: builds for debugging and for release (6 minutes), Swift tests"
@@ -83,29 +87,35 @@ check: libraries test-tools .venv/installed
 # Runs the Swift tests in release configuration too, because undefined behaviour may go unnoticed in a debug build. The
 # memory tests run last; their limits are those of a release build.
 test-release: libraries test-tools .venv/installed .venv-upstreams/installed
-	swift build -c release --build-tests $(RELEASE_TEST_FLAGS)
+	swift build --build-tests $(RELEASE_TEST_FLAGS)
 	@env -u SLUICE_UPSTREAMS Tests/quiet .build-release-tests/swift-tests.log \
-		swift test -c release --skip-build --skip $(CLIENT_TESTS) $(RELEASE_TEST_FLAGS)
+		swift test --skip-build --skip $(CLIENT_TESTS) $(RELEASE_TEST_FLAGS)
 	@Tests/quiet .build-release-tests/client-tests.log \
-		swift test -c release --skip-build --filter $(CLIENT_TESTS) $(RELEASE_TEST_FLAGS)
-	SLUICE=$$(swift build -c release --show-bin-path $(RELEASE_TEST_FLAGS))/sluice $(PYTEST) 2 $(MEMORY_TESTS)
+		swift test --skip-build --filter $(CLIENT_TESTS) $(RELEASE_TEST_FLAGS)
+	SLUICE=$$(swift build --show-bin-path $(RELEASE_TEST_FLAGS))/sluice $(PYTEST) 2 $(MEMORY_TESTS)
 
 # Runs an hour of mixed load and plots the resident memory: .soak/memory.svg.
 soak: libraries test-tools .venv/installed .venv-upstreams/installed
-	swift build -c release --product sluice
-	SLUICE=$$(swift build -c release --show-bin-path)/sluice .venv/bin/python Tests/EndToEnd/support/soak.py --seconds $(SOAK_SECONDS)
+	swift build $(RELEASE) --product sluice
+	SLUICE=$$(swift build $(RELEASE) --show-bin-path)/sluice .venv/bin/python Tests/EndToEnd/support/soak.py --seconds $(SOAK_SECONDS)
 
 # Writes docs/capabilities.md from a run of the conformance suite with every server.
 capabilities: libraries test-tools .venv-upstreams/installed
 	swift build --build-tests
 	WRITE_CAPABILITIES=1 swift test --skip-build --filter CapabilitiesTests
 
+# A program in .build/release, such as release-RulesBenchmark; and one in .build-static/release that needs no Swift.
+release-%:
+	swift build $(RELEASE) --product $*
+static-%:
+	swift build $(STATIC) --product $*
+
 # What is released, in .dist: programs that need no Swift, its tarball, debug symbols, SBOM and SHA-256 sums.
 dist: libraries
 	@.ci/install $(PACKAGE_TOOLS)
 	mkdir -p .dist
 	for program in $(PROGRAMS); do \
-	    env $(STAMP) swift build $(STATIC) --product $$program; \
+	    env $(STAMP) $(MAKE) --no-print-directory static-$$program; \
 	    objcopy --only-keep-debug --compress-debug-sections .build-static/release/$$program .dist/$$program.debug; \
 	    (cd .dist && objcopy --strip-all --remove-section=.comment --add-gnu-debuglink=$$program.debug \
 	        ../.build-static/release/$$program $$program); \

@@ -106,7 +106,7 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
         guard let body = response.takeArrived(Int(count)) else { return nil }
         if let expected {
             var crc32c = CRC32C()
-            crc32c.update(body.bytes.span.bytes)
+            body.bytes.withUnsafeBytes { crc32c.update($0.bytes) }
             try check(crc32c, expected)
         }
         return body

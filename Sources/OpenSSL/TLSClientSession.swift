@@ -28,20 +28,20 @@ public final class TLSClientSession {
     private let context: TLSClientContext
     private let pointer: OpaquePointer
     private let descriptor: Int32
-    @exclusivity(unchecked) private var input: SocketInput
+    private var input: SocketInput
     private let offersHTTP2: Bool
-    @exclusivity(unchecked) private var isWritable = false
+    private var isWritable = false
     /// The flags of `send(2)`.
-    @exclusivity(unchecked) private var sendFlags = Int32(MSG_NOSIGNAL)
+    private var sendFlags = Int32(MSG_NOSIGNAL)
     /// Whether a read may return something.
-    @exclusivity(unchecked) public private(set) var canRead = false
+    public private(set) var canRead = false
     /// Whether OpenSSL must read before it can write.
     private var writeNeedsRead = false
-    @exclusivity(unchecked) private var unsent: [UInt8] = []
+    private var unsent: [UInt8] = []
     /// The error of sending; 0 if there is none.
-    @exclusivity(unchecked) private var writeError: Int32 = 0
+    private var writeError: Int32 = 0
     /// The number of bytes received since the last content.
-    @exclusivity(unchecked) private var overhead = 0
+    private var overhead = 0
     /// How the session ended, once it is known.
     private var end: Result<Received, TLSError>?
 

@@ -22,7 +22,7 @@ public final class TLSOutput {
     /// Passes the collected bytes to `body`, then removes them.
     public func drain(_ body: (RawSpan) -> Void) {
         guard !bytes.isEmpty else { return }
-        body(bytes.span.bytes)
+        bytes.withUnsafeBytes { body($0.bytes) }
         bytes.removeAll(keepingCapacity: bytes.capacity <= TLSOutput.kept)
     }
 
@@ -93,7 +93,7 @@ public enum TLSStep: Equatable, Sendable {
 /// after every call. Confined to one loop.
 public final class TLSSession {
     private let pointer: OpaquePointer
-    @exclusivity(unchecked) private var input: SocketInput
+    private var input: SocketInput
 
     /// Begins a session on a connected, non-blocking socket. The caller keeps ownership of the socket.
     /// - Throws: ``TLSError`` if memory has run out.

@@ -66,25 +66,25 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     /// Monotonic nanoseconds, read once a turn.
     public var now: UInt64 { turnTime }
     // Not public itself, because other modules would check each access.
-    @exclusivity(unchecked) private var turnTime: UInt64 = EventLoop.monotonicNow()
+    private var turnTime: UInt64 = EventLoop.monotonicNow()
     /// Nanoseconds that a turn may spend on events. The rest waits for the next turn.
-    @exclusivity(unchecked) public var turnBudget: UInt64 = 5_000_000
-    @exclusivity(unchecked) private var sliceStart: UInt64 = 0
-    @exclusivity(unchecked) private var isResuming = false
+    public var turnBudget: UInt64 = 5_000_000
+    private var sliceStart: UInt64 = 0
+    private var isResuming = false
     private let epoll: Int32
     private let wakeDescriptor: Int32
     // No access to these is held while a handler or a task runs. Checking that would cost time with each event.
-    @exclusivity(unchecked) private var slots: [Slot] = []
-    @exclusivity(unchecked) private var timers = TimerHeap()
-    @exclusivity(unchecked) private var readyJobs: [UnownedJob] = []
-    @exclusivity(unchecked) private var dirty: [any EventHandler] = []
+    private var slots: [Slot] = []
+    private var timers = TimerHeap()
+    private var readyJobs: [UnownedJob] = []
+    private var dirty: [any EventHandler] = []
     // The batches that run now. They are kept between turns because allocating them would cost more than running them.
-    @exclusivity(unchecked) private var runningJobs: [UnownedJob] = []
-    @exclusivity(unchecked) private var settling: [any EventHandler] = []
-    @exclusivity(unchecked) private var postponed: [Continuation] = []
+    private var runningJobs: [UnownedJob] = []
+    private var settling: [any EventHandler] = []
+    private var postponed: [Continuation] = []
     /// Until when timers wait if there is other work: set by a turn that begins long after the one before and finds a timer
     /// due. Without one the loop may have had nothing to do.
-    @exclusivity(unchecked) private var timersWait: UInt64 = 0
+    private var timersWait: UInt64 = 0
     /// Nanoseconds between turns that are a pause, and for which timers wait at most after one.
     private static let pause: UInt64 = 1_000_000_000
     /// For bytes that are read before their reader asks for them: at most 16 buffers of 232 KiB, 3.6 MiB.

@@ -7,8 +7,7 @@ import Glibc
 public final class Lock<Value>: @unchecked Sendable {
     // Inlined into other modules, where each use then has the code for its own types.
     @usableFromInline let mutex = UnsafeMutablePointer<pthread_mutex_t>.allocate(capacity: 1)
-    // The holder of the mutex has exclusive access.
-    @exclusivity(unchecked) @usableFromInline var value: Value
+    @usableFromInline var value: Value
 
     public init(_ value: sending Value) {
         self.value = value

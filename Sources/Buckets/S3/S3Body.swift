@@ -82,7 +82,9 @@ final class S3Body: @unchecked Sendable {
         if buffer.isEmpty { reserve() }
         guard var signer else { return }
         let isEmpty = buffer.count == S3Body.headSize
-        let head = signer.head(of: buffer.span.bytes.extracting(droppingFirst: S3Body.headSize))
+        let head = buffer.withUnsafeBytes {
+            signer.head(of: $0.bytes.extracting(droppingFirst: S3Body.headSize))
+        }
         let start = S3Body.headSize - head.utf8.count
         buffer.replaceSubrange(start..<S3Body.headSize, with: head.utf8)
         buffer += [0x0d, 0x0a]

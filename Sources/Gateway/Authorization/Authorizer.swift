@@ -9,19 +9,18 @@ import Wire
 final class Authorizer {
     private let context: RequestContext
     private let bucket: Bucket
-    // Exclusive access holds for all variables: no code that runs during an access reads them.
-    @exclusivity(unchecked) private var access: RequestedAccess
+    private var access: RequestedAccess
     /// Decides instead of the policy, or before it.
     let grant: (any Grant)?
     /// The query's parameters, for the policy.
     let parameters: [BytewiseString: String]
     /// The proposed object, as far as it is known.
-    @exclusivity(unchecked) var proposal = ProposedObject()
+    var proposal = ProposedObject()
     /// The end of the time for which the access must be allowed, in seconds since 1970; nil for the current time only.
-    @exclusivity(unchecked) var until: Int64?
+    var until: Int64?
     /// The results of document lookups, and the cause of a failed one.
-    @exclusivity(unchecked) private var documents: [DocumentPath: Lookup] = [:]
-    @exclusivity(unchecked) private var lookupFailure: String?
+    private var documents: [DocumentPath: Lookup] = [:]
+    private var lookupFailure: String?
 
     init(
         _ context: RequestContext, _ bucket: Bucket, _ access: RequestedAccess,

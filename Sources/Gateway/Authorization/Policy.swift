@@ -52,7 +52,7 @@ public struct ProposedObject: Sendable, Equatable {
 
     /// Safety: changed only by a ``ProposedObject`` that holds the only reference.
     private final class Known: @unchecked Sendable {
-        @exclusivity(unchecked) var facts: Facts
+        var facts: Facts
         init(_ facts: Facts) { self.facts = facts }
     }
 

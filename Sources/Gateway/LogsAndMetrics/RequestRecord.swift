@@ -14,54 +14,54 @@ public final class RequestRecord: @unchecked Sendable {
     /// The value of `X-Request-Id` in the response: visible ASCII, made by the gateway.
     public let requestId: String
     /// The operation on the bucket; nil if no route matched.
-    @exclusivity(unchecked) public internal(set) var operation: RequestedAccess.Kind?
+    public internal(set) var operation: RequestedAccess.Kind?
     /// The bucket's name, if it is configured.
-    @exclusivity(unchecked) public internal(set) var bucket: String?
+    public internal(set) var bucket: String?
     /// The method as received: any token.
     public let method: String
     /// The target's path as received, percent-encoded, without the query.
     public let path: String
     /// The status of the response, or 499 if the client disconnected before the response was complete.
-    @exclusivity(unchecked) public internal(set) var status: Int
+    public internal(set) var status: Int
     /// The time from the complete header block to the end of the response, in nanoseconds.
-    @exclusivity(unchecked) public internal(set) var durationNanoseconds: UInt64
+    public internal(set) var durationNanoseconds: UInt64
     /// The number of received bytes of the request's body.
-    @exclusivity(unchecked) public internal(set) var bytesIn: UInt64
+    public internal(set) var bytesIn: UInt64
     /// The number of sent bytes of the response's body.
-    @exclusivity(unchecked) public internal(set) var bytesOut: UInt64
+    public internal(set) var bytesOut: UInt64
     /// The client's address, `host:port`.
     public let peer: String
     /// What the client says of the request, if its header was read and an observer reads it
     /// (``RequestObserver/readsDetails``).
-    @exclusivity(unchecked) public internal(set) var origin = RequestOrigin()
+    public internal(set) var origin = RequestOrigin()
     /// The request's trace, and its time at services; nil if it has no trace, and its bucket asks no service or no observer
     /// reads the time.
-    @exclusivity(unchecked) var trace: RequestTrace?
+    var trace: RequestTrace?
     public let version: HTTPVersion
     /// Whether the connection used TLS.
     public let isSecure: Bool
     /// The caller's uid; nil for an anonymous caller. For a signed link, the ID of its key.
-    @exclusivity(unchecked) public internal(set) var principal: String?
+    public internal(set) var principal: String?
     /// The configured group that the caller belongs to.
-    @exclusivity(unchecked) public internal(set) var group = Callers.anonymousGroup
+    public internal(set) var group = Callers.anonymousGroup
     /// The caller limit that the request exceeded.
-    @exclusivity(unchecked) var limit: CallerLimits.Limit?
+    var limit: CallerLimits.Limit?
     /// The policy's last decision; nil if it was not evaluated.
-    @exclusivity(unchecked) public internal(set) var decision: Verdict?
+    public internal(set) var decision: Verdict?
     /// The last decision of the shadow rules, if it differs.
-    @exclusivity(unchecked) public internal(set) var shadow: Verdict?
+    public internal(set) var shadow: Verdict?
     /// Whether a decision exceeded the time limit of rules.
-    @exclusivity(unchecked) var isDecisionTimedOut = false
+    var isDecisionTimedOut = false
     /// Nanoseconds for all decisions of the request together.
-    @exclusivity(unchecked) public internal(set) var decisionNanoseconds: UInt64 = 0
+    public internal(set) var decisionNanoseconds: UInt64 = 0
     /// The problem code in the response; nil for a success and for status 499.
-    @exclusivity(unchecked) public internal(set) var errorCode: String?
+    public internal(set) var errorCode: String?
     /// Why the request failed, for the operator only; nil for a success.
-    @exclusivity(unchecked) public internal(set) var cause: String?
+    public internal(set) var cause: String?
     /// Whether the gateway aborted the response after its ``status`` had been sent.
-    @exclusivity(unchecked) public internal(set) var isBroken = false
+    public internal(set) var isBroken = false
     /// Whether the server rejected the request before any handler: it was malformed, too large or too slow.
-    @exclusivity(unchecked) public internal(set) var isRejected = false
+    public internal(set) var isRejected = false
 
     /// Whether the status is a usual result of a client's question: not found, a precondition or a range that fails.
     public var isUsual: Bool { !isRejected && [404, 412, 416].contains(status) }

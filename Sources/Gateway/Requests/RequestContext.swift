@@ -34,18 +34,17 @@ final class RequestContext {
     let exchange: Exchange
     let callers: Callers
     let target: RequestTarget
-    // Exclusive access holds for the variables: no code that runs during an access reads them.
     /// The method that counts, which some dialects also take from a header field; nil for one that no dialect serves.
-    @exclusivity(unchecked) var method: HTTPMethod?
+    var method: HTTPMethod?
     /// Whether the client awaits no body, whichever method counts.
     let isHead: Bool
-    @exclusivity(unchecked) var caller: Caller
+    var caller: Caller
     /// Whether a decision is made even if the client has gone: all bytes of an upload are there.
-    @exclusivity(unchecked) var outlivesClient = false
+    var outlivesClient = false
     /// The state of an upload session that the response reports, if it concerns one.
-    @exclusivity(unchecked) var upload: UploadReport?
+    var upload: UploadReport?
     /// The caller's use of its limits, if its group has any.
-    @exclusivity(unchecked) var lease: CallerLease?
+    var lease: CallerLease?
     let record: RequestRecord
     private let observers: [any RequestObserver]
     private let wallClock: @Sendable () -> Int64

@@ -8,37 +8,37 @@ import Wire
 /// Safety: confined to its loop. Jobs for a later turn only pass the reference back to it.
 final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked Sendable {
     let transport: SocketTransport
-    @exclusivity(unchecked) private var delegate: (any TransferDelegate)?
+    private var delegate: (any TransferDelegate)?
     /// Set by the transport; nil once nothing more is sent or read.
-    @exclusivity(unchecked) var connection: SocketConnection?
-    @exclusivity(unchecked) var state = HTTP1ExchangeState()
-    @exclusivity(unchecked) var failure: ClientError?
+    var connection: SocketConnection?
+    var state = HTTP1ExchangeState()
+    var failure: ClientError?
 
     // Sending.
-    @exclusivity(unchecked) private var writer: HTTP1RequestWriter
+    private var writer: HTTP1RequestWriter
     var request: ClientRequest { writer.request }
     /// The time at which the kernel accepted the last byte of the request, or at which the upstream last acknowledged
     /// bytes after that.
-    @exclusivity(unchecked) private var sentAt: UInt64 = 0
+    private var sentAt: UInt64 = 0
     /// The number of bytes that the upstream had not acknowledged at the last check.
-    @exclusivity(unchecked) private var unacknowledged = Int.max
-    @exclusivity(unchecked) private var sendClock = ProgressClock()
+    private var unacknowledged = Int.max
+    private var sendClock = ProgressClock()
 
     // Receiving.
-    @exclusivity(unchecked) private var parser: HTTP1ResponseParser
+    private var parser: HTTP1ResponseParser
     /// The bytes of an incomplete head.
-    @exclusivity(unchecked) private var partial: [UInt8] = []
-    @exclusivity(unchecked) var chunks = ChunkedDecoder(lineLimit: chunkLineBytes)
+    private var partial: [UInt8] = []
+    var chunks = ChunkedDecoder(lineLimit: chunkLineBytes)
     /// The body bytes that arrived with the head, and how many of them were read.
-    @exclusivity(unchecked) var rest: [UInt8] = []
-    @exclusivity(unchecked) var restRead = 0
+    var rest: [UInt8] = []
+    var restRead = 0
     /// Bytes that were received before the reader asked for them.
-    @exclusivity(unchecked) var ahead: ReadAhead?
-    @exclusivity(unchecked) var waiter: (() -> Void)?
-    @exclusivity(unchecked) var readClock = ProgressClock()
+    var ahead: ReadAhead?
+    var waiter: (() -> Void)?
+    var readClock = ProgressClock()
 
     /// When the held bytes of the body are sent; `UInt64.max` if none are held.
-    @exclusivity(unchecked) private var heldUntil = UInt64.max
+    private var heldUntil = UInt64.max
     /// How long bytes of a body may be held, in nanoseconds: 100 ms. No service does anything with a part of a body, and
     /// a timer that is due within milliseconds costs as much as holding saves.
     private static let holdTime: UInt64 = 100_000_000

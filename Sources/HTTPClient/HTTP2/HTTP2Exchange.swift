@@ -16,15 +16,15 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
     }
     let transport: SocketTransport
     let request: ClientRequest
-    @exclusivity(unchecked) private var delegate: (any TransferDelegate)?
+    private var delegate: (any TransferDelegate)?
     /// nil once nothing more is sent or received.
-    @exclusivity(unchecked) var session: HTTP2Session?
+    var session: HTTP2Session?
     /// The stream; 0 before there is one.
-    @exclusivity(unchecked) private(set) var id: Int32 = 0
-    @exclusivity(unchecked) private(set) var phase = Phase.head
-    @exclusivity(unchecked) private(set) var failure: ClientError?
+    private(set) var id: Int32 = 0
+    private(set) var phase = Phase.head
+    private(set) var failure: ClientError?
     /// Whether another exchange has failed with its connection.
-    @exclusivity(unchecked) var isFailureReported = false
+    var isFailureReported = false
     /// The same request over HTTP/1.1, if the upstream chose that.
     private var substitute: (any Transfer)?
     /// How often the request was moved to another connection.
@@ -32,47 +32,47 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
     private static let maximumMoves = 2
 
     // Sending.
-    @exclusivity(unchecked) private var bodySent = 0
+    private var bodySent = 0
     /// Whether nghttp2 waits for more of the body.
-    @exclusivity(unchecked) var isDeferred = false
+    var isDeferred = false
     /// Whether the request's head was written, so that the upstream may act on it.
-    @exclusivity(unchecked) var mayHaveReached = false
+    var mayHaveReached = false
     /// Whether the whole request was written.
-    @exclusivity(unchecked) var isSent = false
-    @exclusivity(unchecked) private var sentAt: UInt64 = 0
-    @exclusivity(unchecked) private var sendClock = ProgressClock()
+    var isSent = false
+    private var sentAt: UInt64 = 0
+    private var sendClock = ProgressClock()
 
     // What the callbacks recorded.
-    @exclusivity(unchecked) var isTouched = false
+    var isTouched = false
     /// What is wrong with the response.
-    @exclusivity(unchecked) var fault: String?
+    var fault: String?
     /// The code of the upstream's RST_STREAM.
-    @exclusivity(unchecked) var resetCode: UInt32?
+    var resetCode: UInt32?
     /// The code with which nghttp2 has closed the stream.
-    @exclusivity(unchecked) var closeCode: UInt32?
+    var closeCode: UInt32?
     /// nghttp2's error that kept it from sending the request.
-    @exclusivity(unchecked) var unsentCode: Int32?
-    @exclusivity(unchecked) private var block: HTTP2ResponseHead?
-    @exclusivity(unchecked) private(set) var head: HTTP2ResponseHead?
-    @exclusivity(unchecked) private var hasReceived = false
-    @exclusivity(unchecked) private var interimResponses = 0
+    var unsentCode: Int32?
+    private var block: HTTP2ResponseHead?
+    private(set) var head: HTTP2ResponseHead?
+    private var hasReceived = false
+    private var interimResponses = 0
     /// Whether the response is complete.
-    @exclusivity(unchecked) private(set) var hasEnd = false
+    private(set) var hasEnd = false
 
     // The body.
-    @exclusivity(unchecked) var bytes: [UInt8] = []
-    @exclusivity(unchecked) var bytesRead = 0
+    var bytes: [UInt8] = []
+    var bytesRead = 0
     /// The reader's buffer while ``HTTP2Session/receive(for:)`` runs, and the number of bytes in it.
-    @exclusivity(unchecked) var target = UnsafeMutableRawBufferPointer(start: nil, count: 0)
-    @exclusivity(unchecked) var targetCount = 0
-    @exclusivity(unchecked) private(set) var total: UInt64 = 0
+    var target = UnsafeMutableRawBufferPointer(start: nil, count: 0)
+    var targetCount = 0
+    private(set) var total: UInt64 = 0
     /// Whether the body is larger than ``HTTP2Pool/largeBody``.
-    @exclusivity(unchecked) private(set) var isLarge = false
+    private(set) var isLarge = false
     /// The stream's window in bytes.
-    @exclusivity(unchecked) private(set) var window = HTTP2Session.initialWindow
-    @exclusivity(unchecked) private var consumedSinceGrowth = 0
-    @exclusivity(unchecked) var waiter: (() -> Void)?
-    @exclusivity(unchecked) var readClock = ProgressClock()
+    private(set) var window = HTTP2Session.initialWindow
+    private var consumedSinceGrowth = 0
+    var waiter: (() -> Void)?
+    var readClock = ProgressClock()
 
     init(_ transport: SocketTransport, _ request: ClientRequest, _ delegate: any TransferDelegate) {
         self.transport = transport

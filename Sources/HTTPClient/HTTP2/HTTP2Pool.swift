@@ -25,13 +25,13 @@ final class HTTP2Pool {
     /// The value of `:authority`: byte for byte the `host` of HTTP/1.1, which signatures cover.
     let authority: [UInt8]
     private(set) lazy var callbacks = HTTP2Callbacks()
-    @exclusivity(unchecked) private var buffer: UnsafeMutableRawBufferPointer?
+    private var buffer: UnsafeMutableRawBufferPointer?
     private var sessions: [HTTP2Session] = []
-    @exclusivity(unchecked) private var largeDownloads = LargeDownloads()
+    private var largeDownloads = LargeDownloads()
     /// Until when the upstream is taken to speak HTTP/1.1 only; 0 if it never chose that.
     private var http1Until: UInt64 = 0
     /// How many requests a session carries before the upstream has announced its limit: the limit it announced last.
-    @exclusivity(unchecked) var expectedStreams = HTTP2Pool.maximumStreams
+    var expectedStreams = HTTP2Pool.maximumStreams
 
     init(_ transport: SocketTransport) {
         self.transport = transport

@@ -20,45 +20,45 @@ final class HTTP2Session: ConnectionUser {
     let pool: HTTP2Pool
     let transport: SocketTransport
     /// nil once the session is over.
-    @exclusivity(unchecked) private(set) var connection: SocketConnection?
+    private(set) var connection: SocketConnection?
     /// nghttp2's session; nil until the connection is open.
-    @exclusivity(unchecked) private(set) var session: OpaquePointer?
+    private(set) var session: OpaquePointer?
     /// Exchanges that were not handed to nghttp2 yet.
-    @exclusivity(unchecked) private(set) var waiting: [HTTP2Exchange] = []
-    @exclusivity(unchecked) var streams: [Int32: HTTP2Exchange] = [:]
+    private(set) var waiting: [HTTP2Exchange] = []
+    var streams: [Int32: HTTP2Exchange] = [:]
     /// Exchanges whose request is not sent completely.
-    @exclusivity(unchecked) private var unsent: [HTTP2Exchange] = []
+    private var unsent: [HTTP2Exchange] = []
     /// Exchanges that the callbacks have something for.
-    @exclusivity(unchecked) private var touched: [HTTP2Exchange] = []
+    private var touched: [HTTP2Exchange] = []
     /// The exchange of the header block that arrives.
-    @exclusivity(unchecked) var arriving: HTTP2Exchange?
+    var arriving: HTTP2Exchange?
     /// Frames that TLS has not accepted.
-    @exclusivity(unchecked) private var pending: [UInt8] = []
+    private var pending: [UInt8] = []
     /// How many bytes of the pool's output buffer are used while nghttp2 produces.
-    @exclusivity(unchecked) var produced = 0
+    var produced = 0
     /// Streams whose bytes did not fit into the output buffer.
-    @exclusivity(unchecked) var starved: [Int32] = []
+    var starved: [Int32] = []
     /// Whether nghttp2 runs, and with it perhaps a callback.
-    @exclusivity(unchecked) private(set) var isInCallback = false
+    private(set) var isInCallback = false
     /// Frames without content since the last one with content.
-    @exclusivity(unchecked) var overhead = 0
+    var overhead = 0
     /// How the upstream broke HTTP/2; nil if it did not.
-    @exclusivity(unchecked) var violation: String?
+    var violation: String?
     /// How the connection ended; nil if it did not.
-    @exclusivity(unchecked) private var loss: String?
+    private var loss: String?
     /// Whether no further request may be sent, because of GOAWAY or the end of the client.
-    @exclusivity(unchecked) var isDraining = false
+    var isDraining = false
     /// Whether the upstream has announced its limit of streams.
-    @exclusivity(unchecked) var hasSettings = false
+    var hasSettings = false
     /// Whether a response was delivered. If so, the upstream may have closed the connection meanwhile.
-    @exclusivity(unchecked) var hasServed = false
+    var hasServed = false
     /// Bodies larger than ``HTTP2Pool/largeBody`` that arrive.
-    @exclusivity(unchecked) private(set) var largeBodies = 0
-    @exclusivity(unchecked) private var isIdle = false
-    @exclusivity(unchecked) private var idleSince: UInt64 = 0
-    @exclusivity(unchecked) private var lastReceived: UInt64 = 0
+    private(set) var largeBodies = 0
+    private var isIdle = false
+    private var idleSince: UInt64 = 0
+    private var lastReceived: UInt64 = 0
     /// A lower bound of the exchanges' deadlines. Only ``expired(_:)`` recomputes it.
-    @exclusivity(unchecked) private var exchangeDeadline = UInt64.max
+    private var exchangeDeadline = UInt64.max
 
     /// Begins to connect.
     init(_ pool: HTTP2Pool) {

@@ -16,32 +16,31 @@ public final class ClientRequest {
     /// A token in upper case.
     public let method: StaticString
     /// The path and query, percent-encoded. It begins with `/`.
-    @exclusivity(unchecked) public var target: String
+    public var target: String
     /// The fields without `host`, `content-length`, `connection`, `transfer-encoding` and `expect`, which the
     /// transport adds.
-    @exclusivity(unchecked) public var fields: HeaderFields
-    @exclusivity(unchecked) public var body: RequestBody
+    public var fields: HeaderFields
+    public var body: RequestBody
     /// Whether the request is idempotent, so that it may be sent again after the upstream may have executed it.
-    @exclusivity(unchecked) public var isRepeatable: Bool
+    public var isRepeatable: Bool
     /// Decides whether the request may be sent again although the upstream may have executed it. Called each time,
     /// with the response if there is one. nil if ``isRepeatable`` decides.
-    @exclusivity(unchecked) public var confirmsRepetition: ((CollectedResponse?) async -> Bool)?
+    public var confirmsRepetition: ((CollectedResponse?) async -> Bool)?
     /// The maximum number of attempts, if less than ``UpstreamSettings/attempts``. A caller that has its own
     /// repetitions sets 1, so that attempts do not multiply.
-    @exclusivity(unchecked) public var attempts = Int.max
+    public var attempts = Int.max
     /// Whether a body may be long, in either direction. libcurl sends such a request by HTTP/1.1 on its own connection: on
     /// a shared HTTP/2 connection, it would let one slow reader delay all others, and buffer for them.
-    @exclusivity(unchecked) public var isBulk: Bool
+    public var isBulk: Bool
     /// Whether the request has a connection of its own, which carried nothing before and is closed afterwards, by
     /// HTTP/1.1. So a late or repeated response to another request can't be taken for its own. libcurl ignores it.
-    @exclusivity(unchecked) public var isAlone = false
+    public var isAlone = false
     /// The timeout for the response and then for each further part of it, in nanoseconds, if the upstream is known to
     /// take long. nil for the timeouts of ``UpstreamSettings``, which are also the minimum. A request that exceeds it
     /// is not sent again, because the upstream may still be working on it.
-    @exclusivity(unchecked) public var waitLimit: UInt64?
+    public var waitLimit: UInt64?
     /// Adds credentials or a signature. Called before each attempt, on a copy.
-    @exclusivity(unchecked) public var authorize:
-        ((ClientRequest) async throws(ClientError) -> Void)?
+    public var authorize: ((ClientRequest) async throws(ClientError) -> Void)?
 
     /// - Parameter isRepeatable: By default for `GET` and `HEAD`.
     public init(

@@ -22,37 +22,37 @@ final class SocketConnection: EventHandler {
     }
     let transport: SocketTransport
     private let loop: EventLoop
-    @exclusivity(unchecked) private var state = State.resolving
-    @exclusivity(unchecked) private(set) var descriptor: Int32 = -1
+    private var state = State.resolving
+    private(set) var descriptor: Int32 = -1
     /// nil in clear text, and before the socket is connected.
-    @exclusivity(unchecked) private(set) var session: TLSClientSession?
-    @exclusivity(unchecked) private var registration: Registration?
+    private(set) var session: TLSClientSession?
+    private var registration: Registration?
     /// Whether TLS offers HTTP/2.
     private let offersHTTP2: Bool
     /// What it carries; nil while it is idle.
-    @exclusivity(unchecked) private var user: (any ConnectionUser)?
+    private var user: (any ConnectionUser)?
     /// Whether an earlier exchange has completed on it. If so, the upstream may have closed it meanwhile.
-    @exclusivity(unchecked) private(set) var isReused = false
+    private(set) var isReused = false
     /// The socket's readiness. With TLS, the session knows it.
-    @exclusivity(unchecked) var isReadable = false
-    @exclusivity(unchecked) var isWritable = false
-    @exclusivity(unchecked) var coalescing = ReceiveCoalescing()
+    var isReadable = false
+    var isWritable = false
+    var coalescing = ReceiveCoalescing()
     /// Whether the upstream has closed the connection.
-    @exclusivity(unchecked) var hasHangup = false
+    var hasHangup = false
     /// Whether bytes were received that belong to no response.
-    @exclusivity(unchecked) var hasGarbage = false
+    var hasGarbage = false
     /// Whether the connection can move bytes.
     var isOpen: Bool { state == .open }
-    @exclusivity(unchecked) private var isDirty = false
+    private var isDirty = false
     private var addresses: ArraySlice<SocketAddress> = []
     /// Why the previous address failed.
     private var lastFailure = "no address"
     /// The deadline of the connection, and that of the current address.
     private var connectDeadline: UInt64
     private var addressDeadline: UInt64 = .max
-    @exclusivity(unchecked) private var idleSince: UInt64 = 0
-    @exclusivity(unchecked) private var timer: LoopTimer?
-    @exclusivity(unchecked) private var armedFor: UInt64 = .max
+    private var idleSince: UInt64 = 0
+    private var timer: LoopTimer?
+    private var armedFor: UInt64 = .max
 
     /// Begins to connect, for `user`.
     init(

@@ -27,17 +27,17 @@ final class SocketTransport: Transport, EventHandler, @unchecked Sendable {
     /// Empty in clear text.
     let record: UnsafeMutableRawBufferPointer
     /// The buffer for writing heads; lent for the duration of a call.
-    @exclusivity(unchecked) private var output = UnsafeMutableRawBufferPointer.allocate(
+    private var output = UnsafeMutableRawBufferPointer.allocate(
         byteCount: 4096, alignment: 64)
     /// Idle connections, the most recently used last.
-    @exclusivity(unchecked) private var idle: [SocketConnection] = []
-    @exclusivity(unchecked) private(set) var isClosed = false
+    private var idle: [SocketConnection] = []
+    private(set) var isClosed = false
     /// The host's addresses, and their expiry.
-    @exclusivity(unchecked) private var addresses: (list: [SocketAddress], until: UInt64) = ([], 0)
+    private var addresses: (list: [SocketAddress], until: UInt64) = ([], 0)
     /// The connections that wait for a lookup; nil if none runs.
     private var unresolved: [SocketConnection]?
-    @exclusivity(unchecked) private var later: [() -> Void] = []
-    @exclusivity(unchecked) private var spares: [[UInt8]] = []
+    private var later: [() -> Void] = []
+    private var spares: [[UInt8]] = []
 
     /// - Parameter tls: nil for clear text.
     init(

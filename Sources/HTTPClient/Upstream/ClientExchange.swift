@@ -14,15 +14,14 @@ public final class ClientExchange: TransferDelegate, @unchecked Sendable {
     private let trace: RequestTrace?
     /// The request's place in its trace.
     private let span: TraceContext?
-    // Exclusive access holds for these: no access to them is held while other code runs.
     /// nil before the request is sent and after its end.
-    @exclusivity(unchecked) private var transfer: (any Transfer)?
-    @exclusivity(unchecked) private var outcome: Result<ClientResponse, ClientError>?
+    private var transfer: (any Transfer)?
+    private var outcome: Result<ClientResponse, ClientError>?
     private var collected: [UInt8] = []
-    @exclusivity(unchecked) private var waiter: UnsafeContinuation<Void, Never>?
-    @exclusivity(unchecked) private var status: Int?
-    @exclusivity(unchecked) private var firstByte: UInt64?
-    @exclusivity(unchecked) private(set) var isOver = false
+    private var waiter: UnsafeContinuation<Void, Never>?
+    private var status: Int?
+    private var firstByte: UInt64?
+    private(set) var isOver = false
     /// The deadline of the queue.
     let queueDeadline: UInt64
 

@@ -5,11 +5,10 @@ final class LoopConnectionPool {
     let loop: EventLoop
     /// nil if no request can be sent.
     private let transport: (any Transport)?
-    // Exclusive access holds for these: no access to them is held while other code runs.
-    @exclusivity(unchecked) private var live = 0
+    private var live = 0
     private let queue = Queue()
-    @exclusivity(unchecked) private var timer: LoopTimer?
-    @exclusivity(unchecked) private var isClosed: Bool
+    private var timer: LoopTimer?
+    private var isClosed: Bool
 
     init(_ upstream: Upstream, _ loop: EventLoop, isClosed: Bool) {
         self.isClosed = isClosed
@@ -21,8 +20,8 @@ final class LoopConnectionPool {
 
     /// The requests that wait, in order.
     private final class Queue {
-        @exclusivity(unchecked) private var exchanges: [ClientExchange] = []
-        @exclusivity(unchecked) private var head = 0
+        private var exchanges: [ClientExchange] = []
+        private var head = 0
 
         var count: Int { exchanges.count - head }
         var first: ClientExchange? { count > 0 ? exchanges[head] : nil }

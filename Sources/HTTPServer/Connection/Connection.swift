@@ -16,34 +16,33 @@ final class Connection: EventHandler {
     /// The version of the listener's credentials that the session was begun with.
     let credentialsVersion: Int
     /// nil if the client sent no certificate.
-    @exclusivity(unchecked) var verified: VerifiedPeer?
-    // What every turn uses has no check of exclusive access: no access is held while other code of the connection runs.
-    @exclusivity(unchecked) private var registration: Registration?
-    @exclusivity(unchecked) var state: State {
+    var verified: VerifiedPeer?
+    private var registration: Registration?
+    var state: State {
         didSet { precondition(oldValue != .closed, "a connection that is closed stays closed") }
     }
-    @exclusivity(unchecked) private(set) var engine: (any Engine)?
+    private(set) var engine: (any Engine)?
     private var sniffed: [UInt8] = []
     /// Bytes read so far, after decryption.
-    @exclusivity(unchecked) private var received = 0
-    @exclusivity(unchecked) private var isDirty = false
-    @exclusivity(unchecked) var readable = true
-    @exclusivity(unchecked) private var coalescing = ReceiveCoalescing()
-    @exclusivity(unchecked) private var hasHangup = false
-    @exclusivity(unchecked) private var isBroken = false
+    private var received = 0
+    private var isDirty = false
+    var readable = true
+    private var coalescing = ReceiveCoalescing()
+    private var hasHangup = false
+    private var isBroken = false
     /// Whether the first bytes, which are encrypted, do not look like HTTP in clear text.
     var isTLS = false
     /// Whether the peer sends no more.
-    @exclusivity(unchecked) private var hasEnded = false
-    @exclusivity(unchecked) private var output: SocketOutput
+    private var hasEnded = false
+    private var output: SocketOutput
     /// When the current state began.
     private var stateSince: UInt64
     /// Set while the state is `lingering`.
     private var linger: LingerState?
     /// When the engine began to end; nil before.
-    @exclusivity(unchecked) private var endingSince: UInt64?
-    @exclusivity(unchecked) private var timer: LoopTimer?
-    @exclusivity(unchecked) private var armedFor: UInt64 = .max
+    private var endingSince: UInt64?
+    private var timer: LoopTimer?
+    private var armedFor: UInt64 = .max
 
     init(
         _ context: LoopContext, descriptor: Int32, peer: Peer, tls: TLSSession?,

@@ -8,12 +8,12 @@ final class HandlerTask: @unchecked Sendable {
     private let loop: EventLoop
     private let pool: HandlerTasks
     // No access to these is held while other code runs.
-    @exclusivity(unchecked) private var task: Task<Void, Never>?
-    @exclusivity(unchecked) private var stream: ServerStream?
-    @exclusivity(unchecked) private var exchange: Exchange?
-    @exclusivity(unchecked) private var handler: RequestHandler?
-    @exclusivity(unchecked) private var waiter: UnsafeContinuation<Void, Never>?
-    @exclusivity(unchecked) private var isCancelled = false
+    private var task: Task<Void, Never>?
+    private var stream: ServerStream?
+    private var exchange: Exchange?
+    private var handler: RequestHandler?
+    private var waiter: UnsafeContinuation<Void, Never>?
+    private var isCancelled = false
 
     fileprivate init(_ loop: EventLoop, _ pool: HandlerTasks) {
         self.loop = loop
@@ -60,7 +60,7 @@ final class HandlerTask: @unchecked Sendable {
 /// The tasks of one loop that run handlers. Confined to the loop.
 final class HandlerTasks {
     /// Tasks that wait for a handler: at most 64, of about 7 KiB.
-    @exclusivity(unchecked) private(set) var idle: [HandlerTask] = []
+    private(set) var idle: [HandlerTask] = []
     static let maximumIdle = 64
     private let loop: EventLoop
     private var isClosed = false

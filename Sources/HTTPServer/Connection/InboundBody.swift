@@ -10,23 +10,23 @@ final class InboundBody {
     }
     /// The queued bytes in pieces as they arrived, with small pieces joined. Such a queue neither doubles its capacity
     /// nor moves bytes, and a body that arrives byte by byte needs little more memory than its bytes.
-    @exclusivity(unchecked) private(set) var waiting: [[UInt8]] = []
+    private(set) var waiting: [[UInt8]] = []
     /// The maximum size of a joined piece.
     private static let joinedBytes = 4096
     /// Consumed pieces of ``waiting``, and consumed bytes of the next piece.
-    @exclusivity(unchecked) private var used = (pieces: 0, bytes: 0)
-    @exclusivity(unchecked) private var receiver = Receiver.none
+    private var used = (pieces: 0, bytes: 0)
+    private var receiver = Receiver.none
     private var failure: BodyError?
     private(set) var isSinkBusy = false
     /// Whether the last byte has arrived.
-    @exclusivity(unchecked) private(set) var isComplete = false
+    private(set) var isComplete = false
     /// Bytes that arrived.
-    @exclusivity(unchecked) private(set) var received: UInt64 = 0
+    private(set) var received: UInt64 = 0
     /// The stream that owns this body. It is notified of consumed bytes and of the queue's length.
-    @exclusivity(unchecked) unowned var stream: ServerStream?
+    unowned var stream: ServerStream?
 
     /// The number of queued bytes.
-    @exclusivity(unchecked) private(set) var waitingCount = 0
+    private(set) var waitingCount = 0
 
     /// Whether the sink waits for the peer.
     var isStarved: Bool {
@@ -35,7 +35,7 @@ final class InboundBody {
     }
 
     /// The declared length of the body in bytes.
-    @exclusivity(unchecked) var declared: UInt64?
+    var declared: UInt64?
 
     /// The number of bytes that have not arrived; 0 if the length is not declared.
     var unreceived: UInt64 { max(received, declared ?? 0) - received }

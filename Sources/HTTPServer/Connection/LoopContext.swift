@@ -11,8 +11,8 @@ final class OutputBuffer {
     /// What the kernel does not accept of a batch is queued, so a batch is small if much is.
     private static let smallBatch = 48 * 1024 + HTTP2Connection.frameSpace
     let start = UnsafeMutableRawPointer.allocate(byteCount: OutputBuffer.batch, alignment: 64)
-    @exclusivity(unchecked) private(set) var count = 0
-    @exclusivity(unchecked) private var limit = OutputBuffer.batch
+    private(set) var count = 0
+    private var limit = OutputBuffer.batch
 
     deinit { start.deallocate() }
 
@@ -64,16 +64,16 @@ final class LoopContext {
     private var waiting: [NetworkPrefix: Int] = [:]
     private(set) var waitingCount = 0
     /// Bytes of request bodies that wait in memory, over all connections.
-    @exclusivity(unchecked) private(set) var waitingBytes = 0
+    private(set) var waitingBytes = 0
     /// Receive windows granted beyond the initial ones, over all streams.
-    @exclusivity(unchecked) private(set) var grownWindows = 0
+    private(set) var grownWindows = 0
     private var roomMadeAt: UInt64 = 0
     /// Whether a drain was announced: each response over HTTP/1.1 is the last of its connection.
-    @exclusivity(unchecked) var isLeaving = false
-    @exclusivity(unchecked) private(set) var isDraining = false
+    var isLeaving = false
+    private(set) var isDraining = false
     private var whenEmpty: (() -> Void)?
     private var paused: [Connection] = []
-    @exclusivity(unchecked) private var date: (second: Int, text: [UInt8]) = (-1, [])
+    private var date: (second: Int, text: [UInt8]) = (-1, [])
 
     init(loop: EventLoop, limits: ServerLimits, statistics: ServerStatistics) {
         self.loop = loop

@@ -27,37 +27,37 @@ protocol StreamOwner: AnyObject {
 final class ServerStream: ExchangeStream, @unchecked Sendable {
     let id: Int32
     /// nil for a request without a body, until it is asked for.
-    @exclusivity(unchecked) private var inbound: InboundBody?
+    private var inbound: InboundBody?
     /// Why the stream was abandoned.
-    @exclusivity(unchecked) private var abandonment: BodyError?
-    @exclusivity(unchecked) private(set) var isGone = false
+    private var abandonment: BodyError?
+    private(set) var isGone = false
     /// Set by ``respond(_:_:_:)``.
-    @exclusivity(unchecked) private(set) var response: ResponseHead?
+    private(set) var response: ResponseHead?
     /// The response's `content-length`, if its own fields do not contain it.
-    @exclusivity(unchecked) private(set) var declaredLength: UInt64?
+    private(set) var declaredLength: UInt64?
     /// Bytes of the response's body that are still to be sent.
-    @exclusivity(unchecked) private(set) var remaining: UInt64 = 0
+    private(set) var remaining: UInt64 = 0
     /// Whether the response waits for its source and not for the peer.
-    @exclusivity(unchecked) private(set) var isWaitingForSource = false
+    private(set) var isWaitingForSource = false
     /// Whether the handler's task has begun and not ended.
-    @exclusivity(unchecked) private(set) var isHandlerRunning = false
+    private(set) var isHandlerRunning = false
     /// Whether the request's method is HEAD.
-    @exclusivity(unchecked) var isHead = false
+    var isHead = false
     /// Bytes moved in both directions when the progress interval began, and when that was.
-    @exclusivity(unchecked) var progressMark: (bytes: UInt64, time: UInt64) = (0, 0)
+    var progressMark: (bytes: UInt64, time: UInt64) = (0, 0)
     /// A strong reference: a weak one would make every retain of the connection slow. The connection releases its
     /// streams when they end, which breaks the cycle.
     private let owner: any StreamOwner
     private let context: LoopContext
-    @exclusivity(unchecked) private var source: (any ByteSource)?
-    @exclusivity(unchecked) private var sent: UInt64 = 0
+    private var source: (any ByteSource)?
+    private var sent: UInt64 = 0
     /// Why the source failed.
-    @exclusivity(unchecked) private var sourceFailure: (any Error)?
-    @exclusivity(unchecked) private var completion: ((ResponseOutcome) -> Void)?
+    private var sourceFailure: (any Error)?
+    private var completion: ((ResponseOutcome) -> Void)?
     /// The task of the handler, while that runs.
-    @exclusivity(unchecked) private var task: HandlerTask?
+    private var task: HandlerTask?
     /// Whether the client waits for `100 Continue` before it sends the body.
-    @exclusivity(unchecked) private(set) var isContinueDue: Bool
+    private(set) var isContinueDue: Bool
 
     /// - Parameter hasBody: Whether a body may follow the request's head.
     init(
@@ -252,8 +252,8 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     private static let directBytes: UInt64 = 64 * 1024
 
     /// Whether the rest of the body may go directly to a socket.
-    @exclusivity(unchecked) private(set) var isDirect = false
-    @exclusivity(unchecked) private var mayBeDirect = false
+    private(set) var isDirect = false
+    private var mayBeDirect = false
 
     /// Moves the next bytes of the body directly to a socket. `.unsupported`: read them.
     /// - Throws: if the source or the socket fails.

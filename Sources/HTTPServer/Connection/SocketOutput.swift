@@ -2,7 +2,7 @@ import Glibc
 
 /// The memory of the connections of one loop for queued bytes, together. Confined to its loop.
 final class QueuedBytes {
-    @exclusivity(unchecked) fileprivate(set) var count = 0
+    fileprivate(set) var count = 0
 }
 
 /// The sending side of a connection's socket. Bytes go to the kernel at once; bytes that it does not accept are queued.

@@ -7,16 +7,16 @@ final class HTTP1Connection: Engine {
     private var connection: Connection?
     private let context: LoopContext
     private let parser: HTTP1Parser
-    @exclusivity(unchecked) private var state: HTTP1State
-    @exclusivity(unchecked) private var input: [UInt8] = []
+    private var state: HTTP1State
+    private var input: [UInt8] = []
     /// Bytes of ``input`` that were parsed, and whether a line has ended since.
     private var readBytes = 0
     private var hasLine = false
     private var headSince: UInt64?
     private var idleSince: UInt64
     private var chunks: ChunkedDecoder
-    @exclusivity(unchecked) private var stream: ServerStream?
-    @exclusivity(unchecked) private var output: [UInt8] = []
+    private var stream: ServerStream?
+    private var output: [UInt8] = []
     var isFinished: Bool { state.phase == .finished }
     var isEnding: Bool { isFinished }
     /// There are no callbacks of a library here.

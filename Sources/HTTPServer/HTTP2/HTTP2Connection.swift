@@ -11,63 +11,62 @@ import Wire
 /// ``UnwantedBody``.
 final class HTTP2Connection: Engine {
     /// nil once the connection is gone.
-    @exclusivity(unchecked) private(set) var connection: Connection?
+    private(set) var connection: Connection?
     let context: LoopContext
-    @exclusivity(unchecked) private(set) var session: OpaquePointer?
+    private(set) var session: OpaquePointer?
     private let memory = SessionMemory()
     // The callbacks use these about thirty times per request, and no access to them is held while other code runs.
-    // Checking for exclusive access would cost a twentieth of a request.
-    @exclusivity(unchecked) var streams = StreamTable()
-    @exclusivity(unchecked) var guards: HTTP2Guards
+    var streams = StreamTable()
+    var guards: HTTP2Guards
     /// The incomplete header block, and when it began. There is at most one (RFC 9113, section 4.3).
-    @exclusivity(unchecked) var arriving: IncomingRequest?
-    @exclusivity(unchecked) var arrivingSince: UInt64?
+    var arriving: IncomingRequest?
+    var arrivingSince: UInt64?
     /// The last well-formed host that was asked for: most clients ask for the same one with every request.
-    @exclusivity(unchecked) var authority: String?
+    var authority: String?
     /// Requests whose head is complete and whose handler has not been started.
-    @exclusivity(unchecked) var accepted: [Accepted] = []
+    var accepted: [Accepted] = []
     /// How many of ``accepted`` have begun while a turn begins them.
-    @exclusivity(unchecked) private var beginning = 0
+    private var beginning = 0
     /// Streams that closed while nghttp2 ran.
-    @exclusivity(unchecked) var closed: [Int32] = []
+    var closed: [Int32] = []
     /// Streams whose response was handed to nghttp2 as a whole, and which the next flush completes.
-    @exclusivity(unchecked) var sentStreams: [ServerStream] = []
+    var sentStreams: [ServerStream] = []
     /// Streams whose bytes did not fit into the output buffer.
-    @exclusivity(unchecked) var starved: [Int32] = []
+    var starved: [Int32] = []
     /// Streams whose response nghttp2 did not send, and its error code.
-    @exclusivity(unchecked) var unsendable: [(id: Int32, code: Int32)] = []
+    var unsendable: [(id: Int32, code: Int32)] = []
     /// What concerns the connection as a whole, and happened while nghttp2 ran.
-    @exclusivity(unchecked) var signals: [Signal] = []
+    var signals: [Signal] = []
     /// The output buffer while nghttp2 produces.
-    @exclusivity(unchecked) var output: OutputBuffer?
+    var output: OutputBuffer?
     /// Whether nghttp2 runs, and with it perhaps a callback.
-    @exclusivity(unchecked) private(set) var isInCallback = false
+    private(set) var isInCallback = false
     /// Handlers that run, including those of closed streams.
-    @exclusivity(unchecked) var runningHandlers = 0
-    @exclusivity(unchecked) var window: ConnectionWindow
-    @exclusivity(unchecked) var roundTrip: RoundTrip
+    var runningHandlers = 0
+    var window: ConnectionWindow
+    var roundTrip: RoundTrip
     /// When windows open although the round trip time is not known; `.max` if none waits for it.
-    @exclusivity(unchecked) var openingDeadline = UInt64.max
+    var openingDeadline = UInt64.max
     /// The stream whose DATA arrived last, which may be closed; 0 before the first.
-    @exclusivity(unchecked) var lastData: Int32 = 0
-    @exclusivity(unchecked) var drain = DrainState()
+    var lastData: Int32 = 0
+    var drain = DrainState()
     /// Whether input is ignored: what is queued is sent, then the connection ends.
-    @exclusivity(unchecked) var isTerminated = false
+    var isTerminated = false
     /// Whether the peer's connection preface is complete (RFC 9113, section 3.4).
-    @exclusivity(unchecked) var hasPreface = false
+    var hasPreface = false
     /// When the last stream closed.
-    @exclusivity(unchecked) var idleSince: UInt64
+    var idleSince: UInt64
     /// A lower bound of the streams' deadlines. Only ``expire(_:)`` recomputes it, because that visits every stream.
-    @exclusivity(unchecked) var streamDeadline = UInt64.max
+    var streamDeadline = UInt64.max
     /// The peer sends no more, but may still take responses.
-    @exclusivity(unchecked) private var peerEnded = false
+    private var peerEnded = false
     /// Responses with which nghttp2 was entrusted.
-    @exclusivity(unchecked) var responses = 0
+    var responses = 0
     /// One of this many responses puts also the fields into the peer's table whose values are never repeated, so that the
     /// others can refer to their names.
     static let namingInterval = 32
     /// Requests that were begun in the loop's turn of that time.
-    @exclusivity(unchecked) private var begun = (turn: UInt64(0), count: 0)
+    private var begun = (turn: UInt64(0), count: 0)
 
     init(_ connection: Connection) {
         self.connection = connection

@@ -14,15 +14,15 @@ extension HTTP2Connection {
     final class IncomingRequest {
         let id: Int32
         // No access to these is held while other code runs.
-        @exclusivity(unchecked) var head: RequestHead
+        var head: RequestHead
         /// Which of the fields that concern the connection are present.
-        @exclusivity(unchecked) var hasHost = false
-        @exclusivity(unchecked) var hasExpectation = false
-        @exclusivity(unchecked) var hasLength = false
+        var hasHost = false
+        var hasExpectation = false
+        var hasLength = false
         /// The size of the block so far, as HTTP/2 counts it.
-        @exclusivity(unchecked) var bytes = 0
+        var bytes = 0
         /// Why the request is rejected; nil if it is not.
-        @exclusivity(unchecked) var rejection: (status: Int, reason: String)?
+        var rejection: (status: Int, reason: String)?
 
         /// Moves the head out.
         func takeHead() -> RequestHead {
