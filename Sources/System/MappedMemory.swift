@@ -1,6 +1,7 @@
 import Glibc
 
-/// Anonymous memory that begins at a page (mmap(2)). The kernel provides each page when it is touched first, all zero.
+/// Anonymous memory that begins at a page (mmap(2)). The kernel provides each page, all zero, when it is first touched. For
+/// ``BufferPool`` and `SessionMemory`, whose figures are in their files.
 public struct MappedMemory {
     /// The first byte, at the beginning of a page.
     public let start: UnsafeMutableRawPointer
@@ -18,6 +19,6 @@ public struct MappedMemory {
         self.count = count
     }
 
-    /// Gives the memory back to the kernel. It must not be used any more.
+    /// Returns the memory to the kernel. It must not be used afterwards.
     public func unmap() { munmap(start, count) }
 }

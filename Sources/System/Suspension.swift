@@ -1,10 +1,9 @@
-// The functions of the standard library that take an isolation look up the task's executor before and after they wait, under
-// a lock each time. A small request paid for eight of these look-ups; it is four with the functions here, which take none:
-// 1.6 % of its time. They call what the standard library keeps for programs that were compiled before it had isolations,
-// under names that begin with an underscore. Not for actors: `body` would run outside of them.
+// The standard library's functions that take an isolation look up the task's executor before and after each wait, under a
+// lock. The functions here take none, which saves 3,000 instructions: 4 % of a small GET from an upstream. They call what the
+// standard library keeps for programs that were compiled before isolations existed, under names that begin with an
+// underscore. For `System`, `HTTPServer` and `HTTPClient`, not for actors: `body` would run outside of the actor.
 
-/// Suspends the calling task until its continuation is resumed, which must happen exactly once. It continues on its
-/// preferred executor.
+/// Suspends the calling task until its continuation is resumed, exactly once. The task continues on its preferred executor.
 /// - Parameter body: Called at once. Keeps the continuation, or resumes it.
 @inlinable @inline(__always)
 public func suspend<Result>(
@@ -13,8 +12,7 @@ public func suspend<Result>(
     await _unsafeInheritExecutor_withUnsafeContinuation(body)
 }
 
-/// Suspends the calling task until its continuation is resumed, which must happen exactly once. It continues on its
-/// preferred executor.
+/// Suspends the calling task until its continuation is resumed, exactly once. The task continues on its preferred executor.
 /// - Parameters:
 ///   - body: Called at once. Keeps the continuation, or resumes it.
 ///   - onCancel: Called once if the task is cancelled while it waits, on the thread that cancels it; before `body` if it

@@ -86,12 +86,11 @@ final class DirectoryAppend: HeldAppend, @unchecked Sendable {
         let part = part
         pool.submit { [self] in
             let outcome = Result { () throws(BucketError) in try part.append(buffer) }
-            loop.execute { self.jobDone(buffer, outcome) }
+            loop.execute { self.jobDone(outcome) }
         }
     }
 
-    private func jobDone(_ buffer: UploadBuffer, _ outcome: Result<Void, BucketError>) {
-        if !isEnding { buffers.reuse(buffer) }
+    private func jobDone(_ outcome: Result<Void, BucketError>) {
         if case .failure(let error) = outcome { failure = .store(error) }
         if failure == nil && session.isExpired { failure = .notFound }
         if failure == nil, !isAllOrNothing, !isEnding, isCheckpointDue {

@@ -170,13 +170,12 @@ final class DirectoryUpload: Upload, @unchecked Sendable {
             receiver.hash(buffer)
             do throws(BucketError) { try receiver.write(buffer) } catch { failure = error }
             let outcome = failure
-            loop.execute { self.jobDone(buffer, outcome) }
+            loop.execute { self.jobDone(outcome) }
         }
     }
 
-    private func jobDone(_ buffer: UploadBuffer, _ outcome: BucketError?) {
+    private func jobDone(_ outcome: BucketError?) {
         isRunning = false
-        if facts == nil { buffers.reuse(buffer) }
         if let outcome { failure = outcome }
         if isEnded { return discard() }
         if let idle = idle.take() {

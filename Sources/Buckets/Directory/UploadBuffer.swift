@@ -28,8 +28,6 @@ final class UploadBuffer: @unchecked Sendable {
         return taken
     }
 
-    func clear() { count = 0 }
-
     func withBytes<Result, Failure: Error>(
         _ body: (UnsafeRawBufferPointer) throws(Failure) -> Result
     ) throws(Failure) -> Result {
@@ -40,7 +38,6 @@ final class UploadBuffer: @unchecked Sendable {
 /// Two buffers of an upload: the loop fills one while the pool works on the other. Confined to the loop.
 struct UploadBuffers {
     private var filling = UploadBuffer()
-    private var spare: UploadBuffer?
 
     /// Appends a prefix of `bytes` and returns its length. A full buffer is passed to `send`, unless a job `isRunning`.
     /// - Parameter expected: The length of the whole body if it is known.
@@ -54,18 +51,12 @@ struct UploadBuffers {
                 if isRunning { break }
                 isRunning = true
                 send(filling)
-                filling = spare.take() ?? UploadBuffer()
+                filling = UploadBuffer()
             }
             offset += filling.append(
                 bytes.extracting(offset..<bytes.byteCount), expected: expected)
         }
         return offset
-    }
-
-    /// Keeps a buffer for reuse after its job.
-    mutating func reuse(_ buffer: UploadBuffer) {
-        buffer.clear()
-        if spare == nil { spare = buffer }
     }
 
     /// Returns the last buffer, and frees the memory of both.

@@ -20,7 +20,6 @@ final class GCSStream: @unchecked Sendable {
     private let size: UInt64?
     private let digests: ContentDigests
     private var filling = UploadBuffer()
-    private var spare: UploadBuffer?
     /// The buffer that the task is processing.
     private var full: UploadBuffer?
     private var isComplete = false
@@ -86,8 +85,7 @@ final class GCSStream: @unchecked Sendable {
     private func handOver() -> Bool {
         guard full == nil else { return false }
         full = filling
-        filling = spare ?? UploadBuffer()
-        spare = nil
+        filling = UploadBuffer()
         wakeTask()
         return true
     }
@@ -167,10 +165,6 @@ final class GCSStream: @unchecked Sendable {
     }
 
     private func releaseFull() {
-        if let full {
-            full.clear()
-            spare = isComplete ? nil : full
-        }
         full = nil
         wakeWriter()
     }

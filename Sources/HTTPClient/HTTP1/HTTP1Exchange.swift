@@ -135,9 +135,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
 
     func dropRest() {
         dropAhead()
-        var dropped: [UInt8] = []
-        swap(&dropped, &rest)
-        transport.giveBack(dropped)
+        rest = []
     }
 
     func dropAhead() {
@@ -268,14 +266,10 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
             end(action)
             body = EmptySource.shared
         } else {
-            var arrived: [UInt8] = []
-            if !following.isEmpty {
-                arrived = transport.takeSpare()
-                following.withUnsafeBufferPointer { arrived.append(contentsOf: $0) }
-            }
+            let arrived = following.withUnsafeBufferPointer { Array($0) }
             if head.framing == .length(UInt64(arrived.count)) {
                 end(state.handle(.bodyRead(arrived.count, hasSurplus: false)))
-                body = ArrivedBody(arrived, transport)
+                body = ArrivedBody(arrived)
             } else {
                 rest = arrived
                 body = ResponseBody(self)

@@ -65,7 +65,6 @@ extension HTTP2Exchange {
     /// Keeps bytes until they are read.
     func keep(_ part: UnsafeRawBufferPointer) {
         if part.isEmpty { return }
-        if bytes.isEmpty { bytes = transport.takeSpare() }
         if bytesRead > 0, bytes.count + part.count > bytes.capacity {
             bytes.removeSubrange(..<bytesRead)
             bytesRead = 0
@@ -74,10 +73,8 @@ extension HTTP2Exchange {
     }
 
     func dropBytes() {
-        var dropped: [UInt8] = []
-        swap(&dropped, &bytes)
+        bytes = []
         bytesRead = 0
-        transport.giveBack(dropped)
     }
 
     func whenReadable(_ resume: @escaping () -> Void) {

@@ -4,13 +4,8 @@ import System
 package final class ArrivedBody: ByteSource {
     package private(set) var bytes: [UInt8]
     private var offset = 0
-    /// Gets the buffer back, to reuse it.
-    private let transport: SocketTransport
 
-    init(_ bytes: consuming [UInt8], _ transport: SocketTransport) {
-        self.bytes = bytes
-        self.transport = transport
-    }
+    init(_ bytes: consuming [UInt8]) { self.bytes = bytes }
 
     package func read(into buffer: inout MutableRawSpan) -> SourceRead {
         if offset == bytes.count { return .end }
@@ -26,9 +21,7 @@ package final class ArrivedBody: ByteSource {
     package func whenReadable(_ resume: @escaping () -> Void) { resume() }
 
     package func close() {
-        var buffer: [UInt8] = []
-        swap(&buffer, &bytes)
+        bytes = []
         offset = 0
-        transport.giveBack(buffer)
     }
 }

@@ -42,7 +42,7 @@ final class ResponseBody: ByteSource {
 
     var arrivedRest: Int? { exchange.arrivedRest }
 
-    func arrived(_ bytes: [UInt8]) -> ArrivedBody { ArrivedBody(bytes, exchange.transport) }
+    func arrived(_ bytes: [UInt8]) -> ArrivedBody { ArrivedBody(bytes) }
 
     func read(into buffer: inout MutableRawSpan) throws -> SourceRead {
         try buffer.withUnsafeMutableBytes { try exchange.read(into: $0) }

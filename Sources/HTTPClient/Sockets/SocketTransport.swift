@@ -37,7 +37,6 @@ final class SocketTransport: Transport, EventHandler, @unchecked Sendable {
     /// The connections that wait for a lookup; nil if none runs.
     private var unresolved: [SocketConnection]?
     private var later: [() -> Void] = []
-    private var spares: [[UInt8]] = []
 
     /// - Parameter tls: nil for clear text.
     init(
@@ -175,16 +174,6 @@ final class SocketTransport: Transport, EventHandler, @unchecked Sendable {
             output = .allocate(byteCount: count, alignment: 64)
         }
         return output.baseAddress!
-    }
-
-    /// An empty buffer for bytes that come with a head.
-    func takeSpare() -> [UInt8] { spares.popLast() ?? [] }
-
-    /// Keeps a buffer for reuse unless it is large.
-    func giveBack(_ buffer: consuming [UInt8]) {
-        guard buffer.capacity > 0, buffer.capacity <= 4096, spares.count < 64 else { return }
-        buffer.removeAll(keepingCapacity: true)
-        spares.append(buffer)
     }
 
     /// Runs `work` at the end of the batch, not within the current call.

@@ -1,13 +1,12 @@
 import System
 
-/// A task that runs handlers of requests, one after the other. It is kept for the next request, because making and ending
-/// a task takes a thirtieth of the time of a small request.
+/// A task that runs request handlers, one after the other. Reusing tasks saves 3,000 instructions of a request: 7 % of a
+/// small GET from a directory, 4 % of one from an upstream. Only ``ServerStream`` uses it.
 ///
 /// Safety: confined to its loop, which is also the executor of its task.
 final class HandlerTask: @unchecked Sendable {
     private let loop: EventLoop
     private let pool: HandlerTasks
-    // No access to these is held while other code runs.
     private var task: Task<Void, Never>?
     private var stream: ServerStream?
     private var exchange: Exchange?
@@ -34,18 +33,18 @@ final class HandlerTask: @unchecked Sendable {
         task = started
     }
 
-    /// Cancels the task while a handler runs. It runs no other one.
+    /// Cancels the running handler. The task is not reused.
     func cancel() {
         isCancelled = true
         task?.cancel()
     }
 
-    /// Ends a task that waits for a handler.
+    /// Ends an idle task.
     fileprivate func end() { waiter.take()?.resume() }
 
     private func runAll() async {
         repeat {
-            // Not bound to names, which would hold the request until the next one.
+            // Not bound to names: a binding would keep the request alive until the next one.
             await handler!(exchange!)
             loop.preconditionCurrent()
             exchange = nil
@@ -59,7 +58,7 @@ final class HandlerTask: @unchecked Sendable {
 
 /// The tasks of one loop that run handlers. Confined to the loop.
 final class HandlerTasks {
-    /// Tasks that wait for a handler: at most 64, of about 7 KiB.
+    /// Idle tasks: at most 64, of about 7 KiB each.
     private(set) var idle: [HandlerTask] = []
     static let maximumIdle = 64
     private let loop: EventLoop
@@ -76,20 +75,20 @@ final class HandlerTasks {
         return task
     }
 
-    /// Keeps a task that has run a handler. Returns false if enough are kept.
+    /// Keeps a task for reuse. Returns false if there are enough.
     fileprivate func keep(_ task: HandlerTask) -> Bool {
         guard !isClosed, idle.count < HandlerTasks.maximumIdle else { return false }
         idle.append(task)
         return true
     }
 
-    /// Ends the tasks that wait.
+    /// Ends the idle tasks.
     func endIdle() {
         for task in idle { task.end() }
         idle = []
     }
 
-    /// Ends the tasks that wait, and keeps no others. May be called on another thread, once no handler can begin.
+    /// Ends the idle tasks and keeps no others. May be called on another thread once no handler can start.
     func close() {
         isClosed = true
         endIdle()

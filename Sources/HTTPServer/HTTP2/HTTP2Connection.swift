@@ -15,14 +15,11 @@ final class HTTP2Connection: Engine {
     let context: LoopContext
     private(set) var session: OpaquePointer?
     private let memory = SessionMemory()
-    // The callbacks use these about thirty times per request, and no access to them is held while other code runs.
     var streams = StreamTable()
     var guards: HTTP2Guards
     /// The incomplete header block, and when it began. There is at most one (RFC 9113, section 4.3).
     var arriving: IncomingRequest?
     var arrivingSince: UInt64?
-    /// The last well-formed host that was asked for: most clients ask for the same one with every request.
-    var authority: String?
     /// Requests whose head is complete and whose handler has not been started.
     var accepted: [Accepted] = []
     /// How many of ``accepted`` have begun while a turn begins them.

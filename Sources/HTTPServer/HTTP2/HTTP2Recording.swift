@@ -13,7 +13,6 @@ extension HTTP2Connection {
     /// move.
     final class IncomingRequest {
         let id: Int32
-        // No access to these is held while other code runs.
         var head: RequestHead
         /// Which of the fields that concern the connection are present.
         var hasHost = false
@@ -84,10 +83,6 @@ extension HTTP2Connection {
         if name.count == 7 && name[1] == UInt8(ascii: "s") { return }
         if name.count == 7, value.matches("GET") {
             request.head.method = "GET"
-            return
-        }
-        if name.count == 10, let authority, BytewiseString.areEqual(authority, value) {
-            request.head.authority = authority
             return
         }
         guard let text = String(utf8: value) else {
@@ -171,9 +166,8 @@ extension HTTP2Connection {
                 return (400, ":authority and Host differ")
             }
         }
-        if let asked = request.head.authority, asked != authority {
-            guard isHost(asked) else { return (400, "malformed :authority") }
-            authority = asked
+        if let asked = request.head.authority, !isHost(asked) {
+            return (400, "malformed :authority")
         }
         // CONNECT has no path, and nghttp2 checks the path only for HTTP's schemes.
         guard isTarget(request.head.target, of: request.head.method) else {

@@ -2,19 +2,19 @@ import CNghttp2
 import Glibc
 import System
 
-/// The memory of one nghttp2 session: a block for what nghttp2 allocates while it creates the session, `malloc` for all
-/// the rest.
+/// The memory of one nghttp2 session. What nghttp2 allocates while it creates the session comes from a block of pages, the
+/// rest from `malloc`. This saves 21 KiB of the 41 KiB of an idle connection over TLS, and 17 of 43 after its first request.
+/// Only ``HTTP2Connection`` uses it.
 ///
-/// nghttp2 begins with 26 KiB, of which 16 are a buffer for one outgoing frame and 6 are tables. Most frames are short and
-/// bodies do not pass through that buffer, so most of it is never touched, and the tables are not before the first
-/// request. Blocks begin at a page of 4 KiB and are used for nothing else, so the kernel provides only the touched pages:
-/// one, which has the session and the beginning of the buffer, and after a request the two with the tables at the end.
+/// nghttp2 allocates 26 KiB at the start: 16 are a buffer for one outgoing frame, 6 are tables. Most of the buffer is never
+/// touched, and the tables are not touched before the first request. A block owns its pages of 4 KiB, so the kernel provides
+/// only those that are touched: one at first, three after a request.
 ///
 /// Safety: a block belongs to one session, which one thread uses at a time. The list of free blocks has a lock.
 struct SessionMemory {
-    /// nil if there is none: then everything comes from `malloc`.
+    /// nil if the kernel had no memory: then everything comes from `malloc`.
     private let block: UnsafeMutableRawPointer?
-    /// Whether the block is not all zero, because a session has used it.
+    /// Whether a session has used the block before, so that it is not all zero.
     private let isUsed: Bool
 
     /// The size of a block: what nghttp2 1.52 allocates, rounded up to pages. What does not fit comes from `malloc`.
@@ -22,9 +22,9 @@ struct SessionMemory {
     private static let blocksPerMapping = 64
     /// Free blocks that keep their pages.
     private static let spareBlocks = 64
-    /// Whether no page belongs to two blocks. With pages of more than 4 KiB it may.
+    /// Whether no page is part of two blocks. False where pages are larger than 4 KiB.
     private static let ownsPages = blockBytes % sysconf(Int32(_SC_PAGESIZE)) == 0
-    /// What was given back, and what is all zero.
+    /// Free blocks: used before, and all zero.
     private static let freeBlocks = Lock<(used: [UInt], clean: [UInt])>(([], []))
 
     /// Takes a block.
@@ -103,7 +103,7 @@ struct SessionMemory {
             UInt(bitPattern: pointer) &- UInt(bitPattern: start) < UInt(SessionMemory.blockBytes)
         }
 
-        /// The session, which comes first, and all else but tables are at the beginning. Tables are at the end.
+        /// Tables are placed at the end, everything else at the beginning. The session comes first.
         private func take(_ size: Int) -> UnsafeMutableRawPointer? {
             var state = state
             guard size <= state.end - state.free else { return nil }
@@ -127,7 +127,7 @@ struct SessionMemory {
             return memory
         }
 
-        /// Memory of the block is copied, not moved. The copy may contain bytes behind the old memory, which nothing reads.
+        /// Copies memory of the block into new memory. The copy may include bytes behind the old memory, which nothing reads.
         func reallocate(_ old: UnsafeMutableRawPointer?, _ size: Int) -> UnsafeMutableRawPointer? {
             guard let old else { return allocate(size) }
             guard contains(old) else { return realloc(old, size) }
