@@ -138,8 +138,7 @@ func fuzzTrace(_ bytes: [UInt8]) {
         let again = Array(context.field.utf8).withUnsafeBufferPointer(TraceContext.init)
         precondition(again == context && context.field.utf8.count == 55)
     }
-    if let state = TraceState.joined(lines.dropFirst().map { String(decoding: $0, as: UTF8.self) })
-    {
+    if let state = TraceState.joined(lines.dropFirst().map { String(decoding: $0, as: UTF8.self) }) {
         precondition(TraceState.joined([state]) == state && state.utf8.count <= 512)
     }
 }

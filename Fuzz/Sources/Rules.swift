@@ -47,8 +47,7 @@ func fuzzEvaluator(_ bytes: [UInt8]) {
             early.isAllowed == decision.isAllowed, "\(early) became \(decision)\n\(source)")
     }
     let (pattern, text) = (generator.pattern(), generator.text())
-    if let compiled = try? Pattern(Text(pattern)), let answer = compiled.matchesByShape(Text(text))
-    {
+    if let compiled = try? Pattern(Text(pattern)), let answer = compiled.matchesByShape(Text(text)) {
         precondition(answer == compiled.matchesByRE2(Text(text)), "\(pattern) on \(text)")
     }
 }

@@ -7,8 +7,7 @@ extension BucketError {
             switch error.code {
             case .timedOut: .timedOut
             case .queueFull: .overloaded
-            case .unreachable, .connectionLost, .malformed, .tooLarge, .circuitOpen, .cancelled:
-                .unavailable
+            case .unreachable, .connectionLost, .malformed, .tooLarge, .circuitOpen, .cancelled: .unavailable
             }
         self.init(code, "\(error)")
         mayHaveChanged = error.mayHaveReached
@@ -16,7 +15,6 @@ extension BucketError {
 
     /// Whether the failed change may nevertheless have been made, by this attempt or an earlier one.
     func isUnsettled(after attempts: GCSRequests.Attempts) -> Bool {
-        mayHaveChanged
-            || attempts.count > 1 && [.unavailable, .timedOut, .overloaded].contains(code)
+        mayHaveChanged || attempts.count > 1 && [.unavailable, .timedOut, .overloaded].contains(code)
     }
 }

@@ -54,8 +54,7 @@ struct CloudList {
     ///   - properties: Those of items, by name.
     ///   - isLast: Whether this is the service's last page.
     mutating func add(
-        items: [String], prefixes: [String], properties: [BytewiseString: ListedProperties] = [:],
-        isLast: Bool
+        items: [String], prefixes: [String], properties: [BytewiseString: ListedProperties] = [:], isLast: Bool
     ) {
         var entries = items.map { (name: $0, isPrefix: false) }
         entries += prefixes.map { (name: $0, isPrefix: true) }
@@ -91,8 +90,7 @@ struct CloudList {
 
     /// The last entry of the page.
     private var shown: String? {
-        [page.items.last, page.prefixes.last].compactMap { $0 }
-            .max { $0.utf8.lexicographicallyPrecedes($1.utf8) }
+        [page.items.last, page.prefixes.last].compactMap { $0 }.max { $0.utf8.lexicographicallyPrecedes($1.utf8) }
     }
 
     /// Whether a page has already shown the name, or the prefix that it is folded into.

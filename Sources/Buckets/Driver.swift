@@ -89,8 +89,7 @@ public struct Capabilities: Sendable, Equatable {
     /// Every capability except ``uploadSessions``: for a store that needs no remote service.
     public static let all: Capabilities = {
         var all = Capabilities(
-            atomicUploads: true, atomicPatches: true, atomicDeletions: true, lateConditions: true,
-            durable: true)
+            atomicUploads: true, atomicPatches: true, atomicDeletions: true, lateConditions: true, durable: true)
         all.reopensSmallUploads = true
         all.reopensLargeUploads = true
         return all
@@ -132,9 +131,8 @@ public struct UploadPlan: Sendable, Equatable {
     public var existing: CurrentObject
 
     public init(
-        _ attributes: ObjectAttributes = ObjectAttributes(), size: UInt64? = nil,
-        digests: Set<DigestAlgorithm> = [], preconditions: Preconditions = Preconditions(),
-        isDecided: Bool = true, existing: CurrentObject = .unknown
+        _ attributes: ObjectAttributes = ObjectAttributes(), size: UInt64? = nil, digests: Set<DigestAlgorithm> = [],
+        preconditions: Preconditions = Preconditions(), isDecided: Bool = true, existing: CurrentObject = .unknown
     ) {
         self.attributes = attributes
         self.size = size

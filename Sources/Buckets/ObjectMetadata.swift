@@ -135,9 +135,8 @@ public final class ObjectMetadata: Sendable, Equatable {
     /// - Parameter now: Milliseconds since 1970. ``updated`` never decreases, even if the clock goes back.
     public func patched(_ patch: AttributePatch, now: Int64) -> ObjectMetadata {
         ObjectMetadata(
-            name: name, generation: generation,
-            metageneration: metageneration < .max ? metageneration + 1 : .max, size: size,
-            created: created, updated: max(now, updated), md5: md5, crc32c: crc32c, etag: etag,
+            name: name, generation: generation, metageneration: metageneration < .max ? metageneration + 1 : .max,
+            size: size, created: created, updated: max(now, updated), md5: md5, crc32c: crc32c, etag: etag,
             attributes: patch.applied(to: attributes))
     }
 
@@ -145,8 +144,7 @@ public final class ObjectMetadata: Sendable, Equatable {
         left === right
             || BytewiseString.areEqual(left.name, right.name) && left.generation == right.generation
                 && left.metageneration == right.metageneration && left.size == right.size
-                && left.created == right.created && left.updated == right.updated
-                && left.md5 == right.md5 && left.crc32c == right.crc32c && left.etag == right.etag
-                && left.attributes == right.attributes
+                && left.created == right.created && left.updated == right.updated && left.md5 == right.md5
+                && left.crc32c == right.crc32c && left.etag == right.etag && left.attributes == right.attributes
     }
 }

@@ -104,9 +104,7 @@ final class AsyncTurn: Sendable {
 /// Runs `body` in a task of its own, and waits for its end: at most `limit` nanoseconds. It continues after that.
 /// - Parameter loop: Where it runs; nil for no loop.
 /// - Returns: Whether it has ended.
-func finishes(
-    within limit: UInt64, on loop: EventLoop?, _ body: @escaping @Sendable () async -> Void
-) async -> Bool {
+func finishes(within limit: UInt64, on loop: EventLoop?, _ body: @escaping @Sendable () async -> Void) async -> Bool {
     var alarm: Task<Void, any Error>?
     let hasEnded = await withCheckedContinuation { done in
         let waiting = Lock<CheckedContinuation<Bool, Never>?>(done)

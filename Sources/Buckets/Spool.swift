@@ -51,8 +51,7 @@ final class Spool: @unchecked Sendable {
         let bytes = [UInt8](unsafeUninitializedCapacity: Int(wanted)) { buffer, filled in
             while filled < Int(wanted) {
                 let got = pread(
-                    descriptor, buffer.baseAddress! + filled, Int(wanted) - filled,
-                    off_t(offset) + off_t(filled))
+                    descriptor, buffer.baseAddress! + filled, Int(wanted) - filled, off_t(offset) + off_t(filled))
                 if got < 0, errno == EINTR { continue }
                 if got <= 0 {
                     failure = got < 0 ? errno : EIO

@@ -71,13 +71,11 @@ extension ObjectAttributes {
 
     /// The pairs for a store that has no separate field for ``system``.
     var storedPairs: [BytewiseString: String] {
-        system.isEmpty
-            ? customMetadata : customMetadata.merging(system.pairs) { _, system in system }
+        system.isEmpty ? customMetadata : customMetadata.merging(system.pairs) { _, system in system }
     }
 
     /// The size in bytes of custom and system metadata as stored.
     package var pairBytes: Int {
-        system.isEmpty
-            ? customMetadata.byteCount : customMetadata.byteCount + system.pairs.byteCount
+        system.isEmpty ? customMetadata.byteCount : customMetadata.byteCount + system.pairs.byteCount
     }
 }

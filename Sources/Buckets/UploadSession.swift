@@ -6,8 +6,7 @@ import System
 /// both this protocol and ``Capabilities/uploadSessions``, or neither.
 public protocol SessionDriver: BucketDriver {
     /// Creates a session. It is durable when this returns, and its offset is 0.
-    func beginSession(_ name: String, _ plan: SessionPlan) async throws(SessionError)
-        -> any UploadSession
+    func beginSession(_ name: String, _ plan: SessionPlan) async throws(SessionError) -> any UploadSession
 
     /// Opens an existing session, which this process or another one has created.
     /// - Throws: ``SessionError/notFound`` if it is unknown, expired, cancelled or removed.
@@ -136,9 +135,7 @@ public struct AppendPlan: Sendable, Equatable {
     /// incomplete, stopped or discarded, the offset does not change.
     public var isAllOrNothing: Bool
 
-    public init(
-        at offset: UInt64, size: UInt64? = nil, length: UInt64? = nil, isAllOrNothing: Bool = false
-    ) {
+    public init(at offset: UInt64, size: UInt64? = nil, length: UInt64? = nil, isAllOrNothing: Bool = false) {
         self.offset = offset
         self.size = size
         self.length = length

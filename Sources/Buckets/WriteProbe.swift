@@ -32,8 +32,7 @@ extension GCSBucket: WriteProbing {
         }
         var conditions = GCSConditions.none
         conditions.generation = 0
-        let session = try await GCSSession.start(
-            requests, pool, probedName, ObjectAttributes(), conditions)
+        let session = try await GCSSession.start(requests, pool, probedName, ObjectAttributes(), conditions)
         await session.cancel()
         return nil
     }

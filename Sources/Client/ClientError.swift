@@ -93,8 +93,7 @@ struct ClientError: Error {
 
     private static func statusAdvice(_ error: StorageError) -> (ClientStatus, String) {
         switch error.status {
-        case 409, 412:
-            return (.conflict, "Somebody else has changed the object. Look at it and try again.")
+        case 409, 412: return (.conflict, "Somebody else has changed the object. Look at it and try again.")
         case 413: return (.denied, "The gateway or its rules limit the size of objects.")
         case .some(300..<400):
             return (
@@ -141,8 +140,7 @@ struct ClientError: Error {
         case 502?, 503?, 504?:
             "The gateway, or a proxy before it, is not ready: try again later."
         case .some: "Run the same command again later."
-        case nil:
-            "Check that a Sluice gateway is running at this URL (--url, SLUICE_URL), and the network."
+        case nil: "Check that a Sluice gateway is running at this URL (--url, SLUICE_URL), and the network."
         }
     }
 }

@@ -8,8 +8,7 @@ import Wire
 enum ClientProgram {
     private struct Root: ParsableCommand {
         static let configuration = CommandConfiguration(
-            commandName: "sluice", abstract: "Work with the buckets of a gateway.",
-            subcommands: ClientCommands.all)
+            commandName: "sluice", abstract: "Work with the buckets of a gateway.", subcommands: ClientCommands.all)
     }
 
     static func main() async {

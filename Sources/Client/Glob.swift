@@ -60,8 +60,7 @@ struct Glob {
     }
 
     private static func isSpecial(_ scalars: [Unicode.Scalar], _ index: Int) -> Bool {
-        index < scalars.count && scalars[index].isASCII
-            && special.contains(UInt8(scalars[index].value))
+        index < scalars.count && scalars[index].isASCII && special.contains(UInt8(scalars[index].value))
     }
 
     /// The text of a path that is no pattern, without its backslashes before special characters.
@@ -137,8 +136,7 @@ struct Glob {
     private static func matches(_ element: Element, _ scalar: Unicode.Scalar) -> Bool {
         switch element {
         case .character(let expected): scalar == expected
-        case .oneOf(let ranges, let isNegated):
-            scalar != "/" && ranges.contains { $0.contains(scalar) } != isNegated
+        case .oneOf(let ranges, let isNegated): scalar != "/" && ranges.contains { $0.contains(scalar) } != isNegated
         case .any: scalar != "/"
         case .run, .anything: false
         }

@@ -93,8 +93,7 @@ struct LocalFiles {
         }
         files.append(
             LocalFile(
-                relative: prefix + name, path: path, size: Int64(found.st_size),
-                modified: LocalFiles.modified(found)))
+                relative: prefix + name, path: path, size: Int64(found.st_size), modified: LocalFiles.modified(found)))
     }
 
     private mutating func leaveOut(_ relative: String, _ reason: String) {
@@ -105,8 +104,7 @@ struct LocalFiles {
     /// Whether the file is as it was found.
     static func isUnchanged(_ file: LocalFile) -> Bool {
         var found = stat()
-        return stat(file.path, &found) == 0 && Int64(found.st_size) == file.size
-            && modified(found) == file.modified
+        return stat(file.path, &found) == 0 && Int64(found.st_size) == file.size && modified(found) == file.modified
     }
 
     private static func modified(_ found: stat) -> Double {
@@ -121,8 +119,7 @@ struct LocalFiles {
 
     /// - Throws: ``ClientError`` for the name of an object that would be a file somewhere else.
     static func check(_ relative: String) throws {
-        for segment in relative.utf8.split(
-            separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+        for segment in relative.utf8.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
         where segment.isEmpty || segment.elementsEqual(".".utf8) || segment.elementsEqual("..".utf8)
             || segment.contains(0)
         {

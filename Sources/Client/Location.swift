@@ -33,8 +33,7 @@ enum ArgumentForm: Equatable {
             self = .standard
         } else if ["sluice://", "gs://", "http://", "https://"].contains(where: text.hasPrefix) {
             self = .remote
-        } else if text == "." || text == ".." || ["/", "./", "../"].contains(where: text.hasPrefix)
-        {
+        } else if text == "." || text == ".." || ["/", "./", "../"].contains(where: text.hasPrefix) {
             self = .local
         } else {
             self = .plain
@@ -88,8 +87,7 @@ extension Gateways {
             throw ClientError(.failure, "An argument is empty: write sluice://BUCKET for a bucket.")
         }
         guard !text.utf8.contains(where: { $0 == 0x0a || $0 == 0x0d }) else {
-            throw ClientError(
-                .failure, "'\(shown)': the name of an object can't have a line break.")
+            throw ClientError(.failure, "'\(shown)': the name of an object can't have a line break.")
         }
         for scheme in ["sluice://", "gs://"] where text.hasPrefix(scheme) {
             return try path(url, String(text.dropFirst(scheme.count)), text)
@@ -102,8 +100,7 @@ extension Gateways {
     }
 
     private func path(_ url: String, _ rest: String, _ text: String) throws -> RemotePath {
-        let parts = rest.utf8.split(
-            separator: UInt8(ascii: "/"), maxSplits: 1, omittingEmptySubsequences: false)
+        let parts = rest.utf8.split(separator: UInt8(ascii: "/"), maxSplits: 1, omittingEmptySubsequences: false)
         let name = parts.first.map { String(decoding: $0, as: UTF8.self) } ?? ""
         guard !name.isEmpty else {
             throw ClientError(.failure, "'\(text)' has no bucket: write sluice://BUCKET/PATH.")
@@ -113,8 +110,7 @@ extension Gateways {
             throw ClientError(.failure, "'\(text)': write sluice://\(name) for the whole bucket.")
         }
         return RemotePath(
-            storage: storage(url, name), path: path, isFolder: path.isEmpty || path.hasSuffix("/"),
-            text: text)
+            storage: storage(url, name), path: path, isFolder: path.isEmpty || path.hasSuffix("/"), text: text)
     }
 
     /// `SCHEME://HOST/…/b/BUCKET/o/PATH`.
@@ -138,8 +134,7 @@ extension Gateways {
                         || segments[$0 + 2].isEmpty)
             }), !segments[mark + 1].isEmpty
         else { throw malformed }
-        let base = segments[..<mark].map { String(decoding: $0, as: UTF8.self) }
-            .joined(separator: "/")
+        let base = segments[..<mark].map { String(decoding: $0, as: UTF8.self) }.joined(separator: "/")
         guard Storage.isGateway(base) else { throw malformed }
         let names = try segments[min(mark + 3, segments.count)...].map {
             try decoded($0, malformed)

@@ -27,8 +27,7 @@ struct RemoteObject: Sendable {
 
     /// Whether its name has an empty segment, which a target can't have: two names would become one.
     var hasEmptySegments: Bool {
-        relative.utf8.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
-            .contains(where: \.isEmpty)
+        relative.utf8.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false).contains(where: \.isEmpty)
     }
 
     /// An object or folder as an argument: `sluice://BUCKET/PATH`, or its URL if it is at another gateway than that of plain
@@ -112,11 +111,9 @@ extension RemotePath {
         let reference = storage.reference(withPath: Glob.unescaped(path))
         guard isRecursive else {
             guard !isFolder else {
-                throw ClientError(
-                    .failure, "'\(text)' is a folder: add -R to take everything in it.")
+                throw ClientError(.failure, "'\(text)' is a folder: add -R to take everything in it.")
             }
-            return try await submit(
-                RemoteObject(reference: reference, listed: nil, relative: reference.name))
+            return try await submit(RemoteObject(reference: reference, listed: nil, relative: reference.name))
         }
         var isFound = false
         var objects = RemoteObjects(reference, isRecursive: true)
@@ -148,7 +145,6 @@ extension RemotePath {
     }
 
     var notFound: ClientError {
-        ClientError(
-            .notFound, "\(text): there is no such object. See what is there with 'sluice ls'.")
+        ClientError(.notFound, "\(text): there is no such object. See what is there with 'sluice ls'.")
     }
 }

@@ -33,8 +33,7 @@ extension TransferCommand {
 package enum ClientCommands {
     /// All of them, in the order of the help.
     package static let all: [any ParsableCommand.Type] = [
-        Put.self, Get.self, Cat.self, List.self, Stat.self, Remove.self, Move.self, Copy.self,
-        Sync.self, Meta.self,
+        Put.self, Get.self, Cat.self, List.self, Stat.self, Remove.self, Move.self, Copy.self, Sync.self, Meta.self,
     ]
 
     /// The name of the program that performs them.

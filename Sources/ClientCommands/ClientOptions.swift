@@ -29,8 +29,7 @@ package struct ConnectionOptions: ParsableArguments {
 
     @Option(
         name: .customLong("header"),
-        help: ArgumentHelp(
-            "Another header field of each request. Repeatable.", valueName: "name: value"))
+        help: ArgumentHelp("Another header field of each request. Repeatable.", valueName: "name: value"))
     /// `NAME: VALUE`.
     package var headers: [String] = []
 

@@ -19,8 +19,7 @@ package struct List: ClientCommand {
             """)
 
     @Argument(
-        help: ArgumentHelp(
-            "Folders, objects or globs (default: the bucket of SLUICE_BUCKET).", valueName: "path"))
+        help: ArgumentHelp("Folders, objects or globs (default: the bucket of SLUICE_BUCKET).", valueName: "path"))
     /// As they were written.
     package var paths: [String] = []
 

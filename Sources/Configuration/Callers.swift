@@ -97,8 +97,7 @@ extension Configuration {
             "Whether clients without a certificate are rejected."),
         .path(
             "listen.https.clients.revoked", \.https.clients.revoked,
-            "PEM file with revocation lists, one for each of these authorities. Reloaded when it changes."
-        ),
+            "PEM file with revocation lists, one for each of these authorities. Reloaded when it changes."),
         .choice(
             "listen.https.clients.uid", ["spiffe", "dns", "subject"], \.https.clients.uid,
             "The part of a certificate that becomes request.auth.uid: its SPIFFE URI, its first DNS "
@@ -132,8 +131,7 @@ extension Configuration.Issuer: ConfigurationEntry {
             "Firebase project whose users' tokens are accepted."),
         .text(
             "kubernetes.audience", \.kubernetes.audience,
-            "Audience of Kubernetes service account tokens, as requested in a pod's projected volume."
-        ),
+            "Audience of Kubernetes service account tokens, as requested in a pod's projected volume."),
         .text(
             "kubernetes.issuer", \.kubernetes.issuer,
             "The cluster's issuer; null is the cluster in which the process runs."),
@@ -158,8 +156,7 @@ extension Configuration.Issuer: ConfigurationEntry {
             "The claim that becomes request.auth.uid; null is sub, and user_id for Firebase."),
         .text(
             "uidPrefix", \.uidPrefix,
-            "Text before that claim in request.auth.uid, to distinguish users of different issuers."
-        ),
+            "Text before that claim in request.auth.uid, to distinguish users of different issuers."),
         .word("group", \.group, "The caller group; null is the issuer's name."),
         .path(
             "authorities", \.authorities,
@@ -182,12 +179,10 @@ extension Configuration.Issuer: ConfigurationEntry {
             issuer = .firebase(name: name, project: firebase, group: group ?? name)
         } else if let audience = kubernetes.audience {
             issuer = .kubernetes(
-                name: name, audience: audience, issuer: kubernetes.issuer, keys: kubernetes.keys,
-                group: group ?? name)
+                name: name, audience: audience, issuer: kubernetes.issuer, keys: kubernetes.keys, group: group ?? name)
         } else if let url = oidc.issuer {
             issuer = TokenIssuer(
-                name: name, keys: .discovery, issuer: url, audiences: oidc.audiences,
-                group: group ?? name)
+                name: name, keys: .discovery, issuer: url, audiences: oidc.audiences, group: group ?? name)
         } else if let iss = jwks.issuer, let keys = jwks.keys {
             issuer = TokenIssuer(
                 name: name, keys: keys.contains("://") ? .url(keys) : .file(keys), issuer: iss,
@@ -210,8 +205,7 @@ extension Configuration.Token: ConfigurationEntry {
     static let settings: [Setting<Self>] = [
         .digest(
             "sha256", \.sha256,
-            "SHA-256 of the token, as printed by 'sluice token new'. The entry's name becomes request.auth.uid."
-        ),
+            "SHA-256 of the token, as printed by 'sluice token new'. The entry's name becomes request.auth.uid."),
         .word("group", \.group, "The caller group; null is the token's name."),
     ]
 
@@ -233,12 +227,10 @@ extension CallerGroup: ConfigurationEntry {
             "Requests per second of each caller in the group; over it status 429. 0 is no limit."),
         .bytes(
             "bytesIn", 0...UInt64(1) << 40, \.bytesIn,
-            "Uploaded bytes per second of each caller; over it uploads are slowed down. 0 is no limit."
-        ),
+            "Uploaded bytes per second of each caller; over it uploads are slowed down. 0 is no limit."),
         .bytes(
             "bytesOut", 0...UInt64(1) << 40, \.bytesOut,
-            "Bytes per second of responses to GET for each caller; over it they are slowed down. 0 is no limit."
-        ),
+            "Bytes per second of responses to GET for each caller; over it they are slowed down. 0 is no limit."),
         .integer(
             "transfers", 0...1_000_000, \.transfers,
             "Concurrent requests of each caller; over it status 429. 0 is no limit."),
@@ -283,8 +275,7 @@ extension ConfigurationReader {
         }
         for token in result.tokens {
             let twin = result.tokens.first {
-                $0.name < token.name && $0.staticToken?.sha256 == token.staticToken?.sha256
-                    && token.staticToken != nil
+                $0.name < token.name && $0.staticToken?.sha256 == token.staticToken?.sha256 && token.staticToken != nil
             }
             guard let twin else { continue }
             report(
@@ -302,8 +293,7 @@ extension ConfigurationReader {
 
     /// Reports limits of a group that no caller can belong to: they would never apply.
     private mutating func checkGroups() {
-        let own =
-            result.issuers.map { $0.group ?? $0.name } + result.tokens.map { $0.group ?? $0.name }
+        let own = result.issuers.map { $0.group ?? $0.name } + result.tokens.map { $0.group ?? $0.name }
         let certificates = result.https.clients.group ?? Callers.certificateGroup
         var missing: [BytewiseString: String] = [:]
         if result.https.clients.authorities == nil {

@@ -53,8 +53,7 @@ extension ConfigurationReader {
                     at: path)
             case (_, let file?):
                 guard let reason = Self.whyUnreadable(file) else { break }
-                report(
-                    SettingError(message: "'\(path)': \(file) can't be read: \(reason)"), at: path)
+                report(SettingError(message: "'\(path)': \(file) can't be read: \(reason)"), at: path)
             }
         }
     }
@@ -87,9 +86,7 @@ extension ConfigurationReader {
         }
         for (index, (key, address)) in parsed.enumerated() {
             for (earlier, other) in parsed[..<index] where address.overlaps(other) {
-                report(
-                    SettingError(message: "'\(earlier)' and '\(key)' listen on the same address"),
-                    at: earlier, key)
+                report(SettingError(message: "'\(earlier)' and '\(key)' listen on the same address"), at: earlier, key)
             }
         }
     }
@@ -110,8 +107,7 @@ extension ConfigurationReader {
             {
                 report(
                     SettingError(
-                        message:
-                            "bucket '\(bucket.name)' has no rules, so it is not served; 'rules: none' serves "
+                        message: "bucket '\(bucket.name)' has no rules, so it is not served; 'rules: none' serves "
                             + "it with everything open: whoever reaches the listeners can read, list, replace and "
                             + "delete all of it"), at: path)
             }

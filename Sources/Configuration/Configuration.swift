@@ -135,8 +135,7 @@ extension Configuration {
 
     /// Whether both have the same buckets in the same stores.
     public func hasStores(of other: Configuration) -> Bool {
-        buckets.map(\.name) == other.buckets.map(\.name)
-            && buckets.map(\.store) == other.buckets.map(\.store)
+        buckets.map(\.name) == other.buckets.map(\.name) && buckets.map(\.store) == other.buckets.map(\.store)
             && buckets.map(\.tls) == other.buckets.map(\.tls)
     }
 
@@ -151,8 +150,7 @@ extension Configuration.Bucket {
     /// The bucket's limits on object names.
     public func pathRules() throws(PathRules.PatternError) -> PathRules {
         try PathRules(
-            allowed: allowedPaths, denied: deniedPaths,
-            maximumDepth: maximumDepth > 0 ? maximumDepth : nil,
+            allowed: allowedPaths, denied: deniedPaths, maximumDepth: maximumDepth > 0 ? maximumDepth : nil,
             rejectsDiscouraged: rejectsDiscouraged)
     }
 }

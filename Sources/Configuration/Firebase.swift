@@ -30,8 +30,7 @@ extension Configuration {
     public func firebase(of bucket: Bucket) -> FirebaseSettings? {
         guard bucket.firebase ?? firebase.isEnabled else { return nil }
         return FirebaseSettings(
-            administrators: Set(firebase.administrators.map(administrator)),
-            mintsTokens: firebase.mintsTokens)
+            administrators: Set(firebase.administrators.map(administrator)), mintsTokens: firebase.mintsTokens)
     }
 
     /// Parses `ISSUER:UID`. A uid may have colons too, so that only the name of an issuer or a static token counts as one.
@@ -49,8 +48,7 @@ extension Configuration {
 
     /// The administrators whose uid counts from every issuer, although there are several; empty if there is one.
     public var ambiguousAdministrators: [String] {
-        let sources =
-            issuers.count + (tokens.isEmpty ? 0 : 1) + (https.clients.authorities == nil ? 0 : 1)
+        let sources = issuers.count + (tokens.isEmpty ? 0 : 1) + (https.clients.authorities == nil ? 0 : 1)
         guard sources > 1 else { return [] }
         return firebase.administrators.filter { administrator($0).source == nil }
     }

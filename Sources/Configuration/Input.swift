@@ -89,8 +89,7 @@ struct Units: Sendable {
     let allowsPlain: Bool
 
     static let bytes = Units(
-        units: [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)],
-        allowsPlain: true)
+        units: [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)], allowsPlain: true)
     static let durations = Units(
         units: [
             ("h", 3_600_000_000_000), ("m", 60_000_000_000), ("s", 1_000_000_000),

@@ -31,8 +31,7 @@ extension Configuration {
     ///   - directory: The base directory for relative paths in the environment and in flags.
     /// - Throws: ``ConfigurationError`` with all errors.
     public static func load(
-        file: String?, environment: [BytewiseString: String] = [:], flags: [Override] = [],
-        directory: String = "."
+        file: String?, environment: [BytewiseString: String] = [:], flags: [Override] = [], directory: String = "."
     ) throws(ConfigurationError) -> Configuration {
         var reader = ConfigurationReader(file: file ?? "configuration", directory: directory)
         if file != nil { reader.readFile() }
@@ -123,8 +122,7 @@ struct ConfigurationReader {
         } catch {
             broken.insert("")
             let error =
-                error as? SettingError
-                ?? (error as? YAMLError).map { SettingError(message: $0.message, mark: $0.mark) }
+                error as? SettingError ?? (error as? YAMLError).map { SettingError(message: $0.message, mark: $0.mark) }
                 ?? SettingError(message: "\(error)")
             report(error, error.mark.map { .file($0) })
         }
@@ -154,8 +152,7 @@ struct ConfigurationReader {
     }
 
     func input(_ node: Node) -> ConfigurationInput {
-        ConfigurationInput(
-            node: node, base: Self.absolute(FilePath.directory(of: file)), isOverride: false)
+        ConfigurationInput(node: node, base: Self.absolute(FilePath.directory(of: file)), isOverride: false)
     }
 
     /// Reads one mapping and its nested mappings.
@@ -213,12 +210,10 @@ struct ConfigurationReader {
         let siblings = names.filter { $0.hasPrefix(section) }.map {
             String($0.dropFirst(section.count).prefix { $0 != "." })
         }
-        let nearest = Spelling.nearest(
-            to: word, among: prefix.isEmpty ? siblings + Self.sections : siblings)
+        let nearest = Spelling.nearest(to: word, among: prefix.isEmpty ? siblings + Self.sections : siblings)
         let elsewhere = names.first { $0.hasSuffix("." + word) }
         let location = prefix.isEmpty ? "" : " in '\(prefix.dropLast())'"
-        return SettingError(
-            message: "unknown key '\(word)'\(location)", suggestion: nearest ?? elsewhere)
+        return SettingError(message: "unknown key '\(word)'\(location)", suggestion: nearest ?? elsewhere)
     }
 
     private func origin(of node: Node) -> ConfigurationOrigin? {
@@ -293,8 +288,7 @@ struct ConfigurationReader {
             let names = Configuration.settings.map(\.path)
             let nearest = Spelling.nearest(to: path, among: names)
             let error = SettingError(
-                message: "unknown key '\(path)'",
-                suggestion: nearest ?? names.first { $0.hasSuffix("." + path) })
+                message: "unknown key '\(path)'", suggestion: nearest ?? names.first { $0.hasSuffix("." + path) })
             report(error, origin)
         }
     }

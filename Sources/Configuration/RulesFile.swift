@@ -20,8 +20,7 @@ extension Ruleset {
             return try load(source: source, fileName: path)
         } catch {
             let findings = error.diagnostics.rendered(source: source)
-            throw RulesFileError(
-                description: "\(path) does not load:\n" + findings.joined(separator: "\n"))
+            throw RulesFileError(description: "\(path) does not load:\n" + findings.joined(separator: "\n"))
         }
     }
 }

@@ -22,8 +22,7 @@ public struct Setting<Root: Sendable>: Sendable {
     ///   - parse: Reads a value of `type`.
     ///   - text: Writes it as YAML.
     private init<Value>(
-        _ path: String, _ type: String, _ field: WritableKeyPath<Root, Value> & Sendable,
-        _ meaning: String,
+        _ path: String, _ type: String, _ field: WritableKeyPath<Root, Value> & Sendable, _ meaning: String,
         parse: @escaping @Sendable (ConfigurationInput) throws(SettingError) -> Value,
         print text: @escaping @Sendable (Value) -> String
     ) {
@@ -59,8 +58,7 @@ extension Setting {
 
     /// A path, made absolute. The value `word` is not a path and is kept.
     static func path(
-        _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, or word: String? = nil,
-        _ meaning: String
+        _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, or word: String? = nil, _ meaning: String
     ) -> Setting {
         let type = "a path, " + (word.map { "\($0), " } ?? "") + "or null"
         return optionalText(path, type, field, meaning) { (text, base) throws(SettingError) in
@@ -71,8 +69,7 @@ extension Setting {
 
     /// A name that the service defines, such as a bucket's; `what` describes its kind.
     static func name(
-        _ path: String, _ what: String, _ field: WritableKeyPath<Root, String?> & Sendable,
-        _ meaning: String
+        _ path: String, _ what: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String
     ) -> Setting {
         optionalText(path, "\(what), or null", field, meaning) { (text, _) throws(SettingError) in
             func isAlphanumeric(_ byte: UInt8) -> Bool {
@@ -88,9 +85,7 @@ extension Setting {
     }
 
     /// Any text of visible ASCII, such as a claim's name.
-    static func text(
-        _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String
-    ) -> Setting {
+    static func text(_ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String) -> Setting {
         optionalText(path, "text, or null", field, meaning) { (text, _) throws(SettingError) in
             guard text.utf8.allSatisfy({ (0x21...0x7e).contains($0) }), text.utf8.count <= 1024
             else { throw SettingError(message: "expected visible ASCII, found '\(text)'") }
@@ -99,9 +94,7 @@ extension Setting {
     }
 
     /// The name of a caller group.
-    static func word(
-        _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String
-    ) -> Setting {
+    static func word(_ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String) -> Setting {
         optionalText(path, "a name, or null", field, meaning) { (text, _) throws(SettingError) in
             if let fault = CallerGroup.fault(ofName: text) {
                 throw SettingError(message: fault)
@@ -111,9 +104,7 @@ extension Setting {
     }
 
     /// A URL, or a path that is made absolute.
-    static func keys(
-        _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String
-    ) -> Setting {
+    static func keys(_ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String) -> Setting {
         let form = "a URL such as https://accounts.example.com/keys, or a path"
         return optionalText(path, form + ", or null", field, meaning) {
             (text, base) throws(SettingError) in
@@ -122,9 +113,8 @@ extension Setting {
     }
 
     /// A SHA-256 digest in hexadecimal.
-    static func digest(
-        _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String
-    ) -> Setting {
+    static func digest(_ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String) -> Setting
+    {
         let form = "64 hexadecimal digits"
         return optionalText(path, form + ", or null", field, meaning) {
             (text, _) throws(SettingError) in
@@ -153,9 +143,7 @@ extension Setting {
     }
 
     /// `http://` or `https://` with a host, and perhaps a port, a path and a query.
-    static func url(
-        _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String
-    ) -> Setting {
+    static func url(_ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String) -> Setting {
         let form = "a URL such as http://127.0.0.1:4318"
         return optionalText(path, form + ", or null", field, meaning) {
             (text, _) throws(SettingError) in
@@ -205,17 +193,15 @@ extension Setting {
     }
 
     /// Secret text, which is never printed and never quoted in an error.
-    static func secret(
-        _ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String
-    ) -> Setting {
+    static func secret(_ path: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String) -> Setting
+    {
         let type = "a secret, or null"
         let redacted = "<redacted>"
         var setting = Setting(path, type, field, meaning) { (input) throws(SettingError) in
             if input.isNull { return nil }
             guard let text = try? input.text(type), text != redacted else {
                 throw SettingError(
-                    message: "expected a secret as text, in quotes where it looks like a number",
-                    mark: input.node.mark)
+                    message: "expected a secret as text, in quotes where it looks like a number", mark: input.node.mark)
             }
             return text
         } print: {
@@ -226,8 +212,7 @@ extension Setting {
     }
 
     private static func optionalText(
-        _ path: String, _ type: String, _ field: WritableKeyPath<Root, String?> & Sendable,
-        _ meaning: String,
+        _ path: String, _ type: String, _ field: WritableKeyPath<Root, String?> & Sendable, _ meaning: String,
         check: @escaping @Sendable (String, _ base: String) throws(SettingError) -> String
     ) -> Setting {
         Setting(path, type, field, meaning) { (input) throws(SettingError) in
@@ -238,8 +223,7 @@ extension Setting {
     }
 
     static func choice(
-        _ path: String, _ choices: [String], _ field: WritableKeyPath<Root, String> & Sendable,
-        _ meaning: String
+        _ path: String, _ choices: [String], _ field: WritableKeyPath<Root, String> & Sendable, _ meaning: String
     ) -> Setting {
         let type = "one of " + choices.joined(separator: ", ")
         return Setting(path, type, field, meaning) { (input) throws(SettingError) in
@@ -253,9 +237,7 @@ extension Setting {
         }
     }
 
-    static func flag(
-        _ path: String, _ field: WritableKeyPath<Root, Bool> & Sendable, _ meaning: String
-    ) -> Setting {
+    static func flag(_ path: String, _ field: WritableKeyPath<Root, Bool> & Sendable, _ meaning: String) -> Setting {
         let type = "true or false"
         return Setting(path, type, field, meaning) { (input) throws(SettingError) in
             switch try input.plain(type) {
@@ -269,9 +251,7 @@ extension Setting {
     }
 
     /// The same, where null is the value of another key.
-    static func flag(
-        _ path: String, _ field: WritableKeyPath<Root, Bool?> & Sendable, _ meaning: String
-    ) -> Setting {
+    static func flag(_ path: String, _ field: WritableKeyPath<Root, Bool?> & Sendable, _ meaning: String) -> Setting {
         let type = "true, false, or null"
         return Setting(path, type, field, meaning) { (input) throws(SettingError) in
             if input.isNull { return nil }
@@ -286,8 +266,7 @@ extension Setting {
     }
 
     static func integer(
-        _ path: String, _ range: ClosedRange<Int>, _ field: WritableKeyPath<Root, Int> & Sendable,
-        _ meaning: String
+        _ path: String, _ range: ClosedRange<Int>, _ field: WritableKeyPath<Root, Int> & Sendable, _ meaning: String
     ) -> Setting {
         let type = "a whole number from \(range.lowerBound) to \(range.upperBound)"
         return Setting(path, type, field, meaning) { (input) throws(SettingError) in
@@ -316,9 +295,7 @@ extension Setting {
     }
 
     /// The permissions of a file in octal digits.
-    static func mode(
-        _ path: String, _ field: WritableKeyPath<Root, UInt32> & Sendable, _ meaning: String
-    ) -> Setting {
+    static func mode(_ path: String, _ field: WritableKeyPath<Root, UInt32> & Sendable, _ meaning: String) -> Setting {
         let type = "permissions in octal digits such as 0660, to 0777"
         return Setting(path, type, field, meaning) { (input) throws(SettingError) in
             let (text, _) = try input.scalar(type)

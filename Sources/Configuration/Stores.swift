@@ -49,8 +49,7 @@ extension Configuration {
         /// Whether URLs have the bucket in the path, not in the host. With `auto`, that is so if there is an endpoint,
         /// or if the name has dots, which no wildcard certificate covers.
         public var isPathStyle: Bool {
-            addressing == "auto"
-                ? endpoint != nil || (bucket ?? "").contains(".") : addressing == "path"
+            addressing == "auto" ? endpoint != nil || (bucket ?? "").contains(".") : addressing == "path"
         }
     }
 
@@ -94,8 +93,7 @@ extension Configuration.Bucket {
     /// Whether a key applies to a bucket with that store.
     static func concerns(_ path: String, store: String) -> Bool {
         let section = String(path.prefix { $0 != "." })
-        return stores.contains(section)
-            ? section == store : section != "tls" || store != "directory"
+        return stores.contains(section) ? section == store : section != "tls" || store != "directory"
     }
 
     /// The store sections with a value that is not the default.
@@ -132,8 +130,7 @@ extension Configuration.Bucket {
         .endpoint("s3.endpoint", \.s3.endpoint, "URL of the service; null is AWS in the region."),
         .name(
             "s3.region", "a region", \.s3.region,
-            "Region that requests are signed for; null is AWS_REGION, AWS_DEFAULT_REGION, or else us-east-1."
-        ),
+            "Region that requests are signed for; null is AWS_REGION, AWS_DEFAULT_REGION, or else us-east-1."),
         .choice(
             "s3.addressing", ["auto", "path", "virtual-host"], \.s3.addressing,
             "Whether URLs have the bucket's name in the path or in the host. 'auto' is the path if "
@@ -168,8 +165,7 @@ extension Configuration.Bucket {
             "Maximum number of parts of a multipart upload; some services allow fewer than S3."),
         .path(
             "tls.certificateAuthorities", \.tls.certificateAuthorities,
-            "PEM file with the authorities for the certificate of a gcs or s3 endpoint; null is the system's."
-        ),
+            "PEM file with the authorities for the certificate of a gcs or s3 endpoint; null is the system's."),
         .path(
             "tls.revoked", \.tls.revoked,
             "PEM file with revocation lists, one for each authority of the endpoint's certificate; null does "
@@ -204,16 +200,13 @@ extension Configuration {
         ),
         .proxy(
             "upstream.proxy", \.upstream.proxy,
-            "HTTP proxy for gcs and s3 endpoints with https; null is HTTPS_PROXY, except for the hosts in NO_PROXY."
-        ),
+            "HTTP proxy for gcs and s3 endpoints with https; null is HTTPS_PROXY, except for the hosts in NO_PROXY."),
         .flag(
             "upstream.http2", \.upstream.http2,
-            "Whether HTTP/2 is offered to gcs and s3 endpoints with https; false is for a service whose HTTP/2 fails."
-        ),
+            "Whether HTTP/2 is offered to gcs and s3 endpoints with https; false is for a service whose HTTP/2 fails."),
         .duration(
             "upstream.connectTimeout", times, \.upstream.connectTimeout,
-            "Time limit for a connection to a gcs, s3 or firestore endpoint, including DNS and TLS."
-        ),
+            "Time limit for a connection to a gcs, s3 or firestore endpoint, including DNS and TLS."),
         .duration(
             "upstream.firstByteTimeout", times, \.upstream.firstByteTimeout,
             "Time limit from the end of a request to the first byte of its response."),

@@ -18,8 +18,7 @@ extension Configuration {
                 "Address of the TLS listener, with ALPN h2 and http/1.1."),
             .path(
                 "listen.https.certificate", \.https.certificate, or: HTTPS.selfSigned,
-                "PEM file with the certificate chain; 'self-signed' makes a temporary certificate at start."
-            ),
+                "PEM file with the certificate chain; 'self-signed' makes a temporary certificate at start."),
             .path(
                 "listen.https.key", \.https.key,
                 "PEM file with the certificate's key. Both files are reloaded when they change."),
@@ -35,14 +34,12 @@ extension Configuration {
                 "listen.socketMode", \.socketMode,
                 "Permissions of the listeners that are Unix domain sockets."),
             .list(
-                "listen.trustedProxies", "addresses, ranges such as 10.0.0.0/8, or unix",
-                \.trustedProxies,
+                "listen.trustedProxies", "addresses, ranges such as 10.0.0.0/8, or unix", \.trustedProxies,
                 "Proxies that say who the client is, by X-Forwarded-For, Forwarded or the PROXY protocol; 'unix' is "
                     + "any process at a Unix domain socket.",
                 check: proxyFault),
             .choice(
-                "listen.forwardedField", TrustedProxies.Field.allCases.map(\.rawValue),
-                \.forwardedField,
+                "listen.forwardedField", TrustedProxies.Field.allCases.map(\.rawValue), \.forwardedField,
                 "The field in which they name it; 'auto' is either, and X-Forwarded-For where both name different clients."
             ),
             .integer(
@@ -53,12 +50,10 @@ extension Configuration {
                 "Number of threads for blocking file operations."),
             .path(
                 "rules", \.rules, or: Configuration.openToAll,
-                "A file of Security Rules; 'none' opens every bucket to everybody who can reach the listeners."
-            ),
+                "A file of Security Rules; 'none' opens every bucket to everybody who can reach the listeners."),
             .path(
                 "shadowRules", \.shadowRules,
-                "Shadow rules: evaluated beside the rules but never enforced; differences are counted and logged."
-            ),
+                "Shadow rules: evaluated beside the rules but never enforced; differences are counted and logged."),
             .choice(
                 "log.level", ["trace", "debug", "info", "notice", "warning", "error", "critical"],
                 \.logLevel, "The least severe level that is logged."),
@@ -95,8 +90,7 @@ extension Configuration {
 
     private static func proxyFault(_ text: String) -> String? {
         if TrustedProxies([text]) != nil { return nil }
-        return
-            "expected an address, a range such as 10.0.0.0/8 or 2001:db8::/32 without bits after its length, "
+        return "expected an address, a range such as 10.0.0.0/8 or 2001:db8::/32 without bits after its length, "
             + "or unix, found '\(text)'"
     }
 
@@ -106,8 +100,7 @@ extension Configuration {
             "Open connections of each event loop; more are closed at once."),
         .integer(
             "limits.connectionsPerAddress", 1...1_000_000, \.limits.connectionsPerAddress,
-            "The same from one address (IPv6: one /64 network). Trusted proxies have no such limit."
-        ),
+            "The same from one address (IPv6: one /64 network). Trusted proxies have no such limit."),
         .integer(
             "limits.waitingPerProxy", 1...1_000_000, \.limits.waitingPerProxy,
             "Connections of each event loop from one trusted proxy that wait for a PROXY header or another first byte."
@@ -116,15 +109,13 @@ extension Configuration {
             "limits.headerBytes", 1024...1 << 20, \.limits.headerBytes,
             "Size of a header block, with 32 bytes added for each field; over it status 431."),
         .integer(
-            "limits.headerFields", 8...10_000, \.limits.headerFields,
-            "Fields of a header block; over it status 431."),
+            "limits.headerFields", 8...10_000, \.limits.headerFields, "Fields of a header block; over it status 431."),
         .bytes(
             "limits.targetBytes", 64...1 << 20, \.limits.targetBytes,
             "Length of a request target; over it status 414."),
         .bytes(
             "limits.chunkLineBytes", 64...1 << 20, \.limits.chunkLineBytes,
-            "Length of a chunk-size line, or of all trailers, of an HTTP/1.1 body; over it status 400."
-        ),
+            "Length of a chunk-size line, or of all trailers, of an HTTP/1.1 body; over it status 400."),
         .duration(
             "limits.handshakeTimeout", times, \.limits.handshakeTimeout,
             "Time limit for a TLS handshake, and for the first bytes of a connection."),
@@ -148,8 +139,7 @@ extension Configuration {
                 + "sent; then RST_STREAM."),
         .duration(
             "limits.lingerTimeout", times, \.limits.lingerTimeout,
-            "How long a closing connection discards what the peer still sends after the last response."
-        ),
+            "How long a closing connection discards what the peer still sends after the last response."),
         .duration(
             "limits.lingerInterval", times, \.limits.lingerInterval,
             "Such a connection is closed earlier if nothing arrives for this time."),
@@ -165,15 +155,13 @@ extension Configuration {
     private static let streamSettings: [Setting<Configuration>] = [
         .integer(
             "limits.concurrentStreams", 1...10_000, \.limits.concurrentStreams,
-            "Open streams of a connection, and closed ones whose work has not ended; over it REFUSED_STREAM."
-        ),
+            "Open streams of a connection, and closed ones whose work has not ended; over it REFUSED_STREAM."),
         .integer(
             "limits.requestsPerTurn", 1...10_000, \.limits.requestsPerTurn,
             "Requests that a connection may start in one iteration of its event loop."),
         .duration(
             "limits.turnBudget", 1_000_000...second, \.limits.turnBudget,
-            "Time budget of one iteration of an event loop; over it divisible work waits for the next iteration."
-        ),
+            "Time budget of one iteration of an event loop; over it divisible work waits for the next iteration."),
         .integer(
             "limits.resetBurst", 1...1_000_000, \.limits.resetBurst,
             "RST_STREAM frames received in a burst; over it GOAWAY with ENHANCE_YOUR_CALM."),
@@ -188,8 +176,7 @@ extension Configuration {
             "CONTINUATION frames of one header block; over it GOAWAY."),
         .integer(
             "limits.controlFrameBurst", 1...10_000_000, \.limits.controlFrameBurst,
-            "PING, SETTINGS, PRIORITY, WINDOW_UPDATE and unknown frames in a burst; over it GOAWAY."
-        ),
+            "PING, SETTINGS, PRIORITY, WINDOW_UPDATE and unknown frames in a burst; over it GOAWAY."),
         .integer(
             "limits.controlFramesPerSecond", 1...10_000_000, \.limits.controlFramesPerSecond,
             "Frames per second by which that burst is refilled."),
@@ -198,8 +185,7 @@ extension Configuration {
             "Empty DATA, HEADERS or CONTINUATION frames in a row; over it GOAWAY."),
         .integer(
             "limits.queuedControlFrames", 16...100_000, \.limits.queuedControlFrames,
-            "Control frames queued for a peer that does not read; over it the connection is closed."
-        ),
+            "Control frames queued for a peer that does not read; over it the connection is closed."),
         .bytes(
             "limits.receiveBudget", 1 << 16...gibibyte, \.limits.receiveBudget,
             "Bytes of request bodies that are held in memory, for each event loop."),
@@ -219,8 +205,7 @@ extension Configuration.Bucket: ConfigurationEntry {
 
     static func fault(ofName name: String) -> String? {
         if BucketName(name) != nil { return nil }
-        return
-            "'\(name)' can't be a bucket's name: it has 1 to 222 of a-z, 0-9, '-', '_' and '.', and begins and ends "
+        return "'\(name)' can't be a bucket's name: it has 1 to 222 of a-z, 0-9, '-', '_' and '.', and begins and ends "
             + "with a letter or digit"
     }
 
@@ -229,8 +214,7 @@ extension Configuration.Bucket: ConfigurationEntry {
         storeSettings + [
             .path(
                 "rules", \.rules, or: Configuration.openToAll,
-                "A file of Security Rules; 'none' opens this bucket to everybody who can reach the listeners."
-            ),
+                "A file of Security Rules; 'none' opens this bucket to everybody who can reach the listeners."),
             .path("shadowRules", \.shadowRules, "Shadow rules of this bucket."),
             .bytes(
                 "maximumObjectSize", 1...UInt64(1) << 50, \.maximumObjectSize,
@@ -240,16 +224,13 @@ extension Configuration.Bucket: ConfigurationEntry {
                 "Maximum size of all uploads that are not committed yet; over it status 503."),
             .bytes(
                 "maximumStagedBytesPerCaller", 1...UInt64(1) << 50, \.maximumStagedBytesPerCaller,
-                "The same for one caller; over it status 429. Anonymous callers are keyed by address."
-            ),
+                "The same for one caller; over it status 429. Anonymous callers are keyed by address."),
             .bytes(
                 "stagedBytes", 0...UInt64(1) << 50, \.stagedBytes,
-                "Maximum size of all open upload sessions of the bucket; over it status 507. 0 is no limit."
-            ),
+                "Maximum size of all open upload sessions of the bucket; over it status 507. 0 is no limit."),
             .flag(
                 "firebase", \.firebase,
-                "Whether this bucket speaks the Firebase Storage protocol; null is the top-level key."
-            ),
+                "Whether this bucket speaks the Firebase Storage protocol; null is the top-level key."),
             .list(
                 "paths.allowed", "patterns with * and **", \.allowedPaths,
                 "A name must match one of these patterns; an empty list allows all names.",

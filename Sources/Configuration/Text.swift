@@ -14,8 +14,7 @@ extension Configuration {
         for bucket in buckets {
             let parents = ["buckets", bucket.name]
             let given = bucket.givenStores
-            for setting in Bucket.settings
-            where given.contains(where: { Bucket.concerns(setting.path, store: $0) }) {
+            for setting in Bucket.settings where given.contains(where: { Bucket.concerns(setting.path, store: $0) }) {
                 let origin = overrides["buckets.\(bucket.name).\(setting.path)"]
                 writer.write(setting.path, setting.print(bucket), under: parents, origin: origin)
             }
@@ -39,8 +38,7 @@ extension Configuration {
                 + "name is SLUICE_ and the key in capitals, with _ for every character that is not a "
                 + "letter or digit: SLUICE_LISTEN_HTTP, SLUICE_LIMITS_IDLETIMEOUT, "
                 + "SLUICE_BUCKETS_EXAMPLE_RULES. The flag is --set limits.idleTimeout=30s. A flag wins "
-                + "over a variable, and a variable over the file. An empty variable counts as not set.",
-            "")
+                + "over a variable, and a variable over the file. An empty variable counts as not set.", "")
         let defaults = Configuration()
         for setting in settings {
             writer.write(
@@ -57,8 +55,7 @@ extension Configuration {
         // One bucket for each kind of store, with the required keys. Each key is explained once.
         let names = ["directory": "example", "gcs": "example-gcs", "s3": "example-s3"]
         let examples = [
-            "directory.path": "../data/example", "gcs.bucket": "example", "s3.bucket": "example",
-            "rules": "none",
+            "directory.path": "../data/example", "gcs.bucket": "example", "s3.bucket": "example", "rules": "none",
         ]
         var explained: Set<BytewiseString> = []
         for store in Bucket.stores {
@@ -85,8 +82,7 @@ private struct YAMLWriter {
 
     /// Writes one key, after its parents and its comment.
     mutating func write(
-        _ name: String, _ value: String, under: [String] = [], origin: String? = nil,
-        comment: [String] = []
+        _ name: String, _ value: String, under: [String] = [], origin: String? = nil, comment: [String] = []
     ) {
         let path = under + name.split(separator: ".").map(String.init)
         var common = 0
@@ -122,8 +118,7 @@ private struct YAMLWriter {
         let defaults = Entry(name: name)
         for setting in Entry.settings {
             write(
-                setting.path, values[setting.path] ?? setting.print(defaults),
-                under: [Entry.section, name],
+                setting.path, values[setting.path] ?? setting.print(defaults), under: [Entry.section, name],
                 comment: [setting.meaning, "Takes \(setting.type)."])
         }
     }

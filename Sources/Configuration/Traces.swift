@@ -31,12 +31,10 @@ public struct TraceConfiguration: Sendable, Equatable {
             "service.name of the spans; null is 'sluice'."),
         .path(
             "telemetry.traces.headers", \.traces.headers,
-            "File of fields for the collector, such as 'authorization: Bearer ...', one on each line."
-        ),
+            "File of fields for the collector, such as 'authorization: Bearer ...', one on each line."),
         .path(
             "telemetry.traces.certificateAuthorities", \.traces.certificateAuthorities,
-            "File of the authorities, in PEM, that may sign the collector's certificate; null is those of the system."
-        ),
+            "File of the authorities, in PEM, that may sign the collector's certificate; null is those of the system."),
     ]
 }
 

@@ -41,15 +41,13 @@ public struct UploadConfiguration: Sendable, Equatable {
                 + "all replicas; null is a random key at each start. Reloaded when it changes."),
         .endpoint(
             "uploads.publicURL", \.uploads.publicURL,
-            "Origin in the URLs of upload sessions that clients are given; null is the one that was asked."
-        ),
+            "Origin in the URLs of upload sessions that clients are given; null is the one that was asked."),
         .duration(
             "uploads.lifetime", second...168 * hour, \.uploads.lifetime,
             "How long an upload session can be continued, from its creation."),
         .duration(
             "uploads.resultLifetime", second...168 * hour, \.uploads.resultLifetime,
-            "How long a finished session reports its result, at most until the session would have ended."
-        ),
+            "How long a finished session reports its result, at most until the session would have ended."),
         .duration(
             "uploads.sweepInterval", second...24 * hour, \.uploads.sweepInterval,
             "How often expired sessions are removed."),

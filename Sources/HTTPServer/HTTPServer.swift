@@ -29,8 +29,7 @@ public struct ListenerConfiguration: Sendable {
         credentials: TLSCredentials? = nil, proxies: TrustedProxies = TrustedProxies(),
         identify: (@Sendable (PeerCertificate) -> any AnyObject & Sendable)? = nil,
         onUntrusted: @escaping @Sendable (_ peer: String, _ reason: String) -> Void = { _, _ in },
-        onRejection: @escaping @Sendable (RejectedRequest) -> Void = { _ in },
-        handler: @escaping RequestHandler
+        onRejection: @escaping @Sendable (RejectedRequest) -> Void = { _ in }, handler: @escaping RequestHandler
     ) {
         self.address = address
         self.inherited = inherited
@@ -56,8 +55,7 @@ public final class HTTPServer: Sendable {
 
     /// Creates a server on `loops`. It does not listen yet.
     public init(
-        loops: [EventLoop], limits: ServerLimits = ServerLimits(),
-        statistics: ServerStatistics = ServerStatistics()
+        loops: [EventLoop], limits: ServerLimits = ServerLimits(), statistics: ServerStatistics = ServerStatistics()
     ) {
         self.statistics = statistics
         workers = loops.map { Worker(loop: $0, limits: limits, statistics: statistics) }
@@ -241,8 +239,7 @@ private final class Listener: EventHandler {
             Socket.close(socket)
             if waiting.isMalformed {
                 let rejection = Rejection(400, "malformed PROXY header")
-                configuration.onRejection(
-                    RejectedRequest(rejection, .http1_1, isSecure: false, waiting.proxy))
+                configuration.onRejection(RejectedRequest(rejection, .http1_1, isSecure: false, waiting.proxy))
             }
         }
         proxied[ObjectIdentifier(waiting)] = waiting
@@ -264,8 +261,7 @@ private final class Listener: EventHandler {
         let version = configuration.credentials?.version ?? 0
         if let credentials = configuration.credentials {
             do throws(TLSError) {
-                session = try TLSSession(
-                    credentials.current, descriptor: socket, output: context.tlsOutput)
+                session = try TLSSession(credentials.current, descriptor: socket, output: context.tlsOutput)
             } catch {
                 context.statistics.handshakeFailed()
                 return Socket.close(socket)

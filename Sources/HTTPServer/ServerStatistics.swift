@@ -6,8 +6,7 @@ public enum LimitKind: Int, CaseIterable, Sendable {
     case connections, connectionsPerAddress, waitingPerProxy, headerBytes, headerFields, targetBytes
     case concurrentStreams, resetsReceived, resetsSent, continuations, controlFrames
     case emptyFrames, queuedControlFrames
-    case unsentBytes, handshakeTimeout, headerTimeout, idleTimeout, bodyProgress, drainTimeout,
-        descriptors
+    case unsentBytes, handshakeTimeout, headerTimeout, idleTimeout, bodyProgress, drainTimeout, descriptors
 }
 
 /// An object of the server whose live instances are counted; see ``ServerStatistics/live(_:)``.

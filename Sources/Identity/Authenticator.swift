@@ -35,9 +35,8 @@ public final class Authenticator: Sendable {
         observer: (any UpstreamObserver)? = nil, environment: [BytewiseString: String]
     ) {
         self.init(
-            issuers: issuers, staticTokens: staticTokens, acceptsUnsigned: acceptsUnsigned,
-            pool: pool, now: now, observer: observer, environment: environment,
-            times: RefreshTimes())
+            issuers: issuers, staticTokens: staticTokens, acceptsUnsigned: acceptsUnsigned, pool: pool, now: now,
+            observer: observer, environment: environment, times: RefreshTimes())
     }
 
     init(
@@ -200,8 +199,7 @@ public final class Authenticator: Sendable {
                     memcmp(field.name.baseAddress!, name.utf8Start, field.name.count) == 0
                 else { continue }
                 guard case .nobody = found else {
-                    return .rejected(
-                        CredentialError(.malformed, "there are two Authorization fields"))
+                    return .rejected(CredentialError(.malformed, "there are two Authorization fields"))
                 }
                 found = first(field.value, now)
             }
@@ -253,8 +251,7 @@ public final class Authenticator: Sendable {
         }
         guard let (cache, known) = try find(token, caches) else {
             let name = token.claims.issuer.map { "issuer '\(ASCII.plainWords($0))'" }
-            throw CredentialError(
-                .unknownIssuer, "\(name ?? "a token without an issuer") is not configured")
+            throw CredentialError(.unknownIssuer, "\(name ?? "a token without an issuer") is not configured")
         }
         let key = try await verifySignature(token, shown.text, cache, known.keys)
         return try ClaimsValidator(token, now).principal(cache.issuer, key)
@@ -271,8 +268,7 @@ public final class Authenticator: Sendable {
     private func isKnown(_ issuer: String?, _ caches: [JWKSCache]) -> Bool {
         guard let issuer else { return false }
         return caches.contains {
-            ($0.issuer.issuer ?? $0.known?.issuer).map { BytewiseString.areEqual($0, issuer) }
-                ?? false
+            ($0.issuer.issuer ?? $0.known?.issuer).map { BytewiseString.areEqual($0, issuer) } ?? false
         }
     }
 
@@ -308,8 +304,7 @@ public final class Authenticator: Sendable {
         _ token: JSONWebToken, _ text: [UInt8], _ cache: JWKSCache, _ keys: KeySet
     ) async throws(CredentialError) -> IssuerKey {
         guard let algorithm = SignatureAlgorithm(rawValue: token.header.algorithm) else {
-            throw CredentialError(
-                .badSignature, "its algorithm is none that '\(cache.issuer.name)' may sign with")
+            throw CredentialError(.badSignature, "its algorithm is none that '\(cache.issuer.name)' may sign with")
         }
         let keyID = token.header.keyID
         func signer(_ keys: KeySet) -> IssuerKey? {
@@ -330,7 +325,6 @@ public final class Authenticator: Sendable {
         throw CredentialError(
             .badSignature,
             keyID != nil && !isNamed
-                ? "'\(cache.issuer.name)' has no \(name)"
-                : "\(name) of '\(cache.issuer.name)' has not signed it so")
+                ? "'\(cache.issuer.name)' has no \(name)" : "\(name) of '\(cache.issuer.name)' has not signed it so")
     }
 }

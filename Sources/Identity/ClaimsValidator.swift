@@ -36,8 +36,7 @@ struct ClaimsValidator {
     func developer() throws(CredentialError) -> VerifiedTokens.Entry {
         try checkTimes()
         return try entry(
-            .development, claims["user_id"] ?? claims.subject, source: "development",
-            group: "development", nil)
+            .development, claims["user_id"] ?? claims.subject, source: "development", group: "development", nil)
     }
 
     private func entry(
@@ -53,8 +52,7 @@ struct ClaimsValidator {
         let until = expires == .max ? expires : expires + Authenticator.skew
         return VerifiedTokens.Entry(
             principal: Principal(
-                kind: kind, uid: uid, claims: claims.document, source: source, group: group,
-                expires: expires),
+                kind: kind, uid: uid, claims: claims.document, source: source, group: group, expires: expires),
             until: until, key: key, bytes: claims.bytes)
     }
 
@@ -90,8 +88,7 @@ struct ClaimsValidator {
         case .null, .false, .true, .string: true
         case .number: document.number(index) != nil
         case .array: document.children(of: index).allSatisfy { areReadable($0, depth: depth + 1) }
-        case .object:
-            document.children(of: index).allSatisfy { areReadable($0 + 1, depth: depth + 1) }
+        case .object: document.children(of: index).allSatisfy { areReadable($0 + 1, depth: depth + 1) }
         }
     }
 

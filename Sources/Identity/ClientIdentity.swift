@@ -63,8 +63,7 @@ public final class ClientIdentity: Sendable {
         }
         let parts = uri.utf8.dropFirst(scheme.utf8.count).split(
             separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
-        return (1...255).contains(parts[0].count)
-            && parts[0].allSatisfy { isSPIFFE($0) && ASCII.lowercased($0) == $0 }
+        return (1...255).contains(parts[0].count) && parts[0].allSatisfy { isSPIFFE($0) && ASCII.lowercased($0) == $0 }
             && parts.dropFirst().allSatisfy { segment in
                 !segment.isEmpty && segment.allSatisfy(isSPIFFE)
                     && !segment.elementsEqual(".".utf8) && !segment.elementsEqual("..".utf8)

@@ -151,8 +151,7 @@ struct Claims {
     /// The index of `aud`, or the indexes of its elements if it is a list.
     private var audiences: [Int] {
         guard let audience else { return [] }
-        return document.kind(audience) == .array
-            ? Array(document.children(of: audience)) : [audience]
+        return document.kind(audience) == .array ? Array(document.children(of: audience)) : [audience]
     }
 
     private func string(_ index: Int, _ name: String) throws(CredentialError) -> String {

@@ -175,8 +175,7 @@ final class JWKSCache: @unchecked Sendable {
             state.failure = failure.cause
             statistics.refreshesFailed.add(1, ordering: .relaxed)
             if case .file = issuer.keys { return times.look }
-            state.pause = min(
-                max(state.pause * 2, times.pauses.lowerBound), times.pauses.upperBound)
+            state.pause = min(max(state.pause * 2, times.pauses.lowerBound), times.pauses.upperBound)
             return UInt64.random(in: state.pause / 2...state.pause)
         }
     }

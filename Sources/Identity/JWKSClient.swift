@@ -60,8 +60,7 @@ struct JWKSClient: Sendable {
     private func fetchFromCluster() async throws(KeyFailure) -> FetchedKeys {
         let origin = try clusterOrigin()
         let directory = environment["SLUICE_KUBERNETES_ACCOUNT"] ?? JWKSClient.accountDirectory
-        let token = ASCII.trimmed(
-            Array(try await contents(directory + "/token").split(separator: 0x0a).joined())[...])
+        let token = ASCII.trimmed(Array(try await contents(directory + "/token").split(separator: 0x0a).joined())[...])
         guard !token.isEmpty, token.allSatisfy(ASCII.isVisible) else {
             throw KeyFailure("\(directory)/token has no token")
         }
@@ -77,8 +76,7 @@ struct JWKSClient: Sendable {
             throw KeyFailure("\(origin): the discovery document names no issuer")
         }
         let response = try await get((origin, "/openid/v1/jwks"), fields, authorities)
-        return FetchedKeys(
-            issuer: name, text: response.body, maximumAge: maximumAge(response.fields), stamp: nil)
+        return FetchedKeys(issuer: name, text: response.body, maximumAge: maximumAge(response.fields), stamp: nil)
     }
 
     private func clusterOrigin() throws(KeyFailure) -> Origin {
@@ -88,8 +86,7 @@ struct JWKSClient: Sendable {
             }
             return origin
         }
-        guard let host = environment["KUBERNETES_SERVICE_HOST"],
-            let port = environment["KUBERNETES_SERVICE_PORT"]
+        guard let host = environment["KUBERNETES_SERVICE_HOST"], let port = environment["KUBERNETES_SERVICE_PORT"]
         else { throw KeyFailure("this is no pod: KUBERNETES_SERVICE_HOST is not set") }
         let name = host.utf8.contains(UInt8(ascii: ":")) ? "[\(host)]" : host
         guard let origin = Origin("https://\(name):\(port)") else {
@@ -107,8 +104,7 @@ struct JWKSClient: Sendable {
             try File.contents(of: path, limit: JWKSClient.maximumBytes, unless: stamp)
         }
         guard let file else { return nil }
-        return FetchedKeys(
-            issuer: issuer.issuer ?? "", text: file.bytes, maximumAge: nil, stamp: file.stamp)
+        return FetchedKeys(issuer: issuer.issuer ?? "", text: file.bytes, maximumAge: nil, stamp: file.stamp)
     }
 
     private func contents(_ path: String) async throws(KeyFailure) -> [UInt8] {
@@ -151,8 +147,7 @@ struct JWKSClient: Sendable {
     private func keys(from endpoint: Endpoint) async throws(KeyFailure) -> FetchedKeys {
         let response = try await get(endpoint)
         return FetchedKeys(
-            issuer: issuer.issuer ?? "", text: response.body,
-            maximumAge: maximumAge(response.fields), stamp: nil)
+            issuer: issuer.issuer ?? "", text: response.body, maximumAge: maximumAge(response.fields), stamp: nil)
     }
 
     /// Requires status 200. Redirects are not followed, because the keys are at the configured URL.
@@ -179,8 +174,7 @@ struct JWKSClient: Sendable {
         await upstream.close()
         switch outcome {
         case .success(let response) where response.status == 200: return response
-        case .success(let response):
-            throw KeyFailure("\(endpoint.origin) responds with \(response.status)")
+        case .success(let response): throw KeyFailure("\(endpoint.origin) responds with \(response.status)")
         case .failure(let error): throw KeyFailure("\(endpoint.origin): \(error.cause)")
         }
     }

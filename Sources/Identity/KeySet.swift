@@ -58,8 +58,7 @@ struct KeySet: Sendable {
         guard !keys.isEmpty || (elements.isEmpty && known != nil) else {
             throw KeyFailure(
                 elements.isEmpty
-                    ? "the key set is empty"
-                    : "none of \(elements.count) keys is one to verify tokens with")
+                    ? "the key set is empty" : "none of \(elements.count) keys is one to verify tokens with")
         }
         self.keys = keys
         self.ignored = ignored
@@ -69,8 +68,7 @@ struct KeySet: Sendable {
     var warning: String? {
         if keys.isEmpty { return "its key set is empty: no token of it is accepted" }
         if ignored == 0 { return nil }
-        return
-            "its key set has more than \(KeySet.maximumKeys) keys: the last \(ignored) are not used"
+        return "its key set has more than \(KeySet.maximumKeys) keys: the last \(ignored) are not used"
     }
 
     /// The candidates for a signature: the keys with the `kid`, or without a `kid` the only key for the algorithm.
@@ -100,8 +98,7 @@ struct KeySet: Sendable {
     private static func read(_ json: JSONValue) -> (make: () -> IssuerKey?, identity: String)? {
         if let use = json["use"], use.text != "sig" { return nil }
         if let operations = json["key_ops"] {
-            guard let operations = operations.elements, operations.contains(.string("verify"))
-            else { return nil }
+            guard let operations = operations.elements, operations.contains(.string("verify")) else { return nil }
         }
         if let keyID = json["kid"], keyID.text == nil { return nil }
         var parts: [String] = []
@@ -130,8 +127,7 @@ struct KeySet: Sendable {
         let keyID = json["kid"]?.text
         let pinned = json["alg"]
         // Base64url and the names contain no space; the last part may.
-        let identity = ([type ?? "", curve ?? "", pinned?.text ?? ""] + parts + [keyID ?? " "])
-            .joined(separator: " ")
+        let identity = ([type ?? "", curve ?? "", pinned?.text ?? ""] + parts + [keyID ?? " "]).joined(separator: " ")
         return (
             {
                 guard let key = make() else { return nil }

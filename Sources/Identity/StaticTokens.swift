@@ -60,8 +60,7 @@ final class StaticTokenTable: Sendable {
         let hash = StaticTokens.hash(text.span.bytes)
         var found: Principal?
         // Compare with all of them, so that the time does not depend on which one matches.
-        for (token, principal) in tokens
-        where areEqualInConstantTime(token.sha256, hash) && found == nil {
+        for (token, principal) in tokens where areEqualInConstantTime(token.sha256, hash) && found == nil {
             found = principal
         }
         return found

@@ -55,8 +55,7 @@ public struct TokenIssuer: Sendable, Equatable {
     }
 
     /// ID tokens of the users of a Firebase project.
-    public static func firebase(name: String, project: String, group: String? = nil) -> TokenIssuer
-    {
+    public static func firebase(name: String, project: String, group: String? = nil) -> TokenIssuer {
         var issuer = TokenIssuer(
             name: name,
             keys: .url(
@@ -72,8 +71,7 @@ public struct TokenIssuer: Sendable, Equatable {
     ///   - issuer: nil to ask the API server.
     ///   - keys: A URL or a file; nil to ask the API server.
     public static func kubernetes(
-        name: String, audience: String, issuer: String? = nil, keys: String? = nil,
-        group: String? = nil
+        name: String, audience: String, issuer: String? = nil, keys: String? = nil, group: String? = nil
     ) -> TokenIssuer {
         let source: Keys =
             switch keys {
@@ -82,8 +80,7 @@ public struct TokenIssuer: Sendable, Equatable {
             case let keys?: .file(keys)
             case nil: .cluster
             }
-        return TokenIssuer(
-            name: name, keys: source, issuer: issuer, audiences: [audience], group: group)
+        return TokenIssuer(name: name, keys: source, issuer: issuer, audiences: [audience], group: group)
     }
 
     /// Why the issuer can't be used; nil if it can. Keys are fetched over https, or over http from loopback addresses.

@@ -38,8 +38,7 @@ public struct AES256GCM: Sendable {
                 && EVP_EncryptFinal_ex(context, &rest, &count) == 1
                 && sealed.withUnsafeMutableBytes { bytes in
                     EVP_CIPHER_CTX_ctrl(
-                        context, EVP_CTRL_AEAD_GET_TAG, Int32(AES256GCM.tagBytes),
-                        bytes.baseAddress! + text.count) == 1
+                        context, EVP_CTRL_AEAD_GET_TAG, Int32(AES256GCM.tagBytes), bytes.baseAddress! + text.count) == 1
                 }
         }
         precondition(isDone, "OpenSSL can't encrypt with AES-256-GCM")
@@ -56,8 +55,7 @@ public struct AES256GCM: Sendable {
         let isAuthentic = withContext(encrypts: false, nonce, authenticated) { context in
             var written: Int32 = 0
             return EVP_DecryptUpdate(context, &text, &written, sealed, Int32(count)) == 1
-                && EVP_CIPHER_CTX_ctrl(
-                    context, EVP_CTRL_AEAD_SET_TAG, Int32(AES256GCM.tagBytes), &tag) == 1
+                && EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_SET_TAG, Int32(AES256GCM.tagBytes), &tag) == 1
                 && EVP_DecryptFinal_ex(context, &rest, &written) == 1
         }
         return isAuthentic ? Array(text[..<count]) : nil
@@ -74,8 +72,6 @@ public struct AES256GCM: Sendable {
         defer { EVP_CIPHER_CTX_free(context) }
         var count: Int32 = 0
         return EVP_CipherInit_ex(context, EVP_aes_256_gcm(), nil, key, nonce, encrypts ? 1 : 0) == 1
-            && EVP_CipherUpdate(
-                context, nil, &count, authenticated, Int32(authenticated.count)) == 1
-            && body(context)
+            && EVP_CipherUpdate(context, nil, &count, authenticated, Int32(authenticated.count)) == 1 && body(context)
     }
 }

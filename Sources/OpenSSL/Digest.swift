@@ -121,9 +121,7 @@ public struct CRC32C: Sendable, Equatable {
         tables.withUnsafeBufferPointer { table in
             while offset + 8 <= bytes.count {
                 let word =
-                    UInt64(
-                        littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt64.self))
-                    ^ UInt64(state)
+                    UInt64(littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt64.self)) ^ UInt64(state)
                 state = 0
                 for lane in 0..<8 {
                     state ^= table[(7 - lane) * 256 + Int(word >> (UInt64(lane) * 8) & 0xff)]

@@ -54,18 +54,14 @@ public final class Fingerprints: Sendable {
         var result = Fingerprint()
         let isMade = withUnsafeMutableBytes(of: &nonce) { nonce in
             // A constant nonce is safe here, because the tags are never revealed.
-            EVP_EncryptInit_ex2(
-                context, nil, nil, nonce.baseAddress!.assumingMemoryBound(to: UInt8.self), nil) == 1
+            EVP_EncryptInit_ex2(context, nil, nil, nonce.baseAddress!.assumingMemoryBound(to: UInt8.self), nil) == 1
                 && message.withUnsafeBytes {
-                    EVP_EncryptUpdate(
-                        context, nil, &length, $0.baseAddress, Int32(truncatingIfNeeded: $0.count))
-                        == 1
+                    EVP_EncryptUpdate(context, nil, &length, $0.baseAddress, Int32(truncatingIfNeeded: $0.count)) == 1
                 } && EVP_EncryptFinal_ex(context, nil, &length) == 1
         }
         precondition(isMade && message.byteCount <= Int32.max, "GMAC")
         withUnsafeMutableBytes(of: &result) {
-            precondition(
-                EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, 16, $0.baseAddress) == 1)
+            precondition(EVP_CIPHER_CTX_ctrl(context, EVP_CTRL_AEAD_GET_TAG, 16, $0.baseAddress) == 1)
         }
         let resting = Handle(pointer: context)
         let isKept = idle.withLock { idle in

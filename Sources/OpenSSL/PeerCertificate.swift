@@ -63,8 +63,7 @@ public struct PeerCertificate: Sendable, Equatable {
     }
 
     private static func visible(_ text: UnsafePointer<ASN1_STRING>) -> String? {
-        let bytes = UnsafeBufferPointer(
-            start: ASN1_STRING_get0_data(text), count: Int(ASN1_STRING_length(text)))
+        let bytes = UnsafeBufferPointer(start: ASN1_STRING_get0_data(text), count: Int(ASN1_STRING_length(text)))
         guard !bytes.isEmpty, bytes.allSatisfy({ (0x21...0x7e).contains($0) }) else { return nil }
         return String(decoding: bytes, as: UTF8.self)
     }

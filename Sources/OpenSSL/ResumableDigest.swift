@@ -139,8 +139,7 @@ extension ResumableDigest {
     /// Fills the chaining words and the last block from a saved state.
     /// - Returns: The number of bytes so far; nil if the state does not fit.
     private static func restore<Word: FixedWidthInteger, Words, Block>(
-        _ saved: [UInt8], _: Word.Type, _ words: inout Words, _ block: inout Block,
-        _ used: inout UInt32
+        _ saved: [UInt8], _: Word.Type, _ words: inout Words, _ block: inout Block, _ used: inout UInt32
     ) -> UInt64? {
         let fixed = MemoryLayout<Words>.size
         guard saved.count >= fixed + 8 else { return nil }

@@ -20,8 +20,7 @@ public final class SigningKey: @unchecked Sendable {
         }
         guard let key else {
             throw TLSError(
-                "the private key can't be read: it must be an RSA key in PEM (PKCS #8 or PKCS #1) without a passphrase"
-            )
+                "the private key can't be read: it must be an RSA key in PEM (PKCS #8 or PKCS #1) without a passphrase")
         }
         guard EVP_PKEY_get_base_id(key) == EVP_PKEY_RSA, EVP_PKEY_get_bits(key) >= 2048 else {
             EVP_PKEY_free(key)

@@ -59,8 +59,7 @@ public final class TLSClientContext: @unchecked Sendable {
         pointer = try TLSLibrary.context(TLS_client_method())
         _ = sluice_SSL_CTX_set_min_proto_version(pointer, TLS1_2_VERSION)
         SSL_CTX_set_options(pointer, sluice_SSL_CLIENT_OPTIONS())
-        _ = sluice_SSL_CTX_set_mode(
-            pointer, Int(SSL_MODE_ENABLE_PARTIAL_WRITE) | Int(SSL_MODE_RELEASE_BUFFERS))
+        _ = sluice_SSL_CTX_set_mode(pointer, Int(SSL_MODE_ENABLE_PARTIAL_WRITE) | Int(SSL_MODE_RELEASE_BUFFERS))
         // The size of two records of 16 KiB with their overhead. This halves the reads for a body.
         SSL_CTX_set_default_read_buffer_len(pointer, 33 * 1024)
         preferAES128(in: pointer)
@@ -89,8 +88,7 @@ public final class TLSClientContext: @unchecked Sendable {
         }
         let parameters = SSL_CTX_get0_param(pointer)
         X509_VERIFY_PARAM_set_hostflags(
-            parameters,
-            UInt32(X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT))
+            parameters, UInt32(X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS | X509_CHECK_FLAG_NEVER_CHECK_SUBJECT))
         let isSet =
             isAddress
             ? X509_VERIFY_PARAM_set1_ip_asc(parameters, host)

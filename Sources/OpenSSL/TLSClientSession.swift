@@ -191,8 +191,7 @@ public final class TLSClientSession {
         case X509_V_OK: break
         case X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH:
             return TLSError(
-                exactly: "SSL: no alternative certificate subject name matches target host name "
-                    + "'\(context.host)'")
+                exactly: "SSL: no alternative certificate subject name matches target host name " + "'\(context.host)'")
         default:
             let reason = X509_verify_cert_error_string(verdict).map { String(cString: $0) }
             return TLSError(exactly: "SSL certificate problem: \(reason ?? "error \(verdict)")")

@@ -13,8 +13,7 @@ public struct TLSError: Error, Equatable, CustomStringConvertible {
             if sluice_system_error(code) > 0 {
                 reasons.append(String(cString: strerror(sluice_system_error(code))))
             } else if sluice_repeats_system_error(code) == 0 {
-                reasons.append(
-                    ERR_reason_error_string(code).map { String(cString: $0) } ?? "error \(code)")
+                reasons.append(ERR_reason_error_string(code).map { String(cString: $0) } ?? "error \(code)")
             }
         }
         description = reasons.isEmpty ? what : "\(what): \(reasons.joined(separator: "; "))"
@@ -85,8 +84,7 @@ public final class TLSContext: @unchecked Sendable {
 
     /// Makes a key and a certificate for `localhost` for tests, valid for 30 days and kept in memory only.
     /// - Throws: ``TLSError`` if OpenSSL fails.
-    public static func selfSigned(clients: ClientVerification? = nil) throws(TLSError) -> TLSContext
-    {
+    public static func selfSigned(clients: ClientVerification? = nil) throws(TLSError) -> TLSContext {
         let context = try TLSContext()
         if let clients { try context.verify(clients) }
         guard let key = sluice_EVP_EC_gen("P-256"), let certificate = X509_new() else {
@@ -111,8 +109,7 @@ public final class TLSContext: @unchecked Sendable {
             X509_add_ext(certificate, names, -1)
             X509_EXTENSION_free(names)
         }
-        guard X509_sign(certificate, key, EVP_sha256()) > 0,
-            SSL_CTX_use_certificate(context.pointer, certificate) == 1,
+        guard X509_sign(certificate, key, EVP_sha256()) > 0, SSL_CTX_use_certificate(context.pointer, certificate) == 1,
             SSL_CTX_use_PrivateKey(context.pointer, key) == 1
         else { throw TLSError("self-signed certificate") }
         return context

@@ -8,8 +8,7 @@ public enum TLSLibrary {
 
     /// The version of the loaded OpenSSL, such as `3.0.19`; nil before the first context of TLS.
     public static var versionInUse: String? {
-        isUsed.load(ordering: .relaxed)
-            ? String(cString: OpenSSL_version(OPENSSL_VERSION_STRING)) : nil
+        isUsed.load(ordering: .relaxed) ? String(cString: OpenSSL_version(OPENSSL_VERSION_STRING)) : nil
     }
 
     /// A context without settings.

@@ -195,8 +195,7 @@ public final class TLSSession {
         return bytes.withUnsafeBytes { raw in
             while written < raw.count {
                 clearErrors()
-                let result = SSL_write(
-                    pointer, raw.baseAddress! + written, Int32(clamping: raw.count - written))
+                let result = SSL_write(pointer, raw.baseAddress! + written, Int32(clamping: raw.count - written))
                 guard result > 0 else { return outcome(result) }
                 written += Int(result)
             }

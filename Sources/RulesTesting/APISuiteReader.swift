@@ -7,8 +7,7 @@ import YAML
 /// `resource`, `request.resource` and `request.auth` have exactly the given values; one that is not given is null.
 struct APISuiteReader {
     private static let caseKeys = [
-        "expectation", "request", "resource", "functionMocks", "pathEncoding",
-        "expressionReportLevel", "name",
+        "expectation", "request", "resource", "functionMocks", "pathEncoding", "expressionReportLevel", "name",
     ]
 
     private let fileName: String
@@ -23,8 +22,7 @@ struct APISuiteReader {
 
     mutating func read(_ root: Node) throws(SuiteError) -> TestSuite {
         var suite = TestSuite(fileName: fileName, cases: [])
-        let members =
-            reader.members(root, "a request", known: ["source", "testSuite", "testCases"]) ?? [:]
+        let members = reader.members(root, "a request", known: ["source", "testSuite", "testCases"]) ?? [:]
         suite.source = members["source"].flatMap { source($0) }
         var list = members["testCases"]
         if let node = members["testSuite"] {
@@ -95,8 +93,7 @@ struct APISuiteReader {
             reportLevel: level.flatMap(TestCase.ReportLevel.init) ?? .none, notes: notes)
     }
 
-    private mutating func request(_ node: Node, isPlain: Bool, _ notes: inout [String]) -> Request?
-    {
+    private mutating func request(_ node: Node, isPlain: Bool, _ notes: inout [String]) -> Request? {
         var members: [BytewiseString: Node] = [:]
         for (key, value) in reader.entries(node, "request") { members[key.string] = value }
         guard let methodNode = members["method"], let pathNode = members["path"] else {
@@ -104,8 +101,7 @@ struct APISuiteReader {
             return nil
         }
         guard
-            let method = reader.word(methodNode, "method", of: Method.allCases.map(\.name))
-                .flatMap(Method.init(name:)),
+            let method = reader.word(methodNode, "method", of: Method.allCases.map(\.name)).flatMap(Method.init(name:)),
             let text = reader.string(pathNode, "path")
         else { return nil }
         let path = isPlain ? text : Self.percentDecoded(text)

@@ -59,8 +59,7 @@ package struct CoverageReport: Sendable {
             let kind = row.count == 0 ? "never" : isTruth && row.values.count == 1 ? "always" : ""
             let values = values(of: row, most: .max).map { "<li>\(Coverage.escaped($0))</li>" }
             let line = row.start.line
-            return
-                "<tr class=\"\(kind)\"><td><a href=\"#L\(line)\">\(line):\(row.start.column)</a></td>"
+            return "<tr class=\"\(kind)\"><td><a href=\"#L\(line)\">\(line):\(row.start.column)</a></td>"
                 + "<td><code>\(Coverage.escaped(row.source))</code></td>"
                 + "<td>\(row.count)</td><td><ul>\(values.joined())</ul></td></tr>"
         }
@@ -78,8 +77,7 @@ package struct CoverageReport: Sendable {
     /// The values with their counts: all of them, or the first `most`, each cut to the maximum length.
     private func values(of row: Row, most: Int) -> [String] {
         if row.count == 0 { return ["never evaluated"] }
-        let shown = row.values.prefix(most).map { value, count in
-            "\(most == .max ? value : Self.cut(value)) ×\(count)"
+        let shown = row.values.prefix(most).map { value, count in "\(most == .max ? value : Self.cut(value)) ×\(count)"
         }
         let rest = row.values.count - shown.count
         return rest > 0 ? shown + ["and \(rest) more"] : shown

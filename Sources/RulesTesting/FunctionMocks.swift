@@ -41,11 +41,9 @@ extension APISuiteReader {
 
     private mutating func target(_ args: Node?, _ mock: Node) -> Target? {
         guard let list = args?.sequence, list.count == 1,
-            let arg = reader.members(list[0], "an argument", known: ["exactValue", "anyValue"]),
-            arg.count == 1
+            let arg = reader.members(list[0], "an argument", known: ["exactValue", "anyValue"]), arg.count == 1
         else {
-            reader.fail(
-                "a mock needs 'args': one, of 'exactValue' or 'anyValue'", args?.mark ?? mock.mark)
+            reader.fail("a mock needs 'args': one, of 'exactValue' or 'anyValue'", args?.mark ?? mock.mark)
             return nil
         }
         guard let exact = arg["exactValue"] else { return .any }

@@ -17,8 +17,7 @@ extension Node {
         }
     }
 
-    private static func node(_ index: Int, of document: JSONDocument, _ marks: inout Marks) -> Node
-    {
+    private static func node(_ index: Int, of document: JSONDocument, _ marks: inout Marks) -> Node {
         let start = marks.mark(document.offset(index))
         func plain(_ text: String) -> Node { .scalar(Scalar(text, isPlain: true, mark: start)) }
         switch document.kind(index) {

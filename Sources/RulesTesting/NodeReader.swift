@@ -28,8 +28,7 @@ struct NodeReader {
     }
 
     /// The members of a mapping by key. A key that is not `known` is an error.
-    mutating func members(_ node: Node, _ what: String, known: [String]) -> [BytewiseString: Node]?
-    {
+    mutating func members(_ node: Node, _ what: String, known: [String]) -> [BytewiseString: Node]? {
         guard let pairs = node.mapping else {
             fail("\(what) must be a mapping", node.mark)
             return nil
@@ -91,12 +90,10 @@ struct NodeReader {
     /// values of that type.
     mutating func value(_ node: Node, isTyped: Bool) -> Value {
         switch node {
-        case .scalar(let scalar):
-            return scalar.isPlain ? plain(scalar.string, isTyped) : .string(scalar.string)
+        case .scalar(let scalar): return scalar.isPlain ? plain(scalar.string, isTyped) : .string(scalar.string)
         case .sequence(let nodes, _): return .list(nodes.map { value($0, isTyped: isTyped) })
         case .mapping(let pairs, _):
-            if isTyped, pairs.count == 1, let key = pairs[0].key.scalar?.string,
-                let value = typed(key, pairs[0].value)
+            if isTyped, pairs.count == 1, let key = pairs[0].key.scalar?.string, let value = typed(key, pairs[0].value)
             {
                 return value
             }

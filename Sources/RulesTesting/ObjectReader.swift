@@ -23,8 +23,7 @@ extension NodeReader {
         let incoming = old.mapping?.filter { key, _ in
             ObjectField.allCases.contains { $0.isIncoming && $0.key == key.scalar?.string }
         }
-        quiet.set(
-            .mapping(incoming ?? [], Mark(line: 1, column: 1)), "", in: &facts, isIncoming: true)
+        quiet.set(.mapping(incoming ?? [], Mark(line: 1, column: 1)), "", in: &facts, isIncoming: true)
         return facts
     }
 

@@ -134,8 +134,7 @@ extension JSON {
     }
 
     /// Expressions with their values, each nested in the innermost expression that contains it.
-    fileprivate static func nested(_ expressions: [Coverage.Expression], _ fileName: String) -> JSON
-    {
+    fileprivate static func nested(_ expressions: [Coverage.Expression], _ fileName: String) -> JSON {
         var rest = expressions[...]
         return .array(children(within: .max, &rest, fileName))
     }

@@ -34,8 +34,7 @@ struct SuiteReader {
                     testCase(node, index).map { cases.append($0) }
                 }
             } else {
-                reader.fail(
-                    "a suite needs 'cases', a list of them", members["cases"]?.mark ?? root.mark)
+                reader.fail("a suite needs 'cases', a list of them", members["cases"]?.mark ?? root.mark)
             }
         }
         guard reader.findings.isEmpty else { throw SuiteError(findings: reader.findings) }
@@ -44,16 +43,14 @@ struct SuiteReader {
 
     private mutating func testCase(_ node: Node, _ index: Int) -> TestCase? {
         guard let members = reader.members(node, "a case", known: Self.caseKeys) else { return nil }
-        guard let method = method(members, node), let path = path(members, method, node)
-        else { return nil }
+        guard let method = method(members, node), let path = path(members, method, node) else { return nil }
         guard let expects = members["expect"] else {
             reader.fail("a case needs 'expect': allow or deny", node.mark)
             return nil
         }
         let expectation = reader.word(expects, "expect", of: ["allow", "deny"])
         var request = Request(
-            method, bucket: path.bucket, object: path.object,
-            caller: members["auth"].flatMap { reader.caller($0) },
+            method, bucket: path.bucket, object: path.object, caller: members["auth"].flatMap { reader.caller($0) },
             time: members["time"].flatMap { reader.time($0, "time") } ?? time ?? now,
             existing: existing(method, path, members["resource"]))
         request.incoming = incoming(method, path, members)
@@ -87,8 +84,7 @@ struct SuiteReader {
             reader.fail("a case needs 'method'", node.mark)
             return nil
         }
-        return reader.word(method, "method", of: Method.allCases.map(\.name)).flatMap(
-            Method.init(name:))
+        return reader.word(method, "method", of: Method.allCases.map(\.name)).flatMap(Method.init(name:))
     }
 
     private mutating func path(
@@ -160,7 +156,6 @@ struct SuiteReader {
             reader.fail("because must be a text or the number of a line", node.mark)
             return nil
         }
-        return scalar.isPlain
-            ? Int(scalar.string).map { .line($0) } ?? .text(scalar.string) : .text(scalar.string)
+        return scalar.isPlain ? Int(scalar.string).map { .line($0) } ?? .text(scalar.string) : .text(scalar.string)
     }
 }

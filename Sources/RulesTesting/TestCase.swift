@@ -91,8 +91,7 @@ struct DocumentMocks: Sendable {
         var found: [Lookup] = []
         for function in Function.allCases where functions.contains(function) {
             guard
-                let lookup = lookups[Key(path: path, function: function)]
-                    ?? lookups[Key(path: nil, function: function)]
+                let lookup = lookups[Key(path: path, function: function)] ?? lookups[Key(path: nil, function: function)]
             else { return nil }
             found.append(lookup)
         }

@@ -30,12 +30,10 @@ extension TestCase {
             let waiting = explanation.missingDocuments.filter { !known.contains($0.key) }
             if waiting.isEmpty { break }
             known.formUnion(waiting.keys)
-            for (path, functions) in waiting.sorted(by: { $0.key.description < $1.key.description })
-            {
+            for (path, functions) in waiting.sorted(by: { $0.key.description < $1.key.description }) {
                 let lookup = documents.lookup(path, by: functions)
                 if lookup == nil {
-                    messages.append(
-                        "The case says nothing of the document \(path): looking for it fails.")
+                    messages.append("The case says nothing of the document \(path): looking for it fails.")
                 }
                 request.setDocument(path, lookup ?? .failed)
             }
@@ -50,8 +48,7 @@ extension TestCase {
 
     private func failure(_ isAllowed: Bool, _ explanation: Explanation) -> String? {
         guard isAllowed == expectsAllow else {
-            return
-                "expected \(expectsAllow ? "allow" : "deny"), and it is \(isAllowed ? "allowed" : "denied")"
+            return "expected \(expectsAllow ? "allow" : "deny"), and it is \(isAllowed ? "allowed" : "denied")"
         }
         switch because {
         case .text(let text):
@@ -79,8 +76,7 @@ extension Explanation {
     /// The evaluation errors of conditions, and the positions at which they are reported.
     var errors: [(message: String, position: SourcePosition)] {
         blocks.flatMap(\.rules).compactMap { rule in
-            guard let condition = rule.condition, case .error(let message) = condition.outcome
-            else { return nil }
+            guard let condition = rule.condition, case .error(let message) = condition.outcome else { return nil }
             return (message, condition.errorPosition ?? condition.range.lowerBound)
         }
     }
@@ -153,8 +149,7 @@ extension Explanation.Step {
     /// Whether the expression is a literal: a number, string, bytes, Boolean or null.
     private var isLiteral: Bool {
         guard parts.isEmpty, let first = text.unicodeScalars.first else { return false }
-        return ["true", "false", "null"].contains(text)
-            || "'\".0123456789".unicodeScalars.contains(first)
+        return ["true", "false", "null"].contains(text) || "'\".0123456789".unicodeScalars.contains(first)
             || text.hasPrefix("b'") || text.hasPrefix("b\"")
     }
 

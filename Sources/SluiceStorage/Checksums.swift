@@ -73,13 +73,11 @@ struct CRC32C: Equatable, Sendable {
             var crc = ~value
             var index = 0
             while index + 8 <= bytes.count {
-                let word = UInt64(
-                    littleEndian: bytes.loadUnaligned(fromByteOffset: index, as: UInt64.self))
+                let word = UInt64(littleEndian: bytes.loadUnaligned(fromByteOffset: index, as: UInt64.self))
                 let mixed = word ^ UInt64(crc)
                 crc = 0
                 for lane in 0..<8 {
-                    crc ^=
-                        table[(7 - lane) << 8 | Int(truncatingIfNeeded: mixed >> (8 * lane) & 0xff)]
+                    crc ^= table[(7 - lane) << 8 | Int(truncatingIfNeeded: mixed >> (8 * lane) & 0xff)]
                 }
                 index += 8
             }

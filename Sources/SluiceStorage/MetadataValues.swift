@@ -74,9 +74,8 @@ struct MetadataValues: Sendable, Equatable {
 
     /// nil if a property is missing that every object has.
     init?(_ json: JSONValue) {
-        guard let bucket = json["bucket"]?.text, let path = json["fullPath"]?.text,
-            let size = json["size"]?.integer, let generation = json["generation"]?.integer,
-            size >= 0
+        guard let bucket = json["bucket"]?.text, let path = json["fullPath"]?.text, let size = json["size"]?.integer,
+            let generation = json["generation"]?.integer, size >= 0
         else { return nil }
         self.bucket = bucket
         self.path = path
@@ -100,8 +99,7 @@ struct MetadataValues: Sendable, Equatable {
     }
 
     static func date(_ json: JSONValue?) -> Date? {
-        json?.text.flatMap { HTTPDate.parse(rfc3339: $0) }
-            .map { Date(timeIntervalSince1970: Double($0) / 1000) }
+        json?.text.flatMap { HTTPDate.parse(rfc3339: $0) }.map { Date(timeIntervalSince1970: Double($0) / 1000) }
     }
 
     /// The properties that have a value, by the names of the gateway's JSON.

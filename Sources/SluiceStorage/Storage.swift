@@ -64,8 +64,7 @@ public final class Storage: Sendable {
             return storage(url: url, bucket: environment("SLUICE_BUCKET"))
         }
         let rest = url.utf8.dropFirst(5).prefix { $0 != UInt8(ascii: "/") }
-        return storage(
-            url: environment("SLUICE_URL"), bucket: String(decoding: rest, as: UTF8.self))
+        return storage(url: environment("SLUICE_URL"), bucket: String(decoding: rest, as: UTF8.self))
     }
 
     /// The shared instance for a bucket of the gateway with this address. The same arguments return the same instance.

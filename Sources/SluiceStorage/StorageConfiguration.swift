@@ -7,8 +7,7 @@ import Wire
 /// storage.configuration.certificateAuthorities = authorities
 /// storage.configuration.headerFields = ["X-Team": "maps"]
 /// ```
-public struct StorageConfiguration: Sendable, Equatable, CustomStringConvertible, CustomReflectable
-{
+public struct StorageConfiguration: Sendable, Equatable, CustomStringConvertible, CustomReflectable {
     /// Fields of each request, such as those that a proxy before the gateway asks for. They are sent to the gateway's own
     /// address only. Those that the library sets itself replace them.
     /// Keys: names of fields in any case.
@@ -40,8 +39,7 @@ public struct StorageConfiguration: Sendable, Equatable, CustomStringConvertible
 
     /// The names of fields that describe the message itself.
     private static let reserved = [
-        "connection", "content-length", "expect", "host", "te", "trailer", "transfer-encoding",
-        "upgrade",
+        "connection", "content-length", "expect", "host", "te", "trailer", "transfer-encoding", "upgrade",
     ]
 
     /// ``headerFields`` with names in lower case.
@@ -51,8 +49,7 @@ public struct StorageConfiguration: Sendable, Equatable, CustomStringConvertible
         for (name, value) in headerFields {
             let lower = name.asciiLowercased()
             let isField =
-                !name.isEmpty && name.utf8.allSatisfy(ASCII.isToken)
-                && !value.utf8.contains(where: ASCII.isControl)
+                !name.isEmpty && name.utf8.allSatisfy(ASCII.isToken) && !value.utf8.contains(where: ASCII.isControl)
             guard isField, !StorageConfiguration.reserved.contains(lower) else {
                 throw StorageError(.invalidArgument, "The header field '\(name)' can't be set.")
             }

@@ -36,14 +36,12 @@ public struct StorageCredentials: Sendable, CustomStringConvertible, CustomRefle
                     if isToken(text) { return text }
                 } catch {
                     let cause =
-                        access(file.path, R_OK) == 0
-                        ? error.localizedDescription : String(cString: strerror(errno))
+                        access(file.path, R_OK) == 0 ? error.localizedDescription : String(cString: strerror(errno))
                     throw StorageError(
                         .unauthenticated,
                         "The file of the credential, \(file.path), can't be read: \(cause).")
                 }
-                throw StorageError(
-                    .unauthenticated, "The file of the credential, \(file.path), has no token.")
+                throw StorageError(.unauthenticated, "The file of the credential, \(file.path), has no token.")
             })
     }
 
@@ -69,8 +67,7 @@ public struct StorageCredentials: Sendable, CustomStringConvertible, CustomRefle
     /// Gets the token.
     /// - Parameter seconds: The time limit.
     /// - Throws: ``StorageError`` with `unauthenticated` if the token can't be had or is not one.
-    func authorization(_ seconds: TimeInterval, _ control: TransferControl)
-        async throws(StorageError) -> Authorization
+    func authorization(_ seconds: TimeInterval, _ control: TransferControl) async throws(StorageError) -> Authorization
     {
         switch source {
         case .fixed(nil): return .none
@@ -83,8 +80,7 @@ public struct StorageCredentials: Sendable, CustomStringConvertible, CustomRefle
             case .success(let token): return try StorageCredentials.field(token)
             case .failure(let error as StorageError): throw error
             case .failure(let error):
-                throw StorageError(
-                    .unauthenticated, "The credential can't be had: \(error.localizedDescription)")
+                throw StorageError(.unauthenticated, "The credential can't be had: \(error.localizedDescription)")
             case nil:
                 if control.isCancelled { throw .cancelled }
                 return .late

@@ -129,7 +129,6 @@ extension StorageError {
     /// A failure of the local file system, whose reason is in `errno`.
     static func file(_ what: String, _ path: String) -> StorageError {
         let code = errno
-        return StorageError(
-            .file(code), "\(path) can't be \(what): \(String(cString: strerror(code)))")
+        return StorageError(.file(code), "\(path) can't be \(what): \(String(cString: strerror(code)))")
     }
 }

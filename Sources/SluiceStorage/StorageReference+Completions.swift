@@ -55,8 +55,7 @@ extension StorageReference {
     }
 
     private func run<Value: Sendable>(
-        _ completion: ((Value?, Error?) -> Void)?,
-        _ body: @escaping @Sendable () async throws(StorageError) -> Value
+        _ completion: ((Value?, Error?) -> Void)?, _ body: @escaping @Sendable () async throws(StorageError) -> Value
     ) {
         let handler = completion.map { Handler(call: $0) }
         let queue = storage.callbackQueue

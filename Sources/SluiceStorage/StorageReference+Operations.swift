@@ -95,8 +95,7 @@ extension StorageReference {
         }
         let page = try await page("delimiter=%2F&maxResults=\(maxResults)", token)
         return StorageListResult(
-            prefixes: page.prefixes, items: page.objects.map(\.reference),
-            pageToken: page.pageToken)
+            prefixes: page.prefixes, items: page.objects.map(\.reference), pageToken: page.pageToken)
     }
 
     // MARK: Running

@@ -36,8 +36,7 @@ extension StorageReference {
         from file: URL, _ metadata: MetadataValues?, _ completion: Completion<StorageMetadata>
     ) -> StorageUploadTask {
         var metadata = metadata ?? MetadataValues()
-        if metadata.contentType == nil, let type = MediaTypes.type(of: file.lastPathComponent[...])
-        {
+        if metadata.contentType == nil, let type = MediaTypes.type(of: file.lastPathComponent[...]) {
             metadata.contentType = type
         }
         return StorageUploadTask.start(self, .file(path: file.path), metadata, completion)
@@ -55,8 +54,7 @@ extension StorageReference {
         from data: StorageUploadResumptionData, file: URL, metadata: StorageMetadata? = nil,
         completion: ((StorageMetadata?, Error?) -> Void)? = nil
     ) -> StorageUploadTask {
-        StorageUploadTask.start(
-            self, .file(path: file.path), metadata?.values, from: data, queued(completion))
+        StorageUploadTask.start(self, .file(path: file.path), metadata?.values, from: data, queued(completion))
     }
 
     /// Uploads bytes and waits for the end. If the task that waits is cancelled, so is the upload.

@@ -43,8 +43,7 @@ public final class StorageReference: Sendable, Hashable, CustomStringConvertible
     /// - Parameter path: A path; slashes at its ends and repeated ones do not count.
     public func child(_ path: String) -> StorageReference {
         let segments =
-            (fullPath.utf8.split(separator: UInt8(ascii: "/"))
-                + path.utf8.split(separator: UInt8(ascii: "/")))
+            (fullPath.utf8.split(separator: UInt8(ascii: "/")) + path.utf8.split(separator: UInt8(ascii: "/")))
         let joined = segments.map { String(decoding: $0, as: UTF8.self) }.joined(separator: "/")
         return StorageReference(storage, path: joined, fault: fault)
     }

@@ -235,8 +235,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     /// Runs ready tasks, then dirty handlers, until both are empty, for a bounded number of rounds and a bounded time.
     private func settle() {
         var rounds = 0
-        while rounds < 32 && !(readyJobs.isEmpty && dirty.isEmpty) && (rounds == 0 || !isTurnSpent)
-        {
+        while rounds < 32 && !(readyJobs.isEmpty && dirty.isEmpty) && (rounds == 0 || !isTurnSpent) {
             rounds += 1
             if !readyJobs.isEmpty {
                 swap(&runningJobs, &readyJobs)
@@ -372,15 +371,13 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     }
 
     private static func level(_ interest: Readiness) -> UInt32 {
-        (interest.contains(.readable) ? EPOLLIN.rawValue : 0)
-            | (interest.contains(.writable) ? EPOLLOUT.rawValue : 0)
+        (interest.contains(.readable) ? EPOLLIN.rawValue : 0) | (interest.contains(.writable) ? EPOLLOUT.rawValue : 0)
     }
 
     private func event(_ registration: Registration, _ events: UInt32) -> epoll_event {
         var event = epoll_event()
         event.events = events
-        event.data.u64 =
-            UInt64(registration.generation) << 32 | UInt64(UInt32(registration.descriptor))
+        event.data.u64 = UInt64(registration.generation) << 32 | UInt64(UInt32(registration.descriptor))
         return event
     }
 

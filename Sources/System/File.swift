@@ -25,8 +25,7 @@ public enum File {
         // The closure can't have a typed throw, so the error leaves it as a number.
         let outcome = buffer.withUnsafeMutableBytes { bytes -> (Int, Int32) in
             while true {
-                let result = sluice_pread_nowait(
-                    descriptor, bytes.baseAddress, wanted, off_t(offset))
+                let result = sluice_pread_nowait(descriptor, bytes.baseAddress, wanted, off_t(offset))
                 if result >= 0 { return (result, 0) }
                 switch errno {
                 case EINTR: continue

@@ -79,8 +79,7 @@ public struct AddressRange: Hashable, Sendable {
         let width = parts[0].contains(":") ? 128 : 32
         var length = width
         if parts.count == 2 {
-            guard parts[1].utf8.allSatisfy({ (0x30...0x39).contains($0) }),
-                let number = Int(parts[1]), number <= width
+            guard parts[1].utf8.allSatisfy({ (0x30...0x39).contains($0) }), let number = Int(parts[1]), number <= width
             else { return nil }
             length = number
         }

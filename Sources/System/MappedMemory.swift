@@ -10,8 +10,7 @@ public struct MappedMemory {
     /// - Parameter count: The size in bytes.
     /// - Returns: nil if the kernel has no memory.
     public init?(_ count: Int) {
-        let mapping = mmap(
-            nil, count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+        let mapping = mmap(nil, count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
         guard let mapping, mapping != MAP_FAILED else { return nil }
         // A huge page would be provided as a whole.
         madvise(mapping, count, MADV_NOHUGEPAGE)

@@ -17,9 +17,8 @@ public enum ProcessMemory {
         for line in maps.split(separator: UInt8(ascii: "\n")) {
             // 55d0a000-55e1b000 r-xp 0000a000 08:01 1234 /usr/bin/sluice
             let words = line.split(separator: UInt8(ascii: " "), maxSplits: 5)
-            guard words.count == 6, words[1].elementsEqual("r-xp".utf8),
-                !words[4].elementsEqual("0".utf8), words[5].contains(UInt8(ascii: "/")),
-                !words[5].suffix(9).elementsEqual("(deleted)".utf8),
+            guard words.count == 6, words[1].elementsEqual("r-xp".utf8), !words[4].elementsEqual("0".utf8),
+                words[5].contains(UInt8(ascii: "/")), !words[5].suffix(9).elementsEqual("(deleted)".utf8),
                 case let bounds = words[0].split(separator: UInt8(ascii: "-")), bounds.count == 2,
                 let start = address(bounds[0]), let end = address(bounds[1]), start < end
             else { continue }
@@ -57,8 +56,7 @@ public enum ProcessMemory {
         }
         guard pages.count > 2 else { return 0 }
         let heap = mallinfo2()
-        return (pages[1] - pages[2]) * Int(sysconf(Int32(_SC_PAGESIZE)))
-            - Int(heap.uordblks + heap.hblkhd)
+        return (pages[1] - pages[2]) * Int(sysconf(Int32(_SC_PAGESIZE))) - Int(heap.uordblks + heap.hblkhd)
     }
 
     private static func address(_ digits: ArraySlice<UInt8>) -> UInt? {

@@ -39,8 +39,7 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
         address.sun_family = sa_family_t(AF_UNIX)
         withUnsafeMutableBytes(of: &address.sun_path) { $0.copyBytes(from: path.utf8) }
         var storage = sockaddr_storage()
-        withUnsafeMutableBytes(of: &storage) { storage in
-            withUnsafeBytes(of: address) { storage.copyMemory(from: $0) }
+        withUnsafeMutableBytes(of: &storage) { storage in withUnsafeBytes(of: address) { storage.copyMemory(from: $0) }
         }
         self.init(storage: storage, length: socklen_t(MemoryLayout<sockaddr_un>.size))
     }

@@ -22,6 +22,5 @@ public func suspend<Result>(
     _ body: (UnsafeContinuation<Result, Never>) -> Void, onCancel: @Sendable () -> Void
 ) async -> Result {
     await _unsafeInheritExecutor_withTaskCancellationHandler(
-        operation: { await _unsafeInheritExecutor_withUnsafeContinuation(body) },
-        onCancel: onCancel)
+        operation: { await _unsafeInheritExecutor_withUnsafeContinuation(body) }, onCancel: onCancel)
 }

@@ -58,8 +58,7 @@ package struct TokenBucket: Sendable {
 
     /// The nanoseconds that `count` tokens take, rounded down, and whether they were rounded.
     private func cost(_ count: Int, _ rate: UInt64) -> (quotient: UInt64, hasRest: Bool) {
-        let (quotient, rest) = rate.dividingFullWidth(
-            UInt64(count).multipliedFullWidth(by: TokenBucket.second))
+        let (quotient, rest) = rate.dividingFullWidth(UInt64(count).multipliedFullWidth(by: TokenBucket.second))
         return (quotient, rest > 0)
     }
 }

@@ -14,8 +14,7 @@ public struct BuildInfo: Sendable, Equatable, CustomStringConvertible {
 
     /// This program. The version is written here only.
     public static let current = BuildInfo(
-        version: "0.1.0", commit: String(cString: sluice_build_commit()),
-        date: String(cString: sluice_build_date()))
+        version: "0.1.0", commit: String(cString: sluice_build_commit()), date: String(cString: sluice_build_date()))
 
     /// - Parameters:
     ///   - commit: Empty if it is not known.

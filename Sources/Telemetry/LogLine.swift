@@ -171,8 +171,7 @@ package struct LogLine: ~Copyable {
         guard text.count <= longestText else { return false }
         for index in text.indices {
             switch text[index] {
-            case UInt8(ascii: "/") where LogRedaction.isUploadRoot(text, before: index):
-                return false
+            case UInt8(ascii: "/") where LogRedaction.isUploadRoot(text, before: index): return false
             // All visible ASCII except " % + : = J \ _.
             case 0x21, 0x23, 0x24, 0x26...0x2a, 0x2c...0x39, 0x3b, 0x3c, 0x3e...0x49, 0x4b...0x5b,
                 0x5d, 0x5e, 0x60...0x7e:

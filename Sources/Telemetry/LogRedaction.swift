@@ -11,9 +11,8 @@ enum LogRedaction {
 
     /// Parts of names, in lower case, whose values are secret.
     private static let secretNames = [
-        "token", "secret", "passw", "signature", "credential", "authoriz", "cookie", "apikey",
-        "api-key", "api_key", "x-amz-", "x-goog-", "uploadid", "upload-id", "upload_id",
-        "accesskey", "access-key", "access_key", "private",
+        "token", "secret", "passw", "signature", "credential", "authoriz", "cookie", "apikey", "api-key", "api_key",
+        "x-amz-", "x-goog-", "uploadid", "upload-id", "upload_id", "accesskey", "access-key", "access_key", "private",
     ].map { Array($0.utf8) }
     /// Names, in lower case, whose values extend to the end of the line, because they are lists or pairs.
     private static let wholeLineNames = ["authoriz", "cookie"].map { Array($0.utf8) }
@@ -86,8 +85,7 @@ enum LogRedaction {
             guard text[index + 1] == UInt8(ascii: "3") else { return nil }
             // %3D is "=" and %3A is ":".
             switch text[index + 2] | 0x20 {
-            case UInt8(ascii: "d"), UInt8(ascii: "a"):
-                return named(text, separator: index..<index + 3)
+            case UInt8(ascii: "d"), UInt8(ascii: "a"): return named(text, separator: index..<index + 3)
             default: return nil
             }
         case UInt8(ascii: " "), UInt8(ascii: "+"), UInt8(ascii: "\t"):
@@ -118,14 +116,12 @@ enum LogRedaction {
             toLineEnd: isHeader || contains(name, wholeLineNames))
     }
 
-    private static func value(_ text: Span<UInt8>, from start: Int, toLineEnd: Bool) -> Range<Int>?
-    {
+    private static func value(_ text: Span<UInt8>, from start: Int, toLineEnd: Bool) -> Range<Int>? {
         var start = start
         while start < text.count, text[start] == UInt8(ascii: " ") { start += 1 }
         if start + 1 < text.count, text[start] == UInt8(ascii: "\\") { start += 1 }
         var quote: UInt8?
-        if start < text.count, text[start] == UInt8(ascii: "\"") || text[start] == UInt8(ascii: "'")
-        {
+        if start < text.count, text[start] == UInt8(ascii: "\"") || text[start] == UInt8(ascii: "'") {
             quote = text[start]
             start += 1
         }
@@ -159,13 +155,11 @@ enum LogRedaction {
 
     private static func isScheme(_ word: Span<UInt8>) -> Bool {
         ASCII.isEqual(word, ignoringCase: "bearer") || ASCII.isEqual(word, ignoringCase: "firebase")
-            || ASCII.isEqual(word, ignoringCase: "basic")
-            || ASCII.isEqual(word, ignoringCase: "aws4-hm")
+            || ASCII.isEqual(word, ignoringCase: "basic") || ASCII.isEqual(word, ignoringCase: "aws4-hm")
     }
 
     private static func jsonWebToken(_ text: Span<UInt8>, at index: Int) -> Range<Int>? {
-        guard index >= 0, text[index] == UInt8(ascii: "e"), text[index + 1] == UInt8(ascii: "y")
-        else { return nil }
+        guard index >= 0, text[index] == UInt8(ascii: "e"), text[index + 1] == UInt8(ascii: "y") else { return nil }
         let end = tokenEnd(text, from: index)
         guard end - index >= 20 else { return nil }
         for at in index..<end where text[at] == UInt8(ascii: ".") { return index..<end }
@@ -179,8 +173,7 @@ enum LogRedaction {
         var start = dot
         while start > 0, isBase64URLByte(text[start - 1]) { start -= 1 }
         let payloadEnd = base64URLEnd(text, from: dot + 1)
-        guard dot - start >= 10, payloadEnd - dot > 2, payloadEnd < text.count,
-            text[payloadEnd] == UInt8(ascii: ".")
+        guard dot - start >= 10, payloadEnd - dot > 2, payloadEnd < text.count, text[payloadEnd] == UInt8(ascii: ".")
         else { return nil }
         let end = base64URLEnd(text, from: payloadEnd + 1)
         return end - payloadEnd > 43 ? start..<end : nil
@@ -227,8 +220,7 @@ enum LogRedaction {
 
     private static func isSegmentEnd(_ byte: UInt8) -> Bool {
         switch byte {
-        case UInt8(ascii: "/"), UInt8(ascii: "?"), UInt8(ascii: "#"), UInt8(ascii: "\""),
-            UInt8(ascii: "'"), ...0x20:
+        case UInt8(ascii: "/"), UInt8(ascii: "?"), UInt8(ascii: "#"), UInt8(ascii: "\""), UInt8(ascii: "'"), ...0x20:
             true
         default: false
         }
@@ -263,8 +255,7 @@ enum LogRedaction {
     private static func isNameByte(_ byte: UInt8) -> Bool {
         switch byte {
         case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-            UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "_"), UInt8(ascii: "-"),
-            UInt8(ascii: "."):
+            UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "_"), UInt8(ascii: "-"), UInt8(ascii: "."):
             return true
         default: return false
         }
@@ -321,8 +312,7 @@ private struct DecodedText {
         while index < bytes.count {
             origins.append(starts[index])
             if bytes[index] == UInt8(ascii: "%"), index + 2 < bytes.count,
-                let high = DecodedText.digit(bytes[index + 1]),
-                let low = DecodedText.digit(bytes[index + 2])
+                let high = DecodedText.digit(bytes[index + 1]), let low = DecodedText.digit(bytes[index + 2])
             {
                 decoded.append(high << 4 | low)
                 index += 3

@@ -71,8 +71,7 @@ public final class PrometheusRegistry: Sendable {
     }
 
     /// The histogram of durations with this name and these labels.
-    public func histogram(_ name: String, _ labels: [(String, String)] = []) -> PrometheusHistogram
-    {
+    public func histogram(_ name: String, _ labels: [(String, String)] = []) -> PrometheusHistogram {
         let bounds = state.withLock { $0.bounds[PrometheusText.name(name)] }
         return series(name, labels, .histogram) {
             PrometheusHistogram(bounds ?? PrometheusRegistry.durationBounds)
@@ -80,8 +79,7 @@ public final class PrometheusRegistry: Sendable {
     }
 
     private func series<Series: PrometheusSeries>(
-        _ name: String, _ labels: [(String, String)], _ kind: PrometheusText.Kind,
-        _ make: () -> Series
+        _ name: String, _ labels: [(String, String)], _ kind: PrometheusText.Kind, _ make: () -> Series
     ) -> Series {
         let name = PrometheusText.name(name)
         let labels = labels.map(PrometheusLabel.init).sorted()

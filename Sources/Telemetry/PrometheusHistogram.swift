@@ -49,8 +49,7 @@ public struct PrometheusHistogram: PrometheusSeries, @unchecked Sendable {
         recordNanoseconds(duration)
         let value = Double(duration) / 1e9
         let now = SystemClock.time()
-        let example = Example(
-            trace: trace, value: value, time: Double(now.tv_sec) + Double(now.tv_nsec) / 1e9)
+        let example = Example(trace: trace, value: value, time: Double(now.tv_sec) + Double(now.tv_nsec) / 1e9)
         totals.pointee.examples.withLock { examples in
             if examples.isEmpty { examples = Array(repeating: nil, count: bounds.count + 1) }
             examples[bucket(value)] = example
@@ -89,8 +88,7 @@ private struct AtomicDouble: ~Copyable {
         var current = bits.load(ordering: .relaxed)
         while true {
             let next = (Double(bitPattern: current) + amount).bitPattern
-            let (done, found) = bits.weakCompareExchange(
-                expected: current, desired: next, ordering: .relaxed)
+            let (done, found) = bits.weakCompareExchange(expected: current, desired: next, ordering: .relaxed)
             if done { return }
             current = found
         }

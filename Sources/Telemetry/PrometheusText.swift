@@ -99,8 +99,7 @@ public struct PrometheusText {
 
     /// Writes a bucket of a histogram, with its example if the format has examples.
     mutating func sample(
-        _ name: String, _ labels: [PrometheusLabel], _ value: Int64,
-        _ example: PrometheusHistogram.Example?
+        _ name: String, _ labels: [PrometheusLabel], _ value: Int64, _ example: PrometheusHistogram.Example?
     ) {
         sample(name, labels, value)
         guard format == .openMetrics, let example else { return }
@@ -149,8 +148,7 @@ public struct PrometheusText {
     /// The upper bound of a bucket. OpenMetrics has `1.0` where Prometheus has `1`.
     func bound(_ value: Double) -> String {
         let number = PrometheusText.number(value)
-        return format == .openMetrics && value == value.rounded() && value.isFinite
-            ? number + ".0" : number
+        return format == .openMetrics && value == value.rounded() && value.isFinite ? number + ".0" : number
     }
 
     /// A number in the syntax of Prometheus.
@@ -166,8 +164,7 @@ public struct PrometheusText {
         var name: [UInt8] = []
         for byte in text.utf8 {
             switch byte {
-            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"),
-                UInt8(ascii: "_"):
+            case UInt8(ascii: "a")...UInt8(ascii: "z"), UInt8(ascii: "A")...UInt8(ascii: "Z"), UInt8(ascii: "_"):
                 name.append(byte)
             case UInt8(ascii: ":") where !isLabel: name.append(byte)
             case UInt8(ascii: "0")...UInt8(ascii: "9"):

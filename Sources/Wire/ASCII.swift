@@ -155,8 +155,7 @@ package enum ASCII {
             var offset = 0
             while true {
                 let word = text.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
-                if lowercased(word) != wanted.loadUnaligned(fromByteOffset: offset, as: UInt64.self)
-                {
+                if lowercased(word) != wanted.loadUnaligned(fromByteOffset: offset, as: UInt64.self) {
                     return false
                 }
                 if offset == last { return true }

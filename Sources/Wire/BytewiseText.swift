@@ -165,8 +165,7 @@ extension StringProtocol where SubSequence == Substring, UTF8View: Bidirectional
         separator: Character, maxSplits: Int = .max, omittingEmptySubsequences: Bool = true
     ) -> [Substring] {
         utf8.split(
-            separator: byte(of: separator), maxSplits: maxSplits,
-            omittingEmptySubsequences: omittingEmptySubsequences
+            separator: byte(of: separator), maxSplits: maxSplits, omittingEmptySubsequences: omittingEmptySubsequences
         ).map { self[$0.startIndex..<$0.endIndex] }
     }
 

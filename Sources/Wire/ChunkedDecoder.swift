@@ -48,8 +48,7 @@ package struct ChunkedDecoder {
         }
         switch state {
         case .size: try takeSize(byte)
-        case .extensions:
-            if byte == UInt8(ascii: "\r") { state = .sizeLF } else { try checkText(byte) }
+        case .extensions: if byte == UInt8(ascii: "\r") { state = .sizeLF } else { try checkText(byte) }
         case .sizeLF:
             try expect(byte, UInt8(ascii: "\n"))
             lineBytes = 0
@@ -76,8 +75,7 @@ package struct ChunkedDecoder {
             } else if !ASCII.isToken(byte) {
                 throw HTTP1SyntaxError("malformed trailer field")
             }
-        case .trailerValue:
-            if byte == UInt8(ascii: "\r") { state = .trailerLF } else { try checkText(byte) }
+        case .trailerValue: if byte == UInt8(ascii: "\r") { state = .trailerLF } else { try checkText(byte) }
         case .trailerLF:
             try expect(byte, UInt8(ascii: "\n"))
             state = .trailerStart

@@ -46,8 +46,7 @@ package struct CivilDate: Equatable, Sendable {
         let dayOfYear = (153 * (month > 2 ? month - 3 : month + 9) + 2) / 5 + day - 1
         let dayOfEra = yearOfEra * 365 + yearOfEra / 4 - yearOfEra / 100 + dayOfYear
         let secondOfDay = hour * 3600 + minute * 60 + min(second, 59)
-        return Int64((era * 146_097 + dayOfEra) * 86_400 + secondOfDay)
-            - CivilDate.secondsBefore1970
+        return Int64((era * 146_097 + dayOfEra) * 86_400 + secondOfDay) - CivilDate.secondsBefore1970
     }
 
     private var daysOfMonth: Int {

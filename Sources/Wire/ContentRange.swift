@@ -14,8 +14,7 @@ package struct ContentRange: Equatable, Sendable {
             let slash = ASCII.firstIndex(of: "/", in: text, from: dash),
             let first = Decimal.parse(text.extracting(start..<dash)),
             let last = Decimal.parse(text.extracting((dash + 1)..<slash)),
-            let size = Decimal.parse(
-                text.extracting((slash + 1)..<text.count), maximum: UInt64(Int64.max)),
+            let size = Decimal.parse(text.extracting((slash + 1)..<text.count), maximum: UInt64(Int64.max)),
             first <= last, last < size
         else { return nil }
         range = first..<last + 1

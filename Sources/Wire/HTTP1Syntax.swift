@@ -96,10 +96,8 @@ extension HeaderFields {
         var (nameLength, value) = (0, 0..<0)
         append(capacity: line.count) { field in
             line.withUnsafeBytes { line in
-                nameLength = ASCII.copyToken(
-                    line, lowercasedTo: UnsafeMutableRawBufferPointer(field))
-                guard nameLength > 0, nameLength < line.count,
-                    line[nameLength] == UInt8(ascii: ":"), nameLength < 256
+                nameLength = ASCII.copyToken(line, lowercasedTo: UnsafeMutableRawBufferPointer(field))
+                guard nameLength > 0, nameLength < line.count, line[nameLength] == UInt8(ascii: ":"), nameLength < 256
                 else {
                     fault = "malformed header field name"
                     return nil
@@ -109,8 +107,7 @@ extension HeaderFields {
                 while end > start, ASCII.isSpace(line[end - 1]) { end -= 1 }
                 value = start..<end
                 let isText = HTTP1FieldLine.copy(
-                    line.baseAddress! + start, count: end - start,
-                    to: field.baseAddress! + nameLength)
+                    line.baseAddress! + start, count: end - start, to: field.baseAddress! + nameLength)
                 guard isText else {
                     fault = "control character in a header field value"
                     return nil

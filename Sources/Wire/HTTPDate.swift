@@ -67,9 +67,8 @@ package enum HTTPDate {
         }
 
         mutating func rfc850(now: Int64) -> Int64? {
-            guard text.skip(anyOf: HTTPDate.longDays), text.skip(", "), let day = text.number(2),
-                text.skip("-"), month(), text.skip("-"), let year = text.number(2), text.skip(" "),
-                clockAndZone()
+            guard text.skip(anyOf: HTTPDate.longDays), text.skip(", "), let day = text.number(2), text.skip("-"),
+                month(), text.skip("-"), let year = text.number(2), text.skip(" "), clockAndZone()
             else { return nil }
             let current = CivilDate(seconds: HTTPDate.clamped(now)).year
             var full = current - current % 100 + year

@@ -151,8 +151,7 @@ public struct HeaderFields: Sendable, Equatable {
                     guard let left, let right else { return left == nil && right == nil }
                     // The value follows its name.
                     let bytes = left.name.count + left.value.count
-                    guard left.name.count == right.name.count,
-                        left.value.count == right.value.count,
+                    guard left.name.count == right.name.count, left.value.count == right.value.count,
                         memcmp(left.name.baseAddress!, right.name.baseAddress!, bytes) == 0
                     else { return false }
                 }
@@ -227,10 +226,8 @@ public struct HeaderFields: Sendable, Equatable {
             guard let field = position else { return nil }
             // Only ``append(_:_:_:)`` writes the block, so the lengths are right.
             let lengths = UnsafeRawPointer(field).loadUnaligned(as: UInt64.self)
-            let name = UnsafeBufferPointer(
-                start: field + HeaderFields.prefixBytes, count: Int(lengths & 0xffff_ffff))
-            let value = UnsafeBufferPointer(
-                start: name.baseAddress! + name.count, count: Int(lengths >> 32))
+            let name = UnsafeBufferPointer(start: field + HeaderFields.prefixBytes, count: Int(lengths & 0xffff_ffff))
+            let value = UnsafeBufferPointer(start: name.baseAddress! + name.count, count: Int(lengths >> 32))
             count -= HeaderFields.prefixBytes + name.count + value.count
             precondition(count >= 0)
             position = count > 0 ? value.baseAddress! + value.count : nil
@@ -263,7 +260,6 @@ extension UnsafeBufferPointer<UInt8> {
     @inline(__always)
     package func matches(_ text: StaticString) -> Bool {
         // An empty buffer may have no address.
-        count == text.utf8CodeUnitCount && count > 0
-            && memcmp(baseAddress!, text.utf8Start, count) == 0
+        count == text.utf8CodeUnitCount && count > 0 && memcmp(baseAddress!, text.utf8Start, count) == 0
     }
 }

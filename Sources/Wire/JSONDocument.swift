@@ -195,8 +195,7 @@ private struct Reader {
                 let name = nodes.count
                 try string()
                 guard isNew(name, of: own, count, &names) else {
-                    throw fail(
-                        "'\(text(name).prefix(64))' is given twice", at: Int(nodes[name].offset))
+                    throw fail("'\(text(name).prefix(64))' is given twice", at: Int(nodes[name].offset))
                 }
                 skipWhiteSpace()
                 guard skip(":") else { throw fail("':' is expected") }
@@ -314,8 +313,7 @@ private struct Reader {
         guard let letter = next else { throw fail("a string has no end") }
         offset += 1
         switch letter {
-        case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/"):
-            return Unicode.Scalar(letter)
+        case UInt8(ascii: "\""), UInt8(ascii: "\\"), UInt8(ascii: "/"): return Unicode.Scalar(letter)
         case UInt8(ascii: "b"): return "\u{8}"
         case UInt8(ascii: "f"): return "\u{c}"
         case UInt8(ascii: "n"): return "\n"

@@ -22,9 +22,8 @@ package struct RFC3339 {
     }
 
     private mutating func readAll(_ reader: inout DateReader) -> Bool {
-        guard let year = reader.number(4), reader.skip("-"), let month = reader.number(2),
-            reader.skip("-"), let day = reader.number(2), reader.skip("T") || reader.skip("t"),
-            reader.clock(into: &date)
+        guard let year = reader.number(4), reader.skip("-"), let month = reader.number(2), reader.skip("-"),
+            let day = reader.number(2), reader.skip("T") || reader.skip("t"), reader.clock(into: &date)
         else { return false }
         (date.year, date.month, date.day) = (year, month, day)
         if reader.skip(".") {
@@ -42,8 +41,7 @@ package struct RFC3339 {
     private mutating func readOffset(_ reader: inout DateReader) -> Bool {
         if reader.skip("Z") || reader.skip("z") { return true }
         let isWest = reader.skip("-")
-        guard isWest || reader.skip("+"), let hours = reader.number(2), reader.skip(":"),
-            let minutes = reader.number(2)
+        guard isWest || reader.skip("+"), let hours = reader.number(2), reader.skip(":"), let minutes = reader.number(2)
         else { return false }
         offsetSeconds = (hours * 60 + minutes) * (isWest ? -60 : 60)
         isOffsetValid = hours < 24 && minutes < 60

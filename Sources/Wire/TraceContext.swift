@@ -20,12 +20,10 @@ public struct TraceContext: Sendable, Equatable {
     /// Parses a field's value (section 3.2.2): `00-`, 32 digits, `-`, 16 digits, `-`, 2 digits, in lower case. Later
     /// versions may continue after another `-`. Returns nil if it is malformed: the value must be ignored then.
     package init?(_ text: UnsafeBufferPointer<UInt8>) {
-        guard text.count >= TraceContext.length, text[2] == 0x2d, text[35] == 0x2d,
-            text[52] == 0x2d,
+        guard text.count >= TraceContext.length, text[2] == 0x2d, text[35] == 0x2d, text[52] == 0x2d,
             let version = TraceContext.byte(text[0], text[1]), version != 0xff,
             text.count == TraceContext.length || version > 0 && text[55] == 0x2d,
-            let flags = TraceContext.byte(text[53], text[54]),
-            let traceID = TraceContext.identifier(text[3..<35]),
+            let flags = TraceContext.byte(text[53], text[54]), let traceID = TraceContext.identifier(text[3..<35]),
             let spanID = TraceContext.identifier(text[36..<52])
         else { return nil }
         self.init(traceID: traceID, spanID: spanID, flags: flags)
@@ -39,8 +37,7 @@ public struct TraceContext: Sendable, Equatable {
 
     /// The start of a trace, with random ids.
     package static func root(isSampled: Bool) -> TraceContext {
-        TraceContext(
-            traceID: newID() + newID(), spanID: newID(), flags: 2 | (isSampled ? sampled : 0))
+        TraceContext(traceID: newID() + newID(), spanID: newID(), flags: 2 | (isSampled ? sampled : 0))
     }
 
     /// The same trace with a new random span.
@@ -50,14 +47,12 @@ public struct TraceContext: Sendable, Equatable {
 
     private static func newID() -> String {
         let number = UInt64.random(in: 1...UInt64.max)
-        return Hexadecimal.encode(
-            (0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) })
+        return Hexadecimal.encode((0..<8).map { UInt8(truncatingIfNeeded: number >> (56 - 8 * $0)) })
     }
 
     /// The text of an id: digits in lower case, not all zero.
     private static func identifier(_ digits: Slice<UnsafeBufferPointer<UInt8>>) -> String? {
-        guard digits.allSatisfy({ digit($0) != nil }), digits.contains(where: { $0 != 0x30 })
-        else { return nil }
+        guard digits.allSatisfy({ digit($0) != nil }), digits.contains(where: { $0 != 0x30 }) else { return nil }
         return String(decoding: digits, as: UTF8.self)
     }
 
@@ -93,10 +88,8 @@ package enum TraceState {
         }
         .filter { !$0.isEmpty }
         let isList = members.allSatisfy { member in
-            let parts = member.split(
-                separator: UInt8(ascii: "="), maxSplits: 2, omittingEmptySubsequences: false)
-            return parts.count == 2 && !parts[0].isEmpty && !parts[1].isEmpty
-                && parts[0].count <= 256
+            let parts = member.split(separator: UInt8(ascii: "="), maxSplits: 2, omittingEmptySubsequences: false)
+            return parts.count == 2 && !parts[0].isEmpty && !parts[1].isEmpty && parts[0].count <= 256
         }
         return (1...maximumMembers).contains(members.count) && isList ? text : nil
     }

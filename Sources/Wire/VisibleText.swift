@@ -17,8 +17,7 @@ package enum VisibleText {
         guard lower.hasPrefix("http://") || lower.hasPrefix("https://") else { return argument }
         let head = argument.utf8.prefix { $0 != UInt8(ascii: "?") && $0 != UInt8(ascii: "#") }
         let end = head.count < argument.utf8.count ? "?…" : ""
-        let parts = head.split(
-            separator: UInt8(ascii: "/"), maxSplits: 3, omittingEmptySubsequences: false)
+        let parts = head.split(separator: UInt8(ascii: "/"), maxSplits: 3, omittingEmptySubsequences: false)
         let shown = parts.enumerated().map { index, part in
             let at = index == 2 ? part.lastIndex(of: UInt8(ascii: "@")) : nil
             return at.map { "…" + String(decoding: part[$0...], as: UTF8.self) }
@@ -71,8 +70,7 @@ package enum VisibleText {
         var result = ""
         for scalar in text.unicodeScalars {
             switch scalar {
-            case _ where !isHidden(scalar) || kept.unicodeScalars.contains(scalar):
-                result.unicodeScalars.append(scalar)
+            case _ where !isHidden(scalar) || kept.unicodeScalars.contains(scalar): result.unicodeScalars.append(scalar)
             default: result += escapeShortly(scalar)
             }
         }

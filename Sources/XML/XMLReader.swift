@@ -37,13 +37,11 @@ package enum XMLReader {
         }
         let status = withExtendedLifetime(state) {
             bytes.withUnsafeBytes {
-                XML_Parse(
-                    parser, $0.baseAddress?.assumingMemoryBound(to: CChar.self), Int32($0.count), 1)
+                XML_Parse(parser, $0.baseAddress?.assumingMemoryBound(to: CChar.self), Int32($0.count), 1)
             }
         }
         if status != XML_STATUS_OK {
-            throw Malformed(
-                cause: state.failure ?? String(cString: XML_ErrorString(XML_GetErrorCode(parser))))
+            throw Malformed(cause: state.failure ?? String(cString: XML_ErrorString(XML_GetErrorCode(parser))))
         }
     }
 

@@ -112,9 +112,7 @@ private final class Parser {
         try next()
         guard event.type == YAML_STREAM_END_EVENT else {
             throw YAMLError(
-                message:
-                    "not YAML: expected a single document in the stream: but found another document",
-                mark: mark)
+                message: "not YAML: expected a single document in the stream: but found another document", mark: mark)
         }
         return root
     }
@@ -161,9 +159,7 @@ private final class Parser {
             if let scalar = key.scalar {
                 if let first = known[Array(scalar.string.utf8)] {
                     throw YAMLError(
-                        message:
-                            "'\(scalar.string)' is given more than once; here for the first time",
-                        mark: first)
+                        message: "'\(scalar.string)' is given more than once; here for the first time", mark: first)
                 }
                 known[Array(scalar.string.utf8)] = scalar.mark
             }

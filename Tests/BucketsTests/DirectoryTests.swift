@@ -24,8 +24,7 @@ struct DirectoryTests {
         try await onOpenBucket(path, body)
     }
 
-    private func expectRejected(_ words: String, sourceLocation: SourceLocation = #_sourceLocation)
-    {
+    private func expectRejected(_ words: String, sourceLocation: SourceLocation = #_sourceLocation) {
         do {
             _ = try openBucket(path)
             Issue.record("opened", sourceLocation: sourceLocation)

@@ -14,8 +14,7 @@ import Wire
         let make: @Sendable () -> String
         var testDescription: String { name }
 
-        init(_ name: String, _ code: CredentialError.Code, _ make: @escaping @Sendable () -> String)
-        {
+        init(_ name: String, _ code: CredentialError.Code, _ make: @escaping @Sendable () -> String) {
             self.name = name
             self.code = code
             self.make = make

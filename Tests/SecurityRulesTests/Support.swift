@@ -69,8 +69,7 @@ func request(_ method: Method = .create, object: String = "dir/cat.png") -> Requ
 func document(_ text: String) -> DocumentPath { DocumentPath(text)! }
 
 /// The result of a condition: `true`, `false`, another value, or `error: …`.
-func outcome(_ condition: String, functions: String = "", _ request: Request = request()) -> String
-{
+func outcome(_ condition: String, functions: String = "", _ request: Request = request()) -> String {
     do {
         let explanation = try rules(condition, functions: functions).explain(request)
         guard let rule = explanation.blocks.first?.rules.first else { return "no rule" }

@@ -180,8 +180,7 @@ import Testing
 
     // MARK: Streams
 
-    private func put(_ session: Session, _ size: Int) async throws(StorageError) -> StorageMetadata
-    {
+    private func put(_ session: Session, _ size: Int) async throws(StorageError) -> StorageMetadata {
         var rest = pattern(size)[...]
         return try await session.reference.putStream { () throws(StorageError) in
             defer { rest = rest.dropFirst(100_000) }

@@ -101,8 +101,7 @@ final class CloudSession: UploadSession {
             let transfer = try await service.transfer(file, state, plan)
             let limit = state.length ?? plan.length ?? service.maximumSessionLength
             let append = CloudAppend(
-                self, loop, transfer, plan, limit: limit,
-                length: state.length == nil ? plan.length : nil)
+                self, loop, transfer, plan, limit: limit, length: state.length == nil ? plan.length : nil)
             current.withLock { $0 = append }
             return append
         }
@@ -162,8 +161,7 @@ final class CloudSession: UploadSession {
                 }
                 do throws(SessionError) {
                     let until = min(resultUntil, state.expires)
-                    let result = try await service.commit(
-                        file, state, facts, preconditions, until: until)
+                    let result = try await service.commit(file, state, facts, preconditions, until: until)
                     await keep(until: until)
                     return result
                 } catch {
@@ -244,8 +242,7 @@ final class CloudSession: UploadSession {
     /// Has the sweep remove an ended session before the time in its id. If that fails, it is removed at that time.
     private func keep(until: Int64) async {
         guard until < id.expires else { return }
-        _ = try? await service.writeHidden(
-            HiddenName.until(id, time: max(0, until)).text, [], replacing: nil)
+        _ = try? await service.writeHidden(HiddenName.until(id, time: max(0, until)).text, [], replacing: nil)
     }
 }
 

@@ -315,11 +315,9 @@ private struct StateReader {
         case 0:
             return .committed(
                 CommittedObject(
-                    generation: try number(), created: try number(), updated: try number(),
-                    etag: try text(),
+                    generation: try number(), created: try number(), updated: try number(), etag: try text(),
                     md5: try optional { (reader) throws(BucketError) in try reader.data() },
-                    crc32c: try optional { (reader) throws(BucketError) in try reader.number() },
-                    replaced: try flag()))
+                    crc32c: try optional { (reader) throws(BucketError) in try reader.number() }, replaced: try flag()))
         case 1: return .closed(try data())
         case 2: return .cancelled
         default: throw StateReader.malformed("an end of kind \(kind)")

@@ -28,15 +28,13 @@ protocol CloudSessionService: CloudSessionStore {
     /// written to the state.
     /// - Parameter state: The claimed state, with an intent and without an end.
     /// - Returns: nil if there is no such object now.
-    func settle(_ file: CloudSessionFile, _ state: CloudSessionState)
-        async throws(SessionError) -> CommitResult?
+    func settle(_ file: CloudSessionFile, _ state: CloudSessionState) async throws(SessionError) -> CommitResult?
 
     /// Removes everything that the service has of a session, except for its state and its object. Can be repeated.
     /// - Parameter isSoleOwner: Whether no other process than this one has sent requests of the session.
     /// - Returns: Whether nothing can be left. Otherwise it must be called again after
     ///   ``CloudSessions/settlingTime``.
-    func release(_ id: UploadSessionID, _ state: CloudSessionState, isSoleOwner: Bool)
-        async throws(BucketError) -> Bool
+    func release(_ id: UploadSessionID, _ state: CloudSessionState, isSoleOwner: Bool) async throws(BucketError) -> Bool
 }
 
 /// Moves the bytes of one append to the service. Its calls follow one another, except for ``cancel()``.

@@ -136,8 +136,7 @@ struct CommittedObject: Sendable, Equatable {
     }
 
     init(
-        generation: Int64, created: Int64, updated: Int64, etag: String, md5: [UInt8]?,
-        crc32c: UInt32?, replaced: Bool
+        generation: Int64, created: Int64, updated: Int64, etag: String, md5: [UInt8]?, crc32c: UInt32?, replaced: Bool
     ) {
         self.generation = generation
         self.created = created
@@ -196,9 +195,8 @@ extension CloudSessionState {
     var result: CommitResult? {
         guard case .committed(let object) = end else { return nil }
         let metadata = ObjectMetadata(
-            name: name, generation: object.generation, metageneration: 1, size: offset,
-            created: object.created, updated: object.updated, md5: object.md5,
-            crc32c: object.crc32c, etag: object.etag, attributes: attributes)
+            name: name, generation: object.generation, metageneration: 1, size: offset, created: object.created,
+            updated: object.updated, md5: object.md5, crc32c: object.crc32c, etag: object.etag, attributes: attributes)
         return CommitResult(metadata: metadata, replaced: object.replaced)
     }
 

@@ -9,8 +9,7 @@ protocol CloudSessionStore: Sendable {
     /// Writes an object if its version is `version`, or if it does not exist for nil. A request may be repeated: a write
     /// that has succeeded may be reported as one whose condition did not hold.
     /// - Returns: The new version; nil if the condition did not hold.
-    func writeHidden(_ name: String, _ bytes: [UInt8], replacing version: String?)
-        async throws(BucketError) -> String?
+    func writeHidden(_ name: String, _ bytes: [UInt8], replacing version: String?) async throws(BucketError) -> String?
 
     /// Deletes an object, whatever its version. It need not exist.
     func deleteHidden(_ name: String) async throws(BucketError)

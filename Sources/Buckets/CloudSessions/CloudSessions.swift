@@ -76,9 +76,8 @@ final class CloudSessions: Sendable {
         }
         guard plan.expires > now else { throw .notFound }
         var state = CloudSessionState(
-            name: name, attributes: plan.upload.attributes, created: clock() / 1000,
-            context: plan.context, mark: .random(in: 0 ... .max), owner: owner,
-            expires: plan.expires, length: length,
+            name: name, attributes: plan.upload.attributes, created: clock() / 1000, context: plan.context,
+            mark: .random(in: 0 ... .max), owner: owner, expires: plan.expires, length: length,
             digests: SessionDigests(plan.upload.digests).saved)
         state.transfer = service.newTransfer(name, now: state.created)
         let session = session(UploadSessionID(expires: plan.expires))
@@ -94,8 +93,7 @@ final class CloudSessions: Sendable {
     }
 
     func isOpen(_ id: UploadSessionID) async throws(BucketError) -> Bool {
-        guard id.expires > now, let object = try await service.readHidden(HiddenName.state(id).text)
-        else {
+        guard id.expires > now, let object = try await service.readHidden(HiddenName.state(id).text) else {
             return false
         }
         // Another version of the program may have written it.
@@ -113,8 +111,7 @@ final class CloudSessions: Sendable {
             let names = try await names(after: after, &pages)
             guard let last = names.last else { break }
             for name in names where found.count < limit {
-                guard case .state(let id)? = HiddenName(name),
-                    let object = try await service.readHidden(name),
+                guard case .state(let id)? = HiddenName(name), let object = try await service.readHidden(name),
                     // Another version of the program may have written it.
                     let state = try? CloudSessionState(object.bytes), state.end != .cancelled
                 else { continue }
@@ -228,8 +225,7 @@ final class CloudSessions: Sendable {
         } else {
             try await service.deleteHidden(name)
             // So that it is logged, once.
-            throw BucketError(
-                .internal, "the state of an upload session can't be read, and was removed")
+            throw BucketError(.internal, "the state of an upload session can't be read, and was removed")
         }
         // Last, so that the next sweep continues after a failure.
         try await service.deleteHidden(name)

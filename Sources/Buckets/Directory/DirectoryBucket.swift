@@ -53,8 +53,7 @@ public final class DirectoryBucket: BucketDriver {
     /// - Throws: ``BucketError`` if the directory cannot be used, is in use, or is not a bucket.
     public init(
         path: String, pool: BlockingPool, readers: Int = Processors.available(),
-        clock: @escaping @Sendable () -> Int64 = SystemClock.microseconds,
-        stopLimit: UInt64 = 30_000_000_000
+        clock: @escaping @Sendable () -> Int64 = SystemClock.microseconds, stopLimit: UInt64 = 30_000_000_000
     ) throws(BucketError) {
         self.stopLimit = stopLimit
         self.pool = pool
@@ -87,8 +86,7 @@ public final class DirectoryBucket: BucketDriver {
         throw BucketError(.objectNotFound)
     }
 
-    public func open(_ name: String, _ plan: ReadPlan) async throws(BucketError) -> any ObjectReader
-    {
+    public func open(_ name: String, _ plan: ReadPlan) async throws(BucketError) -> any ObjectReader {
         // A blob that was just replaced can be removed between lookup and open. The next lookup finds the new one.
         var missing: Int64 = 0
         for _ in 0..<8 {

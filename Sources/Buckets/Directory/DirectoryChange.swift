@@ -70,8 +70,7 @@ struct DirectoryTransaction {
             if let blob { try release(blob) }
             return .failure(BucketError(.preconditionFailed))
         }
-        let metadata = try replace(
-            old, change.name, facts, attributes, blob: blob, content: content)
+        let metadata = try replace(old, change.name, facts, attributes, blob: blob, content: content)
         return .success(.init(metadata: metadata, replaced: old != nil))
     }
 
@@ -84,9 +83,8 @@ struct DirectoryTransaction {
         let generation = max(now, writer.lastGeneration + 1)
         writer.lastGeneration = generation
         let metadata = ObjectMetadata(
-            name: name, generation: generation, metageneration: 1, size: facts.size,
-            created: now / 1000, updated: now / 1000, md5: facts.md5, crc32c: facts.crc32c,
-            etag: String(generation), attributes: attributes)
+            name: name, generation: generation, metageneration: 1, size: facts.size, created: now / 1000,
+            updated: now / 1000, md5: facts.md5, crc32c: facts.crc32c, etag: String(generation), attributes: attributes)
         try writer.put(IndexRow(metadata: metadata, blob: blob), content: content, replacing: old)
         if let blob = old?.blob { released.append(blob) }
         return metadata

@@ -150,8 +150,7 @@ final class DirectoryCommitter: @unchecked Sendable {
         for result in results {
             switch result {
             case .success: failing.store(false, ordering: .relaxed)
-            case .failure(let error):
-                if error.isRetryable { failing.store(true, ordering: .relaxed) }
+            case .failure(let error): if error.isRetryable { failing.store(true, ordering: .relaxed) }
             }
         }
     }
@@ -181,8 +180,7 @@ final class DirectoryCommitter: @unchecked Sendable {
                 placements.append(.none)
                 continue
             }
-            if case .memory(let buffer) = content, buffer.count <= DirectoryCommitter.maximumInline
-            {
+            if case .memory(let buffer) = content, buffer.count <= DirectoryCommitter.maximumInline {
                 placements.append(.inline(buffer))
                 continue
             }
@@ -231,9 +229,7 @@ final class DirectoryCommitter: @unchecked Sendable {
 
     /// Creates the empty file of a new upload session. It is a blob from the start, so that the commit moves no file
     /// and always exactly one row refers to it.
-    private func makePart(
-        _ directory: OpenDirectory, _ writer: IndexWriter, _ shards: inout Set<Int64>
-    ) -> Placement {
+    private func makePart(_ directory: OpenDirectory, _ writer: IndexWriter, _ shards: inout Set<Int64>) -> Placement {
         let blob = writer.nextBlob
         writer.nextBlob += 1
         do throws(BucketError) {
@@ -264,8 +260,7 @@ final class DirectoryCommitter: @unchecked Sendable {
     ) {
         for (index, change) in batch.enumerated() {
             guard case .failure(let error) = results[index], error.code == .preconditionFailed,
-                case .put(.staged(let file), _, _) = change.kind,
-                case .blob(let blob) = placements[index]
+                case .put(.staged(let file), _, _) = change.kind, case .blob(let blob) = placements[index]
             else { continue }
             do throws(BucketError) {
                 try files.unplaceBlob(blob, staged: file.id)
@@ -285,8 +280,7 @@ final class DirectoryCommitter: @unchecked Sendable {
     /// Performs a batch in one transaction. If that fails as a whole, each change gets its own transaction, so that as
     /// few changes as possible fail.
     private func transact(
-        _ batch: [DirectoryChange], _ placements: [Placement],
-        _ transaction: inout DirectoryTransaction
+        _ batch: [DirectoryChange], _ placements: [Placement], _ transaction: inout DirectoryTransaction
     ) -> [Result<DirectoryChange.Outcome, BucketError>] {
         if let results = try? attempt(batch[...], placements[...], &transaction) { return results }
         var results: [Result<DirectoryChange.Outcome, BucketError>] = []
@@ -329,8 +323,7 @@ final class DirectoryCommitter: @unchecked Sendable {
     ) throws(SQLiteError) -> [Result<DirectoryChange.Outcome, BucketError>] {
         let writer = transaction.writer
         let releasedBefore = transaction.released
-        let collected =
-            unlinked.count >= DirectoryCommitter.garbageBatch ? takeUnlinked(transaction) : []
+        let collected = unlinked.count >= DirectoryCommitter.garbageBatch ? takeUnlinked(transaction) : []
         do throws(SQLiteError) {
             try writer.beginTransaction()
             for blob in collected { try writer.removeGarbage(blob) }

@@ -34,8 +34,7 @@ final class DirectoryFiles: Sendable {
             let locked = try DirectoryFiles.takeLock(root, path)
             held.append(locked)
             lock = Atomic(locked)
-            for name in ["blobs", "staging"]
-            where mkdirat(root, name, 0o700) != 0 && errno != EEXIST {
+            for name in ["blobs", "staging"] where mkdirat(root, name, 0o700) != 0 && errno != EEXIST {
                 throw BucketError("mkdir", path + "/" + name)
             }
             blobs = try DirectoryFiles.openDirectory(root, "blobs", path + "/blobs")
@@ -102,8 +101,7 @@ final class DirectoryFiles: Sendable {
         let code = errno
         Glibc.close(descriptor)
         throw code == EWOULDBLOCK
-            ? BucketError(
-                .unavailable, "\(path) is in use: another process or bucket holds \(path)/lock")
+            ? BucketError(.unavailable, "\(path) is in use: another process or bucket holds \(path)/lock")
             : BucketError("flock", path + "/lock", code)
     }
 
@@ -173,8 +171,7 @@ final class DirectoryFiles: Sendable {
 
     /// Checks the permissions that a write needs. Descriptors that are already open would not notice a change.
     func checkWritable() throws(BucketError) {
-        for name in [DirectoryFiles.index, "blobs", "staging"]
-        where faccessat(root, name, W_OK, 0) != 0 {
+        for name in [DirectoryFiles.index, "blobs", "staging"] where faccessat(root, name, W_OK, 0) != 0 {
             throw BucketError("access", path + "/" + name)
         }
     }
@@ -252,8 +249,7 @@ final class DirectoryFiles: Sendable {
         Glibc.close(descriptor)
         throw code != 0
             ? BucketError("ftruncate", name, code)
-            : BucketError(
-                .internal, "\(name) has \(status.st_size) bytes, but \(offset) were acknowledged")
+            : BucketError(.internal, "\(name) has \(status.st_size) bytes, but \(offset) were acknowledged")
     }
 
     /// Moves a staged file to the blobs.
@@ -265,8 +261,7 @@ final class DirectoryFiles: Sendable {
 
     /// Moves a blob without a row back to the staging area.
     func unplaceBlob(_ id: Int64, staged: Int64) throws(BucketError) {
-        guard DirectoryFiles.withPath(id, { renameat(blobs, $0, staging, String(staged)) }) != 0
-        else { return }
+        guard DirectoryFiles.withPath(id, { renameat(blobs, $0, staging, String(staged)) }) != 0 else { return }
         throw BucketError("rename", "\(path)/blobs/\(id / DirectoryFiles.idsPerShard)/\(id)")
     }
 
@@ -298,8 +293,7 @@ final class DirectoryFiles: Sendable {
 
     /// Makes the entries of one shard durable.
     func syncShard(_ shard: Int64) throws(BucketError) {
-        let descriptor = try DirectoryFiles.openDirectory(
-            blobs, String(shard), "\(path)/blobs/\(shard)")
+        let descriptor = try DirectoryFiles.openDirectory(blobs, String(shard), "\(path)/blobs/\(shard)")
         defer { Glibc.close(descriptor) }
         if fsync(descriptor) != 0 { throw BucketError("fsync", "\(path)/blobs/\(shard)") }
     }
@@ -341,8 +335,7 @@ final class DirectoryFiles: Sendable {
     ) throws(BucketError) {
         var done = 0
         while done < bytes.count {
-            let count = pwrite(
-                descriptor, bytes.baseAddress! + done, bytes.count - done, off_t(offset) + done)
+            let count = pwrite(descriptor, bytes.baseAddress! + done, bytes.count - done, off_t(offset) + done)
             if count > 0 {
                 done += count
             } else if count == 0 || errno != EINTR {

@@ -150,8 +150,7 @@ private final class FileSource: DirectSource, @unchecked Sendable {
         isRunning = true
         let (descriptor, position) = (descriptor, position)
         pool.submit { [self] in
-            let outcome = Result { () throws(SystemError) in
-                try FileSource.readWaiting(descriptor, count, at: position)
+            let outcome = Result { () throws(SystemError) in try FileSource.readWaiting(descriptor, count, at: position)
             }
             loop.execute { self.jobDone(outcome) }
         }

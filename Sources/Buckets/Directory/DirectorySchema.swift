@@ -59,8 +59,7 @@ enum IndexSchema {
     }
 
     static func foreign(_ path: String) -> BucketError {
-        BucketError(
-            .unavailable, "\(path) is of another program or a newer version: it is left untouched")
+        BucketError(.unavailable, "\(path) is of another program or a newer version: it is left untouched")
     }
 
     private static func isUsable(_ connection: SQLiteConnection) throws(SQLiteError) -> Bool {
@@ -118,9 +117,8 @@ enum IndexSchema {
     static func row(_ statement: SQLiteStatement, _ name: String) -> IndexRow {
         let generation = statement.int64(0)
         let metadata = ObjectMetadata(
-            name: name, generation: generation, metageneration: statement.int64(1),
-            size: UInt64(statement.int64(2)), created: statement.int64(3),
-            updated: statement.int64(4), md5: statement.blob(5),
+            name: name, generation: generation, metageneration: statement.int64(1), size: UInt64(statement.int64(2)),
+            created: statement.int64(3), updated: statement.int64(4), md5: statement.blob(5),
             crc32c: UInt32(truncatingIfNeeded: statement.int64(6)), etag: String(generation),
             attributes: statement.attributes(8))
         return IndexRow(

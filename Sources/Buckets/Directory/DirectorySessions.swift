@@ -12,10 +12,9 @@ extension DirectoryBucket: SessionDriver {
         let now = clock()
         guard plan.expires > now / 1_000_000 else { throw .notFound }
         let row = SessionRow(
-            blob: 0, id: UploadSessionID(expires: plan.expires), name: name,
-            attributes: plan.upload.attributes, created: now / 1000, expires: plan.expires,
-            length: length, digests: SessionDigests(plan.upload.digests).saved,
-            context: plan.context)
+            blob: 0, id: UploadSessionID(expires: plan.expires), name: name, attributes: plan.upload.attributes,
+            created: now / 1000, expires: plan.expires, length: length,
+            digests: SessionDigests(plan.upload.digests).saved, context: plan.context)
         let outcome = try await sessionChange(.beginSession(row), name)
         let session = sessions.session(row.id) { DirectoryUploadSession(row.id, self) }
         session.adopt(outcome)

@@ -72,8 +72,7 @@ private final class UploadReceiver: @unchecked Sendable {
     func write(_ buffer: UploadBuffer) throws(BucketError) {
         if descriptor < 0 { descriptor = try directory.files.createStaged(id) }
         try buffer.withBytes { bytes throws(BucketError) in
-            try DirectoryFiles.writeAll(
-                descriptor, bytes, at: written, "\(directory.files.path)/staging/\(id)")
+            try DirectoryFiles.writeAll(descriptor, bytes, at: written, "\(directory.files.path)/staging/\(id)")
         }
         written += UInt64(buffer.count)
         if written - handedToKernel >= UploadReceiver.writebackStep {

@@ -49,8 +49,7 @@ final class DirectoryUploadSession: UploadSession {
     ) async throws(SessionError) -> SessionRow {
         let outcome: DirectoryChange.Outcome
         do throws(SessionError) {
-            outcome = try await bucket.sessionChange(
-                .session(change, directory), name, preconditions)
+            outcome = try await bucket.sessionChange(.session(change, directory), name, preconditions)
         } catch {
             forget()
             throw error

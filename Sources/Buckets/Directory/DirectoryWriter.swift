@@ -59,8 +59,7 @@ final class IndexWriter {
             deleteContent = try make("DELETE FROM contents WHERE generation = ?1")
             putGarbage = try make("INSERT OR IGNORE INTO garbage VALUES (?1)")
             deleteGarbage = try make("DELETE FROM garbage WHERE blob = ?1")
-            saveState = try make(
-                "UPDATE state SET next_blob = ?1, last_generation = ?2, objects = ?3, bytes = ?4")
+            saveState = try make("UPDATE state SET next_blob = ?1, last_generation = ?2, objects = ?3, bytes = ?4")
             nextBlob = try connection.integer("SELECT next_blob FROM state")
             lastGeneration = try connection.integer("SELECT last_generation FROM state")
             saved = (nextBlob, lastGeneration)
@@ -125,8 +124,7 @@ final class IndexWriter {
     /// Moves the log's pages into the index, as far as no reader prevents it.
     func checkpoint() {
         var (all, moved): (Int32, Int32) = (-1, -1)
-        let code = sqlite3_wal_checkpoint_v2(
-            connection.handle, nil, SQLITE_CHECKPOINT_PASSIVE, &all, &moved)
+        let code = sqlite3_wal_checkpoint_v2(connection.handle, nil, SQLITE_CHECKPOINT_PASSIVE, &all, &moved)
         if code == SQLITE_OK && all == moved { logPages.pointee = 0 }
     }
 

@@ -56,8 +56,7 @@ final class OpenDirectory: @unchecked Sendable {
         let removed = try writer.garbage().filter { files.removeBlob($0) }
         let shards = Set(removed.map { $0 / DirectoryFiles.idsPerShard })
         let current = writer.nextBlob / DirectoryFiles.idsPerShard
-        guard !removed.isEmpty, (try? files.syncRemovals(in: shards, current: current)) != nil
-        else { return }
+        guard !removed.isEmpty, (try? files.syncRemovals(in: shards, current: current)) != nil else { return }
         try writer.beginTransaction()
         for blob in removed { try writer.removeGarbage(blob) }
         try writer.commit()
@@ -164,8 +163,7 @@ final class DirectoryState: Sendable {
 
     /// What the open directory holds; nil if it was lost or is closed.
     var usage: DirectoryUsage? {
-        state.withLock { state in
-            if case .open(let directory) = state { directory.usage.withLock { $0 } } else { nil }
+        state.withLock { state in if case .open(let directory) = state { directory.usage.withLock { $0 } } else { nil }
         }
     }
 

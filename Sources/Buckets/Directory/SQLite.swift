@@ -26,10 +26,8 @@ struct SQLiteError: Error {
         switch code & 0xff {
         case SQLITE_FULL: return BucketError(.insufficientStorage, cause)
         case SQLITE_NOMEM: return BucketError(.overloaded, cause)
-        case SQLITE_IOERR, SQLITE_CANTOPEN:
-            return BucketError(BucketError.code(of: systemCode), cause)
-        case SQLITE_READONLY, SQLITE_BUSY, SQLITE_PERM, SQLITE_PROTOCOL:
-            return BucketError(.unavailable, cause)
+        case SQLITE_IOERR, SQLITE_CANTOPEN: return BucketError(BucketError.code(of: systemCode), cause)
+        case SQLITE_READONLY, SQLITE_BUSY, SQLITE_PERM, SQLITE_PROTOCOL: return BucketError(.unavailable, cause)
         default: return BucketError(.internal, cause)
         }
     }
@@ -84,8 +82,7 @@ final class SQLiteStatement {
 
     init(_ connection: SQLiteConnection, _ sql: String) throws(SQLiteError) {
         var prepared: OpaquePointer?
-        let code = sqlite3_prepare_v3(
-            connection.handle, sql, -1, UInt32(SQLITE_PREPARE_PERSISTENT), &prepared, nil)
+        let code = sqlite3_prepare_v3(connection.handle, sql, -1, UInt32(SQLITE_PREPARE_PERSISTENT), &prepared, nil)
         guard code == SQLITE_OK, let prepared else { throw SQLiteError(code, connection.handle) }
         handle = prepared
         self.connection = connection

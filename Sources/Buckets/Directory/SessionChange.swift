@@ -59,8 +59,7 @@ extension DirectoryTransaction {
         _ change: SessionChange, _ request: DirectoryChange, directory: OpenDirectory?
     ) throws(SQLiteError) -> Result {
         if let directory, directory !== self.directory {
-            return .failure(
-                BucketError(.unavailable, "the bucket directory was replaced during the upload"))
+            return .failure(BucketError(.unavailable, "the bucket directory was replaced during the upload"))
         }
         let table = try writer.sessions()
         switch change {
@@ -69,13 +68,11 @@ extension DirectoryTransaction {
         case .save(let row):
             guard let stored = try find(row.id) else { return outcome(nil) }
             guard stored.end == nil, stored.offset <= row.offset else {
-                return .failure(
-                    BucketError(.internal, "an upload session has changed beside its owner"))
+                return .failure(BucketError(.internal, "an upload session has changed beside its owner"))
             }
             try table.update(row)
             return outcome(row)
-        case .commit(let id, let facts, let until):
-            return try commit(id, facts, until: until, request.preconditions)
+        case .commit(let id, let facts, let until): return try commit(id, facts, until: until, request.preconditions)
         case .close(let id, let record, let until):
             guard var row = try find(id) else { return outcome(nil) }
             guard row.ownsBlob else { return outcome(row) }
@@ -107,8 +104,7 @@ extension DirectoryTransaction {
         guard var row = try find(id) else { return outcome(nil) }
         guard row.end == nil else { return outcome(row) }
         guard row.offset == facts.size else {
-            return .failure(
-                BucketError(.internal, "an upload session has changed beside its owner"))
+            return .failure(BucketError(.internal, "an upload session has changed beside its owner"))
         }
         let old = try writer.lookup(row.name)
         if preconditions.evaluate(old?.metadata, reading: false) != nil {
@@ -118,8 +114,7 @@ extension DirectoryTransaction {
         let object = try replace(
             old, row.name, facts, row.attributes, blob: blob, content: nil)
         if blob == nil { try release(row.blob) }
-        row.end = .committed(
-            generation: object.generation, created: object.created, replaced: old != nil)
+        row.end = .committed(generation: object.generation, created: object.created, replaced: old != nil)
         row.expires = min(row.expires, until)
         try writer.sessions().update(row)
         return outcome(row)

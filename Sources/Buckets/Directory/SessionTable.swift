@@ -35,16 +35,14 @@ struct SessionRow: Sendable {
     }
 
     var unreadable: BucketError {
-        BucketError(
-            .internal, "the digest states of the upload session of blob \(blob) can't be read")
+        BucketError(.internal, "the digest states of the upload session of blob \(blob) can't be read")
     }
 
     /// The object that a commit creates or has created.
     func metadata(_ facts: ContentFacts, generation: Int64, created: Int64) -> ObjectMetadata {
         ObjectMetadata(
-            name: name, generation: generation, metageneration: 1, size: facts.size,
-            created: created, updated: created, md5: facts.md5, crc32c: facts.crc32c,
-            etag: String(generation), attributes: attributes)
+            name: name, generation: generation, metageneration: 1, size: facts.size, created: created, updated: created,
+            md5: facts.md5, crc32c: facts.crc32c, etag: String(generation), attributes: attributes)
     }
 
     /// The result of the commit; nil if there was none.
@@ -209,14 +207,12 @@ final class SessionTable {
         var end: SessionRow.End?
         if !statement.isNull(16) {
             end = .committed(
-                generation: statement.int64(16), created: statement.int64(17),
-                replaced: statement.int64(18) != 0)
+                generation: statement.int64(16), created: statement.int64(17), replaced: statement.int64(18) != 0)
         } else if let record = statement.blob(19) {
             end = .closed(record)
         }
         return SessionRow(
-            blob: statement.int64(1), id: id, name: statement.text(2) ?? "",
-            attributes: statement.attributes(9),
+            blob: statement.int64(1), id: id, name: statement.text(2) ?? "", attributes: statement.attributes(9),
             created: statement.int64(3), expires: statement.int64(4), offset: offset,
             length: statement.isNull(6) ? nil : UInt64(exactly: statement.int64(6)),
             digests: statement.blob(7) ?? [], context: statement.blob(8) ?? [], end: end)

@@ -5,9 +5,8 @@ extension SQLiteStatement {
     /// Reads attributes from seven columns.
     func attributes(_ first: Int32) -> ObjectAttributes {
         var attributes = ObjectAttributes(
-            contentType: text(first), cacheControl: text(first + 1),
-            contentDisposition: text(first + 2), contentEncoding: text(first + 3),
-            contentLanguage: text(first + 4))
+            contentType: text(first), cacheControl: text(first + 1), contentDisposition: text(first + 2),
+            contentEncoding: text(first + 3), contentLanguage: text(first + 4))
         // A client could set reserved keys before they were reserved.
         for (key, value) in pairs(first + 5) where !SystemMetadata.isReserved(key.text) {
             attributes.customMetadata[key] = value
@@ -53,8 +52,7 @@ enum StoredPairs {
         var offset = 0
         func next() -> String? {
             guard offset + 4 <= bytes.count else { return nil }
-            let count = Int(
-                UInt32(littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt32.self)))
+            let count = Int(UInt32(littleEndian: bytes.loadUnaligned(fromByteOffset: offset, as: UInt32.self)))
             offset += 4
             guard offset + count <= bytes.count else { return nil }
             defer { offset += count }

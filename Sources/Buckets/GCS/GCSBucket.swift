@@ -30,8 +30,7 @@ public final class GCSBucket: BucketDriver {
         ///   - environment: `STORAGE_EMULATOR_HOST` and `TMPDIR` are read.
         public init(
             bucket: String, endpoint: Origin? = nil, credentials: GoogleCredentials.Source? = nil,
-            userProject: String? = nil,
-            environment: [BytewiseString: String] = Environment.variables()
+            userProject: String? = nil, environment: [BytewiseString: String] = Environment.variables()
         ) {
             let emulator = environment["STORAGE_EMULATOR_HOST"].flatMap { host in
                 Origin(host.contains("://") ? host : "http://" + host)
@@ -79,8 +78,7 @@ public final class GCSBucket: BucketDriver {
     ///   - pool: The pool for hashing and file access that could block a loop. It must outlive the bucket.
     ///   - observer: Notified of every request, including those for credentials.
     public init(
-        _ settings: Settings, pool: BlockingPool,
-        environment: [BytewiseString: String] = Environment.variables(),
+        _ settings: Settings, pool: BlockingPool, environment: [BytewiseString: String] = Environment.variables(),
         observer: (any UpstreamObserver)? = nil
     ) {
         self.settings = settings
@@ -89,8 +87,7 @@ public final class GCSBucket: BucketDriver {
             bucket: settings.bucket, userProject: settings.userProject,
             upstream: Upstream(settings.upstream, observer: observer),
             credentials: GoogleCredentials(
-                settings.credentials, scope: .storage, pool: pool, environment: environment,
-                observer: observer))
+                settings.credentials, scope: .storage, pool: pool, environment: environment, observer: observer))
     }
 
     /// The upstream, for readiness and metrics.
@@ -100,8 +97,7 @@ public final class GCSBucket: BucketDriver {
     /// not hold.
     static let promised: Capabilities = {
         var promised = Capabilities(
-            atomicUploads: true, atomicPatches: true, atomicDeletions: true, lateConditions: false,
-            durable: true)
+            atomicUploads: true, atomicPatches: true, atomicDeletions: true, lateConditions: false, durable: true)
         promised.reopensSmallUploads = true
         promised.uploadSessions = true
         return promised
@@ -179,8 +175,7 @@ public final class GCSBucket: BucketDriver {
             // The interrupted request has removed the object.
             if case .interrupted(nil) = state { return }
             let request = ClientRequest(
-                "DELETE", requests.object(name, conditions.query),
-                isRepeatable: conditions.generation != nil)
+                "DELETE", requests.object(name, conditions.query), isRepeatable: conditions.generation != nil)
             let attempts = GCSRequests.Attempts()
             do throws(BucketError) {
                 let response = try await requests.call(request, attempts)
@@ -291,8 +286,7 @@ public final class GCSBucket: BucketDriver {
         }
         list.cut()
         guard let end = list.page.end, after.map({ $0 < end }) ?? true else {
-            throw BucketError(
-                .unavailable, "list: \(GCSBucket.maximumPages) pages in a row have nothing to show")
+            throw BucketError(.unavailable, "list: \(GCSBucket.maximumPages) pages in a row have nothing to show")
         }
         return list.page
     }

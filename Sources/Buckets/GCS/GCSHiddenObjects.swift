@@ -5,8 +5,7 @@ import Wire
 extension GCSBucket: CloudSessionStore {
     func readHidden(_ name: String) async throws(BucketError) -> HiddenObject? {
         let response = try await requests.call(
-            ClientRequest("GET", requests.object(name, [("alt", "media")])),
-            limit: CloudSessionState.maximumBytes)
+            ClientRequest("GET", requests.object(name, [("alt", "media")])), limit: CloudSessionState.maximumBytes)
         if response.status == 404 { return try notFound(response) }
         guard response.status == 200 else { throw requests.failure(response) }
         guard let version = response.fields["x-goog-generation"] else {
@@ -22,8 +21,7 @@ extension GCSBucket: CloudSessionStore {
         throw failure
     }
 
-    func writeHidden(_ name: String, _ bytes: [UInt8], replacing version: String?)
-        async throws(BucketError) -> String?
+    func writeHidden(_ name: String, _ bytes: [UInt8], replacing version: String?) async throws(BucketError) -> String?
     {
         let query = [
             ("uploadType", "multipart"), ("name", name), ("ifGenerationMatch", version ?? "0"),
@@ -59,8 +57,7 @@ extension GCSBucket: CloudSessionStore {
             let response = try await requests.call(
                 ClientRequest("GET", requests.objects(paged)), limit: GCSBucket.maximumPageBytes)
             guard response.status == 200 else { throw bucketFailure(response) }
-            guard let page = GCSListPage(response.body), page.next == nil || page.next != token
-            else {
+            guard let page = GCSListPage(response.body), page.next == nil || page.next != token else {
                 throw BucketError(.unavailable, "a page of the list is not a list in JSON")
             }
             let names = page.items.filter { $0 != name }
@@ -68,7 +65,6 @@ extension GCSBucket: CloudSessionStore {
             if !names.isEmpty || page.next == nil { return names }
             token = page.next
         }
-        throw BucketError(
-            .unavailable, "\(GCSBucket.maximumPages) pages of hidden objects in a row are empty")
+        throw BucketError(.unavailable, "\(GCSBucket.maximumPages) pages of hidden objects in a row are empty")
     }
 }

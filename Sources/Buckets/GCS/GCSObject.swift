@@ -27,11 +27,9 @@ enum GCSObject {
         guard let generation = json["generation"]?.integer, generation > 0,
             // As in `metadata(_:)`.
             let size = json["size"].map(\.integer) ?? 0, size >= 0,
-            let updated = (json["updated"] ?? json["timeCreated"])?.text
-                .flatMap({ HTTPDate.parse(rfc3339: $0) })
+            let updated = (json["updated"] ?? json["timeCreated"])?.text.flatMap({ HTTPDate.parse(rfc3339: $0) })
         else { return nil }
-        var listed = ListedProperties(
-            size: UInt64(size), updated: updated, etag: String(generation))
+        var listed = ListedProperties(size: UInt64(size), updated: updated, etag: String(generation))
         listed.generation = generation
         listed.contentType = ObjectAttributes.property(json["contentType"]?.text)
         listed.md5 = digest(json["md5Hash"], count: 16)
@@ -191,8 +189,7 @@ struct GCSListPage {
 
     /// The members of items that a query needs.
     static func members(of query: ListQuery) -> String {
-        query.withProperties
-            ? "name,generation,size,timeCreated,updated,contentType,md5Hash,crc32c" : "name"
+        query.withProperties ? "name,generation,size,timeCreated,updated,contentType,md5Hash,crc32c" : "name"
     }
 
     /// nil if the body is not a page: a JSON object whose lists, if present, contain names.

@@ -184,8 +184,7 @@ struct GCSMedia {
         case 200:
             // By HTTP, Content-Range has no meaning here. A server that sends it with a part of the bytes means that
             // part.
-            guard let reported = response.fields["content-range"].flatMap({ ContentRange($0) })
-            else {
+            guard let reported = response.fields["content-range"].flatMap({ ContentRange($0) }) else {
                 range = 0..<size
                 break
             }
@@ -296,14 +295,12 @@ final class GCSReader: ObjectReader {
             ResumingSource.Fault(cause: BucketError(.unavailable, cause), isTemporary: false)
         }
         do throws(ResumingSource.Fault) {
-            media = try await bucket.media(
-                metadata.name, field, generation: metadata.generation, attempts: attempts)
+            media = try await bucket.media(metadata.name, field, generation: metadata.generation, attempts: attempts)
         } catch {
             guard error.cause.code == .objectNotFound else { throw error }
             throw fault("the object was replaced while it was being read")
         }
-        guard media.isOf(metadata), media.generation != nil || !isNamed,
-            media.range(size: metadata.size) == range
+        guard media.isOf(metadata), media.generation != nil || !isNamed, media.range(size: metadata.size) == range
         else {
             media.close()
             throw fault("the service responded to a range of \(metadata.name) with another one")

@@ -218,11 +218,9 @@ struct GCSRequests: Sendable {
         }
         switch status {
         case 400 where isOfDigest(message), 412 where isOfDigest(message):
-            return BucketError(
-                otherBytes: "\(what): the service has received other bytes: \(words)")
+            return BucketError(otherBytes: "\(what): the service has received other bytes: \(words)")
         case 304, 412: return BucketError(.preconditionFailed)
-        case 404 where message.hasPrefix("The specified bucket does not exist"):
-            return missingBucket
+        case 404 where message.hasPrefix("The specified bucket does not exist"): return missingBucket
         case 404: return BucketError(.objectNotFound)
         case 403 where reason.asciiLowercased().contains("ratelimit"), 429:
             return failed(.overloaded, "the service asks for fewer requests: \(words)")

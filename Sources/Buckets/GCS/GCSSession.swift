@@ -41,8 +41,7 @@ final class GCSSession: @unchecked Sendable {
     private var current: ClientExchange?
 
     private init(
-        _ requests: GCSRequests, _ pool: BlockingPool, _ name: String, target: String,
-        persisted: UInt64, isShared: Bool
+        _ requests: GCSRequests, _ pool: BlockingPool, _ name: String, target: String, persisted: UInt64, isShared: Bool
     ) {
         self.requests = requests
         self.name = name
@@ -132,8 +131,7 @@ final class GCSSession: @unchecked Sendable {
                 return .unknown(error, retryAfter: nil)
             }
         case 308: return .kept(try GCSSession.kept(fields["range"]))
-        case 408, 429, 500...599:
-            return .unknown(requests.failure(status, body), retryAfter: fields["retry-after"])
+        case 408, 429, 500...599: return .unknown(requests.failure(status, body), retryAfter: fields["retry-after"])
         case 404, 410: throw BucketError(.unavailable, "the service has forgotten the upload")
         default: throw requests.failure(status, body)
         }
@@ -205,8 +203,7 @@ final class GCSSession: @unchecked Sendable {
         try await deliver(held, at: persisted, nil, outcome)
     }
 
-    static let endedEarly = BucketError(
-        .unavailable, "the service has ended an upload that was not complete")
+    static let endedEarly = BucketError(.unavailable, "the service has ended an upload that was not complete")
 
     // MARK: Bytes that can be sent again
 
@@ -280,8 +277,7 @@ final class GCSSession: @unchecked Sendable {
                 return metadata
             case .kept(let count):
                 if isShared, facts != nil, count > end {
-                    throw BucketError(
-                        otherBytes: "the service keeps \(count) bytes of the upload, not \(end)")
+                    throw BucketError(otherBytes: "the service keeps \(count) bytes of the upload, not \(end)")
                 }
                 guard count >= persisted, count <= end || isShared else {
                     throw BucketError(
@@ -297,15 +293,13 @@ final class GCSSession: @unchecked Sendable {
                 } else if isSent {
                     failures += 1
                     guard await mayTryAgain(failures, nil) else {
-                        throw BucketError(
-                            .unavailable, "the service keeps \(count) of \(end) bytes")
+                        throw BucketError(.unavailable, "the service keeps \(count) of \(end) bytes")
                     }
                 }
             case nil: break
             }
             guard (start...end).contains(persisted) else {
-                throw BucketError(
-                    otherBytes: "the service keeps \(persisted) bytes of the upload, not \(start)")
+                throw BucketError(otherBytes: "the service keeps \(persisted) bytes of the upload, not \(start)")
             }
             outcome = try await sendOnce(held, from: persisted - start, facts)
         }
@@ -329,8 +323,7 @@ final class GCSSession: @unchecked Sendable {
         }
         if count == 0 { return try await outcome(of: begin(.none)) }
         switch held {
-        case .memory(let bytes):
-            return try await outcome(of: begin(.bytes(Array(bytes[Int(offset)...]))))
+        case .memory(let bytes): return try await outcome(of: begin(.bytes(Array(bytes[Int(offset)...]))))
         case .spool(let spool):
             let pipe = RequestBodyPipe(length: count)
             let exchange = begin(.pipe(pipe))

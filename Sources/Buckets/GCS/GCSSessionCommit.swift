@@ -45,8 +45,7 @@ struct GCSSessionCommit {
             let hidden: CloudSessionState.Source
             if let source { hidden = source } else { hidden = try await upload(state) }
             source = hidden
-            let intent = CloudSessionState.Intent(
-                generation: object?.generation ?? 0, etag: nil, source: hidden)
+            let intent = CloudSessionState.Intent(generation: object?.generation ?? 0, etag: nil, source: hidden)
             let intended = try await file.update { $0.intent = intent }
             var conditions = GCSConditions(pinnedTo: object)
             if preconditions.metageneration == nil { conditions.metageneration = nil }
@@ -54,8 +53,7 @@ struct GCSSessionCommit {
                 return try await record(made, replacing: intent)
             }
         }
-        throw .store(
-            BucketError(.overloaded, "the object is being changed by others again and again"))
+        throw .store(BucketError(.overloaded, "the object is being changed by others again and again"))
     }
 
     /// Takes the intent back: the session has stored no object.
@@ -139,8 +137,7 @@ struct GCSSessionCommit {
             if hidden == nil { hidden = try await upload.finish(.memory(state.tail), facts) }
         }
         // The service has compared the digests, unless it is an emulator.
-        guard let hidden, hidden.size == facts.size, hidden.crc32c ?? facts.crc32c == facts.crc32c
-        else {
+        guard let hidden, hidden.size == facts.size, hidden.crc32c ?? facts.crc32c == facts.crc32c else {
             throw BucketError(otherBytes: "the service has made an object of other bytes")
         }
         return CloudSessionState.Source(piece: nil, generation: hidden.generation)
@@ -155,8 +152,7 @@ struct GCSSessionCommit {
         let requests = bucket.requests
         let body = GCSMultipart(name, state.attributes, facts, state.tail, mark: state.mark)
         let query = [("uploadType", "multipart"), ("name", name), ("ifGenerationMatch", "0")]
-        let request = ClientRequest(
-            "POST", requests.uploads(query), body: .bytes(body.bytes), isRepeatable: true)
+        let request = ClientRequest("POST", requests.uploads(query), body: .bytes(body.bytes), isRepeatable: true)
         request.fields.append("content-type", body.contentType)
         let response = try await requests.call(request)
         if response.status == 404 { throw requests.missingBucket }
@@ -189,8 +185,7 @@ struct GCSSessionCommit {
     ) async throws(SessionError) -> Outcome {
         let (requests, hidden) = (bucket.requests, source.name(of: file.id))
         let query = conditions.query + [("ifSourceGenerationMatch", String(source.generation))]
-        var request = ClientRequest(
-            "POST", requests.move(hidden, to: state.name, query), isRepeatable: true)
+        var request = ClientRequest("POST", requests.move(hidden, to: state.name, query), isRepeatable: true)
         do throws(BucketError) {
             let response = try await requests.call(request)
             return .stored(try requests.metadata(response, of: state.name))
@@ -199,8 +194,7 @@ struct GCSSessionCommit {
         }
         // An emulator that can't move. If it deletes the object before the result is written, a repeated commit makes
         // it again.
-        request = ClientRequest(
-            "POST", requests.rewrite(hidden, to: state.name, query), isRepeatable: true)
+        request = ClientRequest("POST", requests.rewrite(hidden, to: state.name, query), isRepeatable: true)
         do throws(BucketError) {
             let response = try await requests.call(request)
             guard response.status == 200, let json = try? JSONReader.parse(response.body),

@@ -29,13 +29,11 @@ extension GCSBucket: CloudSessionService {
     {
         let facts = try await inStore { () throws(BucketError) in try state.facts() }
         return try await GCSSessionCommit(
-            bucket: self, file: file, facts: facts, preconditions: Preconditions(),
-            until: state.expires
+            bucket: self, file: file, facts: facts, preconditions: Preconditions(), until: state.expires
         ).settle(state)
     }
 
-    func release(_ id: UploadSessionID, _ state: CloudSessionState, isSoleOwner: Bool)
-        async throws(BucketError) -> Bool
+    func release(_ id: UploadSessionID, _ state: CloudSessionState, isSoleOwner: Bool) async throws(BucketError) -> Bool
     {
         if let source = state.intent?.source { try await deleteHidden(source.name(of: id)) }
         guard let target = state.gcsTransfer.session else { return true }

@@ -38,8 +38,7 @@ final class GCSStream: @unchecked Sendable {
 
     /// - Parameter start: Begins the session.
     init(
-        _ bucket: GCSBucket, _ plan: UploadPlan,
-        _ start: @escaping @Sendable () async throws(BucketError) -> GCSSession
+        _ bucket: GCSBucket, _ plan: UploadPlan, _ start: @escaping @Sendable () async throws(BucketError) -> GCSSession
     ) {
         self.bucket = bucket
         size = plan.size

@@ -214,8 +214,7 @@ final class GCSUpload: Upload, @unchecked Sendable {
 
     /// Stores the body with one request, which is pinned to the existing object so that a repetition cannot store it
     /// twice. If another change intervenes, the conditions are evaluated again.
-    private func insert(_ facts: ContentFacts, _ preconditions: Preconditions)
-        async throws(BucketError) -> CommitResult
+    private func insert(_ facts: ContentFacts, _ preconditions: Preconditions) async throws(BucketError) -> CommitResult
     {
         let body = body ?? GCSMultipart(name, plan.attributes, facts, bytes)
         self.body = body
@@ -250,8 +249,7 @@ final class GCSUpload: Upload, @unchecked Sendable {
             // not pinned.
             if preconditions.isEmpty, attempt > 2 { conditions = .none }
             do throws(BucketError) {
-                let metadata = try await insert(
-                    body, facts, conditions, before: object?.generation ?? 0)
+                let metadata = try await insert(body, facts, conditions, before: object?.generation ?? 0)
                 return CommitResult(metadata: metadata, replaced: object != nil)
             } catch {
                 if error.code != .preconditionFailed { throw error }
@@ -268,8 +266,7 @@ final class GCSUpload: Upload, @unchecked Sendable {
         let requests = bucket.requests
         let query = [("uploadType", "multipart"), ("name", name)] + conditions.query
         let request = ClientRequest(
-            "POST", requests.uploads(query), body: .bytes(body.bytes),
-            isRepeatable: conditions.generation != nil)
+            "POST", requests.uploads(query), body: .bytes(body.bytes), isRepeatable: conditions.generation != nil)
         request.fields.append("content-type", body.contentType)
         let attempts = GCSRequests.Attempts()
         do throws(BucketError) {
@@ -279,8 +276,7 @@ final class GCSUpload: Upload, @unchecked Sendable {
                 try requests.metadata(response, of: name)
             }
             let isLost = if case .failure = outcome { response.status == 200 } else { false }
-            if isLost || response.status == 412 && attempts.count > 1,
-                let now = try await bucket.find(name),
+            if isLost || response.status == 412 && attempts.count > 1, let now = try await bucket.find(name),
                 now.generation != conditions.generation, isOwn(now, facts)
             {
                 // An earlier attempt has stored this object, or the response was truncated.

@@ -83,8 +83,7 @@ public final class S3Bucket: BucketDriver {
         /// Whether the service is AWS itself.
         var isAWS: Bool {
             guard let endpoint else { return true }
-            return endpoint.host.hasSuffix(".amazonaws.com")
-                || endpoint.host.hasSuffix(".amazonaws.com.cn")
+            return endpoint.host.hasSuffix(".amazonaws.com") || endpoint.host.hasSuffix(".amazonaws.com.cn")
         }
     }
 
@@ -144,8 +143,7 @@ public final class S3Bucket: BucketDriver {
         host = settings.origin.authority
         root = settings.pathStyle ? "/\(settings.bucket)" : ""
         signer = AWSSigner(region: settings.region)
-        let fetcher = AWSCredentialFetcher(
-            settings.credentials, region: settings.region, pool: pool)
+        let fetcher = AWSCredentialFetcher(settings.credentials, region: settings.region, pool: pool)
         self.fetcher = fetcher
         credentials =
             settings.credentials == .anonymous
@@ -167,8 +165,7 @@ public final class S3Bucket: BucketDriver {
         var last = lastGeneration.load(ordering: .relaxed)
         while true {
             let next = max(now, last + 1)
-            let (done, found) = lastGeneration.compareExchange(
-                expected: last, desired: next, ordering: .relaxed)
+            let (done, found) = lastGeneration.compareExchange(expected: last, desired: next, ordering: .relaxed)
             if done { return next }
             last = found
         }
@@ -264,8 +261,7 @@ public final class S3Bucket: BucketDriver {
     ) async throws(ClientError) -> ClientResponse {
         var response = rejection
         let body = (try? await response.collect(limit: 1 << 16)) ?? []
-        let collected = CollectedResponse(
-            status: response.status, fields: response.fields, body: body)
+        let collected = CollectedResponse(status: response.status, fields: response.fields, body: body)
         // The response to HEAD has no body, so it cannot name the error.
         let isHead = request.method.utf8Start[0] == UInt8(ascii: "H")
         if renews(signature.credentials, after: collected, isHead: isHead) {
@@ -287,13 +283,11 @@ public final class S3Bucket: BucketDriver {
             let response = try await callOnce(request, limit: limit)
             // After a conflict the service may have dropped the parts of the upload. Report the conflict, which is the
             // cause.
-            if let refused, response.status == 404, S3ErrorResponse(response).code == "NoSuchUpload"
-            {
+            if let refused, response.status == 404, S3ErrorResponse(response).code == "NoSuchUpload" {
                 return refused
             }
             let isWrite = request.confirmsRepetition != nil
-            guard response.status == 409 || isWrite && response.status == 200,
-                S3ErrorResponse(response).isRejection
+            guard response.status == 409 || isWrite && response.status == 200, S3ErrorResponse(response).isRejection
             else { return response }
             failures += 1
             refused = response
@@ -345,8 +339,7 @@ public final class S3Bucket: BucketDriver {
                 }
                 let signer = signer.sign(
                     &request.fields, method: method, target: target, host: host,
-                    payload: signsChunks ? .chunks : .unsigned, with: current,
-                    time: clock() / 1_000_000)
+                    payload: signsChunks ? .chunks : .unsigned, with: current, time: clock() / 1_000_000)
                 if signsChunks { chunks = signer }
             }
         } catch {
@@ -366,12 +359,10 @@ public final class S3Bucket: BucketDriver {
 
     public func checkHealth() async throws(BucketError) {
         // Uses GET, because a response to HEAD could not name the error.
-        let response = try await call(
-            ClientRequest("GET", target(nil, "list-type=2&max-keys=1")), limit: 1 << 20)
+        let response = try await call(ClientRequest("GET", target(nil, "list-type=2&max-keys=1")), limit: 1 << 20)
         // A file server used as a bucket may not have the concept of a bucket.
         let isS3 =
-            isAWS || response.fields.contains("x-amz-request-id")
-            || S3ErrorResponse.code(in: response.body) != nil
+            isAWS || response.fields.contains("x-amz-request-id") || S3ErrorResponse.code(in: response.body) != nil
         if response.status >= 500 || isS3 && response.status >= 300 {
             if response.status == 404, S3ErrorResponse(response).code != "NoSuchKey" {
                 throw BucketError(.unavailable, "the bucket '\(settings.bucket)' does not exist")
@@ -380,8 +371,7 @@ public final class S3Bucket: BucketDriver {
             if let region = failure.region, region != settings.region {
                 throw BucketError(
                     .unavailable,
-                    "the bucket '\(settings.bucket)' is in \(region), not in \(settings.region) "
-                        + "(\(failure.said))")
+                    "the bucket '\(settings.bucket)' is in \(region), not in \(settings.region) " + "(\(failure.said))")
             }
             throw failure.error("the bucket '\(settings.bucket)'")
         }

@@ -97,24 +97,19 @@ extension S3Upload {
             return try await settled(generation, facts, md5: md5, crc32c: crc32c) {
                 () async throws(BucketError) in
                 let response = try await request(condition)
-                isBusy =
-                    [429, 503].contains(response.status) && !S3ErrorResponse(response).isRejection
+                isBusy = [429, 503].contains(response.status) && !S3ErrorResponse(response).isRejection
                 retryAfter = response.fields["retry-after"]
                 return response
             }
         } catch {
             // After a timeout, the completion of a multipart upload may still be in progress, so it is not repeated.
             let isOver = error.code == .timedOut && multipart.generation == nil
-            guard condition.isEmpty, error.code == .unavailable || isOver || isBusy,
-                let before = await before,
+            guard condition.isEmpty, error.code == .unavailable || isOver || isBusy, let before = await before,
                 await bucket.upstream.mayTryAgain(after: 1, retryAfter: retryAfter),
-                let found = try? await bucket.state(name),
-                found.object?.etag == before.object?.etag,
-                found.object?.generation == before.object?.generation,
-                (try? await bucket.decidesConditions()) == true
+                let found = try? await bucket.state(name), found.object?.etag == before.object?.etag,
+                found.object?.generation == before.object?.generation, (try? await bucket.decidesConditions()) == true
             else { throw error }
-            let pinned = S3Bucket.WriteCondition(
-                match: before.object?.etag, isNew: before.object == nil)
+            let pinned = S3Bucket.WriteCondition(match: before.object?.etag, isNew: before.object == nil)
             do throws(BucketError) {
                 return try await settled(generation, facts, md5: md5, crc32c: crc32c) {
                     () async throws(BucketError) in try await request(pinned)
@@ -139,8 +134,7 @@ extension S3Upload {
         var isOpen = true
         do throws(BucketError) {
             let response = try await request()
-            if (200...299).contains(response.status), S3ErrorResponse.code(in: response.body) == nil
-            {
+            if (200...299).contains(response.status), S3ErrorResponse.code(in: response.body) == nil {
                 etag = storedTag(response)
                 success = response
             }
@@ -152,12 +146,10 @@ extension S3Upload {
             failure = error
         }
         // Whether the service has verified a digest that was sent with the object.
-        let isProven =
-            bucket.isSigned && multipart.generation == nil && (md5 != nil || crc32c != nil)
+        let isProven = bucket.isSigned && multipart.generation == nil && (md5 != nil || crc32c != nil)
         if let success, let etag {
             return CommitResult(
-                metadata: try await stored(
-                    success, etag, generation, facts, md5: md5, crc32c: crc32c, isProven))
+                metadata: try await stored(success, etag, generation, facts, md5: md5, crc32c: crc32c, isProven))
         }
         if isOpen, let found = try? await bucket.find(name) {
             if found.generation == generation {
@@ -177,8 +169,7 @@ extension S3Upload {
     /// The entity tag of the stored object; nil if the response does not report one. Such a response may come from any
     /// server.
     private func storedTag(_ response: CollectedResponse) -> String? {
-        multipart.generation == nil
-            ? S3Head(response.fields).etag : S3Multipart.tag(of: response, name)
+        multipart.generation == nil ? S3Head(response.fields).etag : S3Multipart.tag(of: response, name)
     }
 
     /// Whether the object found after a response without an entity tag was stored by this upload. This happens with a
@@ -207,9 +198,8 @@ extension S3Upload {
             bucket.tellsMD5.store(tagged != nil, ordering: .relaxed)
         }
         let object = ObjectMetadata(
-            name: name, generation: generation, metageneration: 1, size: facts.size,
-            created: generation / 1000, updated: generation / 1000, md5: tagged ?? md5,
-            crc32c: crc32c, etag: etag, attributes: plan.attributes)
+            name: name, generation: generation, metageneration: 1, size: facts.size, created: generation / 1000,
+            updated: generation / 1000, md5: tagged ?? md5, crc32c: crc32c, etag: etag, attributes: plan.attributes)
         return try await checked(object, facts, isProven)
     }
 
@@ -287,8 +277,7 @@ extension S3Bucket {
                 return false
             }
             return condition.isNew
-                ? found.object == nil
-                : condition.match != nil && found.object?.etag == condition.match
+                ? found.object == nil : condition.match != nil && found.object?.etag == condition.match
         }
     }
 }

@@ -43,8 +43,7 @@ extension S3Bucket {
         guard try await decidesConditions() else { return .none }
         let name = S3Bucket.probeName()
         let body = Array("probe".utf8)
-        let made = try await call(
-            ClientRequest("PUT", target(name), body: .bytes(body), isRepeatable: true))
+        let made = try await call(ClientRequest("PUT", target(name), body: .bytes(body), isRepeatable: true))
         // The result is not cached, because permissions can change.
         guard (200...299).contains(made.status), let etag = S3Head(made.fields).etag else {
             return .none

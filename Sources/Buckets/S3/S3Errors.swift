@@ -41,16 +41,14 @@ struct S3ErrorResponse {
         if isConflict { return true }
         return [200, 429, 503].contains(status)
             && [
-                "SlowDown", "SlowDownRead", "SlowDownWrite", "ServiceUnavailable",
-                "TooManyRequests",
+                "SlowDown", "SlowDownRead", "SlowDownWrite", "ServiceUnavailable", "TooManyRequests",
                 "RequestLimitExceeded", "Throttling", "ThrottlingException",
             ].contains(code)
     }
 
     /// Whether a concurrent request for the same object was in the way. The service has done nothing.
     private var isConflict: Bool {
-        [200, 409].contains(status)
-            && ["ConditionalRequestConflict", "OperationAborted"].contains(code)
+        [200, 409].contains(status) && ["ConditionalRequestConflict", "OperationAborted"].contains(code)
     }
 
     /// Whether the credentials may have been replaced by others.
@@ -76,8 +74,7 @@ struct S3ErrorResponse {
             (_, "IllegalLocationConstraintException"):
             let location = region.map { ": it is in \($0)" } ?? ""
             return BucketError(
-                .unavailable,
-                "\(what): the bucket is at another endpoint or region\(location) (\(said))")
+                .unavailable, "\(what): the bucket is at another endpoint or region\(location) (\(said))")
         case (_, "SignatureDoesNotMatch"):
             return BucketError(
                 .unavailable,
@@ -91,8 +88,7 @@ struct S3ErrorResponse {
             return BucketError(.unavailable, "\(what): this machine's clock is wrong (\(said))")
         case (403, _):
             return BucketError(
-                .unavailable,
-                "\(what): the service refuses the credentials the right to it: \(said)\(hint)")
+                .unavailable, "\(what): the service refuses the credentials the right to it: \(said)\(hint)")
         case (_, "MetadataTooLarge"):
             return BucketError(
                 .unsupported,
@@ -101,19 +97,15 @@ struct S3ErrorResponse {
             return BucketError(.unsupported, "\(what): the name is longer than the service allows")
         case (507, _), (_, "QuotaExceeded"), (_, "XMinioStorageFull"):
             return BucketError(.insufficientStorage, "\(what): \(said)")
-        case (412, _), (_, "PreconditionFailed"):
-            return BucketError(.preconditionFailed, "\(what): \(said)")
+        case (412, _), (_, "PreconditionFailed"): return BucketError(.preconditionFailed, "\(what): \(said)")
         case (_, "ConditionalRequestConflict"), (_, "OperationAborted"):
-            return BucketError(
-                .overloaded, "\(what): other requests change the object at the same time: \(said)")
+            return BucketError(.overloaded, "\(what): other requests change the object at the same time: \(said)")
         case (503, _), (429, _), (_, "SlowDown"), (_, "ServiceUnavailable"):
             return BucketError(.overloaded, "\(what): the service is busy: \(said)")
-        case (408, _), (504, _), (_, "RequestTimeout"):
-            return BucketError(.timedOut, "\(what): \(said)")
+        case (408, _), (504, _), (_, "RequestTimeout"): return BucketError(.timedOut, "\(what): \(said)")
         case (501, _), (405, _), (_, "NotImplemented"):
             return BucketError(.unsupported, "\(what): the service does not do this: \(said)")
-        default:
-            return BucketError(.unavailable, "\(what): the service responds with \(said)\(hint)")
+        default: return BucketError(.unavailable, "\(what): the service responds with \(said)\(hint)")
         }
     }
 }

@@ -81,8 +81,7 @@ final class S3FolderWalk {
     /// Adds the entries of a folder that are not covered yet. `folder` ends in a slash, or is the list's prefix.
     private func visit(_ folder: String) async throws(BucketError) {
         let rest = list.covered.flatMap { covered in
-            covered.utf8.starts(with: folder.utf8)
-                ? Array(covered.utf8.dropFirst(folder.utf8.count)) : nil
+            covered.utf8.starts(with: folder.utf8) ? Array(covered.utf8.dropFirst(folder.utf8.count)) : nil
         }
         if rest == nil, !query.delimited {
             // One request returns all of a small folder, including its subfolders.

@@ -32,9 +32,8 @@ final class S3HeadCache: Sendable {
     func object(_ name: String, _ response: ClientResponse, tagsAreMD5: Bool) -> ObjectMetadata? {
         let slot = S3HeadCache.slot(name)
         let known = entries.withLock { $0.isEmpty ? nil : $0[slot] }
-        guard let known, response.contentLength == known.object.size,
-            known.tagsAreMD5 == tagsAreMD5, known.object.name == name,
-            known.fields.agrees(with: response.fields, on: S3Head.isRead)
+        guard let known, response.contentLength == known.object.size, known.tagsAreMD5 == tagsAreMD5,
+            known.object.name == name, known.fields.agrees(with: response.fields, on: S3Head.isRead)
         else { return nil }
         return known.object
     }

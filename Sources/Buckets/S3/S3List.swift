@@ -58,8 +58,7 @@ extension S3Bucket {
             list.cut()
             return list.page
         }
-        throw BucketError(
-            .unavailable, "list: \(S3Bucket.maximumPages) pages in a row have nothing to show")
+        throw BucketError(.unavailable, "list: \(S3Bucket.maximumPages) pages in a row have nothing to show")
     }
 
     /// Requests one page of the service.
@@ -77,8 +76,7 @@ extension S3Bucket {
         switch start {
         case .beginning: break
         case .after(let name): pairs.append("start-after=\(PercentEncoding.encodeSegment(name))")
-        case .token(let token):
-            pairs.append("continuation-token=\(PercentEncoding.encodeSegment(token.text))")
+        case .token(let token): pairs.append("continuation-token=\(PercentEncoding.encodeSegment(token.text))")
         }
         let request = ClientRequest("GET", target(nil, pairs.joined(separator: "&")))
         let response = try await call(request, limit: S3Bucket.pageBytes)
@@ -133,14 +131,11 @@ struct S3ListPage {
             }
         } catch {
             throw BucketError(
-                .unavailable,
-                "list: the response is not S3's: is the endpoint another web server? (\(error.cause))"
-            )
+                .unavailable, "list: the response is not S3's: is the endpoint another web server? (\(error.cause))")
         }
         guard let isTruncated else {
             throw BucketError(
-                .unavailable,
-                "list: the response is no list of S3's: is the endpoint another web server?")
+                .unavailable, "list: the response is no list of S3's: is the endpoint another web server?")
         }
         if isTruncated {
             isLast = false

@@ -96,8 +96,7 @@ struct S3Head: ~Copyable {
             if key.matches("firebasestoragedownloadtokens") {
                 attributes.system.downloadTokens = SystemMetadata.tokens(of: text)
             } else {
-                attributes.customMetadata[BytewiseString(String(decoding: key, as: UTF8.self))] =
-                    text
+                attributes.customMetadata[BytewiseString(String(decoding: key, as: UTF8.self))] = text
             }
         } else if name.matches("x-amz-checksum-crc32c") {
             checksum = S3Head.bigEndian(Base64.decode(Array(value)[...]))
@@ -150,8 +149,7 @@ struct S3Head: ~Copyable {
         // object.
         let isOwn = generation != nil && (tagged == nil || md5 == nil || tagged == md5)
         let etag = etag ?? "\(lastModified)-\(size)"
-        let generation =
-            isOwn ? generation ?? 0 : S3Head.generation(lastModified: lastModified, etag: etag)
+        let generation = isOwn ? generation ?? 0 : S3Head.generation(lastModified: lastModified, etag: etag)
         let created = generation / 1000
         if isOwn { attributes.system.uploadSession = uploadSession }
         // Moved, because a copy would retain each property.
@@ -274,8 +272,7 @@ enum S3Fields {
     /// Appends the properties that S3 lacks.
     /// - Parameter updated: Time of the last patch, in milliseconds since 1970; nil if there was none.
     static func append(
-        generation: Int64, metageneration: Int64 = 1, updated: Int64? = nil, md5: [UInt8]?,
-        crc32c: UInt32?,
+        generation: Int64, metageneration: Int64 = 1, updated: Int64? = nil, md5: [UInt8]?, crc32c: UInt32?,
         to fields: inout HeaderFields
     ) {
         fields.append("x-amz-meta-sluice-generation", generation)
@@ -292,21 +289,15 @@ enum S3Fields {
 
     /// Reads what ``append(_:to:)`` packed. Malformed text is ignored.
     static func unpack(_ text: [UInt8], into attributes: inout ObjectAttributes) {
-        guard let bytes = Base64.decodeForURL(text[...]),
-            case .object(let members)? = try? JSONReader.parse(bytes)
+        guard let bytes = Base64.decodeForURL(text[...]), case .object(let members)? = try? JSONReader.parse(bytes)
         else { return }
         for member in members {
             switch member.key {
-            case "contentType":
-                attributes.contentType = ObjectAttributes.property(member.value.text)
-            case "cacheControl":
-                attributes.cacheControl = ObjectAttributes.property(member.value.text)
-            case "contentDisposition":
-                attributes.contentDisposition = ObjectAttributes.property(member.value.text)
-            case "contentEncoding":
-                attributes.contentEncoding = ObjectAttributes.property(member.value.text)
-            case "contentLanguage":
-                attributes.contentLanguage = ObjectAttributes.property(member.value.text)
+            case "contentType": attributes.contentType = ObjectAttributes.property(member.value.text)
+            case "cacheControl": attributes.cacheControl = ObjectAttributes.property(member.value.text)
+            case "contentDisposition": attributes.contentDisposition = ObjectAttributes.property(member.value.text)
+            case "contentEncoding": attributes.contentEncoding = ObjectAttributes.property(member.value.text)
+            case "contentLanguage": attributes.contentLanguage = ObjectAttributes.property(member.value.text)
             case "customMetadata":
                 guard case .object(let pairs) = member.value else { continue }
                 for pair in pairs where !SystemMetadata.isReserved(pair.key) {
@@ -343,8 +334,7 @@ enum S3Fields {
 
 extension UnsafeBufferPointer<UInt8> {
     fileprivate func starts(with text: StaticString) -> Bool {
-        count >= text.utf8CodeUnitCount
-            && memcmp(baseAddress!, text.utf8Start, text.utf8CodeUnitCount) == 0
+        count >= text.utf8CodeUnitCount && memcmp(baseAddress!, text.utf8Start, text.utf8CodeUnitCount) == 0
     }
 }
 

@@ -85,8 +85,7 @@ final class S3Multipart {
         try await create(fields)
         let request = ClientRequest("PUT", target(), fields: source, isRepeatable: true)
         request.waitLimit = S3Bucket.silenceLimit
-        request.fields.append(
-            "x-amz-copy-source-range", "bytes=\(range.lowerBound)-\(range.upperBound - 1)")
+        request.fields.append("x-amz-copy-source-range", "bytes=\(range.lowerBound)-\(range.upperBound - 1)")
         var response = try await bucket.call(request)
         if response.status == 200, let tag = XMLReader.first("ETag", in: response.body) {
             response.fields = HeaderFields()
@@ -167,8 +166,7 @@ final class S3Multipart {
         _ confirm: @escaping (CollectedResponse?) async -> Bool
     ) async throws(BucketError) -> CollectedResponse {
         let request = S3Multipart.completion(
-            bucket.target(name, query), tags.enumerated().map { (number: $0 + 1, etag: $1) },
-            condition)
+            bucket.target(name, query), tags.enumerated().map { (number: $0 + 1, etag: $1) }, condition)
         request.confirmsRepetition = confirm
         let response: CollectedResponse
         do throws(BucketError) {
@@ -188,8 +186,7 @@ final class S3Multipart {
 
     /// The request that completes an upload of these parts.
     static func completion(
-        _ target: String, _ parts: [(number: Int, etag: String)],
-        _ condition: S3Bucket.WriteCondition
+        _ target: String, _ parts: [(number: Int, etag: String)], _ condition: S3Bucket.WriteCondition
     ) -> ClientRequest {
         var body = "<CompleteMultipartUpload xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">"
         for (number, etag) in parts {

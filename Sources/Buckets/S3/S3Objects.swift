@@ -29,9 +29,8 @@ extension S3Bucket {
             return (object, response.fields)
         case 404: throw BucketError(.objectNotFound)
         default:
-            throw S3ErrorResponse(
-                CollectedResponse(status: response.status, fields: response.fields, body: [])
-            ).error("stat")
+            throw S3ErrorResponse(CollectedResponse(status: response.status, fields: response.fields, body: [])).error(
+                "stat")
         }
     }
 
@@ -44,8 +43,7 @@ extension S3Bucket {
 
     /// The metadata of the object that a response describes.
     func metadata(_ head: consuming S3Head, _ name: String, size: UInt64) -> ObjectMetadata {
-        head.metadata(
-            name, size: size, isAWS: isAWS, tagsAreMD5: tagsAreMD5.load(ordering: .relaxed))
+        head.metadata(name, size: size, isAWS: isAWS, tagsAreMD5: tagsAreMD5.load(ordering: .relaxed))
     }
 
     /// The md5 in an entity tag, if the tags of this service are md5s.

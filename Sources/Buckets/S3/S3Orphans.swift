@@ -96,8 +96,7 @@ private struct S3ListedUpload {
         return keys.indices.map { index in
             let key = isEncoded ? S3ListPage.decoded(keys[index]) : keys[index]
             return S3ListedUpload(
-                key: key ?? "", id: ids[index],
-                initiated: HTTPDate.parse(rfc3339: times[index]).map { $0 / 1_000 })
+                key: key ?? "", id: ids[index], initiated: HTTPDate.parse(rfc3339: times[index]).map { $0 / 1_000 })
         }
     }
 }

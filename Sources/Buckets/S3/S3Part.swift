@@ -32,8 +32,7 @@ final class S3Part {
         var attempt = 1
         while true {
             do throws(BucketError) {
-                let body = try await bucket.stream(
-                    "PUT", target, HeaderFields(), length: spool.count)
+                let body = try await bucket.stream("PUT", target, HeaderFields(), length: spool.count)
                 self.body = body
                 defer { self.body = nil }
                 if isGivenUp { body.cancel() }

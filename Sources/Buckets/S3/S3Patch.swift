@@ -56,8 +56,7 @@ extension S3Bucket {
     }
 
     private func copy(
-        _ object: ObjectMetadata, _ fields: HeaderFields, _ source: HeaderFields,
-        _ condition: WriteCondition
+        _ object: ObjectMetadata, _ fields: HeaderFields, _ source: HeaderFields, _ condition: WriteCondition
     ) async throws(BucketError) -> CollectedResponse {
         let request = ClientRequest("PUT", target(object.name), fields: fields)
         request.confirmsRepetition = confirmation(unchanged: object)
@@ -71,8 +70,7 @@ extension S3Bucket {
     }
 
     private func copyInParts(
-        _ object: ObjectMetadata, _ fields: HeaderFields, _ source: HeaderFields,
-        _ condition: WriteCondition
+        _ object: ObjectMetadata, _ fields: HeaderFields, _ source: HeaderFields, _ condition: WriteCondition
     ) async throws(BucketError) -> CollectedResponse {
         let parts = S3Multipart(self, object.name, size: object.size)
         do throws(BucketError) {
@@ -102,8 +100,7 @@ extension S3Bucket {
     /// The entity tag in the response to a copy; nil if the response does not report one.
     static func copiedTag(_ response: CollectedResponse) -> String? {
         (XMLReader.first("ETag", of: "CopyObjectResult", in: response.body)
-            ?? XMLReader.first("ETag", of: "CompleteMultipartUploadResult", in: response.body))
-            .map(S3Head.unquoted)
+            ?? XMLReader.first("ETag", of: "CompleteMultipartUploadResult", in: response.body)).map(S3Head.unquoted)
     }
 
     func copySource(_ name: String) -> String {
@@ -139,8 +136,7 @@ extension ObjectMetadata {
     /// The same object with another md5 and entity tag.
     func with(md5: [UInt8]?, etag: String) -> ObjectMetadata {
         ObjectMetadata(
-            name: name, generation: generation, metageneration: metageneration, size: size,
-            created: created, updated: updated, md5: md5, crc32c: crc32c, etag: etag,
-            attributes: attributes)
+            name: name, generation: generation, metageneration: metageneration, size: size, created: created,
+            updated: updated, md5: md5, crc32c: crc32c, etag: etag, attributes: attributes)
     }
 }

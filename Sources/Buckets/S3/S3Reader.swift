@@ -4,8 +4,7 @@ import System
 import Wire
 
 extension S3Bucket {
-    public func open(_ name: String, _ plan: ReadPlan) async throws(BucketError) -> any ObjectReader
-    {
+    public func open(_ name: String, _ plan: ReadPlan) async throws(BucketError) -> any ObjectReader {
         let response = try await send(request(name, plan))
         switch response.status {
         case 200, 206: return try reader(name, response)
@@ -26,8 +25,7 @@ extension S3Bucket {
         return get(name, fields)
     }
 
-    private func reader(_ name: String, _ response: ClientResponse) throws(BucketError) -> S3Reader
-    {
+    private func reader(_ name: String, _ response: ClientResponse) throws(BucketError) -> S3Reader {
         let tagsAreMD5 = tagsAreMD5.load(ordering: .relaxed)
         if response.status == 200,
             let object = heads.object(name, response, tagsAreMD5: tagsAreMD5)
@@ -85,8 +83,7 @@ extension S3Bucket {
         let head = S3Head(response.fields)
         let isSame = head.etag ?? object.etag == object.etag
         switch response.status {
-        case 200 where head.part?.range == range && isSame,
-            206 where head.part?.range == range && isSame:
+        case 200 where head.part?.range == range && isSame, 206 where head.part?.range == range && isSame:
             return response
         case 200
         where head.part == nil && range == 0..<object.size && isSame
@@ -95,18 +92,15 @@ extension S3Bucket {
         case 200, 206, 416:
             response.body.close()
             throw ResumingSource.Fault(
-                cause: BucketError(
-                    .unavailable, "read: the service does not give the range it was asked for"),
+                cause: BucketError(.unavailable, "read: the service does not give the range it was asked for"),
                 isTemporary: false)
         case 404, 412:
             response.body.close()
             throw ResumingSource.Fault(
-                cause: BucketError(.unavailable, "read: the object was replaced meanwhile"),
-                isTemporary: false)
+                cause: BucketError(.unavailable, "read: the object was replaced meanwhile"), isTemporary: false)
         default:
             let isTemporary = response.status >= 500 || [408, 429].contains(response.status)
-            throw ResumingSource.Fault(
-                cause: await failure(response, "read"), isTemporary: isTemporary)
+            throw ResumingSource.Fault(cause: await failure(response, "read"), isTemporary: isTemporary)
         }
     }
 
@@ -149,8 +143,7 @@ extension S3Bucket {
             // The status is sufficient.
             body = []
         }
-        let error = S3ErrorResponse(
-            CollectedResponse(status: response.status, fields: response.fields, body: body))
+        let error = S3ErrorResponse(CollectedResponse(status: response.status, fields: response.fields, body: body))
         if error.status == 404, error.code != "NoSuchBucket" { return BucketError(.objectNotFound) }
         return error.error(what)
     }
@@ -229,8 +222,7 @@ private final class S3Reader: ObjectReader {
         ) { [bucket, metadata, isPinned] (rest) throws(ResumingSource.Fault) in
             guard isPinned else {
                 throw ResumingSource.Fault(
-                    cause: BucketError(
-                        .unavailable, "read: the object broke off, and has no entity tag"),
+                    cause: BucketError(.unavailable, "read: the object broke off, and has no entity tag"),
                     isTemporary: false)
             }
             return try await bucket.bytes(of: metadata, rest, attempts: 1).body

@@ -20,13 +20,11 @@ protocol S3SessionRequests: CloudSessionStore {
         async throws(BucketError) -> String
 
     /// Sends the bytes of a file as a part.
-    func sendPart(_ name: String, _ part: S3PartAddress, _ spool: SessionSpool)
-        async throws(S3PartFailure) -> String
+    func sendPart(_ name: String, _ part: S3PartAddress, _ spool: SessionSpool) async throws(S3PartFailure) -> String
 
     /// Makes the object of these parts visible. It can be repeated.
     func complete(
-        _ name: String, _ upload: String, _ parts: [S3TransferState.Part],
-        _ condition: S3Bucket.WriteCondition
+        _ name: String, _ upload: String, _ parts: [S3TransferState.Part], _ condition: S3Bucket.WriteCondition
     ) async -> S3Completion
 
     /// Frees the parts of an upload, which need not exist.
@@ -50,8 +48,7 @@ protocol S3SessionRequests: CloudSessionStore {
     func writePiece(_ name: String, _ spool: SessionSpool) async throws(BucketError)
 
     /// Appends the bytes of a hidden object to a file.
-    func readPiece(_ name: String, _ size: UInt64, into spool: SessionSpool)
-        async throws(BucketError)
+    func readPiece(_ name: String, _ size: UInt64, into spool: SessionSpool) async throws(BucketError)
 }
 
 /// A part of a multipart upload that is to be sent.
@@ -162,11 +159,9 @@ extension S3Bucket: S3SessionRequests {
         target(name, "\(part)uploadId=\(PercentEncoding.encodeSegment(upload))")
     }
 
-    func sendPart(_ name: String, _ address: S3PartAddress, _ spool: SessionSpool)
-        async throws(S3PartFailure) -> String
+    func sendPart(_ name: String, _ address: S3PartAddress, _ spool: SessionSpool) async throws(S3PartFailure) -> String
     {
-        let part = S3Part(
-            self, uploadTarget(name, address.upload, "partNumber=\(address.number)&"), spool.file)
+        let part = S3Part(self, uploadTarget(name, address.upload, "partNumber=\(address.number)&"), spool.file)
         if address.cancellation.isCancelled { part.cancel() }
         address.cancellation.set { part.cancel() }
         defer { address.cancellation.set(nil) }
@@ -180,8 +175,7 @@ extension S3Bucket: S3SessionRequests {
         _ condition: WriteCondition
     ) async -> S3Completion {
         let request = S3Multipart.completion(
-            uploadTarget(name, upload), parts.map { (number: Int($0.number), etag: $0.etag) },
-            condition)
+            uploadTarget(name, upload), parts.map { (number: Int($0.number), etag: $0.etag) }, condition)
         // The service does not know the upload any more if the first request has succeeded.
         request.isRepeatable = true
         let response: CollectedResponse
@@ -231,8 +225,7 @@ extension S3Bucket: S3SessionRequests {
     // MARK: Hidden objects
 
     func readHidden(_ name: String) async throws(BucketError) -> HiddenObject? {
-        let response = try await call(
-            ClientRequest("GET", target(name)), limit: CloudSessionState.maximumBytes)
+        let response = try await call(ClientRequest("GET", target(name)), limit: CloudSessionState.maximumBytes)
         if response.status == 404, S3ErrorResponse(response).code != "NoSuchBucket" { return nil }
         guard response.status == 200, let etag = S3Head(response.fields).etag else {
             throw S3ErrorResponse(response).error("the state of an upload")
@@ -240,8 +233,7 @@ extension S3Bucket: S3SessionRequests {
         return HiddenObject(bytes: response.body, version: etag)
     }
 
-    func writeHidden(_ name: String, _ bytes: [UInt8], replacing version: String?)
-        async throws(BucketError) -> String?
+    func writeHidden(_ name: String, _ bytes: [UInt8], replacing version: String?) async throws(BucketError) -> String?
     {
         // A repetition finds that its condition does not hold if the first request was executed.
         let request = ClientRequest("PUT", target(name), body: .bytes(bytes), isRepeatable: true)
@@ -270,8 +262,7 @@ extension S3Bucket: S3SessionRequests {
 
     func listHidden(_ prefix: String, after name: String?) async throws(BucketError) -> [String] {
         let page = try await page(
-            prefix, delimited: false, limit: 1000, name.map { .after($0) } ?? .beginning,
-            withProperties: false)
+            prefix, delimited: false, limit: 1000, name.map { .after($0) } ?? .beginning, withProperties: false)
         return page.items
     }
 

@@ -75,8 +75,7 @@ final class S3SessionService: CloudSessionService {
         }
         switch await requests.complete(state.name, attempt.upload, transfer.parts, condition) {
         case .stored(let etag):
-            let result = stored(
-                state, transfer, etag, attempt.isNew ? facts : nil, replaced: existing != nil)
+            let result = stored(state, transfer, etag, attempt.isNew ? facts : nil, replaced: existing != nil)
             return await record(file, state, result, until: until)
         case .gone:
             let result = try await inStore { () throws(BucketError) in try await made(state) }
@@ -92,16 +91,14 @@ final class S3SessionService: CloudSessionService {
 
     /// Writes the intent, with a multipart upload if there is none, and claims the number of the last part.
     private func begin(
-        _ file: CloudSessionFile, _ state: inout CloudSessionState, _ facts: ContentFacts,
-        _ existing: ObjectMetadata?
+        _ file: CloudSessionFile, _ state: inout CloudSessionState, _ facts: ContentFacts, _ existing: ObjectMetadata?
     ) async throws(SessionError) -> Attempt {
         guard case .s3(var transfer) = state.transfer else { throw .superseded }
         let isNew = transfer.upload == nil
         if isNew {
             transfer.generation = requests.newGeneration(after: existing?.generation ?? 0)
             let (begun, generation) = (state, transfer.generation)
-            transfer.upload = try await requests.beginUpload(
-                file, begun, generation: generation, facts)
+            transfer.upload = try await requests.beginUpload(file, begun, generation: generation, facts)
         }
         let upload = transfer.upload ?? ""
         var attempt = Attempt(upload: upload, isNew: isNew, before: state.intent)
@@ -119,8 +116,7 @@ final class S3SessionService: CloudSessionService {
             }
         }
         if !state.isTakenOver { transfer.lostSince = nil }
-        let intent = CloudSessionState.Intent(
-            generation: existing?.generation ?? 0, etag: existing?.etag)
+        let intent = CloudSessionState.Intent(generation: existing?.generation ?? 0, etag: existing?.etag)
         do throws(SessionError) {
             state = try await file.update {
                 $0.transfer = .s3(transfer)
@@ -161,8 +157,7 @@ final class S3SessionService: CloudSessionService {
     ) async -> SessionError {
         if attempt.before != nil {
             await abandon(file, attempt, state.name)
-            return .store(
-                BucketError(.preconditionFailed, "the object was stored, and replaced or deleted"))
+            return .store(BucketError(.preconditionFailed, "the object was stored, and replaced or deleted"))
         }
         guard case .s3(let transfer) = state.transfer, transfer.parts.isEmpty else {
             return await file.endWithoutParts()
@@ -173,9 +168,7 @@ final class S3SessionService: CloudSessionService {
     }
 
     /// Takes the intent back, after a commit that was not and will not be executed.
-    private func abandon(
-        _ file: CloudSessionFile, _ attempt: Attempt, _ name: String, discarding: Bool = false
-    ) async {
+    private func abandon(_ file: CloudSessionFile, _ attempt: Attempt, _ name: String, discarding: Bool = false) async {
         // The upload has the digests of these bytes, and other bytes may follow.
         let now = file.milliseconds
         let isDiscarded = (attempt.isNew || discarding) && attempt.before == nil
@@ -212,14 +205,12 @@ final class S3SessionService: CloudSessionService {
     private func adopted(_ file: CloudSessionFile, _ state: CloudSessionState, until: Int64)
         async throws(SessionError) -> CommitResult?
     {
-        guard let result = try await inStore({ () throws(BucketError) in try await made(state) })
-        else { return nil }
+        guard let result = try await inStore({ () throws(BucketError) in try await made(state) }) else { return nil }
         return await record(file, state, result, until: until)
     }
 
     private func stored(
-        _ state: CloudSessionState, _ transfer: S3TransferState, _ etag: String,
-        _ facts: ContentFacts?, replaced: Bool
+        _ state: CloudSessionState, _ transfer: S3TransferState, _ etag: String, _ facts: ContentFacts?, replaced: Bool
     ) -> CommitResult {
         let object = ObjectMetadata(
             name: state.name, generation: transfer.generation, metageneration: 1,
@@ -255,8 +246,7 @@ final class S3SessionService: CloudSessionService {
         }
         if isWritten {
             for piece in state.pieces {
-                try? await requests.deleteHidden(
-                    HiddenName.tail(file.id, number: piece.number).text)
+                try? await requests.deleteHidden(HiddenName.tail(file.id, number: piece.number).text)
             }
         }
         return result
@@ -264,8 +254,7 @@ final class S3SessionService: CloudSessionService {
 
     // MARK: Release
 
-    func release(_ id: UploadSessionID, _ state: CloudSessionState, isSoleOwner: Bool)
-        async throws(BucketError) -> Bool
+    func release(_ id: UploadSessionID, _ state: CloudSessionState, isSoleOwner: Bool) async throws(BucketError) -> Bool
     {
         var isComplete = true
         if case .s3(let transfer) = state.transfer {
@@ -273,8 +262,7 @@ final class S3SessionService: CloudSessionService {
                 try await requests.abortUpload(state.name, upload)
             }
             if let time = transfer.lostSince, !isSoleOwner {
-                isComplete = await requests.abortLost(
-                    state.name, since: time, known: transfer.upload)
+                isComplete = await requests.abortLost(state.name, since: time, known: transfer.upload)
             }
         }
         for piece in state.pieces {

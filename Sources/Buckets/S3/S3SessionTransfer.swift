@@ -58,8 +58,7 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
         self.state = state
         self.plan = plan
         length = state.length ?? plan.length
-        durable = Progress(
-            transfer: transfer, digests: digests, pieces: state.pieces, tail: state.tail)
+        durable = Progress(transfer: transfer, digests: digests, pieces: state.pieces, tail: state.tail)
         self.digests = digests
         pieces = state.pieces
         number = UInt64(transfer.nextNumber)
@@ -74,8 +73,7 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
     }
 
     private var partSize: UInt64 {
-        requests.sizes.size(
-            ofPart: min(number, requests.sizes.count), length: length, sent: durable.transfer.sent)
+        requests.sizes.size(ofPart: min(number, requests.sizes.count), length: length, sent: durable.transfer.sent)
     }
 
     func take(_ bytes: [UInt8]) async throws(SessionError) {
@@ -117,13 +115,11 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
         }
         var attempt = 1
         while true {
-            let address = S3PartAddress(
-                upload: try await claim(), number: UInt16(number), cancellation: cancellation)
+            let address = S3PartAddress(upload: try await claim(), number: UInt16(number), cancellation: cancellation)
             number += 1
             do throws(S3PartFailure) {
                 let etag = try await requests.sendPart(state.name, address, whole)
-                durable.transfer.parts.append(
-                    S3TransferState.Part(number: address.number, etag: etag))
+                durable.transfer.parts.append(S3TransferState.Part(number: address.number, etag: etag))
                 break
             } catch {
                 if error.isUploadGone, !durable.transfer.parts.isEmpty {
@@ -291,8 +287,7 @@ extension S3SessionRequests {
         if pieces.isEmpty { return spool }
         let whole = try await makeSpool()
         for piece in pieces {
-            try await readPiece(
-                HiddenName.tail(id, number: piece.number).text, piece.size, into: whole)
+            try await readPiece(HiddenName.tail(id, number: piece.number).text, piece.size, into: whole)
         }
         try await whole.append(spool)
         return whole

@@ -267,8 +267,7 @@ final class S3Upload: Upload, @unchecked Sendable {
         multipart.generation = multipart.generation ?? newGeneration()
         var fields = HeaderFields(reserving: 512)
         S3Fields.append(plan.attributes, to: &fields)
-        S3Fields.append(
-            generation: multipart.generation ?? 0, md5: plan.md5, crc32c: plan.crc32c, to: &fields)
+        S3Fields.append(generation: multipart.generation ?? 0, md5: plan.md5, crc32c: plan.crc32c, to: &fields)
         return fields
     }
 

@@ -76,8 +76,7 @@ struct Check: ParsableCommand {
         }
         for name in configuration.bucketsForOneCaller {
             complain(
-                "buckets.\(name).stagedBytes: warning: one caller can take all of it, because uploads.stagedBytes is 0"
-            )
+                "buckets.\(name).stagedBytes: warning: one caller can take all of it, because uploads.stagedBytes is 0")
         }
         let rules = RulesInEffect(configuration)
         if connect { return try tryServices(configuration, rules) }
@@ -110,8 +109,7 @@ extension Configuration {
         guard https.address != nil, let certificate = https.certificate else { return nil }
         let clients = https.clients.authorities.map {
             ClientVerification(
-                authorities: $0, isRequired: https.clients.isRequired,
-                revocations: https.clients.revoked)
+                authorities: $0, isRequired: https.clients.isRequired, revocations: https.clients.revoked)
         }
         guard certificate != HTTPS.selfSigned, let key = https.key else {
             return try TLSContext.selfSigned(clients: clients)

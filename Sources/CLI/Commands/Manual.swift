@@ -122,8 +122,7 @@ private struct ManualPage {
             return name["kind"]?.text == "long" ? "--\(text)" : "-\(text)"
         }
         let isOption = argument["kind"]?.text == "option"
-        let label =
-            names.isEmpty ? value : names.joined(separator: ", ") + (isOption ? " \(value)" : "")
+        let label = names.isEmpty ? value : names.joined(separator: ", ") + (isOption ? " \(value)" : "")
         text += ".TP\n.B \"\(escaped(label))\"\n"
         text += escaped(argument["abstract"]?.text ?? "") + "\n"
     }

@@ -82,8 +82,7 @@ struct RulesCheck: ParsableCommand {
     private func report(_ diagnostics: [Diagnostic], _ source: String, _ name: String) {
         if format == .json {
             let issues = diagnostics.map { JSON.raw($0.json) }
-            return print(
-                JSON.object([("fileName", .string(name)), ("issues", .array(issues))]).text)
+            return print(JSON.object([("fileName", .string(name)), ("issues", .array(issues))]).text)
         }
         for text in diagnostics.rendered(source: source) { complain(text) }
         let errors = diagnostics.count { $0.severity == .error }

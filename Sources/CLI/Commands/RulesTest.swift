@@ -46,8 +46,7 @@ struct RulesTest: ParsableCommand {
         let now = now()
         let suites = try suites.map { path in
             try orUnreadable {
-                let suite = try TestSuite.read(
-                    TextFile.read(path), fileName: TextFile.name(path), now: now)
+                let suite = try TestSuite.read(TextFile.read(path), fileName: TextFile.name(path), now: now)
                 return (suite, try own ?? Self.carried(suite))
             }
         }
@@ -80,9 +79,7 @@ struct RulesTest: ParsableCommand {
 
     private static func carried(_ suite: TestSuite) throws -> RulesFile {
         guard let source = suite.source else {
-            complain(
-                "\(suite.fileName): error: there are no rules: give their file, or a 'source' in the suite"
-            )
+            complain("\(suite.fileName): error: there are no rules: give their file, or a 'source' in the suite")
             throw RulesStatus.unreadable
         }
         return try RulesFile(source: source.text, fileName: source.fileName)

@@ -59,16 +59,13 @@ struct Serve: ParsableCommand {
         if let served {
             if let config = options.config {
                 throw ValidationError(
-                    "A directory is served without a configuration file: leave out --config \(config)."
-                )
+                    "A directory is served without a configuration file: leave out --config \(config).")
             }
             options.settings += served.settings
-            let isDecided =
-                open || rules != nil || options.settings.contains { $0.hasPrefix("rules=") }
+            let isDecided = open || rules != nil || options.settings.contains { $0.hasPrefix("rules=") }
             if !isDecided, Environment.variables()["SLUICE_RULES"] == nil {
                 throw ValidationError(
-                    "Give --rules FILE, or --open to let everybody who reaches the listener read and write."
-                )
+                    "Give --rules FILE, or --open to let everybody who reaches the listener read and write.")
             }
         }
         if let rules = open ? Configuration.openToAll : rules {
@@ -120,9 +117,7 @@ extension Serve {
         let all = [configuration.http, configuration.https.address, configuration.operatorAddress]
         for address in all.compactMap({ $0 }) {
             guard SocketAddress(address)?.isLoopback == true else {
-                complain(
-                    "--unsigned-tokens: error: \(address) is not a loopback address, such as 127.0.0.1"
-                )
+                complain("--unsigned-tokens: error: \(address) is not a loopback address, such as 127.0.0.1")
                 throw ExitCode(2)
             }
         }

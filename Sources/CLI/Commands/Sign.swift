@@ -61,8 +61,7 @@ struct Sign: ParsableCommand {
             throw ValidationError("--expires must be a duration such as 15m, not '\(expires)'.")
         }
         guard (1_000_000_000...maximum).contains(lifetime) else {
-            throw ValidationError(
-                "--expires must be from 1s to \(maximum / 1_000_000_000)s (links.maximumLifetime).")
+            throw ValidationError("--expires must be from 1s to \(maximum / 1_000_000_000)s (links.maximumLifetime).")
         }
         do {
             var configuration = Configuration()
@@ -107,8 +106,7 @@ struct Sign: ParsableCommand {
         if let keys { return (keys, Configuration().links.maximumLifetime) }
         let links = try options.load().links
         guard let file = links.keys else {
-            throw ValidationError(
-                "No keys: set links.keys in the configuration, or give --keys FILE.")
+            throw ValidationError("No keys: set links.keys in the configuration, or give --keys FILE.")
         }
         return (file, links.maximumLifetime)
     }

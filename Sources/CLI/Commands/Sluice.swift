@@ -38,8 +38,7 @@ struct Sluice: ParsableCommand {
         for argument in CommandLine.arguments {
             let shown = VisibleText.withoutSecrets(argument)
             if shown == argument { continue }
-            message = message.split(separator: argument, omittingEmptySubsequences: false)
-                .joined(separator: shown)
+            message = message.split(separator: argument, omittingEmptySubsequences: false).joined(separator: shown)
         }
         complain(message)
         exit(withError: exitCode(for: error))

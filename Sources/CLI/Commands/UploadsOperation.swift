@@ -84,8 +84,7 @@ struct CancelUpload: ParsableCommand {
 /// `sluice uploads sweep`: removes expired upload sessions.
 struct SweepUploads: ParsableCommand {
     static let configuration = CommandConfiguration(
-        commandName: "sweep",
-        abstract: "Remove the expired upload sessions of a running gateway now.",
+        commandName: "sweep", abstract: "Remove the expired upload sessions of a running gateway now.",
         discussion: """
             The gateway does so by itself every uploads.sweepInterval. Exit status: 0, or 1 if the gateway can't be \
             asked, or a store fails.

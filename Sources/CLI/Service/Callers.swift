@@ -15,9 +15,8 @@ extension Configuration {
         acceptsUnsigned: Bool, pool: BlockingPool, observer: any UpstreamObserver
     ) -> Authenticator {
         Authenticator(
-            issuers: issuers.compactMap(\.tokenIssuer),
-            staticTokens: tokens.compactMap(\.staticToken), acceptsUnsigned: acceptsUnsigned,
-            pool: pool, observer: observer, environment: Environment.variables())
+            issuers: issuers.compactMap(\.tokenIssuer), staticTokens: tokens.compactMap(\.staticToken),
+            acceptsUnsigned: acceptsUnsigned, pool: pool, observer: observer, environment: Environment.variables())
     }
 
     /// The gateway's view of callers: authentication, limits and signed links.

@@ -73,13 +73,11 @@ extension Service {
             if isNews && !fresh.failures.isEmpty { state.count += 1 }
         }
         for failure in fresh.failures where isNews {
-            logger.error(
-                "rules not loaded; the last good ones stay", metadata: ["cause": "\(failure)"])
+            logger.error("rules not loaded; the last good ones stay", metadata: ["cause": "\(failure)"])
         }
-        for (path, ruleset) in fresh.rulesets
-        where fresh.seen[path] != old?.seen[path] && !fresh.failed.contains(path) {
-            logger.info(
-                "rules loaded", metadata: ["path": "\(path)", "version": "\(ruleset.version)"])
+        for (path, ruleset) in fresh.rulesets where fresh.seen[path] != old?.seen[path] && !fresh.failed.contains(path)
+        {
+            logger.info("rules loaded", metadata: ["path": "\(path)", "version": "\(ruleset.version)"])
             for finding in ruleset.diagnostics {
                 logger.warning("rules", metadata: ["finding": "\(finding.rendered())"])
             }
@@ -90,9 +88,8 @@ extension Service {
     /// Logs the statements that can never allow anything in their bucket, once the service's capabilities are known.
     private func warnOfImpossible(_ fresh: RulesInEffect, since old: RulesInEffect?) {
         for bucket in fresh.configuration.buckets {
-            guard let path = fresh.configuration.rules(of: bucket),
-                fresh.seen[path] != old?.seen[path], let rules = fresh.ruleset(of: bucket),
-                let driver = stores.drivers[bucket.name]
+            guard let path = fresh.configuration.rules(of: bucket), fresh.seen[path] != old?.seen[path],
+                let rules = fresh.ruleset(of: bucket), let driver = stores.drivers[bucket.name]
             else { continue }
             let logger = logger
             Task(executorPreference: loop) {
@@ -164,8 +161,7 @@ extension Service {
             warnOfExpiry()
         } catch {
             certificateFailure.withLock { $0 = "\(error)" }
-            logger.error(
-                "certificate not loaded; the last good one stays", metadata: ["cause": "\(error)"])
+            logger.error("certificate not loaded; the last good one stays", metadata: ["cause": "\(error)"])
         }
     }
 
@@ -178,9 +174,7 @@ extension Service {
             logger.info("keys of links loaded")
         } catch {
             linkFailure.withLock { $0 = "\(error)" }
-            logger.error(
-                "keys of links not loaded; the last good ones stay", metadata: ["cause": "\(error)"]
-            )
+            logger.error("keys of links not loaded; the last good ones stay", metadata: ["cause": "\(error)"])
         }
     }
 }

@@ -59,8 +59,7 @@ final class Service: Sendable {
         let descriptors = raiseDescriptorLimit()
         started = configuration
         self.manager = manager
-        let sink = LogSink(
-            descriptor: STDERR_FILENO, format: .named(configuration.logFormat, for: STDERR_FILENO))
+        let sink = LogSink(descriptor: STDERR_FILENO, format: .named(configuration.logFormat, for: STDERR_FILENO))
         let level = Logger.Level(rawValue: configuration.logLevel) ?? .info
         LoggingSystem.bootstrap { LogOutput(label: $0, sink: sink, level: level) }
         self.sink = sink
@@ -93,8 +92,7 @@ final class Service: Sendable {
         uploadFiles = WatchedFiles([configuration.uploads.keys])
         let upstreams = UpstreamMetrics(registry, traces: traces)
         stores = try Stores(configuration, pool: pool, observer: upstreams)
-        authenticator = configuration.authenticator(
-            acceptsUnsigned: acceptsUnsigned, pool: pool, observer: upstreams)
+        authenticator = configuration.authenticator(acceptsUnsigned: acceptsUnsigned, pool: pool, observer: upstreams)
         let callers = try configuration.callers(authenticator)
         self.callers = Lock(callers)
         let rules = RulesInEffect(configuration)
@@ -196,9 +194,8 @@ final class Service: Sendable {
         if let https = try resolved(configuration.https.address) {
             listeners.append(
                 .init(
-                    address: https, inherited: inherited[https.description],
-                    mode: configuration.socketMode, credentials: credentials, proxies: proxies,
-                    identify: configuration.https.clients.identify,
+                    address: https, inherited: inherited[https.description], mode: configuration.socketMode,
+                    credentials: credentials, proxies: proxies, identify: configuration.https.clients.identify,
                     onUntrusted: { [logger] peer, reason in
                         logger.info(
                             "client's certificate refused",
@@ -225,8 +222,7 @@ final class Service: Sendable {
     }
 
     func warnOfOpenBuckets(_ configuration: Configuration) {
-        for bucket in configuration.buckets
-        where configuration.rules(of: bucket) == Configuration.openToAll {
+        for bucket in configuration.buckets where configuration.rules(of: bucket) == Configuration.openToAll {
             logger.warning(
                 "rules: none: everybody who reaches the listeners may read, write and delete",
                 metadata: ["bucket": "\(bucket.name)"])
@@ -234,9 +230,8 @@ final class Service: Sendable {
     }
 
     static func gateway(
-        _ configuration: Configuration, _ stores: Stores,
-        _ policies: [BytewiseString: CurrentPolicy], _ staged: [BytewiseString: StagedBytes],
-        _ uploads: Uploads, _ callers: Callers, _ observer: GatewayObserver,
+        _ configuration: Configuration, _ stores: Stores, _ policies: [BytewiseString: CurrentPolicy],
+        _ staged: [BytewiseString: StagedBytes], _ uploads: Uploads, _ callers: Callers, _ observer: GatewayObserver,
         _ traces: TraceExporter?
     ) throws -> Gateway {
         var buckets: [Bucket] = []
@@ -250,17 +245,14 @@ final class Service: Sendable {
                     pathRules: try bucket.pathRules(), firestore: stores.documents,
                     maximumObjectSize: bucket.maximumObjectSize, staged: staged,
                     maximumStagedBytes: bucket.maximumStagedBytes,
-                    maximumStagedBytesPerCaller: bucket.maximumStagedBytesPerCaller,
-                    uploads: uploads, maximumSessionBytes: bucket.stagedBytes,
-                    firebase: configuration.firebase(of: bucket),
+                    maximumStagedBytesPerCaller: bucket.maximumStagedBytesPerCaller, uploads: uploads,
+                    maximumSessionBytes: bucket.stagedBytes, firebase: configuration.firebase(of: bucket),
                     asksServices: stores.upstreams[bucket.name] != nil || stores.documents != nil))
         }
         let cors = CORSPolicy(
-            origins: configuration.corsOrigins,
-            maximumAge: Int(configuration.corsMaximumAge / 1_000_000_000),
+            origins: configuration.corsOrigins, maximumAge: Int(configuration.corsMaximumAge / 1_000_000_000),
             exposedHeaders: configuration.corsExposedHeaders)
-        return Gateway(
-            buckets: buckets, cors: cors, callers: callers, observers: [observer], traces: traces)
+        return Gateway(buckets: buckets, cors: cors, callers: callers, observers: [observer], traces: traces)
     }
 
     // MARK: Shutdown

@@ -24,8 +24,7 @@ extension Service {
                 configurationFailure.withLock { $0 } == nil ? 1 : 0)
             text.single(
                 "sluice_configuration_timestamp_seconds", .gauge,
-                "When the configuration in effect was read, since the Unix epoch.",
-                configurationTime.withLock { $0 })
+                "When the configuration in effect was read, since the Unix epoch.", configurationTime.withLock { $0 })
             if let version = TLSLibrary.versionInUse {
                 text.family("sluice_tls_info", .gauge, "The library that computes TLS; always 1.")
                 text.sample(

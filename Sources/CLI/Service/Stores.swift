@@ -29,14 +29,12 @@ struct Stores: Sendable {
         documents = configuration.firestore.project.map { project in
             FirestoreDocuments(
                 project: project, endpoint: configuration.firestore.endpoint.flatMap(Origin.init),
-                credentials: Configuration.source(configuration.firestore.credentials), pool: pool,
-                observer: observer)
+                credentials: Configuration.source(configuration.firestore.credentials), pool: pool, observer: observer)
         }
         for bucket in configuration.buckets {
             switch bucket.store {
             case .directory(let path):
-                drivers[bucket.name] = try DirectoryBucket(
-                    path: path, pool: pool, readers: configuration.loopCount)
+                drivers[bucket.name] = try DirectoryBucket(path: path, pool: pool, readers: configuration.loopCount)
             case .gcs(let gcs):
                 let settings = configuration.settings(of: gcs, bucket)
                 try Self.checkSpools(settings.spoolDirectory, bucket.name)
@@ -46,8 +44,7 @@ struct Stores: Sendable {
             case .s3(let s3):
                 let settings = configuration.settings(of: s3, bucket)
                 try Self.checkSpools(settings.temporaryDirectory, bucket.name)
-                let upstream = Upstream(
-                    configuration.upstream(of: bucket, settings.origin), observer: observer)
+                let upstream = Upstream(configuration.upstream(of: bucket, settings.origin), observer: observer)
                 drivers[bucket.name] = S3Bucket(settings, upstream: upstream, pool: pool)
                 upstreams[bucket.name] = upstream
             case nil: break
@@ -66,8 +63,7 @@ struct Stores: Sendable {
         guard error != 0 else { return }
         throw UnusableUpstream(
             bucket: bucket,
-            cause:
-                "uploads can't wait in the directory '\(directory)' (temporaryDirectory, or TMPDIR): "
+            cause: "uploads can't wait in the directory '\(directory)' (temporaryDirectory, or TMPDIR): "
                 + String(cString: strerror(error)))
     }
 
@@ -92,8 +88,7 @@ struct Stores: Sendable {
             try await drivers[bucket]?.checkHealth()
         } catch {
             guard let upstream = upstreams[bucket] else { throw error }
-            throw UnreadyUpstream(
-                origin: upstream.settings.origin, cause: error, circuit: upstream.openCircuit)
+            throw UnreadyUpstream(origin: upstream.settings.origin, cause: error, circuit: upstream.openCircuit)
         }
     }
 
@@ -155,8 +150,7 @@ extension Configuration {
         let environment = Environment.variables()
         var settings = S3Bucket.Settings(
             endpoint: s3.endpoint.flatMap(Origin.init),
-            region: s3.region ?? environment["AWS_REGION"] ?? environment["AWS_DEFAULT_REGION"]
-                ?? "us-east-1",
+            region: s3.region ?? environment["AWS_REGION"] ?? environment["AWS_DEFAULT_REGION"] ?? "us-east-1",
             bucket: s3.bucket ?? "", pathStyle: s3.isPathStyle, credentials: Self.source(s3))
         settings.conditionalWrites =
             switch s3.conditionalWrites {

@@ -25,8 +25,7 @@ extension Service {
     func startUploads(on loop: EventLoop) {
         if started.uploads.keys == nil, !sessionDrivers.isEmpty {
             logger.warning(
-                "uploads.keys is not set: upload sessions end with this process, and are not found at others"
-            )
+                "uploads.keys is not set: upload sessions end with this process, and are not found at others")
         }
         // Sessions in a service are counted as they are used: to read them all could take long.
         let local = sessionDrivers.filter { stores.upstreams[$0.name] == nil }

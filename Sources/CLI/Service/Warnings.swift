@@ -88,8 +88,7 @@ extension Service {
             guard let end = credentials.current.validity?.end else { return }
             text.single(
                 "sluice_certificate_expiry_timestamp_seconds", .gauge,
-                "The last second in which the TLS certificate is valid, since the Unix epoch.",
-                Int(end))
+                "The last second in which the TLS certificate is valid, since the Unix epoch.", Int(end))
         }
     }
 
@@ -102,8 +101,7 @@ extension Service {
             if failures.isEmpty {
                 logger.info("ready")
             } else {
-                logger.error(
-                    "not ready", metadata: ["cause": "\(failures.joined(separator: "; "))"])
+                logger.error("not ready", metadata: ["cause": "\(failures.joined(separator: "; "))"])
             }
         }
         repeated(every: 500_000_000, on: loop) { Task { await health.watch() } }

@@ -107,8 +107,7 @@ final class ProgressDisplay: Sendable {
     private func live(_ state: borrowing State, _ isLast: Bool) -> [String] {
         let columns = Self.columns
         let values = state.running.sorted { $0.key < $1.key }.map(\.value.value)
-        var lines =
-            isLast ? [] : values.prefix(Self.rows - 2).map { ProgressLine($0).text(columns) }
+        var lines = isLast ? [] : values.prefix(Self.rows - 2).map { ProgressLine($0).text(columns) }
         if state.count > 1 || (state.expected?.files ?? 0) > 1 {
             let done = state.done + values.reduce(0) { $0 + $1.done }
             let before = state.before + values.reduce(0) { $0 + $1.before }

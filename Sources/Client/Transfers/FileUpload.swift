@@ -52,8 +52,7 @@ struct FileUpload: Sendable {
         let isFirst = Once<Bool>()
         let stored: Result<StorageMetadata, StorageError> = await withCheckedContinuation { done in
             let ended: (StorageMetadata?, Error?) -> Void = { stored, error in
-                done.resume(
-                    returning: stored.map { .success($0) } ?? .failure(error as! StorageError))
+                done.resume(returning: stored.map { .success($0) } ?? .failure(error as! StorageError))
             }
             let task =
                 if isSame, let last {
@@ -92,8 +91,7 @@ struct FileUpload: Sendable {
 
     /// Uploads a file that says it is empty: those of /proc are not.
     private func stream(
-        _ path: String, to reference: StorageReference, _ metadata: StorageMetadata,
-        _ progress: TransferProgress
+        _ path: String, to reference: StorageReference, _ metadata: StorageMetadata, _ progress: TransferProgress
     ) async throws -> StorageMetadata {
         let descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
         guard descriptor >= 0 else { throw ClientError(path, errno) }
@@ -147,8 +145,7 @@ enum FilePieces {
             if count == 0 { return nil }
             guard errno == EINTR else {
                 let code = errno
-                throw StorageError(
-                    .file(code), "\(name) can't be read: \(String(cString: strerror(code))).")
+                throw StorageError(.file(code), "\(name) can't be read: \(String(cString: strerror(code))).")
             }
         }
     }

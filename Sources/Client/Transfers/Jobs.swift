@@ -14,8 +14,7 @@ struct Job: Sendable {
     let perform: @Sendable (TransferProgress) async throws -> Int64?
 
     /// The same job, which does something else.
-    func performing(_ perform: @escaping @Sendable (TransferProgress) async throws -> Int64?) -> Job
-    {
+    func performing(_ perform: @escaping @Sendable (TransferProgress) async throws -> Int64?) -> Job {
         Job(action: action, source: source, target: target, size: size, perform: perform)
     }
 }

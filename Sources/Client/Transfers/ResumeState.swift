@@ -34,8 +34,7 @@ struct StateDirectory: Sendable {
         for name in names where name.hasSuffix(".json") || name.hasSuffix(".json.new") {
             let file = "\(path)/\(name)"
             var found = stat()
-            guard lstat(file, &found) == 0,
-                time(nil) - found.st_mtim.tv_sec > StateDirectory.lifetime,
+            guard lstat(file, &found) == 0, time(nil) - found.st_mtim.tv_sec > StateDirectory.lifetime,
                 let descriptor = LockedFile.open(file, creates: false)
             else { continue }
             unlink(file)
@@ -86,8 +85,7 @@ final class ResumeState<Value: Codable & Sendable>: Sendable {
         let file = FileHandle(
             fileDescriptor: descriptor.withLock { $0 }, closeOnDealloc: false)
         guard (try? file.seek(toOffset: 0)) != nil, let data = try? file.readToEnd(),
-            let content = try? JSONDecoder().decode(Content.self, from: data),
-            content.key.elementsEqual(key, by: ==)
+            let content = try? JSONDecoder().decode(Content.self, from: data), content.key.elementsEqual(key, by: ==)
         else { return nil }
         return content.value
     }

@@ -23,8 +23,7 @@ final class Targets: Sendable {
         return job.performing { _ in
             throw ClientError(
                 .failure,
-                "\(job.source): another source of this command has the target \(target). Give it a name of its own."
-            )
+                "\(job.source): another source of this command has the target \(target). Give it a name of its own.")
         }
     }
 }

@@ -60,12 +60,9 @@ struct Transfers: Sendable {
         )
     }
 
-    func uploadJob(
-        _ path: String, _ size: Int64?, to reference: StorageReference, _ metadata: StorageMetadata
-    ) -> Job {
+    func uploadJob(_ path: String, _ size: Int64?, to reference: StorageReference, _ metadata: StorageMetadata) -> Job {
         warnWithoutState()
-        return Job(action: "upload", source: path, target: RemoteObject.text(reference), size: size)
-        {
+        return Job(action: "upload", source: path, target: RemoteObject.text(reference), size: size) {
             [upload] in
             try await upload.run(path, to: reference, metadata, $0).size
         }
@@ -100,8 +97,7 @@ struct Transfers: Sendable {
             target: RemoteObject.text(target), size: object.listed?.size
         ) { [stream] progress in
             guard !object.hasEmptySegments else {
-                throw ClientError(
-                    .failure, "\(object.text): a name with an empty segment can't be copied.")
+                throw ClientError(.failure, "\(object.text): a name with an empty segment can't be copied.")
             }
             // The metadata as a whole: a list does not have all of it.
             let reader = try await StorageReader(object.reference)
@@ -157,8 +153,7 @@ enum ObjectCopy {
 
     /// The copy has the bytes, the type and all other properties of the source that can be set.
     static func run(
-        _ opened: StorageReader, to target: StorageReference, _ progress: TransferProgress,
-        _ stream: StreamTransfer
+        _ opened: StorageReader, to target: StorageReference, _ progress: TransferProgress, _ stream: StreamTransfer
     ) async throws {
         let source = opened.metadata
         let metadata = StorageMetadata()
@@ -174,18 +169,14 @@ enum ObjectCopy {
             try await reader.next(maximum: min(1 << 20, target.storage.uploadChunkSizeBytes))
         }
         let isSame =
-            stored.size == source.size
-            && (stored.crc32c ?? source.crc32c) == (source.crc32c ?? stored.crc32c)
+            stored.size == source.size && (stored.crc32c ?? source.crc32c) == (source.crc32c ?? stored.crc32c)
             && (stored.md5Hash ?? source.md5Hash) == (source.md5Hash ?? stored.md5Hash)
         guard isSame else {
             throw ClientError(
-                .conflict,
-                "\(RemoteObject.text(target)): the copy is not what was read. Run the same command again."
-            )
+                .conflict, "\(RemoteObject.text(target)): the copy is not what was read. Run the same command again.")
         }
         guard source.customMetadata == nil || stored.customMetadata != nil else {
-            throw ClientError(
-                .failure, "\(RemoteObject.text(target)): stored without its custom metadata.")
+            throw ClientError(.failure, "\(RemoteObject.text(target)): stored without its custom metadata.")
         }
     }
 }

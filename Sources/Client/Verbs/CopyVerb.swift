@@ -19,8 +19,7 @@ extension Copy: Verb {
             }
         }
         guard files.isEmpty || objects.isEmpty, let end = pairs.first?.1 else {
-            throw ClientError(
-                .failure, "The sources are local and remote: copy them one after another.")
+            throw ClientError(.failure, "The sources are local and remote: copy them one after another.")
         }
         let isRecursive = recursive.recursive
         switch end {
@@ -48,11 +47,9 @@ extension Copy: Verb {
         case .remote(let target):
             return await transfers.run { submit in
                 if files.isEmpty {
-                    try await transfers.copies(
-                        objects, to: target, isRecursive: isRecursive, isMove: false, submit)
+                    try await transfers.copies(objects, to: target, isRecursive: isRecursive, isMove: false, submit)
                 } else {
-                    try await transfers.uploads(
-                        files, to: target, StorageMetadata(), isRecursive: isRecursive, submit)
+                    try await transfers.uploads(files, to: target, StorageMetadata(), isRecursive: isRecursive, submit)
                 }
             }
         }
@@ -65,8 +62,7 @@ extension Move: Verb {
         let sources = try self.sources.map(transfers.gateways.remote)
         let target = try transfers.gateways.remote(target)
         return await transfers.run { submit in
-            try await transfers.copies(
-                sources, to: target, isRecursive: recursive.recursive, isMove: true, submit)
+            try await transfers.copies(sources, to: target, isRecursive: recursive.recursive, isMove: true, submit)
         }
     }
 }
@@ -99,8 +95,7 @@ extension Transfers {
         }
         if isMove, await !canDelete(found.map(\.object.reference)) { return }
         let overlaps = sources.contains { $0.scope.overlaps(folder) }
-        let identities = Set(
-            overlaps ? found.map { BytewiseString($0.object.reference.identity) } : [])
+        let identities = Set(overlaps ? found.map { BytewiseString($0.object.reference.identity) } : [])
         for (object, path) in found {
             var job = copyJob(object, to: path, isMove: isMove)
             if overlaps, identities.contains(BytewiseString(path.identity)) {
@@ -111,8 +106,7 @@ extension Transfers {
                     )
                 }
             }
-            try await submit(
-                sources.count > 1 ? targets.claim(job, of: object.reference.identity) : job)
+            try await submit(sources.count > 1 ? targets.claim(job, of: object.reference.identity) : job)
         }
     }
 

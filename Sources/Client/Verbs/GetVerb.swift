@@ -13,8 +13,7 @@ extension Get: Verb {
             return await transfers.print(sources)
         }
         return await transfers.run { submit in
-            try await transfers.downloads(
-                sources, to: target, isRecursive: recursive.recursive, submit)
+            try await transfers.downloads(sources, to: target, isRecursive: recursive.recursive, submit)
         }
     }
 }
@@ -48,10 +47,8 @@ extension Transfers {
                     let job =
                         isNamed && !isDirectory
                         ? downloadJob(object, to: target)
-                        : downloadJob(
-                            object, to: (isNamed ? "" : base) + object.relative, below: target)
-                    try await submit(
-                        sources.count > 1 ? targets.claim(job, of: object.reference.identity) : job)
+                        : downloadJob(object, to: (isNamed ? "" : base) + object.relative, below: target)
+                    try await submit(sources.count > 1 ? targets.claim(job, of: object.reference.identity) : job)
                 }
             }
         }

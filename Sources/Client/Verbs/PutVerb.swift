@@ -27,8 +27,7 @@ extension Put: Verb {
             return try await transfers.putStandardInput(try target.object(), metadata)
         }
         return await transfers.run { submit in
-            try await transfers.uploads(
-                sources, to: target, metadata, isRecursive: recursive.recursive, submit)
+            try await transfers.uploads(sources, to: target, metadata, isRecursive: recursive.recursive, submit)
         }
     }
 }
@@ -43,10 +42,8 @@ extension PropertyOptions {
         // Keys: names of the user.
         var custom: [String: String] = [:]
         for pair in pairs {
-            let parts = pair.utf8.split(
-                separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
-            custom[String(decoding: parts[0], as: UTF8.self)] = String(
-                decoding: parts[1], as: UTF8.self)
+            let parts = pair.utf8.split(separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
+            custom[String(decoding: parts[0], as: UTF8.self)] = String(decoding: parts[1], as: UTF8.self)
         }
         metadata.customMetadata = custom
         return metadata
@@ -62,8 +59,7 @@ extension Transfers {
         let folder = try target.folder()
         let isFolder = target.isFolder || files.count > 1
         if !isRecursive {
-            report.display?.expect(
-                files: files.count, bytes: files.reduce(0) { $0 + (LocalFiles.size($1) ?? 0) })
+            report.display?.expect(files: files.count, bytes: files.reduce(0) { $0 + (LocalFiles.size($1) ?? 0) })
         }
         for file in files {
             try await each(file, "upload") {
@@ -71,8 +67,7 @@ extension Transfers {
                 case .absent: throw ClientError(file, errno)
                 case .directory:
                     guard isRecursive else {
-                        throw ClientError(
-                            .local, "\(file): a directory. Add -R, or use 'sluice sync'.")
+                        throw ClientError(.local, "\(file): a directory. Add -R, or use 'sluice sync'.")
                     }
                     let base = files.count > 1 ? folder.child(try lastSegment(file)) : folder
                     try await uploads(below: file, to: base, metadata) { job in
@@ -99,8 +94,7 @@ extension Transfers {
     ) async throws {
         let found = LocalFiles(directory)
         show(found)
-        report.display?.expect(
-            files: found.files.count, bytes: found.files.reduce(0) { $0 + $1.size })
+        report.display?.expect(files: found.files.count, bytes: found.files.reduce(0) { $0 + $1.size })
         for file in found.files {
             let job = uploadJob(file.path, file.size, to: folder.child(file.relative), metadata)
             try await submit(job)
@@ -116,9 +110,7 @@ extension Transfers {
     private func lastSegment(_ path: String) throws -> String {
         let segment = LocalPath.name(path)
         guard !segment.utf8.contains(where: { $0 == 0x0a || $0 == 0x0d }) else {
-            throw ClientError(
-                .failure, "\(path): the name of an object can't have a line break. Rename the file."
-            )
+            throw ClientError(.failure, "\(path): the name of an object can't have a line break. Rename the file.")
         }
         return segment
     }

@@ -10,10 +10,9 @@ extension Sync: Verb {
         let transfers = try Transfers(self.transfers, connection)
         let (source, target) = try transfers.gateways.locations(self.source, self.target)
         let sync = Synchronization(
-            transfers: transfers, source: try SyncSide(source, transfers),
-            target: try SyncSide(target, transfers), removes: delete, isDry: dryRun)
-        if case (.remote(let new), .remote(let old)) = (sync.source, sync.target), new.overlaps(old)
-        {
+            transfers: transfers, source: try SyncSide(source, transfers), target: try SyncSide(target, transfers),
+            removes: delete, isDry: dryRun)
+        if case (.remote(let new), .remote(let old)) = (sync.source, sync.target), new.overlaps(old) {
             throw ClientError(
                 .failure,
                 "\(RemoteObject.text(new)) and \(RemoteObject.text(old)): one contains the other. Name two separate folders."
@@ -35,8 +34,7 @@ enum SyncSide: Sendable {
         switch location {
         case .local(let path): self = .local(path)
         case .remote(let path): self = .remote(try path.folder())
-        case .standard:
-            throw ClientError(.failure, "'-' can't be synchronised: name a folder or a directory.")
+        case .standard: throw ClientError(.failure, "'-' can't be synchronised: name a folder or a directory.")
         }
     }
 }

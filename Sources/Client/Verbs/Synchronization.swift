@@ -128,15 +128,12 @@ struct Synchronization: Sendable {
     private func transferJob(_ entry: SyncEntry) throws -> Job {
         switch (entry.place, target) {
         case (.file(let file), .remote(let folder)):
-            return transfers.uploadJob(
-                file.path, file.size, to: folder.child(file.relative), StorageMetadata())
+            return transfers.uploadJob(file.path, file.size, to: folder.child(file.relative), StorageMetadata())
         case (.object(let object), .local(let directory)):
-            let remote = RemoteObject(
-                reference: object.reference, listed: object, relative: entry.relative)
+            let remote = RemoteObject(reference: object.reference, listed: object, relative: entry.relative)
             return transfers.downloadJob(remote, to: entry.relative, below: directory)
         case (.object(let object), .remote(let folder)):
-            let remote = RemoteObject(
-                reference: object.reference, listed: object, relative: entry.relative)
+            let remote = RemoteObject(reference: object.reference, listed: object, relative: entry.relative)
             return transfers.copyJob(remote, to: folder.child(entry.relative))
         case (.file, .local):
             throw ClientError(.failure, "Both sides are local.")
@@ -266,8 +263,7 @@ enum SyncComparison {
     }
 
     /// An object with its size: the rules may hide it in lists.
-    private static func complete(_ object: StorageListedObject) async throws -> StorageListedObject
-    {
+    private static func complete(_ object: StorageListedObject) async throws -> StorageListedObject {
         if object.size != nil { return object }
         return StorageListedObject(object.reference, try await object.reference.getMetadata())
     }

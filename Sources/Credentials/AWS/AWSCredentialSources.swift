@@ -51,8 +51,7 @@ package final class AWSCredentialFetcher: Sendable {
                 if let found = try await fetch(source) { return .success(found) }
             }
             throw AWSCredentialsError(
-                cause:
-                    "there are no credentials in the environment, the shared files, a container's "
+                cause: "there are no credentials in the environment, the shared files, a container's "
                     + "agent or the instance's metadata")
         } catch {
             return .failure(error)
@@ -126,8 +125,7 @@ package final class AWSCredentialFetcher: Sendable {
         if let found = keys(second) { return found }
         let other = ["role_arn", "sso_session", "sso_account_id", "credential_process"]
         if let unsupported = other.first(where: { second[$0] ?? first[$0] != nil }) {
-            throw AWSCredentialsError(
-                cause: "profile '\(name)' has \(unsupported), which is not supported")
+            throw AWSCredentialsError(cause: "profile '\(name)' has \(unsupported), which is not supported")
         }
         let isThere =
             AWSConfigurationFile(sharedText).hasProfile(name, inConfiguration: false)
@@ -234,15 +232,13 @@ package final class AWSCredentialFetcher: Sendable {
         let path = "/latest/meta-data/iam/security-credentials/"
         func get(_ target: String) async throws(AWSCredentialsError) -> CollectedResponse {
             let request = ClientRequest("GET", target)
-            request.fields.append(
-                "x-aws-ec2-metadata-token", String(decoding: session.body, as: UTF8.self))
+            request.fields.append("x-aws-ec2-metadata-token", String(decoding: session.body, as: UTF8.self))
             return try await ask(origin, request, what)
         }
         let roles = try await get(path)
         let role = String(decoding: roles.body, as: UTF8.self).split(whereSeparator: \.isNewline)
         guard roles.status == 200, let role = role.first else { return nil }
-        var found = try credentials(
-            try await get(path + PercentEncoding.encodePath(String(role))), what)
+        var found = try credentials(try await get(path + PercentEncoding.encodePath(String(role))), what)
         found.mayOutliveExpiry = true
         return found
     }

@@ -119,15 +119,13 @@ package struct CanonicalRequest {
     /// The query's pairs, each with its `=`, ordered by their encoded names and values.
     private mutating func append(query: Substring.UTF8View) {
         guard !query.isEmpty else { return }
-        let pairs = query.split(separator: UInt8(ascii: "&"), omittingEmptySubsequences: false).map
-        { pair in
+        let pairs = query.split(separator: UInt8(ascii: "&"), omittingEmptySubsequences: false).map { pair in
             let parts = pair.split(
                 separator: UInt8(ascii: "="), maxSplits: 1, omittingEmptySubsequences: false)
             return (name: Array(parts[0]), value: parts.count > 1 ? Array(parts[1]) : [])
         }.sorted {
             $0.name == $1.name
-                ? $0.value.lexicographicallyPrecedes($1.value)
-                : $0.name.lexicographicallyPrecedes($1.name)
+                ? $0.value.lexicographicallyPrecedes($1.value) : $0.name.lexicographicallyPrecedes($1.name)
         }
         for (index, pair) in pairs.enumerated() {
             if index > 0 { bytes.append(UInt8(ascii: "&")) }
@@ -146,8 +144,7 @@ package struct CanonicalRequest {
         }
         // The values of repeated names are joined in order.
         let order = list.indices.sorted {
-            list[$0].name == list[$1].name
-                ? $0 < $1 : list[$0].name.lexicographicallyPrecedes(list[$1].name)
+            list[$0].name == list[$1].name ? $0 < $1 : list[$0].name.lexicographicallyPrecedes(list[$1].name)
         }
         var names: [UInt8] = []
         var previous: [UInt8] = []

@@ -122,8 +122,7 @@ enum GoogleAccount: Sendable {
             self = .service(
                 Service(
                     email: try text("client_email"), keyId: json["private_key_id"]?.text, key: key,
-                    tokenEndpoint: try GoogleEndpoint(url: audience, "token_uri", file: file),
-                    audience: audience))
+                    tokenEndpoint: try GoogleEndpoint(url: audience, "token_uri", file: file), audience: audience))
         case "authorized_user":
             let url = json["token_uri"]?.text ?? defaultEndpoint
             self = .user(
@@ -136,8 +135,7 @@ enum GoogleAccount: Sendable {
             let type = ASCII.plainWords(other ?? "none")
             throw ClientError(
                 .unreachable,
-                "credentials: \(file): type '\(type)' is not one of service_account, authorized_user, external_account"
-            )
+                "credentials: \(file): type '\(type)' is not one of service_account, authorized_user, external_account")
         }
     }
 }
@@ -162,8 +160,7 @@ extension GoogleAccount.External {
             if case .object(let members)? = source?["headers"] {
                 for member in members {
                     let name = member.key.utf8.map(ASCII.lowercased)
-                    guard let value = member.value.text, !name.isEmpty,
-                        name.allSatisfy(ASCII.isToken),
+                    guard let value = member.value.text, !name.isEmpty, name.allSatisfy(ASCII.isToken),
                         value.utf8.allSatisfy({ $0 == 0x20 || ASCII.isVisible($0) })
                     else {
                         throw ClientError(
@@ -172,24 +169,20 @@ extension GoogleAccount.External {
                     fields.append((String(decoding: name, as: UTF8.self), value))
                 }
             }
-            subject = .endpoint(
-                try GoogleEndpoint(url: url, "credential_source.url", file: file), fields: fields)
+            subject = .endpoint(try GoogleEndpoint(url: url, "credential_source.url", file: file), fields: fields)
         } else {
             throw ClientError(
                 .unreachable,
                 "credentials: \(file): 'credential_source' names neither a file nor a url")
         }
         let format = source?["format"]
-        subjectField =
-            format?["type"]?.text == "json" ? format?["subject_token_field_name"]?.text : nil
+        subjectField = format?["type"]?.text == "json" ? format?["subject_token_field_name"]?.text : nil
         if let url = json["service_account_impersonation_url"]?.text {
-            impersonation = try GoogleEndpoint(
-                url: url, "service_account_impersonation_url", file: file)
+            impersonation = try GoogleEndpoint(url: url, "service_account_impersonation_url", file: file)
         } else {
             impersonation = nil
         }
-        impersonationSeconds =
-            json["service_account_impersonation"]?["token_lifetime_seconds"]?.integer ?? 3600
+        impersonationSeconds = json["service_account_impersonation"]?["token_lifetime_seconds"]?.integer ?? 3600
         if let id = json["client_id"]?.text, let secret = json["client_secret"]?.text {
             basicAuthorization = "Basic " + Base64.encode(Array("\(id):\(secret)".utf8))
         } else {

@@ -60,15 +60,13 @@ public final class GoogleCredentials: Sendable {
     ///   - clock: Monotonic nanoseconds.
     public init(
         _ source: Source, scope: Scope, pool: BlockingPool,
-        environment: [BytewiseString: String] = Environment.variables(),
-        observer: (any UpstreamObserver)? = nil,
+        environment: [BytewiseString: String] = Environment.variables(), observer: (any UpstreamObserver)? = nil,
         clock: @escaping @Sendable () -> UInt64 = EventLoop.monotonicNow
     ) {
         self.source = source
         self.clock = clock
         fetcher = GoogleTokenFetcher(
-            source: source, scope: scope.rawValue, environment: environment, pool: pool,
-            observer: observer)
+            source: source, scope: scope.rawValue, environment: environment, pool: pool, observer: observer)
     }
 
     /// The `Authorization` field for a request; nil if requests are anonymous.
@@ -123,8 +121,7 @@ public final class GoogleCredentials: Sendable {
                     state.renewalDue = now + token.lifetime / 5 * 4
                 case .failure(let error):
                     state.failure = error
-                    state.renewalDue =
-                        now + (now < state.usableUntil ? Self.renewalPause : Self.failureHold)
+                    state.renewalDue = now + (now < state.usableUntil ? Self.renewalPause : Self.failureHold)
                 }
             }
         }

@@ -30,8 +30,7 @@ struct GoogleTokenFetcher: Sendable {
                 return try await fetch(GoogleAccount(text, file: path))
             }
             return try await fetchFromMetadataServer()
-        case .anonymous, .emulatorOwner:
-            throw ClientError(.unreachable, "these credentials need no token")
+        case .anonymous, .emulatorOwner: throw ClientError(.unreachable, "these credentials need no token")
         }
     }
 
@@ -74,8 +73,7 @@ struct GoogleTokenFetcher: Sendable {
         let response = try await call(request, GoogleEndpoint(origin, request.target), quick: true)
         // A response without this field is from another server and must not be trusted.
         guard response.fields["metadata-flavor"] == "Google" else {
-            throw ClientError(
-                .unreachable, "credentials: \(origin) is not a metadata server of Google's")
+            throw ClientError(.unreachable, "credentials: \(origin) is not a metadata server of Google's")
         }
         return try token(response, from: origin)
     }
@@ -98,8 +96,7 @@ struct GoogleTokenFetcher: Sendable {
                     ? scope : "https://www.googleapis.com/auth/cloud-platform"
             ),
         ]
-        let federated = try await grant(
-            account.tokenEndpoint, form, authorization: account.basicAuthorization)
+        let federated = try await grant(account.tokenEndpoint, form, authorization: account.basicAuthorization)
         guard let endpoint = account.impersonation else { return federated }
         var body = JSONWriter(reserving: 256)
         body.beginObject()
@@ -109,8 +106,7 @@ struct GoogleTokenFetcher: Sendable {
         body.endArray()
         body.member("lifetime", "\(account.impersonationSeconds)s")
         body.endObject()
-        let request = ClientRequest(
-            "POST", endpoint.target, body: .bytes(body.bytes), isRepeatable: true)
+        let request = ClientRequest("POST", endpoint.target, body: .bytes(body.bytes), isRepeatable: true)
         request.fields.append("authorization", "Bearer \(federated.value)")
         request.fields.append("content-type", "application/json")
         let response = try await call(request, endpoint)
@@ -142,8 +138,7 @@ struct GoogleTokenFetcher: Sendable {
         var text = String(decoding: bytes, as: UTF8.self)
         if let field = account.subjectField {
             guard let json = try? JSONReader.parse(bytes), let value = json[field]?.text else {
-                throw ClientError(
-                    .malformed, "credentials: \(source) has no member '\(field)' with a token")
+                throw ClientError(.malformed, "credentials: \(source) has no member '\(field)' with a token")
             }
             text = value
         }
@@ -162,8 +157,7 @@ struct GoogleTokenFetcher: Sendable {
     ) async throws(ClientError) -> GoogleToken {
         let body = form.map { "\($0)=\(PercentEncoding.encodeSegment($1))" }.joined(separator: "&")
         // Repeating a grant only returns another token.
-        let request = ClientRequest(
-            "POST", endpoint.target, body: .bytes(Array(body.utf8)), isRepeatable: true)
+        let request = ClientRequest("POST", endpoint.target, body: .bytes(Array(body.utf8)), isRepeatable: true)
         request.fields.append("content-type", "application/x-www-form-urlencoded")
         if let authorization { request.fields.append("authorization", authorization) }
         return try token(try await call(request, endpoint), from: endpoint.origin)
@@ -191,8 +185,7 @@ struct GoogleTokenFetcher: Sendable {
         let response = try outcome.get()
         guard response.status == 200 else {
             throw ClientError(
-                .unreachable,
-                "credentials: \(endpoint.origin) responds with \(response.status)\(reason(response.body))"
+                .unreachable, "credentials: \(endpoint.origin) responds with \(response.status)\(reason(response.body))"
             )
         }
         return response
@@ -233,8 +226,7 @@ struct GoogleTokenFetcher: Sendable {
 
     private func read(_ path: String) async throws(ClientError) -> [UInt8] {
         do throws(SystemError) {
-            return try await pool.run { () throws(SystemError) in
-                try File.contents(of: path, limit: Self.maximumBytes)
+            return try await pool.run { () throws(SystemError) in try File.contents(of: path, limit: Self.maximumBytes)
             }
         } catch {
             throw ClientError(.unreachable, "credentials: \(path): \(error)")

@@ -23,8 +23,7 @@ final class Authorizer {
     private var lookupFailure: String?
 
     init(
-        _ context: RequestContext, _ bucket: Bucket, _ access: RequestedAccess,
-        _ grant: (any Grant)?,
+        _ context: RequestContext, _ bucket: Bucket, _ access: RequestedAccess, _ grant: (any Grant)?,
         parameters: [BytewiseString: String]
     ) {
         self.context = context
@@ -70,8 +69,7 @@ final class Authorizer {
     /// Evaluates the policy, and looks up the documents that it needs.
     /// - Parameter folder: Used instead of the access's name.
     /// - Throws: ``Problem``, which does not tell the client the reason.
-    func evaluate(_ existing: CurrentObject = .unknown, folder: String? = nil) async throws(Problem)
-        -> UnresolvedInput
+    func evaluate(_ existing: CurrentObject = .unknown, folder: String? = nil) async throws(Problem) -> UnresolvedInput
     {
         // Decisions of other connections may have used up the turn.
         try await context.giveWay()
@@ -125,8 +123,7 @@ final class Authorizer {
     }
 
     private func request(_ existing: CurrentObject) -> AuthorizationRequest {
-        AuthorizationRequest(
-            access, context.caller, proposal, existing: existing, parameters: parameters)
+        AuthorizationRequest(access, context.caller, proposal, existing: existing, parameters: parameters)
     }
 
     private func missing(_ decision: Decision) throws(Problem) -> UnresolvedInput {
@@ -144,8 +141,7 @@ final class Authorizer {
                 field: Problem.challenge)
         case .timedOut:
             throw Problem(
-                .unauthorized, Problem.denied,
-                cause: "the rules took longer than \(Ruleset.maximumDecisionTime)")
+                .unauthorized, Problem.denied, cause: "the rules took longer than \(Ruleset.maximumDecisionTime)")
         case .impossible(let reason): throw Problem(.invalidArgument, reason)
         }
     }

@@ -37,8 +37,7 @@ struct TokenAdministration: Grant {
     let group: String
 
     func decide(_ existing: CurrentObject, now: Int64) -> Decision? {
-        isAdministrator
-            ? .allow : .deny(cause: "the caller is not one of firebaseOptions.administrators")
+        isAdministrator ? .allow : .deny(cause: "the caller is not one of firebaseOptions.administrators")
     }
 
     func denial(_ cause: String) -> Problem? { TokenAdministration.denial(cause) }

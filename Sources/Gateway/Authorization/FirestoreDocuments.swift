@@ -57,8 +57,7 @@ public final class FirestoreDocuments: Sendable {
     private func find(_ path: DocumentPath) async throws(ClientError) -> Lookup {
         let segments = path.segments.map(PercentEncoding.encodeSegment)
         let project = PercentEncoding.encodeSegment(project)
-        let request = ClientRequest(
-            "GET", "/v1/projects/\(project)/" + segments.joined(separator: "/"))
+        let request = ClientRequest("GET", "/v1/projects/\(project)/" + segments.joined(separator: "/"))
         let credentials = credentials
         request.authorize = { (request) throws(ClientError) in
             if let value = try await credentials.authorization() {

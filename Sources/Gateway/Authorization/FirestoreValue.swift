@@ -28,10 +28,8 @@ enum FirestoreValue {
         case "integerValue": return content.integer.map(Value.int)
         case "doubleValue": return number(content).map(Value.float)
         case "stringValue": return content.text.map(Value.string)
-        case "bytesValue":
-            return content.text.flatMap { Base64.decode(Array($0.utf8)[...]) }.map(Value.bytes)
-        case "timestampValue":
-            return content.text.flatMap { Timestamp(rfc3339: $0) }.map(Value.timestamp)
+        case "bytesValue": return content.text.flatMap { Base64.decode(Array($0.utf8)[...]) }.map(Value.bytes)
+        case "timestampValue": return content.text.flatMap { Timestamp(rfc3339: $0) }.map(Value.timestamp)
         case "referenceValue": return content.text.map(reference)
         case "geoPointValue":
             // Zero values may be omitted.

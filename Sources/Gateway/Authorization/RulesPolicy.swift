@@ -17,8 +17,7 @@ public struct RulesPolicy: Policy {
     ///   - decisionClock: Measures the duration of a decision, which is limited.
     ///   - clock: Provides `request.time`.
     public init(
-        _ rules: Ruleset, shadow: Ruleset? = nil,
-        decisionClock: @escaping Ruleset.Clock = Ruleset.monotonicClock,
+        _ rules: Ruleset, shadow: Ruleset? = nil, decisionClock: @escaping Ruleset.Clock = Ruleset.monotonicClock,
         clock: @escaping @Sendable () -> Timestamp = RulesPolicy.now
     ) {
         self.rules = rules
@@ -31,8 +30,7 @@ public struct RulesPolicy: Policy {
     @Sendable public static func now() -> Timestamp {
         let microseconds = SystemClock.microseconds()
         let (seconds, rest) = microseconds.quotientAndRemainder(dividingBy: 1_000_000)
-        return Timestamp(seconds: seconds, nanoseconds: Int32(rest) * 1000)
-            ?? Timestamp(seconds: 0)!
+        return Timestamp(seconds: seconds, nanoseconds: Int32(rest) * 1000) ?? Timestamp(seconds: 0)!
     }
 
     public func decide(_ request: AuthorizationRequest) -> Decision {
@@ -63,8 +61,7 @@ public struct RulesPolicy: Policy {
 
     public func shadowDecision(_ request: AuthorizationRequest) -> Decision? {
         guard let shadow else { return nil }
-        return RulesPolicy.translated(
-            shadow.decide(rulesRequest(request), clock: decisionClock), request)
+        return RulesPolicy.translated(shadow.decide(rulesRequest(request), clock: decisionClock), request)
     }
 
     private static func translated(
@@ -201,8 +198,7 @@ extension ObjectFacts {
     /// Before the body of an update, or before the existing object was looked up.
     fileprivate mutating func setUnknown(stored: Bool) {
         for field in [
-            ObjectField.contentType, .contentDisposition, .contentEncoding, .contentLanguage,
-            .cacheControl, .metadata,
+            ObjectField.contentType, .contentDisposition, .contentEncoding, .contentLanguage, .cacheControl, .metadata,
         ] { set(field, .unknown) }
         guard stored else { return }
         for field in [
@@ -264,8 +260,7 @@ private final class Reasons: Sendable {
             return state.spent < Reasons.budget
         }
         guard isPossible else {
-            return
-                "denied by the rules; so many denials this second that the reason was not looked for"
+            return "denied by the rules; so many denials this second that the reason was not looked for"
         }
         let reason = find()
         let spent = EventLoop.monotonicNow() - begin

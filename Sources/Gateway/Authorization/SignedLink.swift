@@ -52,8 +52,7 @@ public struct LinkKeys: Sendable, Equatable {
             keys.append(LinkKey(id: id, secret: secret))
         }
         guard (1...LinkKeys.maximum).contains(keys.count) else {
-            throw Malformed(
-                description: "expected 1 to \(LinkKeys.maximum) keys, found \(keys.count)")
+            throw Malformed(description: "expected 1 to \(LinkKeys.maximum) keys, found \(keys.count)")
         }
         self.keys = keys
     }
@@ -124,15 +123,13 @@ public struct SignedLink: Sendable, Equatable {
     /// - Parameter path: The path as in a request: `/b/BUCKET/o/NAME`.
     /// - Throws: ``LinkKeys/Malformed`` if the path is not that of an object, or no request can have the type.
     public init(
-        _ method: Method, path: String, issued: Int64, expires: Int64, size: UInt64? = nil,
-        contentType: String? = nil
+        _ method: Method, path: String, issued: Int64, expires: Int64, size: UInt64? = nil, contentType: String? = nil
     ) throws(LinkKeys.Malformed) {
         if contentType == "" { throw LinkKeys.Malformed(description: "the type is empty") }
         do throws(Problem) {
             if let contentType { try ObjectAttributes.checkField(contentType, "the type") }
             let route = try Route(target: path)
-            guard case .named(let name) = route.path, !path.utf8.contains(UInt8(ascii: "?"))
-            else { throw .notFound }
+            guard case .named(let name) = route.path, !path.utf8.contains(UInt8(ascii: "?")) else { throw .notFound }
             guard BucketName(route.bucket) != nil else {
                 throw Problem(.bucketNotFound, "No bucket can have this name.")
             }
@@ -164,9 +161,8 @@ public struct SignedLink: Sendable, Equatable {
     private func signature(_ key: LinkKey) -> [UInt8] {
         var message: [UInt8] = []
         for part in [
-            "sluice link 2", method.rawValue, bucket, name, "\(issued)", "\(expires)",
-            size.map { "\($0)" } ?? "", contentType ?? "", pin.map { "\($0)" } ?? "",
-            "\(isDeadline)",
+            "sluice link 2", method.rawValue, bucket, name, "\(issued)", "\(expires)", size.map { "\($0)" } ?? "",
+            contentType ?? "", pin.map { "\($0)" } ?? "", "\(isDeadline)",
         ] {
             message += "\(part.utf8.count):".utf8
             message += part.utf8
@@ -241,8 +237,7 @@ extension SignedLink {
         }
         guard now < expires else {
             throw Problem(
-                .linkExpired,
-                "The link was valid until \(HTTPDate.rfc3339(milliseconds: expires * 1000)).",
+                .linkExpired, "The link was valid until \(HTTPDate.rfc3339(milliseconds: expires * 1000)).",
                 cause: "link of key \(key.id)")
         }
         guard method == allowed.rawValue || (method == "HEAD" && allowed == .get) else {
@@ -265,8 +260,7 @@ extension SignedLink {
                 cause: "link of key \(key.id): links.maximumLifetime is \(maximum) s")
         }
         guard issued <= now + SignedLink.skew else {
-            throw Problem(
-                .invalidLink, "The link was signed in the future.", cause: "link of key \(key.id)")
+            throw Problem(.invalidLink, "The link was signed in the future.", cause: "link of key \(key.id)")
         }
     }
 
@@ -288,8 +282,7 @@ extension SignedLink {
         }
         guard let pin else { return .allow }
         guard let current = Pin(existing) else { return .needsExisting }
-        return current == pin
-            ? .allow : .deny(cause: "The object has changed since the link was signed.")
+        return current == pin ? .allow : .deny(cause: "The object has changed since the link was signed.")
     }
 
     /// Checks that an upload has the size and type of the link.

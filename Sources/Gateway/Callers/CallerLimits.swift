@@ -114,8 +114,7 @@ public final class CallerLimits: Sendable {
     /// Returns reserved bytes that were not transferred.
     func giveBack(_ count: Int, _ lease: CallerLease) {
         callers.withLock { callers in
-            callers.usage[lease.key]?.bytes[lease.direction == .incoming ? 0 : 1]
-                .giveBack(count, lease.rate)
+            callers.usage[lease.key]?.bytes[lease.direction == .incoming ? 0 : 1].giveBack(count, lease.rate)
         }
     }
 
@@ -140,8 +139,7 @@ public final class CallerLimits: Sendable {
                 sweepDue = now + CallerLimits.sweepInterval
                 usage = usage.filter { !$0.value.isIdle(now) }
             }
-            return usage.count < CallerLimits.maximumCallers
-                ? key : Key(group: key.group, caller: "")
+            return usage.count < CallerLimits.maximumCallers ? key : Key(group: key.group, caller: "")
         }
     }
 

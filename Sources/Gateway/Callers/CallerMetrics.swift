@@ -73,8 +73,7 @@ extension PrometheusRegistry {
         if authenticator.issuers.isEmpty { return }
         collect { text in
             let name = "sluice_issuer_keys"
-            text.family(
-                name, .gauge, "Keys of an issuer that verify tokens; 0 if all are withdrawn.")
+            text.family(name, .gauge, "Keys of an issuer that verify tokens; 0 if all are withdrawn.")
             for (issuer, keys) in authenticator.keyCounts {
                 text.sample(name, [PrometheusLabel("issuer", issuer)], keys ?? 0)
             }
@@ -89,12 +88,10 @@ extension PrometheusRegistry {
             text.sample(name, [PrometheusLabel("outcome", "verified")], statistics.verified)
             text.sample(name, [PrometheusLabel("outcome", "known")], statistics.cached)
             for code in CredentialError.Code.allCases {
-                text.sample(
-                    name, [PrometheusLabel("outcome", code.rawValue)], statistics.rejected(code))
+                text.sample(name, [PrometheusLabel("outcome", code.rawValue)], statistics.rejected(code))
             }
             text.single(
-                "sluice_issuer_key_refreshes_total", .counter, "Fetches of issuers' keys.",
-                statistics.keyRefreshes)
+                "sluice_issuer_key_refreshes_total", .counter, "Fetches of issuers' keys.", statistics.keyRefreshes)
             text.single(
                 "sluice_issuer_key_refresh_failures_total", .counter,
                 "Failed fetches of issuers' keys.", statistics.keyRefreshFailures)

@@ -14,8 +14,7 @@ extension Principal {
                 return SecurityRules.Caller(uid: uid, token: SlicedValue(claims: claims))
             }
             return SecurityRules.Caller(
-                uid: uid,
-                token: certificate.map { [BytewiseString(certificateClaim): Value($0)] } ?? [:])
+                uid: uid, token: certificate.map { [BytewiseString(certificateClaim): Value($0)] } ?? [:])
         }
     }
 }
@@ -52,8 +51,7 @@ extension Value {
             "subject": .string(certificate.subject), "issuer": .string(certificate.issuer),
             "serial": .string(Hexadecimal.encode(certificate.serial)),
             "fingerprint": .string(Hexadecimal.encode(certificate.fingerprint)),
-            "uris": .list(certificate.uris.map(Value.string)),
-            "dns": .list(certificate.dnsNames.map(Value.string)),
+            "uris": .list(certificate.uris.map(Value.string)), "dns": .list(certificate.dnsNames.map(Value.string)),
         ])
     }
 }
@@ -90,8 +88,7 @@ extension SlicedValue {
             let names = document.children(of: index)
             var map = Map(capacity: names.count)
             for name in names where !isLeftOut(name) {
-                map.append(
-                    document.range(name), of: source, SlicedValue(document, name + 1, source))
+                map.append(document.range(name), of: source, SlicedValue(document, name + 1, source))
             }
             self.init(map)
         }

@@ -25,8 +25,7 @@ final class FirebaseAPI: Dialect {
     }
 
     func route(_ target: RequestTarget) throws(Problem) -> Route {
-        let parts = target.path.split(
-            separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
+        let parts = target.path.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false)
         // The first is empty, and the second the dialect's root.
         guard parts.count == 5 || parts.count == 6, parts[2].elementsEqual("b".utf8),
             parts[4].elementsEqual("o".utf8), let bucket = try? PercentEncoding.decode(parts[3])
@@ -34,10 +33,8 @@ final class FirebaseAPI: Dialect {
         let query = QueryParameters(target.query)
         let isNamed = parts.count == 6 && !parts[5].isEmpty
         return Route(
-            bucket: String(decoding: bucket, as: UTF8.self),
-            path: isNamed ? .named(parts[5]) : .bucket, query: query,
-            offersGrant: query.contains("token") || query.contains("create_token")
-                || query.contains("delete_token"))
+            bucket: String(decoding: bucket, as: UTF8.self), path: isNamed ? .named(parts[5]) : .bucket, query: query,
+            offersGrant: query.contains("token") || query.contains("create_token") || query.contains("delete_token"))
     }
 
     func methods(at route: Route?) -> String { "GET, HEAD, PUT, PATCH, POST, DELETE, OPTIONS" }
@@ -76,8 +73,7 @@ final class FirebaseAPI: Dialect {
     }
 
     /// `POST` and `PUT`: an upload in one of its forms, a change of tokens, or a patch.
-    private func write(_ route: Route, in bucket: Bucket, _ context: RequestContext)
-        throws(Problem) -> ObjectOperation
+    private func write(_ route: Route, in bucket: Bucket, _ context: RequestContext) throws(Problem) -> ObjectOperation
     {
         if let override = context.fields.list("x-http-method-override") {
             guard override.asciiLowercased() == "patch" else {
@@ -106,8 +102,7 @@ final class FirebaseAPI: Dialect {
                 throw Problem(.invalidArgument, "delete_token is the token to delete.")
             }
             return .delete(token)
-        case (true, true):
-            throw Problem(.invalidArgument, "A request creates a token or deletes one, not both.")
+        case (true, true): throw Problem(.invalidArgument, "A request creates a token or deletes one, not both.")
         }
     }
 
@@ -162,6 +157,5 @@ extension QueryParameters {
 }
 
 extension Problem {
-    static let nothingHere = Problem(
-        .notFound, "Objects are at /v0/b/BUCKET/o/NAME, lists at /v0/b/BUCKET/o.")
+    static let nothingHere = Problem(.notFound, "Objects are at /v0/b/BUCKET/o/NAME, lists at /v0/b/BUCKET/o.")
 }

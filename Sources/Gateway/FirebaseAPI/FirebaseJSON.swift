@@ -28,8 +28,7 @@ enum FirebaseJSON {
         case .boolean(let value): value ? "true" : "false"
         case .number(let text): number(text)
         case .string(let text): text
-        case .array(let elements):
-            elements.map { $0 == .null ? "" : converted($0) }.joined(separator: ",")
+        case .array(let elements): elements.map { $0 == .null ? "" : converted($0) }.joined(separator: ",")
         case .object: "[object Object]"
         }
     }
@@ -101,11 +100,9 @@ extension AttributePatch {
             case "cacheControl": cacheControl = try AttributePatch.change(member)
             case "contentLanguage": contentLanguage = try AttributePatch.change(member)
             case "contentDisposition":
-                contentDisposition = try AttributePatch.change(
-                    member, unset: [FirebaseJSON.usualDisposition, ""])
+                contentDisposition = try AttributePatch.change(member, unset: [FirebaseJSON.usualDisposition, ""])
             case "contentEncoding":
-                contentEncoding = try AttributePatch.change(
-                    member, unset: [FirebaseJSON.usualEncoding, ""])
+                contentEncoding = try AttributePatch.change(member, unset: [FirebaseJSON.usualEncoding, ""])
             case "metadata": try takeCustom(member.value)
             default: break
             }

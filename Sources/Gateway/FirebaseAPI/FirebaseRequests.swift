@@ -9,8 +9,7 @@ extension ListRequest {
         let prefix = try Query.prefix(try parameters.single("prefix") ?? "")
         guard prefix.isEmpty || prefix.hasSuffix("/") && !prefix.hasSuffix("//") else {
             throw Problem(
-                .invalidArgument,
-                "The prefix parameter is required to be empty or ends with a single / character.")
+                .invalidArgument, "The prefix parameter is required to be empty or ends with a single / character.")
         }
         let delimiter = try parameters.single("delimiter") ?? ""
         guard delimiter.isEmpty || delimiter == "/" else {
@@ -31,8 +30,7 @@ extension ListRequest {
                 throw Problem(.invalidArgument, "pageToken is damaged, or of another list.")
             }
         }
-        self.init(
-            ListQuery(prefix: prefix, delimited: !delimiter.isEmpty, limit: limit), after: after)
+        self.init(ListQuery(prefix: prefix, delimited: !delimiter.isEmpty, limit: limit), after: after)
     }
 
     private static let maximumResults = 1000
@@ -88,8 +86,7 @@ extension FirebaseAPI {
     private func multipart(_ name: ObjectName, in bucket: Bucket, _ context: RequestContext)
         throws(Problem) -> ObjectOperation
     {
-        guard let type = context.fields["content-type"], let boundary = MultipartBoundary(type)
-        else {
+        guard let type = context.fields["content-type"], let boundary = MultipartBoundary(type) else {
             throw Problem(
                 .invalidArgument,
                 "Bad content type. It is multipart/related, with a boundary of 1 to 70 characters.")
@@ -102,8 +99,7 @@ extension FirebaseAPI {
                 return .upload(
                     name,
                     UploadRequest(
-                        try description.attributes(), description.digests, size: nil,
-                        context.conditions, body: body))
+                        try description.attributes(), description.digests, size: nil, context.conditions, body: body))
             } catch {
                 body.stop()
                 throw error
@@ -124,8 +120,7 @@ extension FirebaseAPI {
         if let size, size > bucket.maximumObjectSize {
             throw Problem(BodyError.tooLarge, limit: bucket.maximumObjectSize)
         }
-        let type =
-            fields["x-goog-upload-header-content-type"] ?? fields["x-goog-upload-content-type"]
+        let type = fields["x-goog-upload-header-content-type"] ?? fields["x-goog-upload-content-type"]
         return .describedUpload(name) { [size] (context) throws(Problem) in
             var json: [UInt8] = []
             if context.exchange.head.hasBody {
@@ -176,8 +171,7 @@ extension FirebaseAPI {
                 "X-Goog-Upload-Command is query, upload, finalize, cancel, or 'upload, finalize'.")
         }
         var request = SessionRequest(
-            dialect: .firebase, token: tokens[0].value, name: try sessionName(route),
-            action: .report)
+            dialect: .firebase, token: tokens[0].value, name: try sessionName(route), action: .report)
         let offset = try bytes(fields, "x-goog-upload-offset")
         switch command {
         case .start, .query: break
@@ -187,8 +181,7 @@ extension FirebaseAPI {
             guard let offset else {
                 throw Problem(.invalidArgument, "X-Goog-Upload-Offset says where the bytes begin.")
             }
-            request.action = .append(
-                AppendRequest(offset: offset, isLast: command == .uploadAndFinalize))
+            request.action = .append(AppendRequest(offset: offset, isLast: command == .uploadAndFinalize))
         }
         return .session(request)
     }

@@ -108,9 +108,8 @@ extension FirebaseAPI {
     private static let chunkGranularity = 256 * 1024
 
     /// A session's URL, absolute.
-    static func sessionURL(
-        _ token: String, _ name: ObjectName, in bucket: Bucket, _ context: RequestContext
-    ) -> String {
+    static func sessionURL(_ token: String, _ name: ObjectName, in bucket: Bucket, _ context: RequestContext) -> String
+    {
         let list = "\(bucket.uploads.origin(context))/v0/b/\(bucket.name)/o"
         let encoded = PercentEncoding.encodeSegment(name.value)
         return "\(list)?name=\(encoded)&upload_id=\(token)&upload_protocol=resumable"
@@ -157,11 +156,9 @@ extension FirebaseAPI {
                 default: "WRITE"
                 }
             return Problem(.unauthorized, "Permission denied. No \(permission) permission.")
-        case .objectNotFound, .bucketNotFound, .uploadNotFound, .notFound:
-            return Problem(problem.code, "Not Found.")
+        case .objectNotFound, .bucketNotFound, .uploadNotFound, .notFound: return Problem(problem.code, "Not Found.")
         // Clients repeat a request after 501, like after any other 5xx.
-        case .uploadOffsetMismatch, .notImplemented:
-            return Problem(.invalidArgument, problem.detail)
+        case .uploadOffsetMismatch, .notImplemented: return Problem(.invalidArgument, problem.detail)
         case .uploadConflict where context.upload?.isComplete == true,
             .uploadConflict where context.upload?.isCancelled == true:
             return Problem(.invalidArgument, problem.detail)
@@ -211,11 +208,10 @@ extension FirebaseAPI {
     }
 
     private static let exposedHeaders = [
-        "Content-Type", "Content-Length", "Content-Range", "ETag", "X-Request-Id",
-        "X-Firebase-Storage-Version", "X-Goog-Upload-Chunk-Granularity", "X-Goog-Upload-Command",
-        "X-Goog-Upload-Control-URL", "X-Goog-Upload-Header-Content-Length",
-        "X-Goog-Upload-Header-Content-Type", "X-Goog-Upload-Protocol",
-        "X-Goog-Upload-Size-Received", "X-Goog-Upload-Status", "X-Goog-Upload-URL",
-        "X-GUploader-UploadID", "X-Goog-Hash", "X-Goog-Generation", "X-Goog-Metageneration",
+        "Content-Type", "Content-Length", "Content-Range", "ETag", "X-Request-Id", "X-Firebase-Storage-Version",
+        "X-Goog-Upload-Chunk-Granularity", "X-Goog-Upload-Command", "X-Goog-Upload-Control-URL",
+        "X-Goog-Upload-Header-Content-Length", "X-Goog-Upload-Header-Content-Type", "X-Goog-Upload-Protocol",
+        "X-Goog-Upload-Size-Received", "X-Goog-Upload-Status", "X-Goog-Upload-URL", "X-GUploader-UploadID",
+        "X-Goog-Hash", "X-Goog-Generation", "X-Goog-Metageneration",
     ]
 }

@@ -30,7 +30,6 @@ public struct FirebaseSettings: Sendable, Equatable {
     func isAdministrator(_ caller: Principal) -> Bool {
         let uid = BytewiseString(caller.uid)
         return administrators.contains(Administrator(uid: uid))
-            || administrators.contains(
-                Administrator(source: BytewiseString(caller.source), uid: uid))
+            || administrators.contains(Administrator(source: BytewiseString(caller.source), uid: uid))
     }
 }

@@ -36,14 +36,12 @@ struct MultipartBoundary {
     }
 
     /// Parses `name=value` up to the next semicolon or the end. An empty name is a parameter that is left out.
-    private static func parameter(_ rest: inout ArraySlice<UInt8>) -> (ArraySlice<UInt8>, [UInt8])?
-    {
+    private static func parameter(_ rest: inout ArraySlice<UInt8>) -> (ArraySlice<UInt8>, [UInt8])? {
         let name = ASCII.trimmed(
             rest.prefix { $0 != UInt8(ascii: "=") && $0 != UInt8(ascii: ";") })
         rest = rest[name.endIndex...].drop(while: ASCII.isSpace)
         guard rest.first == UInt8(ascii: "=") else {
-            return name.isEmpty && (rest.isEmpty || rest.first == UInt8(ascii: ";"))
-                ? (name, []) : nil
+            return name.isEmpty && (rest.isEmpty || rest.first == UInt8(ascii: ";")) ? (name, []) : nil
         }
         rest = rest.dropFirst().drop(while: ASCII.isSpace)
         guard rest.first == UInt8(ascii: "\"") else {
@@ -171,8 +169,7 @@ struct MultipartParser {
                 }
                 description += text
                 guard description.count <= maximumDescription else {
-                    throw Malformed(
-                        reason: "the first part has more than \(maximumDescription) bytes")
+                    throw Malformed(reason: "the first part has more than \(maximumDescription) bytes")
                 }
             case .content:
                 offset = try readPart(bytes, from: offset, content)
@@ -233,8 +230,7 @@ struct MultipartParser {
             }
         default: break
         }
-        throw Malformed(
-            reason: "a boundary is followed by the end of its line, or by two hyphens at the end")
+        throw Malformed(reason: "a boundary is followed by the end of its line, or by two hyphens at the end")
     }
 
     // MARK: Fields
@@ -251,16 +247,14 @@ struct MultipartParser {
             line = []
             return
         }
-        guard line.last != 0x0d, byte == 0x0d && !isBare || byte == 0x09 || !ASCII.isControl(byte)
-        else {
+        guard line.last != 0x0d, byte == 0x0d && !isBare || byte == 0x09 || !ASCII.isControl(byte) else {
             throw Malformed(reason: "a field has a control character")
         }
         line.append(byte)
     }
 
     private mutating func takeField() throws(Malformed) {
-        guard let colon = line.firstIndex(of: UInt8(ascii: ":")), colon > 0,
-            line[..<colon].allSatisfy(ASCII.isToken)
+        guard let colon = line.firstIndex(of: UInt8(ascii: ":")), colon > 0, line[..<colon].allSatisfy(ASCII.isToken)
         else { throw Malformed(reason: "a line is not a field") }
         let name = line[..<colon]
         guard ASCII.isEqual(name.span, ignoringCase: "content-type") else { return }

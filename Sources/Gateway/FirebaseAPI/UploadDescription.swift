@@ -38,8 +38,7 @@ struct UploadDescription {
         case ("cacheControl", .string(let text)): given.cacheControl = text
         case ("contentLanguage", .string(let text)): given.contentLanguage = text
         case ("contentDisposition", .string(let text)):
-            given.contentDisposition =
-                ["", FirebaseJSON.usualDisposition].contains(text) ? nil : text
+            given.contentDisposition = ["", FirebaseJSON.usualDisposition].contains(text) ? nil : text
         case ("contentEncoding", .string(let text)):
             given.contentEncoding = ["", FirebaseJSON.usualEncoding].contains(text) ? nil : text
         case ("md5Hash", _), ("contentType", _), ("cacheControl", _), ("contentLanguage", _),
@@ -67,8 +66,7 @@ struct UploadDescription {
 
     private mutating func takeTokens(_ text: String) throws(Problem) {
         let tokens = text.split(separator: ",").map(String.init)
-        guard tokens.count <= TokenChange.maximumTokens,
-            text.utf8.count <= UploadDescription.maximumTokenBytes,
+        guard tokens.count <= TokenChange.maximumTokens, text.utf8.count <= UploadDescription.maximumTokenBytes,
             text.utf8.allSatisfy(ASCII.isVisible)
         else {
             throw Problem(

@@ -150,8 +150,7 @@ extension LogLine {
         for index in span.indices {
             switch span[index] {
             case UInt8(ascii: "0")...UInt8(ascii: ":"), UInt8(ascii: "a")...UInt8(ascii: "z"),
-                UInt8(ascii: "A")...UInt8(ascii: "["), UInt8(ascii: "]"), UInt8(ascii: "."),
-                UInt8(ascii: "%"):
+                UInt8(ascii: "A")...UInt8(ascii: "["), UInt8(ascii: "]"), UInt8(ascii: "."), UInt8(ascii: "%"):
                 continue
             default: return
             }

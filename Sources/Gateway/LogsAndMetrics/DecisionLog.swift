@@ -22,8 +22,7 @@ public final class DecisionLog: RequestObserver {
         }
         var metadata: Logger.Metadata = [
             "request": "\(record.requestId)", "method": "\(record.operation?.rawValue ?? "-")",
-            "path": "\(record.path)", "peer": "\(record.peer)",
-            "duration_us": "\(record.decisionNanoseconds / 1000)",
+            "path": "\(record.path)", "peer": "\(record.peer)", "duration_us": "\(record.decisionNanoseconds / 1000)",
         ]
         if let principal = record.principal { metadata["principal"] = "\(principal)" }
         if let trace = record.trace?.context?.traceID { metadata["trace"] = "\(trace)" }

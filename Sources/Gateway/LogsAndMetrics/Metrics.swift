@@ -64,8 +64,7 @@ public struct RequestMetrics: Sendable {
             "Completed requests, by bucket, operation and status class.")
         registry.describe(
             "sluice_request_duration_seconds",
-            "Time from the complete header block to the end of the response, by bucket and operation."
-        )
+            "Time from the complete header block to the end of the response, by bucket and operation.")
         registry.describe(
             "sluice_request_body_bytes_total",
             "Bytes of request bodies received, by bucket and operation.")
@@ -189,8 +188,7 @@ extension PrometheusRegistry {
                 statistics.liveStreams)
             text.family(
                 "sluice_live_objects", .gauge,
-                "Connections, sessions, streams and requests in memory, by listener; 0 without connections."
-            )
+                "Connections, sessions, streams and requests in memory, by listener; 0 without connections.")
             for (listener, statistics) in [("public", statistics), ("operator", operators)] {
                 for object in LiveObject.allCases {
                     text.sample(
@@ -202,8 +200,7 @@ extension PrometheusRegistry {
                 }
             }
             text.single(
-                "sluice_protocol_errors_total", .counter,
-                "Connections closed because the peer violated the protocol.",
+                "sluice_protocol_errors_total", .counter, "Connections closed because the peer violated the protocol.",
                 statistics.protocolErrorCount)
             text.single(
                 "sluice_tls_handshake_failures_total", .counter, "Failed TLS handshakes.",

@@ -74,10 +74,9 @@ public final class RequestRecord: @unchecked Sendable {
     }
 
     public init(
-        requestId: String, operation: RequestedAccess.Kind? = nil, bucket: String? = nil,
-        method: String, path: String, status: Int, durationNanoseconds: UInt64 = 0,
-        bytesIn: UInt64 = 0, bytesOut: UInt64 = 0, peer: String, version: HTTPVersion,
-        isSecure: Bool = false, errorCode: String? = nil, cause: String? = nil
+        requestId: String, operation: RequestedAccess.Kind? = nil, bucket: String? = nil, method: String, path: String,
+        status: Int, durationNanoseconds: UInt64 = 0, bytesIn: UInt64 = 0, bytesOut: UInt64 = 0, peer: String,
+        version: HTTPVersion, isSecure: Bool = false, errorCode: String? = nil, cause: String? = nil
     ) {
         self.requestId = requestId
         self.operation = operation

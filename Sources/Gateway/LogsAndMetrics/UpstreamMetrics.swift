@@ -49,16 +49,14 @@ public final class UpstreamMetrics: UpstreamObserver {
                 ("upstream", record.upstream.settings.name), ("method", "\(record.method)"),
             ]
             let outcome = record.error?.rawValue ?? record.status.map { "\($0 / 100)xx" } ?? "none"
-            requests = registry.counter(
-                "sluice_upstream_requests_total", method + [("outcome", outcome)])
+            requests = registry.counter("sluice_upstream_requests_total", method + [("outcome", outcome)])
             duration = registry.histogram("sluice_upstream_request_duration_seconds", method)
             firstByte = registry.histogram("sluice_upstream_first_byte_seconds", method)
         }
     }
     private let registry: PrometheusRegistry
     /// Made at first use, since most methods are never used.
-    private let series = Lock<[[(key: Key, handles: Handles)]]>(
-        Array(repeating: [], count: Key.listCount))
+    private let series = Lock<[[(key: Key, handles: Handles)]]>(Array(repeating: [], count: Key.listCount))
 
     private let traces: TraceExporter?
 
@@ -68,15 +66,12 @@ public final class UpstreamMetrics: UpstreamObserver {
         self.registry = registry
         registry.describe(
             "sluice_upstream_requests_total",
-            "Attempts of requests to upstreams, by method and outcome (a status class, or an error)."
-        )
+            "Attempts of requests to upstreams, by method and outcome (a status class, or an error).")
         registry.describe(
             "sluice_upstream_request_duration_seconds",
-            "Time from the start of an attempt to the end of its response, including the time in the queue."
-        )
+            "Time from the start of an attempt to the end of its response, including the time in the queue.")
         registry.describe(
-            "sluice_upstream_first_byte_seconds",
-            "Time from the start of an attempt to the head of its response.")
+            "sluice_upstream_first_byte_seconds", "Time from the start of an attempt to the head of its response.")
     }
 
     public func finished(_ record: UpstreamRecord) {

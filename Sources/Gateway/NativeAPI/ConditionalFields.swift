@@ -36,8 +36,7 @@ extension Preconditions {
         let bytes = Array(text.utf8)
         if ASCII.trimmed(bytes[...]).elementsEqual("*".utf8) { return .any }
         guard let tags = EntityTag.list(bytes[...]) else {
-            throw Problem(
-                .invalidArgument, "\(name) is '*' or a list of entity tags in double quotes.")
+            throw Problem(.invalidArgument, "\(name) is '*' or a list of entity tags in double quotes.")
         }
         return .tags(tags.filter { keepingWeak || !$0.isWeak }.map(\.value))
     }

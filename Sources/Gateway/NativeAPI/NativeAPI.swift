@@ -84,8 +84,7 @@ final class NativeAPI: Dialect {
 
     private var signing: SignRequest {
         SignRequest(keys: callers.links, maximumLifetime: callers.maximumLifetime) {
-            (text, maximumLifetime) throws(Problem) in
-            try LinkRequest(json: text, maximumLifetime: maximumLifetime)
+            (text, maximumLifetime) throws(Problem) in try LinkRequest(json: text, maximumLifetime: maximumLifetime)
         }
     }
 
@@ -114,8 +113,7 @@ extension Route {
     ///   percent-encoding is malformed.
     convenience init(_ target: RequestTarget) throws(Problem) {
         let path = target.path
-        guard path.count > 3, path[0] == UInt8(ascii: "/"), path[1] == UInt8(ascii: "b"),
-            path[2] == UInt8(ascii: "/"),
+        guard path.count > 3, path[0] == UInt8(ascii: "/"), path[1] == UInt8(ascii: "b"), path[2] == UInt8(ascii: "/"),
             let end = path[3...].firstIndex(of: UInt8(ascii: "/")), end > 3
         else { throw Problem.notFound }
         let rest = path[(end + 1)...]

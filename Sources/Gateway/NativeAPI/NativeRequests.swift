@@ -33,8 +33,7 @@ extension UploadRequest {
     {
         let head = context.exchange.head
         try self.init(
-            context, name, bucket, length: head.hasBody ? head.contentLength : 0,
-            try ExpectedDigests(head.fields))
+            context, name, bucket, length: head.hasBody ? head.contentLength : 0, try ExpectedDigests(head.fields))
     }
 
     /// - Parameters:
@@ -46,9 +45,7 @@ extension UploadRequest {
     ) throws(Problem) {
         let head = context.exchange.head
         if head.fields.contains("content-range") {
-            throw Problem(
-                .invalidArgument, "An upload is of the whole object: Content-Range is not possible."
-            )
+            throw Problem(.invalidArgument, "An upload is of the whole object: Content-Range is not possible.")
         }
         if let size, size > bucket.maximumObjectSize {
             throw Problem(BodyError.tooLarge, limit: bucket.maximumObjectSize)
@@ -91,8 +88,7 @@ extension PatchRequest {
     static let types = "application/merge-patch+json, application/json"
 
     private static func isJSON(_ type: String) -> Bool {
-        ASCII.isMediaType(type, "application/json")
-            || ASCII.isMediaType(type, "application/merge-patch+json")
+        ASCII.isMediaType(type, "application/json") || ASCII.isMediaType(type, "application/merge-patch+json")
     }
 }
 
@@ -113,8 +109,7 @@ extension ListRequest {
         let isDelimited = query.isDelimited ?? (path != nil)
         var after: String?
         if let token = query.pageToken {
-            after = PageToken.decode(
-                token, bucket: bucket, prefix: prefix, isDelimited: isDelimited)
+            after = PageToken.decode(token, bucket: bucket, prefix: prefix, isDelimited: isDelimited)
             guard after != nil else {
                 throw Problem(
                     .invalidArgument,

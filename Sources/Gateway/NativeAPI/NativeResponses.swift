@@ -27,8 +27,7 @@ extension NativeAPI {
     }
 
     private func rendered(
-        _ result: consuming OperationResult, of route: Route, in bucket: Bucket,
-        _ context: RequestContext
+        _ result: consuming OperationResult, of route: Route, in bucket: Bucket, _ context: RequestContext
     ) -> Response {
         switch consume result {
         case .content(let object, let content): return render(object, content)
@@ -88,8 +87,7 @@ extension NativeAPI {
 
     func render(_ problem: Problem, _ requestId: String) -> Response {
         Response(
-            status: problem.code.status, json: problem.json(requestId: requestId),
-            type: "application/problem+json")
+            status: problem.code.status, json: problem.json(requestId: requestId), type: "application/problem+json")
     }
 }
 

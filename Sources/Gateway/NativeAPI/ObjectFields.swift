@@ -186,8 +186,7 @@ extension ObjectMetadata {
     /// The fields of `GET` and `HEAD` responses, without the length.
     func appendFields(to fields: inout HeaderFields) {
         let type = attributes.contentType ?? ""
-        fields.append(
-            "content-type", type.isEmpty || !type.isFieldValue ? MediaTypes.unknown : type)
+        fields.append("content-type", type.isEmpty || !type.isFieldValue ? MediaTypes.unknown : type)
         appendValidators(to: &fields)
         append(
             "content-disposition", attributes.contentDisposition.map(ContentDisposition.field),

@@ -9,8 +9,7 @@ extension NativeAPI {
 
     /// Parses an upload that declares whether it is complete.
     /// - Returns: nil if the request does not declare it.
-    func resumable(_ name: ObjectName, in bucket: Bucket, _ context: RequestContext)
-        throws(Problem) -> ObjectOperation?
+    func resumable(_ name: ObjectName, in bucket: Bucket, _ context: RequestContext) throws(Problem) -> ObjectOperation?
     {
         let draft = UploadDraft(context.fields)
         guard let isLast = try draft.isLast(context.fields) else { return nil }
@@ -45,8 +44,7 @@ extension NativeAPI {
 
     /// The declared size of the whole object in bytes.
     /// - Throws: ``Problem`` with `upload-length-mismatch` if the body is larger, or is complete and smaller.
-    private func declaredLength(_ context: RequestContext, isLast: Bool) throws(Problem) -> UInt64?
-    {
+    private func declaredLength(_ context: RequestContext, isLast: Bool) throws(Problem) -> UInt64? {
         let head = context.exchange.head
         let length = UploadDraft.integer(head.fields, "upload-length")
         guard let size = head.hasBody ? head.contentLength : 0 else { return length }

@@ -25,8 +25,7 @@ extension NativeAPI {
 
     /// Adds the fields of an upload to a response, if it reports one.
     func decorate(_ fields: inout HeaderFields, _ context: RequestContext) {
-        guard context.upload != nil || context.fields.contains("upload-draft-interop-version")
-        else { return }
+        guard context.upload != nil || context.fields.contains("upload-draft-interop-version") else { return }
         let draft = UploadDraft(context.fields)
         if let report = context.upload {
             if let url = report.url { fields.append("location", url) }

@@ -16,8 +16,7 @@ struct UploadDraft: Equatable {
         version = announced.flatMap { UploadDraft.known.contains($0) ? Int($0) : nil }
         isInverted =
             version == 3
-            || version == nil && !fields.contains("upload-complete")
-                && fields.contains("upload-incomplete")
+            || version == nil && !fields.contains("upload-complete") && fields.contains("upload-incomplete")
     }
 
     /// Whether the request declares that it completes the upload; nil if it declares neither.

@@ -34,12 +34,10 @@ public final class Bucket: Sendable {
     ///   - asksServices: Whether a service stores the objects, or has documents that rules look up.
     ///   - changeObservers: Called after each change made through this gateway.
     public init(
-        name: BucketName, driver: any BucketDriver, policy: any Policy,
-        pathRules: PathRules = .none, firestore: FirestoreDocuments? = nil,
-        maximumObjectSize: UInt64 = .max, staged: StagedBytes = StagedBytes(),
-        maximumStagedBytes: UInt64 = .max, maximumStagedBytesPerCaller: UInt64 = .max,
-        uploads: Uploads = Uploads(), maximumSessionBytes: UInt64 = 0,
-        firebase: FirebaseSettings? = nil, asksServices: Bool = false,
+        name: BucketName, driver: any BucketDriver, policy: any Policy, pathRules: PathRules = .none,
+        firestore: FirestoreDocuments? = nil, maximumObjectSize: UInt64 = .max, staged: StagedBytes = StagedBytes(),
+        maximumStagedBytes: UInt64 = .max, maximumStagedBytesPerCaller: UInt64 = .max, uploads: Uploads = Uploads(),
+        maximumSessionBytes: UInt64 = 0, firebase: FirebaseSettings? = nil, asksServices: Bool = false,
         changeObservers: [any ChangeObserver] = []
     ) {
         self.name = name.value
@@ -49,8 +47,7 @@ public final class Bucket: Sendable {
         self.firestore = firestore
         self.maximumObjectSize = maximumObjectSize
         self.staged = staged
-        stagingLimits = StagedBytes.Limits(
-            bucket: maximumStagedBytes, caller: maximumStagedBytesPerCaller)
+        stagingLimits = StagedBytes.Limits(bucket: maximumStagedBytes, caller: maximumStagedBytesPerCaller)
         self.uploads = uploads
         self.maximumSessionBytes = maximumSessionBytes
         self.firebase = firebase

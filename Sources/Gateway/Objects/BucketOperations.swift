@@ -132,8 +132,7 @@ extension Bucket {
     /// are known to come from this upload, the object is deleted.
     func confirm(_ result: CommitResult, _ facts: ContentFacts) async throws(Problem) {
         let object = result.metadata
-        if object.size == facts.size,
-            object.md5 == nil || facts.md5 == nil || object.md5 == facts.md5,
+        if object.size == facts.size, object.md5 == nil || facts.md5 == nil || object.md5 == facts.md5,
             object.crc32c ?? facts.crc32c == facts.crc32c
         {
             return
@@ -165,8 +164,7 @@ extension Bucket {
     {
         if conditions.isEmpty { return }
         guard try await capabilities()[keyPath: isAtomic] else {
-            throw Problem(
-                .notImplemented, "The bucket's store can't decide preconditions with this write.")
+            throw Problem(.notImplemented, "The bucket's store can't decide preconditions with this write.")
         }
     }
 
@@ -181,8 +179,7 @@ extension Bucket {
         guard try await capabilities()[keyPath: isAtomic] else {
             throw Problem(
                 .notImplemented,
-                "The bucket's store can't make this write only if the object that was read is still there."
-            )
+                "The bucket's store can't make this write only if the object that was read is still there.")
         }
         return conditions.pinned(to: existing)
     }

@@ -37,8 +37,7 @@ extension OperationHandler {
             if case .absent = existing { throw Problem(BucketError(.objectNotFound)) }
             let pins =
                 isPinned
-                ? try await bucket.pinned(
-                    conditions, to: existing, isOfResult ? \.pinnedPatches : \.atomicPatches)
+                ? try await bucket.pinned(conditions, to: existing, isOfResult ? \.pinnedPatches : \.atomicPatches)
                 : conditions
             if patch.addsCustomMetadata, case .object(let current) = existing {
                 try ObjectAttributes.checkSize(

@@ -18,8 +18,7 @@ enum TokenChange: Equatable {
         case .create:
             guard tokens.count < TokenChange.maximumTokens else {
                 throw Problem(
-                    .invalidArgument,
-                    "The object has \(tokens.count) download tokens already; delete one first.")
+                    .invalidArgument, "The object has \(tokens.count) download tokens already; delete one first.")
             }
             return tokens + [TokenChange.newToken()]
         case .delete(let token):

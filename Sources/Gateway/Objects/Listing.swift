@@ -61,8 +61,7 @@ extension OperationHandler {
                     BucketError(.unavailable, "list: a page ends where the one before did"))
             }
             if EventLoop.monotonicNow() >= deadline {
-                throw Problem(
-                    BucketError(.timedOut, "list: in 30 s there was nothing that may be shown"))
+                throw Problem(BucketError(.timedOut, "list: in 30 s there was nothing that may be shown"))
             }
             after = page.end
             query.limit = max(query.limit, OperationHandler.hiddenPage)
@@ -90,8 +89,7 @@ extension OperationHandler {
             let bytes = Array(item.utf8)
             let shared = zip(bytes, previous).prefix { $0 == $1 }.count
             previous = bytes
-            for end in bytes.indices.dropFirst(max(start, shared))
-            where bytes[end] == UInt8(ascii: "/") {
+            for end in bytes.indices.dropFirst(max(start, shared)) where bytes[end] == UInt8(ascii: "/") {
                 decided += 1
                 try await context.giveWay()
                 if context.exchange.isClientGone { return index }

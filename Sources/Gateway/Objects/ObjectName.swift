@@ -141,23 +141,19 @@ public struct NameError: Error, Sendable, Equatable, CustomStringConvertible {
         switch limit {
         case .empty: "The object's name is empty; it has 1 to 1024 bytes."
         case .tooLong: "The object's name is longer than 1024 bytes."
-        case .malformedEncoding:
-            "The percent-encoding is malformed at byte \(offset) of the encoded name."
+        case .malformedEncoding: "The percent-encoding is malformed at byte \(offset) of the encoded name."
         case .notUTF8: "The object's name is not valid UTF-8 at byte \(offset)."
         case .nul: "The object's name has a NUL at byte \(offset)."
         case .lineBreak: "The object's name has a CR or LF at byte \(offset)."
         case .emptySegment: "The object's name has an empty segment at byte \(offset)."
         case .trailingSlash: "The object's name ends in a slash at byte \(offset)."
         case .dotSegment: "The object's name has a segment '.' or '..' at byte \(offset)."
-        case .reserved:
-            "The object's name begins with the reserved .well-known/acme-challenge/ or .sluice/."
+        case .reserved: "The object's name begins with the reserved .well-known/acme-challenge/ or .sluice/."
         case .discouraged(let character):
             "The object's name has a '\(character)' at byte \(offset), which this bucket refuses."
-        case .tooDeep(let most):
-            "The object's name has more than \(most) segments, from byte \(offset) on."
+        case .tooDeep(let most): "The object's name has more than \(most) segments, from byte \(offset) on."
         case .notAllowed: "The object's name matches no pattern that this bucket allows."
-        case .denied(let pattern):
-            "The object's name matches '\(pattern)', which this bucket denies."
+        case .denied(let pattern): "The object's name matches '\(pattern)', which this bucket denies."
         }
     }
 }

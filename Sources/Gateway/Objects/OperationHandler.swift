@@ -16,15 +16,13 @@ struct OperationHandler {
 
     // Not inlined, so that the task of every request does not reserve memory for these.
     @inline(never)
-    private func performRarer(_ operation: ObjectOperation) async throws(Problem) -> OperationResult
-    {
+    private func performRarer(_ operation: ObjectOperation) async throws(Problem) -> OperationResult {
         switch operation {
         case .download: preconditionFailure("it is performed directly")
         case .stat(let name, let conditions): try await stat(name, conditions)
         case .upload(let name, let request): try await upload(name, request)
         case .describedUpload(_, let read): try await perform(try await read(context))
-        case .createSession(let name, let request, let creation):
-            try await createSession(name, request, creation)
+        case .createSession(let name, let request, let creation): try await createSession(name, request, creation)
         case .session(let request): try await session(request)
         case .patch(let name, let request): try await patch(name, request)
         case .delete(let name, let conditions): try await delete(name, conditions)

@@ -165,8 +165,7 @@ private struct Pattern: Sendable {
             for index in segments.indices where positions[index] {
                 switch segments[index] {
                 case .anySegments: next[index] = true
-                case .pieces(let pieces):
-                    if Pattern.matches(pieces, segment) { next[index + 1] = true }
+                case .pieces(let pieces): if Pattern.matches(pieces, segment) { next[index + 1] = true }
                 }
             }
             skipAny(&next)

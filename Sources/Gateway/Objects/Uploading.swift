@@ -73,8 +73,7 @@ extension OperationHandler {
     ///   - known: The existing object before the body arrived, if it was looked up.
     ///   - commit: Makes the object visible under these conditions, as long as the store has its bytes.
     func commit(
-        _ facts: ContentFacts, _ name: ObjectName, _ conditions: Preconditions,
-        known: CurrentObject,
+        _ facts: ContentFacts, _ name: ObjectName, _ conditions: Preconditions, known: CurrentObject,
         _ commit: (Preconditions) async throws(Problem) -> CommitResult
     ) async throws(Problem) -> CommitResult {
         authorizer.proposal.size = facts.size

@@ -160,8 +160,7 @@ public struct OperatorEndpoints: Sendable {
         }
         let wanted = method == "HEAD" ? "GET" : method
         guard let endpoint = found.first(where: { $0.method == wanted }) else {
-            let allow = found.map { $0.method == "GET" ? "GET, HEAD" : $0.method }
-                .joined(separator: ", ")
+            let allow = found.map { $0.method == "GET" ? "GET, HEAD" : $0.method }.joined(separator: ", ")
             var response = Response(Problem.methodNotAllowed(allow), requestId)
             response.allow = allow
             return response
@@ -182,8 +181,7 @@ public struct OperatorEndpoints: Sendable {
 
 extension OperatorEndpoints.Response {
     fileprivate init(_ problem: Problem, _ requestId: String) {
-        self.init(
-            problem.code.status, "application/problem+json", problem.json(requestId: requestId))
+        self.init(problem.code.status, "application/problem+json", problem.json(requestId: requestId))
     }
 }
 

@@ -70,8 +70,7 @@ public final class Health: Sendable {
     ///   - executor: Runs the checks, for example a loop. If nil, Swift's global executor runs them.
     ///   - now: Monotonic nanoseconds.
     public init(
-        freshness: UInt64 = 1_000_000_000, timeout: UInt64 = 800_000_000,
-        executor: (any TaskExecutor)? = nil,
+        freshness: UInt64 = 1_000_000_000, timeout: UInt64 = 800_000_000, executor: (any TaskExecutor)? = nil,
         now: @escaping @Sendable () -> UInt64 = { EventLoop.monotonicNow() }
     ) {
         self.freshness = freshness

@@ -47,8 +47,7 @@ extension Uploads {
         json.key("uploads")
         json.beginArray()
         var count = 0
-        for (name, driver) in buckets where bucket == nil || BytewiseString.areEqual(name, bucket!)
-        {
+        for (name, driver) in buckets where bucket == nil || BytewiseString.areEqual(name, bucket!) {
             do throws(BucketError) {
                 try await forEach(name, driver) { found in
                     guard found.state.end == nil else { return true }

@@ -41,19 +41,16 @@ protocol Dialect: AnyObject, Sendable {
 
     /// The bucket that the request is about: by default, that of the route.
     /// - Throws: ``Problem`` if no such bucket is served.
-    func bucket(of route: Route, _ context: RequestContext, among buckets: ServedBuckets)
-        throws(Problem) -> Bucket
+    func bucket(of route: Route, _ context: RequestContext, among buckets: ServedBuckets) throws(Problem) -> Bucket
 
     /// Parses the request's head into an operation. The body has not been read yet.
     /// - Throws: ``Problem`` if the route does not support the method, or the name or an argument is invalid.
-    func parse(_ route: Route, in bucket: Bucket, _ context: RequestContext) throws(Problem)
-        -> ObjectOperation
+    func parse(_ route: Route, in bucket: Bucket, _ context: RequestContext) throws(Problem) -> ObjectOperation
 
     /// The grant that a route claims or offers.
     /// - Throws: ``Problem`` if the grant is not valid.
-    func grant(
-        _ operation: ObjectOperation, _ route: Route, in bucket: Bucket, _ context: RequestContext
-    ) throws(Problem) -> (any Grant)?
+    func grant(_ operation: ObjectOperation, _ route: Route, in bucket: Bucket, _ context: RequestContext)
+        throws(Problem) -> (any Grant)?
 
     /// Renders a result other than a page.
     func render(
@@ -62,9 +59,8 @@ protocol Dialect: AnyObject, Sendable {
     ) -> Response
 
     /// Renders a page of a list. It may suspend to let the loop do other work. The default is for dialects without lists.
-    func render(
-        _ page: ListPage, _ request: ListRequest, in bucket: Bucket, _ context: RequestContext
-    ) async -> Response
+    func render(_ page: ListPage, _ request: ListRequest, in bucket: Bucket, _ context: RequestContext) async
+        -> Response
 
     /// The failure as the dialect's clients get it. The log has the original.
     func shown(_ problem: Problem, of context: RequestContext) -> Problem
@@ -81,9 +77,8 @@ protocol Dialect: AnyObject, Sendable {
     /// Adds to a response to `OPTIONS` what it says beyond the methods.
     /// - Returns: The route; nil if the response is the same for all of them.
     /// - Throws: ``Problem`` if there is nothing at the route.
-    func describe(
-        _ context: RequestContext, among buckets: ServedBuckets, to fields: inout HeaderFields
-    ) throws(Problem) -> Route?
+    func describe(_ context: RequestContext, among buckets: ServedBuckets, to fields: inout HeaderFields)
+        throws(Problem) -> Route?
 }
 
 /// The buckets of a gateway by their names.

@@ -40,8 +40,7 @@ struct ExpectedDigests: Equatable {
     private mutating func takeMD5(_ fields: HeaderFields) throws(Problem) {
         for text in fields.values("content-md5") {
             guard let digest = Base64.decode(Array(text.utf8)[...]), digest.count == 16 else {
-                throw Problem(
-                    .invalidArgument, "Content-MD5 is the base64 of 16 bytes, with its padding.")
+                throw Problem(.invalidArgument, "Content-MD5 is the base64 of 16 bytes, with its padding.")
             }
             try take("md5", digest, "Content-MD5")
         }
@@ -63,8 +62,7 @@ struct ExpectedDigests: Equatable {
         let lengths = ["md5": 16, "crc32c": 4, "sha-256": 32, "sha-512": 64]
         guard let length = lengths[algorithm] else { return }
         guard let value, value.count == length else {
-            throw Problem(
-                .invalidArgument, "\(algorithm) in \(field) is a byte sequence of \(length) bytes.")
+            throw Problem(.invalidArgument, "\(algorithm) in \(field) is a byte sequence of \(length) bytes.")
         }
         let isConsistent: Bool
         if algorithm == "md5" {
@@ -166,8 +164,7 @@ struct StructuredDictionary {
             return nil
         }
         let key = take {
-            ASCII.isLowercase($0) || ASCII.isDigit($0) || $0 == 0x5f || $0 == 0x2d || $0 == 0x2e
-                || $0 == 0x2a
+            ASCII.isLowercase($0) || ASCII.isDigit($0) || $0 == 0x5f || $0 == 0x2d || $0 == 0x2e || $0 == 0x2a
         }
         return String(decoding: key, as: UTF8.self)
     }

@@ -31,9 +31,8 @@ public final class Gateway: Sendable {
     ///   - traces: Where spans are recorded; nil if they are not.
     ///   - wallClock: Seconds since 1970.
     public convenience init(
-        buckets: [Bucket], cors: CORSPolicy? = nil, callers: Callers = .unknown,
-        observers: [any RequestObserver], traces: TraceExporter? = nil,
-        wallClock: @escaping @Sendable () -> Int64 = SystemClock.seconds
+        buckets: [Bucket], cors: CORSPolicy? = nil, callers: Callers = .unknown, observers: [any RequestObserver],
+        traces: TraceExporter? = nil, wallClock: @escaping @Sendable () -> Int64 = SystemClock.seconds
     ) {
         self.init(
             buckets: buckets, cors: cors, callers: callers,
@@ -45,15 +44,13 @@ public final class Gateway: Sendable {
     ///   if it serves a bucket.
     init(
         buckets: [Bucket], cors: CORSPolicy?, callers: Callers, dialects: [any Dialect],
-        observers: [any RequestObserver], traces: TraceExporter? = nil,
-        wallClock: @escaping @Sendable () -> Int64
+        observers: [any RequestObserver], traces: TraceExporter? = nil, wallClock: @escaping @Sendable () -> Int64
     ) {
         self.buckets = ServedBuckets(buckets)
         self.cors = cors
         self.callers = callers
         self.dialects =
-            dialects.prefix(1)
-            + dialects.dropFirst().filter { dialect in buckets.contains { dialect.serves($0) } }
+            dialects.prefix(1) + dialects.dropFirst().filter { dialect in buckets.contains { dialect.serves($0) } }
         self.observers = observers
         self.traces = traces
         readsDetails = traces != nil || observers.contains(where: \.readsDetails)
@@ -69,8 +66,7 @@ public final class Gateway: Sendable {
     /// end in one record.
     public func respond(_ exchange: Exchange) async {
         let context = RequestContext(
-            exchange, callers: callers, requestId: requestIds.next(), observers: observers,
-            traces: traces,
+            exchange, callers: callers, requestId: requestIds.next(), observers: observers, traces: traces,
             readsDetails: readsDetails, now: wallClock)
         let dialect = dialect(for: context.target)
         let response: Response

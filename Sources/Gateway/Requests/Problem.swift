@@ -168,12 +168,10 @@ public final class Problem: Error, Sendable {
     /// What an anonymous caller learns of a denial, if a rule has read the caller.
     static let deniedAnonymous = "Credentials are missing or not valid."
 
-    static let notFound = Problem(
-        .notFound, "Objects are at /b/BUCKET/o/NAME, lists at /b/BUCKET/o.")
+    static let notFound = Problem(.notFound, "Objects are at /b/BUCKET/o/NAME, lists at /b/BUCKET/o.")
 
     static func methodNotAllowed(_ allow: String) -> Problem {
-        Problem(
-            .methodNotAllowed, "The methods possible here are \(allow).", field: ("allow", allow))
+        Problem(.methodNotAllowed, "The methods possible here are \(allow).", field: ("allow", allow))
     }
 
     /// The problem of an invalid name.
@@ -194,8 +192,7 @@ public final class Problem: Error, Sendable {
         let detail: String
         switch error.code {
         case .objectNotFound: (code, detail) = (.objectNotFound, "The bucket has no such object.")
-        case .preconditionFailed:
-            (code, detail) = (.preconditionFailed, "The object is not as the request wants it.")
+        case .preconditionFailed: (code, detail) = (.preconditionFailed, "The object is not as the request wants it.")
         case .insufficientStorage: (code, detail) = (.insufficientStorage, "Nothing was stored.")
         case .overloaded:
             self.init(
@@ -222,8 +219,7 @@ public final class Problem: Error, Sendable {
             self.init(.payloadTooLarge, "The body may have at most \(limit) bytes.")
         case .timedOut: self.init(.requestTimeout, "Send the body faster.")
         case .sink(let error as BucketError): self.init(error)
-        case .sink(let error):
-            self.init(.internal, "The request id leads to the cause.", cause: "\(error)")
+        case .sink(let error): self.init(.internal, "The request id leads to the cause.", cause: "\(error)")
         }
     }
 

@@ -93,8 +93,7 @@ final class RequestContext {
     var now: Int64 { wallClock() }
 
     /// Ends a request whose client has disconnected: nobody would read the response.
-    static let clientGone = Problem(
-        .invalidArgument, "The client has disconnected.", cause: "the client went away")
+    static let clientGone = Problem(.invalidArgument, "The client has disconnected.", cause: "the client went away")
 
     /// Lets the loop do other work if this request has used its share of time.
     /// - Throws: ``Problem`` if the client has disconnected, unless the request outlives it.

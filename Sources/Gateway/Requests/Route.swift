@@ -32,8 +32,7 @@ struct RequestTarget {
 
     /// - Precondition: The target is longer than the segment.
     private func begins(with segment: StaticString) -> Bool {
-        for index in 0..<segment.utf8CodeUnitCount
-        where bytes[index + 1] != segment.utf8Start[index] { return false }
+        for index in 0..<segment.utf8CodeUnitCount where bytes[index + 1] != segment.utf8Start[index] { return false }
         return bytes[0] == UInt8(ascii: "/")
     }
 }
@@ -102,8 +101,7 @@ struct QueryParameters: Equatable {
     var values: [BytewiseString: String] {
         var values: [BytewiseString: String] = [:]
         for parameter in all {
-            guard let value = try? QueryParameters.decoded(parameter.value, of: parameter.name)
-            else { continue }
+            guard let value = try? QueryParameters.decoded(parameter.value, of: parameter.name) else { continue }
             values[parameter.name] = value
         }
         return values

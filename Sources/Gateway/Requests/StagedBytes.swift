@@ -119,8 +119,7 @@ final class StagingSink: ByteSink {
     /// - Parameter bound: Returns the largest size that the rules can allow; nil if there is no limit. It is called
     ///   again before the body is ended, because the rules may have been replaced.
     init(
-        _ sink: any ByteSink, _ staged: StagedBytes, caller: BytewiseString,
-        _ limits: StagedBytes.Limits,
+        _ sink: any ByteSink, _ staged: StagedBytes, caller: BytewiseString, _ limits: StagedBytes.Limits,
         bound: @escaping () -> UInt64?
     ) {
         self.sink = sink

@@ -143,12 +143,10 @@ public final class TraceExporter: Sendable {
                 ($0.exported, $0.dropped, $0.spans.count)
             }
             text.single(
-                "sluice_trace_spans_exported_total", .counter,
-                "Spans that the collector has accepted.", exported)
+                "sluice_trace_spans_exported_total", .counter, "Spans that the collector has accepted.", exported)
             text.single(
                 "sluice_trace_spans_dropped_total", .counter,
-                "Spans that were lost: the queue was full, or the collector did not take them.",
-                dropped)
+                "Spans that were lost: the queue was full, or the collector did not take them.", dropped)
             text.single("sluice_trace_spans_queued", .gauge, "Spans that wait.", waiting)
         }
     }
@@ -192,8 +190,7 @@ public final class TraceExporter: Sendable {
         let service = settings.serviceName
         let body = await pool.run { spans.exportRequest(service: service, build: .current) }
         let request = ClientRequest(
-            "POST", settings.target, fields: settings.fields, body: .bytes(body), isRepeatable: true
-        )
+            "POST", settings.target, fields: settings.fields, body: .bytes(body), isRepeatable: true)
         request.fields.append("content-type", "application/x-protobuf")
         let response = try await upstream.call(request, limit: 1 << 16)
         guard response.status / 100 == 2 else {

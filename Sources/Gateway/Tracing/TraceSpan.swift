@@ -38,9 +38,7 @@ struct TraceSpan: Sendable {
     /// access log.
     private static let answers = [404, 412, 416]
 
-    private init(
-        _ context: TraceContext, parentID: String?, _ kind: Kind, _ name: String, duration: UInt64
-    ) {
+    private init(_ context: TraceContext, parentID: String?, _ kind: Kind, _ name: String, duration: UInt64) {
         self.context = context
         self.parentID = parentID
         self.kind = kind
@@ -84,8 +82,7 @@ extension TraceSpan {
         let method = TraceSpan.method(record.method)
         self.init(
             context, parentID: record.origin.trace?.spanID, .server,
-            record.operation.map { "\(method) \($0.rawValue)" } ?? method,
-            duration: record.durationNanoseconds)
+            record.operation.map { "\(method) \($0.rawValue)" } ?? method, duration: record.durationNanoseconds)
         state = record.origin.traceState
         add("http.request.method", method)
         add("url.path", String(decoding: record.path.utf8.prefix(1024), as: UTF8.self))

@@ -6,8 +6,7 @@ import Wire
 /// `/tus/TOKEN`. The bucket and the object's name are in `Upload-Metadata`.
 final class TusAPI: Dialect {
     static let version = "1.0.0"
-    static let extensions =
-        "creation,creation-with-upload,creation-defer-length,expiration,checksum,termination"
+    static let extensions = "creation,creation-with-upload,creation-defer-length,expiration,checksum,termination"
 
     let uploads: Uploads
     /// The maximum size of an upload in bytes, in the bucket that takes the largest.
@@ -34,8 +33,7 @@ final class TusAPI: Dialect {
         }
         guard context.isOptions || context.fields.list("tus-resumable") == TusAPI.version else {
             throw Problem(
-                .preconditionFailed, "Tus-Resumable is \(TusAPI.version) here.",
-                field: ("tus-version", TusAPI.version))
+                .preconditionFailed, "Tus-Resumable is \(TusAPI.version) here.", field: ("tus-version", TusAPI.version))
         }
     }
 

@@ -14,8 +14,7 @@ extension TusAPI {
             let object = result.metadata
             response.head.fields.append("etag", object.quotedETag)
             object.appendGenerations(to: &response.head.fields)
-            response.head.fields.append(
-                "content-location", NativeAPI.path(of: object.name, in: bucket))
+            response.head.fields.append("content-location", NativeAPI.path(of: object.name, in: bucket))
         case .session(let report):
             switch report.kind {
             case .created: response = Response(status: 201)
@@ -33,8 +32,7 @@ extension TusAPI {
         // The protocol has its own status for it.
         let status = problem.code == .checksumMismatch ? 460 : problem.code.status
         return Response(
-            status: status, json: problem.json(requestId: requestId, status: status),
-            type: "application/problem+json")
+            status: status, json: problem.json(requestId: requestId, status: status), type: "application/problem+json")
     }
 
     /// Adds the fields of the upload.

@@ -19,8 +19,7 @@ struct UploadMetadata {
             let pair = ASCII.trimmed(pair)
             let end = pair.firstIndex(of: 0x20) ?? pair.endIndex
             let key = pair[..<end]
-            guard !key.isEmpty, key.allSatisfy(ASCII.isVisible),
-                let value = Base64.decode(pair[end...].dropFirst())
+            guard !key.isEmpty, key.allSatisfy(ASCII.isVisible), let value = Base64.decode(pair[end...].dropFirst())
             else {
                 throw Problem(
                     .invalidArgument,

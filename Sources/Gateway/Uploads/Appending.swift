@@ -59,8 +59,7 @@ extension OperationHandler {
     /// The plan of an append for the store.
     /// - Throws: ``Problem`` if the offset is not the upload's, or the declared lengths contradict each other or are too
     ///   large. The store compares them with the session again.
-    private func plan(_ request: AppendRequest, _ upload: OpenUpload) throws(Problem) -> AppendPlan
-    {
+    private func plan(_ request: AppendRequest, _ upload: OpenUpload) throws(Problem) -> AppendPlan {
         let durable = upload.state.offset
         guard request.offset == durable else {
             throw Problem(SessionError.offsetMismatch(durable: durable), offset: request.offset)
@@ -70,8 +69,7 @@ extension OperationHandler {
         if let body, request.isLast, body < request.skipped { throw endsTooEarly(request) }
         let size = body.map { $0 - min($0, request.skipped) }
         var plan = AppendPlan(
-            at: request.offset, size: size, length: request.length,
-            isAllOrNothing: request.isVerified)
+            at: request.offset, size: size, length: request.length, isAllOrNothing: request.isVerified)
         if let length = request.length, !upload.context.dialect.overlaps,
             length != upload.state.length ?? length || length < request.offset
         {

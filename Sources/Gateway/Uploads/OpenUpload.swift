@@ -40,9 +40,8 @@ final class OpenUpload {
     /// The report for a response.
     func report(_ kind: UploadReport.Kind, in bucket: Bucket) -> UploadReport {
         UploadReport(
-            kind: kind, offset: state.offset,
-            length: state.end == nil ? state.length : state.offset, isComplete: state.end != nil,
-            isCancelled: isCancelled, expires: state.expires, metadata: context.metadata,
+            kind: kind, offset: state.offset, length: state.end == nil ? state.length : state.offset,
+            isComplete: state.end != nil, isCancelled: isCancelled, expires: state.expires, metadata: context.metadata,
             maximumSize: bucket.maximumObjectSize)
     }
 }
@@ -75,8 +74,7 @@ extension OperationHandler {
     ) async throws(Problem) -> OpenUpload {
         let (plan, conditions, _) = try await prepare(name, request)
         let driver = try await sessionDriver()
-        var saved = UploadContext(
-            creation.dialect, owner: context.callerKey, caller: SavedCaller(context.caller))
+        var saved = UploadContext(creation.dialect, owner: context.callerKey, caller: SavedCaller(context.caller))
         saved.link = authorizer.grant as? LinkGrant
         saved.linkKey = saved.link.flatMap { context.callers.links?.key($0.key)?.fingerprint }
         saved.parameters = saved.link == nil ? authorizer.parameters : [:]
@@ -85,8 +83,7 @@ extension OperationHandler {
         saved.metadata = creation.metadata
         let json = saved.json
         guard json.count <= SessionPlan.maximumContext else {
-            throw Problem(
-                .invalidArgument, "The request's conditions, query and claims are too long.")
+            throw Problem(.invalidArgument, "The request's conditions, query and claims are too long.")
         }
         try await uploads.loaded()
         let expires = context.now + uploads.settings.lifetime
@@ -98,8 +95,7 @@ extension OperationHandler {
         try await reserve(entry, driver)
         let session: any UploadSession
         do throws(SessionError) {
-            session = try await driver.beginSession(
-                name.value, SessionPlan(plan, expires: expires, context: json))
+            session = try await driver.beginSession(name.value, SessionPlan(plan, expires: expires, context: json))
         } catch {
             uploads.ledger.giveBack(entry)
             throw Problem(error)
@@ -147,9 +143,7 @@ extension OperationHandler {
         else {
             throw Problem(
                 .unauthorized, Problem.denied,
-                cause:
-                    "the \(principal.kind.rawValue) source of the upload's creator is not configured any more"
-            )
+                cause: "the \(principal.kind.rawValue) source of the upload's creator is not configured any more")
         }
     }
 
@@ -262,8 +256,7 @@ extension OperationHandler {
         }
         guard caller.identity == creator else {
             if dialect.isBearer {
-                throw Problem(
-                    .unauthorized, Problem.denied, cause: "the upload is another caller's")
+                throw Problem(.unauthorized, Problem.denied, cause: "the upload is another caller's")
             }
             throw Problem(uploadNotFound: "it is another caller's")
         }

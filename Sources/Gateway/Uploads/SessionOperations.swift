@@ -92,8 +92,7 @@ extension OperationHandler {
             context.upload = upload.report(.appended, in: bucket)
             if upload.state.end == nil { try requireOrigin(upload.context) }
             if upload.state.end == nil, let offset, offset != upload.state.offset {
-                throw Problem(
-                    SessionError.offsetMismatch(durable: upload.state.offset), offset: offset)
+                throw Problem(SessionError.offsetMismatch(durable: upload.state.offset), offset: offset)
             }
             return try await finish(upload)
         case .append(var append):
@@ -160,8 +159,7 @@ extension OperationHandler {
             append.length ?? size == size
         else { throw ended(end) }
         if try await receivesBytes() {
-            throw dialect.endsAtLength
-                ? problem(.lengthExceeded(limit: size), append, upload) : ended(end)
+            throw dialect.endsAtLength ? problem(.lengthExceeded(limit: size), append, upload) : ended(end)
         }
         return try await finish(upload)
     }
@@ -187,8 +185,7 @@ extension OperationHandler {
             return Problem(
                 .uploadConflict, "The upload is complete.",
                 type: "https://iana.org/assignments/http-problem-types#completed-upload")
-        case .closed(OpenUpload.cancelled):
-            return Problem(.uploadConflict, "The upload was cancelled.")
+        case .closed(OpenUpload.cancelled): return Problem(.uploadConflict, "The upload was cancelled.")
         case .closed(let record):
             let refusal = Problem(record: record)
             guard refusal.code != .internal else { return refusal }
@@ -222,8 +219,7 @@ extension OperationHandler {
         guard let facts = known else { return try replay(upload, state) }
         context.upload?.offset = facts.size
         guard facts.size == upload.state.offset else {
-            throw Problem(
-                SessionError.offsetMismatch(durable: facts.size), offset: upload.state.offset)
+            throw Problem(SessionError.offsetMismatch(durable: facts.size), offset: upload.state.offset)
         }
         if let length = state.length, length != facts.size {
             throw Problem(SessionError.lengthMismatch(declared: length))
@@ -282,8 +278,7 @@ extension OperationHandler {
         }
         context.caller.become(saved.caller)
         let access = RequestedAccess(.create, bucket: bucket.name, name: upload.name.value)
-        let authorizer = Authorizer(
-            context, bucket, access, saved.link, parameters: saved.parameters)
+        let authorizer = Authorizer(context, bucket, access, saved.link, parameters: saved.parameters)
         authorizer.proposal.attributes = state.attributes
         let handler = OperationHandler(context: context, authorizer: authorizer, bucket: bucket)
         let (session, until) = (upload.session, resultUntil)
@@ -309,8 +304,7 @@ extension OperationHandler {
         context.upload?.isComplete = true
         switch state.end {
         case .committed(let result): return .stored(result)
-        case .closed(let record)? where record != OpenUpload.cancelled:
-            throw Problem(record: record)
+        case .closed(let record)? where record != OpenUpload.cancelled: throw Problem(record: record)
         case let end?: throw ended(end)
         case nil: throw Problem(SessionError.notFound)
         }
@@ -351,7 +345,6 @@ extension Problem {
             return
         }
         self.init(
-            code, detail, cause: "the upload was refused before",
-            field: code.status == 401 ? Problem.challenge : nil)
+            code, detail, cause: "the upload was refused before", field: code.status == 401 ? Problem.challenge : nil)
     }
 }

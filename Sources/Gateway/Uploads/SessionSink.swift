@@ -48,8 +48,7 @@ final class SessionSink: ByteSink {
     func mismatch(_ request: AppendRequest) -> String? {
         if let sha1, sha1.finish() != request.sha1 { return "sha1" }
         let facts = ContentFacts(
-            size: count, md5: md5?.finish(), crc32c: crc32c?.value ?? 0,
-            digests: others.mapValues { $0.finish() })
+            size: count, md5: md5?.finish(), crc32c: crc32c?.value ?? 0, digests: others.mapValues { $0.finish() })
         return request.digests.mismatch(facts)
     }
 }

@@ -125,9 +125,8 @@ extension UploadContext {
     ///   - name: The object's name.
     init?(json text: [UInt8], bucket: String, name: String) {
         guard let document = try? JSONDocument(text), let json = try? JSONReader.parse(text),
-            let dialect = json["dialect"]?.text.flatMap(UploadDialect.init(name:)),
-            let group = json["group"]?.text, let source = json["source"]?.text,
-            let address = json["caller"]?.text
+            let dialect = json["dialect"]?.text.flatMap(UploadDialect.init(name:)), let group = json["group"]?.text,
+            let source = json["source"]?.text, let address = json["caller"]?.text
         else { return nil }
         self.init(
             dialect, owner: CallerLimits.Key(group: group, source: source, caller: address),
@@ -155,8 +154,7 @@ extension UploadContext {
 
 extension LinkGrant {
     fileprivate init?(_ json: JSONValue, bucket: String, name: String) {
-        guard let key = json["key"]?.text, let issued = json["issued"]?.integer,
-            let expires = json["expires"]?.integer
+        guard let key = json["key"]?.text, let issued = json["issued"]?.integer, let expires = json["expires"]?.integer
         else { return nil }
         var link = SignedLink(
             .put, bucket: bucket, name: name, issued: issued, expires: expires,
@@ -200,8 +198,7 @@ extension ExpectedDigests {
         others[.sha256] = bytes("sha-256")
         others[.sha512] = bytes("sha-512")
         guard (json["md5"] == nil) == (md5 == nil), (json["crc32c"] == nil) == (crc32c == nil),
-            (json["sha-256"] == nil) == (others[.sha256] == nil),
-            (json["sha-512"] == nil) == (others[.sha512] == nil)
+            (json["sha-256"] == nil) == (others[.sha256] == nil), (json["sha-512"] == nil) == (others[.sha512] == nil)
         else { return nil }
     }
 }

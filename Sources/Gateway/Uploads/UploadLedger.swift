@@ -91,8 +91,7 @@ final class UploadLedger: Sendable {
         mutating func lapse(_ now: Int64) {
             lapsedAt = now
             let idle = entries.filter { _, entry in
-                entry.appends == 0 && entry.bytes > entry.received
-                    && entry.movedAt + reservationTime <= now
+                entry.appends == 0 && entry.bytes > entry.received && entry.movedAt + reservationTime <= now
             }
             for (id, entry) in idle { resize(id, entry, entry.received) }
         }
@@ -231,8 +230,7 @@ final class UploadLedger: Sendable {
     func largest(of bucket: String, owner: CallerLimits.Key?, limit: Int) -> [UploadSessionID] {
         let found = state.withLock { state in
             state.entries.filter { _, entry in
-                BytewiseString.areEqual(entry.bucket, bucket)
-                    && (owner == nil || entry.owner == owner)
+                BytewiseString.areEqual(entry.bucket, bucket) && (owner == nil || entry.owner == owner)
             }.map { (id: $0.key, bytes: $0.value.bytes) }
         }
         return found.sorted { $0.bytes > $1.bytes }.prefix(limit).map(\.id)

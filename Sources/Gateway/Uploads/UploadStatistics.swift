@@ -31,8 +31,7 @@ final class UploadStatistics: Sendable {
 
     func ended(_ entry: UploadLedger.Entry, _ end: End) {
         let key = Key(
-            bucket: BytewiseString(entry.bucket), dialect: entry.dialect,
-            result: BytewiseString(end.rawValue))
+            bucket: BytewiseString(entry.bucket), dialect: entry.dialect, result: BytewiseString(end.rawValue))
         state.withLock { $0.ends[key, default: 0] += 1 }
     }
 
@@ -63,8 +62,7 @@ final class UploadStatistics: Sendable {
             "sluice_uploads_staged_bytes", .gauge,
             "Their bytes: those declared, or those received where none were declared.")
         for bucket in buckets {
-            text.sample(
-                "sluice_uploads_staged_bytes", [label(bucket)], ledger.usage(of: bucket).bytes)
+            text.sample("sluice_uploads_staged_bytes", [label(bucket)], ledger.usage(of: bucket).bytes)
         }
         func results(
             _ name: String, _ help: String, _ counts: [Key: UInt64], _ label: String,
@@ -74,8 +72,7 @@ final class UploadStatistics: Sendable {
             for bucket in buckets {
                 for dialect in UploadDialect.allCases {
                     for result in results {
-                        let key = Key(
-                            bucket: bucket, dialect: dialect, result: BytewiseString(result))
+                        let key = Key(bucket: bucket, dialect: dialect, result: BytewiseString(result))
                         let labels = [
                             PrometheusLabel("bucket", bucket.text),
                             PrometheusLabel("dialect", dialect.name),
@@ -87,17 +84,14 @@ final class UploadStatistics: Sendable {
             }
         }
         results(
-            "sluice_uploads_total", "Upload sessions that have ended.", state.ends, "end",
-            End.allCases.map(\.rawValue))
+            "sluice_uploads_total", "Upload sessions that have ended.", state.ends, "end", End.allCases.map(\.rawValue))
         results(
             "sluice_upload_appends_total", "Appends to upload sessions.", state.appends, "result",
             AppendResult.allCases.map(\.rawValue))
         text.family(
-            "sluice_upload_takeovers_total", .counter,
-            "Upload sessions of another process that were continued here.")
+            "sluice_upload_takeovers_total", .counter, "Upload sessions of another process that were continued here.")
         for bucket in buckets {
-            text.sample(
-                "sluice_upload_takeovers_total", [label(bucket)], state.takeovers[bucket] ?? 0)
+            text.sample("sluice_upload_takeovers_total", [label(bucket)], state.takeovers[bucket] ?? 0)
         }
     }
 }

@@ -105,9 +105,8 @@ public struct UploadKeys: Sendable, Equatable {
             let key = keys.key(String(decoding: header[1...], as: UTF8.self)),
             case let rest = bytes[(1 + idLength)...], rest.count >= AES256GCM.nonceBytes,
             let opened = cipher(key).open(
-                Array(rest.dropFirst(AES256GCM.nonceBytes)),
-                nonce: Array(rest.prefix(AES256GCM.nonceBytes)), authenticated: header),
-            opened.count > 25, let dialect = UploadDialect(rawValue: opened[0]),
+                Array(rest.dropFirst(AES256GCM.nonceBytes)), nonce: Array(rest.prefix(AES256GCM.nonceBytes)),
+                authenticated: header), opened.count > 25, let dialect = UploadDialect(rawValue: opened[0]),
             let id = UploadSessionID(Array(opened[1..<25]))
         else { return nil }
         let bucket = String(decoding: opened[25...], as: UTF8.self)

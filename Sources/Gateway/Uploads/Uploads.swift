@@ -98,8 +98,7 @@ public final class Uploads: Sendable {
     func loaded() async throws(Problem) {
         guard await start.wait() else {
             throw Problem(
-                .overloaded, "The uploads of an earlier process are still being counted.",
-                field: ("retry-after", "5"))
+                .overloaded, "The uploads of an earlier process are still being counted.", field: ("retry-after", "5"))
         }
     }
 
@@ -212,8 +211,7 @@ public final class Uploads: Sendable {
         }
         // Expired sessions count for nobody, also if the store can't remove what they left.
         while true {
-            let entries = ledger.removeExpired(
-                of: bucket, SystemClock.seconds(), limit: Uploads.sweepBatch)
+            let entries = ledger.removeExpired(of: bucket, SystemClock.seconds(), limit: Uploads.sweepBatch)
             for entry in entries { statistics.ended(entry, .expired) }
             guard entries.count == Uploads.sweepBatch else { break }
             await EventLoop.giveWay()
@@ -248,8 +246,7 @@ struct StoredUpload {
 
     /// nil if the context was not written by this program.
     init?(_ bucket: String, _ id: UploadSessionID, _ state: SessionState) {
-        guard let context = UploadContext(json: state.context, bucket: bucket, name: state.name)
-        else { return nil }
+        guard let context = UploadContext(json: state.context, bucket: bucket, name: state.name) else { return nil }
         self.bucket = bucket
         self.id = id
         self.state = state
@@ -264,8 +261,7 @@ struct StoredUpload {
 
     var entry: UploadLedger.Entry {
         UploadLedger.Entry(
-            bucket: bucket, dialect: context.dialect, owner: context.owner,
-            creator: context.caller?.principal.identity, bytes: state.length ?? state.offset,
-            expires: id.expires, received: state.offset)
+            bucket: bucket, dialect: context.dialect, owner: context.owner, creator: context.caller?.principal.identity,
+            bytes: state.length ?? state.offset, expires: id.expires, received: state.offset)
     }
 }

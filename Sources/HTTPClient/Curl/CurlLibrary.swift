@@ -20,8 +20,7 @@ private struct CurlLibrary: @unchecked Sendable {
     let multiInit: @convention(c) () -> UnsafeMutableRawPointer?
     let multiCleanup: @convention(c) (UnsafeMutableRawPointer?) -> CURLMcode
     let multiAdd,
-        multiRemove:
-            @convention(c) (UnsafeMutableRawPointer?, UnsafeMutableRawPointer?) -> CURLMcode
+        multiRemove: @convention(c) (UnsafeMutableRawPointer?, UnsafeMutableRawPointer?) -> CURLMcode
     let multiRead:
         @convention(c) (UnsafeMutableRawPointer?, UnsafeMutablePointer<Int32>?) ->
             UnsafeMutablePointer<CURLMsg>?

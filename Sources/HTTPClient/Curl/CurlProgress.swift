@@ -79,9 +79,8 @@ struct CurlProgress {
     /// - Parameters:
     ///   - received: The number of body bytes received so far.
     ///   - isUpstreamsTurn: Whether the transfer waits for the upstream and not for the reader.
-    mutating func check(
-        received: UInt64, isUpstreamsTurn: Bool, _ settings: UpstreamSettings, _ now: UInt64
-    ) -> Verdict {
+    mutating func check(received: UInt64, isUpstreamsTurn: Bool, _ settings: UpstreamSettings, _ now: UInt64) -> Verdict
+    {
         let limit = limit(settings)
         if phase == .sending { return now < sendClock.deadline(limit) ? .inTime : .sendTimedOut }
         guard now >= mark.time &+ limit else { return .inTime }

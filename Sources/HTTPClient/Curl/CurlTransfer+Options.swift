@@ -47,13 +47,11 @@ extension CurlTransfer {
         sluice_easy_pointer(easy, CURLOPT_WRITEDATA, this)
         sluice_easy_data(easy, CURLOPT_HEADERFUNCTION) { bytes, size, count, this in
             let line = UnsafeBufferPointer(
-                start: UnsafeRawPointer(bytes)?.assumingMemoryBound(to: UInt8.self),
-                count: size * count)
+                start: UnsafeRawPointer(bytes)?.assumingMemoryBound(to: UInt8.self), count: size * count)
             return CurlTransfer.from(this).takeHeader(line) ? line.count : 0
         }
         sluice_easy_data(easy, CURLOPT_WRITEFUNCTION) { bytes, size, count, this in
-            CurlTransfer.from(this).takeBody(
-                UnsafeRawBufferPointer(start: bytes, count: size * count))
+            CurlTransfer.from(this).takeBody(UnsafeRawBufferPointer(start: bytes, count: size * count))
         }
         sluice_easy_pointer(easy, CURLOPT_PREREQDATA, this)
         sluice_easy_prereq(easy) { this, _, _, _, _ in
@@ -77,8 +75,7 @@ extension CurlTransfer {
             sluice_easy_offset(easy, CURLOPT_INFILESIZE_LARGE, curl_off_t(length))
             sluice_easy_pointer(easy, CURLOPT_READDATA, this)
             sluice_easy_data(easy, CURLOPT_READFUNCTION) { buffer, size, count, this in
-                CurlTransfer.from(this).giveBody(
-                    UnsafeMutableRawBufferPointer(start: buffer, count: size * count))
+                CurlTransfer.from(this).giveBody(UnsafeMutableRawBufferPointer(start: buffer, count: size * count))
             }
         }
         if !request.isHead { sluice_easy_string(easy, CURLOPT_CUSTOMREQUEST, "\(request.method)") }

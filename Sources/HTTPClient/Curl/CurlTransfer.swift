@@ -54,8 +54,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
             case .bytes(let bytes): !bytes.isEmpty
             case .pipe(let pipe): pipe.length > 0
             }
-        progress = CurlProgress(
-            hasBody: hasBody, waitLimit: request.waitLimit, now: EventLoop.monotonicNow())
+        progress = CurlProgress(hasBody: hasBody, waitLimit: request.waitLimit, now: EventLoop.monotonicNow())
         transport.statistics.alive.add(1, ordering: .relaxed)
         words.pointee = 0
         setUp()
@@ -77,8 +76,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
 
     func takeHeader(_ line: UnsafeBufferPointer<UInt8>) -> Bool {
         guard head.take(line) else {
-            failure = ClientError(
-                .malformed, "the response's head exceeds a limit", mayHaveReached: true)
+            failure = ClientError(.malformed, "the response's head exceeds a limit", mayHaveReached: true)
             return false
         }
         if head.isComplete { changed() }
@@ -146,8 +144,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
 
     private var closedEarly: ClientError {
         ClientError(
-            .connectionLost,
-            "\(transport.settings.name): the connection was closed before the response",
+            .connectionLost, "\(transport.settings.name): the connection was closed before the response",
             mayHaveReached: true)
     }
 
@@ -223,8 +220,7 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         // libcurl wanted to send the body again.
         if code == CURLE_SEND_FAIL_REWIND { return closedEarly }
         let name = transport.settings.name
-        var reason =
-            words.pointee == 0 ? String(cString: curl_easy_strerror(code)) : String(cString: words)
+        var reason = words.pointee == 0 ? String(cString: curl_easy_strerror(code)) : String(cString: words)
         if code == CURLE_SSL_CONNECT_ERROR, reason.contains("wrong version number") {
             reason =
                 "the port does not speak TLS: use an http:// address where that is meant (\(reason))"
@@ -235,16 +231,12 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
         let mayHaveReached = sendings > 0 && (requestBytes > 0 || sendings > 1)
         let kind: ClientError.Code =
             switch code {
-            case _
-            where transport.proxy != nil && sendings == 0 && code != CURLE_OPERATION_TIMEDOUT:
-                .unreachable
+            case _ where transport.proxy != nil && sendings == 0 && code != CURLE_OPERATION_TIMEDOUT: .unreachable
             case CURLE_OPERATION_TIMEDOUT: .timedOut
             case CURLE_COULDNT_RESOLVE_HOST, CURLE_COULDNT_CONNECT, CURLE_SSL_CONNECT_ERROR,
-                CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_CERTPROBLEM, CURLE_SSL_CACERT_BADFILE,
-                CURLE_SSL_CRL_BADFILE:
+                CURLE_PEER_FAILED_VERIFICATION, CURLE_SSL_CERTPROBLEM, CURLE_SSL_CACERT_BADFILE, CURLE_SSL_CRL_BADFILE:
                 .unreachable
-            case CURLE_WEIRD_SERVER_REPLY, CURLE_UNSUPPORTED_PROTOCOL, CURLE_BAD_CONTENT_ENCODING:
-                .malformed
+            case CURLE_WEIRD_SERVER_REPLY, CURLE_UNSUPPORTED_PROTOCOL, CURLE_BAD_CONTENT_ENCODING: .malformed
             default: .connectionLost
             }
         var error = ClientError(kind, "\(name): \(reason)", mayHaveReached: mayHaveReached)
@@ -292,26 +284,22 @@ final class CurlTransfer: Transfer, @unchecked Sendable {
     private func checkProgress() {
         let settings = transport.settings
         let verdict = progress.check(
-            received: receivedBytes, isUpstreamsTurn: isUpstreamsTurn, settings,
-            EventLoop.monotonicNow())
+            received: receivedBytes, isUpstreamsTurn: isUpstreamsTurn, settings, EventLoop.monotonicNow())
         switch verdict {
         case .inTime: armTimer()
         case .sendTimedOut: giveUp("it takes no more of the request")
-        case .receiveTimedOut:
-            giveUp("nothing came for \(progress.limit(settings) / 1_000_000_000) s")
+        case .receiveTimedOut: giveUp("nothing came for \(progress.limit(settings) / 1_000_000_000) s")
         }
     }
 
     /// The loop can't watch the transfer's socket.
     func unwatchable(_ error: SystemError) {
-        failure = ClientError(
-            .unreachable, "\(transport.settings.name): \(error)", mayHaveReached: sendings > 0)
+        failure = ClientError(.unreachable, "\(transport.settings.name): \(error)", mayHaveReached: sendings > 0)
         finished(CURLE_COULDNT_CONNECT)
     }
 
     private func giveUp(_ cause: String) {
-        failure = ClientError(
-            .timedOut, "\(transport.settings.name): \(cause)", mayHaveReached: true)
+        failure = ClientError(.timedOut, "\(transport.settings.name): \(cause)", mayHaveReached: true)
         end(CURLE_OPERATION_TIMEDOUT)
         wake()
     }

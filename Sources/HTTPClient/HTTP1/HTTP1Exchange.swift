@@ -111,8 +111,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
         guard state.phase != .over else { return }
         let hasResponse = state.phase == .body
         if !hasResponse, code != .cancelled { transport.http2?.forgetDownload(request) }
-        var error = ClientError(
-            code, "\(transport.settings.name): \(cause)", mayHaveReached: writer.mayHaveReached)
+        var error = ClientError(code, "\(transport.settings.name): \(cause)", mayHaveReached: writer.mayHaveReached)
         error.isUntrusted = isUntrusted
         failure = error
         end(state.handle(.failed))
@@ -169,8 +168,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
     }
 
     /// Sends bytes of the body as they are written; nil before the head is sent, and after a failure.
-    private func sendNow(_ waiting: UnsafeRawBufferPointer, _ bytes: UnsafeRawBufferPointer) -> Int?
-    {
+    private func sendNow(_ waiting: UnsafeRawBufferPointer, _ bytes: UnsafeRawBufferPointer) -> Int? {
         transport.loop.assertCurrent()
         guard state.phase == .head, writer.isHeadSent, let connection, connection.isOpen else {
             return nil
@@ -276,8 +274,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
             }
         }
         if let length = head.contentLength {
-            transport.http2?.noteDownload(
-                request, status: head.status, isLarge: length > HTTP2Pool.largeBody)
+            transport.http2?.noteDownload(request, status: head.status, isLarge: length > HTTP2Pool.largeBody)
         }
         let response = ClientResponse(
             status: head.status, fields: head.fields,

@@ -175,8 +175,7 @@ struct HTTP1ResponseParser {
             }
         return HTTP1ResponseHead(
             status: status, fields: fields, framing: framing, contentLength: contentLength,
-            keepAlive: !saysClose && (!isHTTP10 || saysKeepAlive) && framing != .untilClose,
-            length: lineStart)
+            keepAlive: !saysClose && (!isHTTP10 || saysKeepAlive) && framing != .untilClose, length: lineStart)
     }
 }
 

@@ -218,8 +218,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         phase = hasBody ? .body : .over
         if !hasBody { leave() }
         let response = ClientResponse(
-            status: head.status, fields: head.fields,
-            contentLength: hasBody ? head.contentLength : 0,
+            status: head.status, fields: head.fields, contentLength: hasBody ? head.contentLength : 0,
             body: hasBody ? ResponseBody(self) : EmptySource.shared)
         delegate?.received(response)
         if phase == .over { delegate.take()?.ended(nil) }
@@ -279,8 +278,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         // What arrived before the connection was lost may be the whole response.
         if phase == .body, hasEnd { return }
         fail(
-            .connectionLost,
-            phase == .head ? "\(how) before the response" : "the response broke off: \(how)",
+            .connectionLost, phase == .head ? "\(how) before the response" : "the response broke off: \(how)",
             isUntrusted: false)
     }
 
@@ -314,8 +312,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
     func fail(_ code: ClientError.Code, _ cause: String, isUntrusted: Bool) {
         guard phase != .over else { return }
         let hasResponse = phase == .body
-        var error = ClientError(
-            code, "\(transport.settings.name): \(cause)", mayHaveReached: mayHaveReached)
+        var error = ClientError(code, "\(transport.settings.name): \(cause)", mayHaveReached: mayHaveReached)
         error.isUntrusted = isUntrusted
         error.isRepeated = isFailureReported
         failure = error

@@ -6,9 +6,8 @@ extension nghttp2_nv {
     fileprivate init(_ name: StaticString, _ value: UnsafeBufferPointer<UInt8>) {
         self.init(
             name: UnsafeMutablePointer(mutating: name.utf8Start),
-            value: UnsafeMutablePointer(mutating: value.baseAddress),
-            namelen: name.utf8CodeUnitCount, valuelen: value.count,
-            flags: UInt8(NGHTTP2_NV_FLAG_NONE.rawValue))
+            value: UnsafeMutablePointer(mutating: value.baseAddress), namelen: name.utf8CodeUnitCount,
+            valuelen: value.count, flags: UInt8(NGHTTP2_NV_FLAG_NONE.rawValue))
     }
 
     /// A field of two constants.

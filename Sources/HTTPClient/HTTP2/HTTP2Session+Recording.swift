@@ -53,8 +53,7 @@ extension HTTP2Session {
         case NGHTTP2_RST_STREAM.rawValue:
             exchange?.resetCode = frame.rst_stream.error_code
         case NGHTTP2_SETTINGS.rawValue:
-            let allowed = nghttp2_session_get_remote_settings(
-                session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS)
+            let allowed = nghttp2_session_get_remote_settings(session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS)
             hasSettings = true
             pool.expectedStreams = max(1, min(HTTP2Pool.maximumStreams, Int(allowed)))
         case NGHTTP2_GOAWAY.rawValue: isDraining = true

@@ -79,8 +79,7 @@ final class HTTP2Session: ConnectionUser {
 
     private var capacity: Int {
         guard hasSettings else { return pool.expectedStreams }
-        let allowed = nghttp2_session_get_remote_settings(
-            session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS)
+        let allowed = nghttp2_session_get_remote_settings(session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS)
         return min(HTTP2Pool.maximumStreams, Int(allowed))
     }
 
@@ -101,8 +100,7 @@ final class HTTP2Session: ConnectionUser {
             waiting.removeAll { $0 === exchange }
         } else if streams.removeValue(forKey: exchange.id) != nil, !exchange.isClosed {
             // NO_ERROR would say that the response is complete (RFC 9113, section 8.1).
-            nghttp2_submit_rst_stream(
-                session, UInt8(NGHTTP2_FLAG_NONE.rawValue), exchange.id, NGHTTP2_CANCEL.rawValue)
+            nghttp2_submit_rst_stream(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), exchange.id, NGHTTP2_CANCEL.rawValue)
         }
         // Nobody waits for a connection that is being made.
         if session == nil, waiting.isEmpty { end() } else { connection?.markDirty() }
@@ -166,8 +164,7 @@ final class HTTP2Session: ConnectionUser {
 
     /// Whether frames wait that can be sent.
     private var hasOutput: Bool {
-        connection?.canSend == true
-            && (!pending.isEmpty || nghttp2_session_want_write(session) != 0)
+        connection?.canSend == true && (!pending.isEmpty || nghttp2_session_want_write(session) != 0)
     }
 
     /// The connection has opened.
@@ -178,13 +175,11 @@ final class HTTP2Session: ConnectionUser {
             return false
         }
         nghttp2_session_client_new2(
-            &session, pool.callbacks.callbacks, Unmanaged.passUnretained(self).toOpaque(),
-            pool.callbacks.options)
+            &session, pool.callbacks.callbacks, Unmanaged.passUnretained(self).toOpaque(), pool.callbacks.options)
         guard session != nil else { fatalError("nghttp2: out of memory") }
         let flags = UInt8(NGHTTP2_FLAG_NONE.rawValue)
         let settings = [
-            nghttp2_settings_entry(
-                settings_id: Int32(NGHTTP2_SETTINGS_ENABLE_PUSH.rawValue), value: 0),
+            nghttp2_settings_entry(settings_id: Int32(NGHTTP2_SETTINGS_ENABLE_PUSH.rawValue), value: 0),
             nghttp2_settings_entry(
                 settings_id: Int32(NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE.rawValue),
                 value: UInt32(HTTP2Session.initialWindow)),
@@ -208,16 +203,14 @@ final class HTTP2Session: ConnectionUser {
     func receive(_ connection: SocketConnection, until isEnough: () -> Bool) {
         let input = transport.input
         var received = 0
-        while loss == nil, violation == nil, received < HTTP2Session.receivedAtOnce,
-            connection.canReceive, !isEnough()
+        while loss == nil, violation == nil, received < HTTP2Session.receivedAtOnce, connection.canReceive, !isEnough()
         {
             switch connection.receive(into: input) {
             case .bytes(let count):
                 received += count
                 lastReceived = transport.loop.now
                 isInCallback = true
-                let result = nghttp2_session_mem_recv(
-                    session, input.bindMemory(to: UInt8.self).baseAddress, count)
+                let result = nghttp2_session_mem_recv(session, input.bindMemory(to: UInt8.self).baseAddress, count)
                 isInCallback = false
                 if result < 0, violation == nil {
                     violation = String(cString: nghttp2_strerror(Int32(result)))

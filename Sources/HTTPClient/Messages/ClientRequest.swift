@@ -58,8 +58,7 @@ public final class ClientRequest {
 
     /// A request that can be changed without changing this one. The body is the same.
     public func copy() -> ClientRequest {
-        let copy = ClientRequest(
-            method, target, fields: fields, body: body, isRepeatable: isRepeatable, isBulk: isBulk)
+        let copy = ClientRequest(method, target, fields: fields, body: body, isRepeatable: isRepeatable, isBulk: isBulk)
         copy.confirmsRepetition = confirmsRepetition
         copy.attempts = attempts
         copy.isAlone = isAlone

@@ -34,8 +34,7 @@ extension SocketConnection {
         guard canSend, wanted > 0 else { return 0 }
         if let session { return try send(head, body, through: session) }
         while true {
-            let count =
-                head.isEmpty ? sendOne(body) : body.isEmpty ? sendOne(head) : sendBoth(head, body)
+            let count = head.isEmpty ? sendOne(body) : body.isEmpty ? sendOne(head) : sendBoth(head, body)
             if count >= 0 {
                 if count < wanted { isWritable = false }
                 return count
@@ -168,8 +167,7 @@ extension SocketConnection {
     /// Reads with one system call.
     /// - Parameter surplus: The number of bytes to read beyond the buffers and to drop: 0 or 1.
     private func receive(
-        into buffer: UnsafeMutableRawBufferPointer, _ next: UnsafeMutableRawBufferPointer,
-        surplus: Int
+        into buffer: UnsafeMutableRawBufferPointer, _ next: UnsafeMutableRawBufferPointer, surplus: Int
     ) -> Int {
         var dropped: UInt8 = 0
         return withUnsafeMutablePointer(to: &dropped) { dropped in

@@ -102,8 +102,7 @@ final class SocketConnection: EventHandler {
     private func connected() {
         let code = Socket.failure(descriptor)
         if code != 0 {
-            lastFailure =
-                "\(transport.settings.origin.authority): \(String(cString: strerror(code)))"
+            lastFailure = "\(transport.settings.origin.authority): \(String(cString: strerror(code)))"
             closeSocket()
             return tryNextAddress()
         }
@@ -111,8 +110,7 @@ final class SocketConnection: EventHandler {
         guard let tls = transport.tls else { return opened() }
         state = .handshaking
         do throws(TLSError) {
-            let new = try TLSClientSession(
-                try tls.context(), descriptor: descriptor, offersHTTP2: offersHTTP2)
+            let new = try TLSClientSession(try tls.context(), descriptor: descriptor, offersHTTP2: offersHTTP2)
             new.socketIsReady(readable: isReadable, writable: true, hangup: hasHangup)
             session = new
         } catch {
@@ -147,8 +145,7 @@ final class SocketConnection: EventHandler {
             hasHangup = true
         }
         session?.socketIsReady(
-            readable: events.contains(.readable), writable: events.contains(.writable),
-            hangup: hasHangup)
+            readable: events.contains(.readable), writable: events.contains(.writable), hangup: hasHangup)
         switch state {
         case .connecting:
             if isWritable || hasHangup { connected() }

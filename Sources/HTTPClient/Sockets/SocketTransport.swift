@@ -51,8 +51,7 @@ final class SocketTransport: Transport, EventHandler, @unchecked Sendable {
             byteCount: tls == nil ? 0 : TLSClientSession.recordBytes, alignment: 64)
         hostLine = Array("host: \(settings.origin.authority)\r\n".utf8)
         // A numeric address needs no lookup.
-        let numeric = SocketAddress.resolve(
-            settings.origin.host, settings.origin.port, numeric: true)
+        let numeric = SocketAddress.resolve(settings.origin.host, settings.origin.port, numeric: true)
         if !numeric.isEmpty { addresses = (numeric, .max) }
         if tls != nil, settings.http2 { http2 = HTTP2Pool(self) }
     }

@@ -94,8 +94,7 @@ final class RetryBudget: Sendable {
     private func change(_ next: (Int) -> Int?) -> Bool {
         var current = tokens.load(ordering: .relaxed)
         while let wanted = next(current) {
-            let (done, found) = tokens.weakCompareExchange(
-                expected: current, desired: wanted, ordering: .relaxed)
+            let (done, found) = tokens.weakCompareExchange(expected: current, desired: wanted, ordering: .relaxed)
             if done { return true }
             current = found
         }

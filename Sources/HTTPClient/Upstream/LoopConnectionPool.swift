@@ -81,8 +81,7 @@ final class LoopConnectionPool {
             return reject(exchange, .unreachable, upstream.fault ?? "there is no transport")
         }
         if let cause = upstream.breaker?.rejection(now: exchange.begun) {
-            return reject(
-                exchange, .circuitOpen, "\(upstream.settings.name) is left alone for now: \(cause)")
+            return reject(exchange, .circuitOpen, "\(upstream.settings.name) is left alone for now: \(cause)")
         }
         upstream.statistics.live.add(1, ordering: .relaxed)
         if live < upstream.settings.maximumTransfers, queue.count == 0 {
@@ -135,8 +134,7 @@ final class LoopConnectionPool {
         let now = EventLoop.monotonicNow()
         // The end of the exchange removes it from the queue.
         while let late = queue.first, late.queueDeadline <= now {
-            late.reject(
-                ClientError(.queueFull, "it waited too long for its turn: \(live) are under way"))
+            late.reject(ClientError(.queueFull, "it waited too long for its turn: \(live) are under way"))
         }
         armTimer()
     }

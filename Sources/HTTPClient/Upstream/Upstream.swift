@@ -51,8 +51,7 @@ public final class Upstream: Sendable {
         do throws(ProxyAddress.Malformed) {
             let proxy = try proxy.get()
             guard usesLibcurl(proxy), let cause = curlFault() else { return nil }
-            return
-                "requests \(proxy == nil ? "over TLS" : "through a proxy") need libcurl: \(cause)"
+            return "requests \(proxy == nil ? "over TLS" : "through a proxy") need libcurl: \(cause)"
         } catch { return error.description }
     }
 
@@ -112,8 +111,7 @@ public final class Upstream: Sendable {
 
     /// The last attempt.
     /// - Parameter limit: The maximum size of the body in bytes, if it is read as a part of the attempt.
-    private func attempts(_ request: ClientRequest, collecting limit: Int?)
-        async throws(ClientError) -> ClientExchange
+    private func attempts(_ request: ClientRequest, collecting limit: Int?) async throws(ClientError) -> ClientExchange
     {
         budget.requestBegan()
         let first =
@@ -149,8 +147,7 @@ public final class Upstream: Sendable {
             await Pause.sleep(delay)
             if Task.isCancelled { throw ClientError(.cancelled, "the caller went away") }
             exchange =
-                request.authorize == nil
-                ? start(request, attempt: attempt) : try await authorized(request, attempt)
+                request.authorize == nil ? start(request, attempt: attempt) : try await authorized(request, attempt)
             await exchange.settled()
             pause = repetition(request, attempt, exchange)
         }
@@ -201,8 +198,7 @@ public final class Upstream: Sendable {
     ///   ended.
     public func mayTryAgain(after failures: Int, retryAfter: String? = nil) async -> Bool {
         let wanted = pause(retryAfter)
-        guard failures < settings.attempts, wanted <= settings.maximumRetryDelay, mayRetry()
-        else { return false }
+        guard failures < settings.attempts, wanted <= settings.maximumRetryDelay, mayRetry() else { return false }
         statistics.repeated.add(1, ordering: .relaxed)
         await Pause.sleep(max(wanted, backoff(failures)))
         return !Task.isCancelled
@@ -227,8 +223,7 @@ public final class Upstream: Sendable {
         switch error.code {
         case .timedOut where request.waitLimit != nil && error.mayHaveReached: return nil
         case .unreachable, .timedOut, .connectionLost, .malformed:
-            guard isSafe(request) || !error.mayHaveReached, mayRepeat(request, attempt), mayRetry()
-            else { return nil }
+            guard isSafe(request) || !error.mayHaveReached, mayRepeat(request, attempt), mayRetry() else { return nil }
             return backoff(attempt)
         case .tooLarge, .queueFull, .circuitOpen, .cancelled: return nil
         }

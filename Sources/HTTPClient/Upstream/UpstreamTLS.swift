@@ -14,9 +14,8 @@ final class UpstreamTLS: Sendable {
 
     init(_ settings: UpstreamSettings) {
         self.settings = TLSClientSettings(
-            host: settings.origin.host, authorities: settings.certificateAuthorities,
-            revocations: settings.revocations, certificate: settings.clientCertificate,
-            key: settings.clientKey)
+            host: settings.origin.host, authorities: settings.certificateAuthorities, revocations: settings.revocations,
+            certificate: settings.clientCertificate, key: settings.clientKey)
     }
 
     /// The context for a new connection.

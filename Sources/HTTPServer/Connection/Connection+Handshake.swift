@@ -44,7 +44,6 @@ extension Connection {
             return
         }
         verified = VerifiedPeer(
-            certificate, identity: identify(certificate), version: credentialsVersion,
-            now: context.loop.now)
+            certificate, identity: identify(certificate), version: credentialsVersion, now: context.loop.now)
     }
 }

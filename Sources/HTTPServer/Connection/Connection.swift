@@ -345,8 +345,7 @@ final class Connection: EventHandler {
     func close() {
         guard state != .closed else { return }
         context.loop.assertCurrent()
-        assert(
-            engine?.isInCallback != true, "a connection is not closed inside a callback of nghttp2")
+        assert(engine?.isInCallback != true, "a connection is not closed inside a callback of nghttp2")
         state = .closed
         engine?.connectionLost()
         engine = nil

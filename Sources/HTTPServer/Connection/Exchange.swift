@@ -105,8 +105,7 @@ public final class Exchange: @unchecked Sendable {
     private let stream: any ExchangeStream
 
     convenience init(
-        head: RequestHead, version: HTTPVersion, connection: Connection, loop: EventLoop,
-        stream: any ExchangeStream
+        head: RequestHead, version: HTTPVersion, connection: Connection, loop: EventLoop, stream: any ExchangeStream
     ) {
         let peer = connection.peer
         let client = peer.isProxy ? ForwardedClient(head, connection.listener.proxies) : nil
@@ -169,8 +168,7 @@ public final class Exchange: @unchecked Sendable {
         sendContinue()
         // The unsafe continuation saves an allocation a call: a stream completes each call exactly once
         // (``ExchangeStream``).
-        let result = await suspend { waiter in
-            stream.receive(into: sink, limit: limit) { waiter.resume(returning: $0) }
+        let result = await suspend { waiter in stream.receive(into: sink, limit: limit) { waiter.resume(returning: $0) }
         }
         return try result.get()
     }
@@ -185,8 +183,7 @@ public final class Exchange: @unchecked Sendable {
     /// Sends the response and waits until the kernel has taken it or the client is gone. A request body that has not
     /// been received is discarded.
     @discardableResult
-    public func respond(_ head: ResponseHead, _ body: ResponseBody = .none) async -> ResponseOutcome
-    {
+    public func respond(_ head: ResponseHead, _ body: ResponseBody = .none) async -> ResponseOutcome {
         await suspend { waiter in
             respond(head, body) { waiter.resume(returning: $0) }
         }

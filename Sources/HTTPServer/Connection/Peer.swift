@@ -22,8 +22,7 @@ struct Peer {
     }
 
     init(_ ip: IPAddress, port: UInt16, _ proxies: TrustedProxies) {
-        self.init(
-            description: ip.with(port: port), network: ip.network, isProxy: proxies.contains(ip))
+        self.init(description: ip.with(port: port), network: ip.network, isProxy: proxies.contains(ip))
     }
 
     private init(description: String, network: NetworkPrefix, isProxy: Bool) {

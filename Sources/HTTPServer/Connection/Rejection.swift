@@ -159,12 +159,10 @@ extension Connection {
 
     /// Reports a request that was rejected before any handler. `head` is nil if it was not read.
     func rejected(
-        _ rejection: Rejection, _ body: [UInt8], of head: RequestHead?, _ version: HTTPVersion,
-        isSecure: Bool? = nil
+        _ rejection: Rejection, _ body: [UInt8], of head: RequestHead?, _ version: HTTPVersion, isSecure: Bool? = nil
     ) {
         listener.onRejection(
             RejectedRequest(
-                rejection, of: head, version, bodyBytes: body.count,
-                isSecure: isSecure ?? self.isSecure, peer))
+                rejection, of: head, version, bodyBytes: body.count, isSecure: isSecure ?? self.isSecure, peer))
     }
 }

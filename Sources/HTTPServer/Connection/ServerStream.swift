@@ -289,8 +289,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         guard let done = completion else { return }
         assert(!owner.isInCallback, "a response does not end inside a callback")
         completion = nil
-        let end: ResponseOutcome.End =
-            complete ? .complete : sourceFailure.map { .sourceFailed($0) } ?? .peerGone
+        let end: ResponseOutcome.End = complete ? .complete : sourceFailure.map { .sourceFailed($0) } ?? .peerGone
         done(ResponseOutcome(bodyBytes: sent, end: end))
     }
 
@@ -319,6 +318,5 @@ struct SourceEndedEarly: Error, CustomStringConvertible {
 /// Whether a direct transfer failed because of the socket. A file never fails with these errors.
 private func isOfSocket(_ error: any Error) -> Bool {
     guard let code = (error as? SystemError)?.code else { return false }
-    return [EPIPE, ECONNRESET, ECONNABORTED, ETIMEDOUT, ENOTCONN, EHOSTUNREACH, ENETUNREACH]
-        .contains(code)
+    return [EPIPE, ECONNRESET, ECONNABORTED, ETIMEDOUT, ENOTCONN, EHOSTUNREACH, ENETUNREACH].contains(code)
 }

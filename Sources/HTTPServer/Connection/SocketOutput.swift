@@ -77,8 +77,7 @@ struct SocketOutput {
     private mutating func send(_ bytes: UnsafeRawBufferPointer, from start: Int) -> Int {
         var offset = start
         while offset < bytes.count {
-            let count = Glibc.send(
-                descriptor, bytes.baseAddress! + offset, bytes.count - offset, Int32(MSG_NOSIGNAL))
+            let count = Glibc.send(descriptor, bytes.baseAddress! + offset, bytes.count - offset, Int32(MSG_NOSIGNAL))
             if count >= 0 {
                 offset += count
                 sentBytes &+= UInt64(count)

@@ -130,8 +130,7 @@ final class HTTP1Connection: Engine {
 
     private func begin(_ head: HTTP1Head) {
         headSince = nil
-        let stream = ServerStream(
-            id: 1, owner: self, context: context, expectsContinue: head.request.expectsContinue)
+        let stream = ServerStream(id: 1, owner: self, context: context, expectsContinue: head.request.expectsContinue)
         stream.isHead = head.request.method == "HEAD"
         self.stream = stream
         context.statistics.streamOpened()

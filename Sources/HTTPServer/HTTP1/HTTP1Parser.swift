@@ -43,8 +43,7 @@ extension HTTP1Error {
         (Array("PROXY TCP".utf8), proxyHeader), (Array("PROXY UNKNOWN".utf8), proxyHeader),
         (ProxyHeader.signature, proxyHeader),
     ]
-    private static let proxyHeader =
-        "unexpected PROXY header: it must come first, from a peer in listen.trustedProxies"
+    private static let proxyHeader = "unexpected PROXY header: it must come first, from a peer in listen.trustedProxies"
 
     /// An error that names the protocol that a connection begins with; nil if it may be HTTP.
     init?(notHTTP input: Span<UInt8>) {
@@ -70,8 +69,7 @@ struct HTTP1Parser {
         if let error = HTTP1Error(notHTTP: input) { throw error }
         // One empty line before the request line is tolerated (RFC 9112, section 2.2).
         if input.count >= 2, input[0] == cr, input[1] == lf { offset = 2 }
-        guard let lineEnd = try endOfLine(input, from: offset, most: limits.targetBytes + 64, 414)
-        else { return nil }
+        guard let lineEnd = try endOfLine(input, from: offset, most: limits.targetBytes + 64, 414) else { return nil }
         var (request, version) = try requestLine(input.extracting(offset..<lineEnd))
         offset = lineEnd + 2
         var budget = limits.headerBytes
@@ -162,14 +160,12 @@ struct HTTP1Parser {
 
     private func httpVersion(_ bytes: Span<UInt8>) throws(HTTP1Error) -> HTTPVersion {
         let name: StaticString = "HTTP/"
-        let isNamed = name.withUTF8Buffer { name in
-            bytes.count > 5 && name.indices.allSatisfy { name[$0] == bytes[$0] }
+        let isNamed = name.withUTF8Buffer { name in bytes.count > 5 && name.indices.allSatisfy { name[$0] == bytes[$0] }
         }
         guard isNamed else { throw HTTP1Error(400, "malformed HTTP version") }
         let digits = UInt8(ascii: "0")...UInt8(ascii: "9")
         // A later minor version is served as the highest that is known (RFC 9110, section 2.5).
-        guard bytes.count == 8, bytes[5] == UInt8(ascii: "1"), bytes[6] == UInt8(ascii: "."),
-            digits.contains(bytes[7])
+        guard bytes.count == 8, bytes[5] == UInt8(ascii: "1"), bytes[6] == UInt8(ascii: "."), digits.contains(bytes[7])
         else { throw HTTP1Error(505, "HTTP version not supported") }
         return bytes[7] == UInt8(ascii: "0") ? .http1_0 : .http1_1
     }
@@ -184,8 +180,7 @@ struct HTTP1Parser {
         let schemeLength = lower.hasPrefix("http://") ? 7 : lower.hasPrefix("https://") ? 8 : 0
         guard schemeLength > 0 else { throw HTTP1Error(400, "malformed request target") }
         let rest = target.utf8.dropFirst(schemeLength)
-        let slash =
-            rest.firstIndex { $0 == UInt8(ascii: "/") || $0 == UInt8(ascii: "?") } ?? rest.endIndex
+        let slash = rest.firstIndex { $0 == UInt8(ascii: "/") || $0 == UInt8(ascii: "?") } ?? rest.endIndex
         guard slash > rest.startIndex else { throw HTTP1Error(400, "malformed request target") }
         let authority = String(rest[..<slash]) ?? ""
         let path = String(rest[slash...]) ?? ""
@@ -217,8 +212,7 @@ struct HTTP1Parser {
                 throw HTTP1Error(400, "Transfer-Encoding in HTTP/1.0")
             }
             let codings = fields.values("transfer-encoding")
-            guard codings.count == 1, ASCII.isEqual(codings[0].utf8.span, ignoringCase: "chunked")
-            else {
+            guard codings.count == 1, ASCII.isEqual(codings[0].utf8.span, ignoringCase: "chunked") else {
                 throw HTTP1Error(501, "transfer coding other than chunked")
             }
             return .chunked
@@ -280,8 +274,7 @@ func isHost(_ text: String) -> Bool {
         case UInt8(ascii: "["), UInt8(ascii: "]"), UInt8(ascii: ":"), UInt8(ascii: "%"): continue
         case UInt8(ascii: "("), UInt8(ascii: ")"), UInt8(ascii: ";"), UInt8(ascii: "="): continue
         // These token characters are not allowed in a host.
-        case UInt8(ascii: "#"), UInt8(ascii: "^"), UInt8(ascii: "`"), UInt8(ascii: "|"):
-            return false
+        case UInt8(ascii: "#"), UInt8(ascii: "^"), UInt8(ascii: "`"), UInt8(ascii: "|"): return false
         case let byte: if !ASCII.isToken(byte) { return false }
         }
     }

@@ -54,8 +54,7 @@ extension HTTP2Connection {
         case .ping: nghttp2_submit_ping(session, flags, nil)
         case .finish:
             nghttp2_submit_goaway(
-                session, flags, nghttp2_session_get_last_proc_stream_id(session),
-                NGHTTP2_NO_ERROR.rawValue, nil, 0)
+                session, flags, nghttp2_session_get_last_proc_stream_id(session), NGHTTP2_NO_ERROR.rawValue, nil, 0)
         case .none, .close: return
         }
         connection?.markDirty()

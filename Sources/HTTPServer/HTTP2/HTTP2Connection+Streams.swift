@@ -8,8 +8,7 @@ extension HTTP2Connection {
 
     func sendContinue(_ stream: ServerStream) {
         var field = nghttp2_nv(":status", "100")
-        nghttp2_submit_headers(
-            session, UInt8(NGHTTP2_FLAG_NONE.rawValue), stream.id, nil, &field, 1, nil)
+        nghttp2_submit_headers(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), stream.id, nil, &field, 1, nil)
         connection?.markDirty()
     }
 
@@ -46,8 +45,7 @@ extension HTTP2Connection {
         }
         nghttp2_session_consume_connection(session, count)
         switch streams[index].unwantedBody.handle(.consumed(count), context.limits) {
-        case .growWindow where stream.response == nil:
-            if !stream.isBodyComplete { consumed(index, count) }
+        case .growWindow where stream.response == nil: if !stream.isBodyComplete { consumed(index, count) }
         case .reset: reset(stream.id, NGHTTP2_NO_ERROR)
         case .growWindow, .none:
             streams[index].window.dropped(count)
@@ -70,8 +68,7 @@ extension HTTP2Connection {
         let body = streams[index].stream.body
         let change = streams[index].window.consumed(
             count, missing: body.unreceived, waiting: body.waitingCount,
-            StreamWindow.Path(roundTrip: roundTrip.time, streams: streams.count),
-            now: context.loop.now, context.limits)
+            StreamWindow.Path(roundTrip: roundTrip.time, streams: streams.count), now: context.loop.now, context.limits)
         if roundTrip.time == nil { openingDeadline = roundTrip.deadline }
         resize(index, by: change > 0 ? context.grow(change) : change)
         update(index)
@@ -93,14 +90,12 @@ extension HTTP2Connection {
         let bytes = streams[index].window.takeUpdate(context.limits)
         if bytes == 0 { return }
         nghttp2_submit_window_update(
-            session, UInt8(NGHTTP2_FLAG_NONE.rawValue), streams[index].stream.id,
-            Int32(clamping: bytes))
+            session, UInt8(NGHTTP2_FLAG_NONE.rawValue), streams[index].stream.id, Int32(clamping: bytes))
     }
 
     /// Sets the size of the connection's window.
     func setWindow(to size: Int) {
-        nghttp2_session_set_local_window_size(
-            session, UInt8(NGHTTP2_FLAG_NONE.rawValue), 0, Int32(clamping: size))
+        nghttp2_session_set_local_window_size(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), 0, Int32(clamping: size))
     }
 
     /// The path is long: opens the windows of the streams whose handlers have begun to consume.

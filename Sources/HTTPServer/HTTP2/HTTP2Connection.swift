@@ -80,8 +80,7 @@ final class HTTP2Connection: Engine {
         }
         guard session != nil else { fatalError("nghttp2: out of memory") }
         let settings = HTTP2LocalSettings(limits).entries
-        nghttp2_submit_settings(
-            session, UInt8(NGHTTP2_FLAG_NONE.rawValue), settings, settings.count)
+        nghttp2_submit_settings(session, UInt8(NGHTTP2_FLAG_NONE.rawValue), settings, settings.count)
         setWindow(to: window.size)
         context.live.created(.session)
         if context.isDraining { beginDrain() }
@@ -121,8 +120,7 @@ final class HTTP2Connection: Engine {
         guard !isTerminated else { return }
         guards.arrived(bytes)
         isInCallback = true
-        let result = nghttp2_session_mem_recv(
-            session, bytes.bindMemory(to: UInt8.self).baseAddress, bytes.count)
+        let result = nghttp2_session_mem_recv(session, bytes.bindMemory(to: UInt8.self).baseAddress, bytes.count)
         isInCallback = false
         if result < 0 {
             guards.failed(Int32(result))
@@ -192,8 +190,7 @@ final class HTTP2Connection: Engine {
 
     /// Whether one more request may begin in this turn of the loop: the first one always, others while there is time.
     private var mayBegin: Bool {
-        begun.count == 0
-            || (begun.count < context.limits.requestsPerTurn && !context.loop.isTurnSpent)
+        begun.count == 0 || (begun.count < context.limits.requestsPerTurn && !context.loop.isTurnSpent)
     }
 
     private func begin(_ accepted: Accepted) {
@@ -294,8 +291,7 @@ final class HTTP2Connection: Engine {
 
     var isFinished: Bool {
         (isTerminated || nghttp2_session_want_read(session) == 0
-            || (peerEnded && !streams.streams.contains(where: \.isOurTurn)))
-            && nghttp2_session_want_write(session) == 0
+            || (peerEnded && !streams.streams.contains(where: \.isOurTurn))) && nghttp2_session_want_write(session) == 0
     }
 
     func connectionLost() {

@@ -41,8 +41,7 @@ struct HTTP2Guards {
         emptyLimit = limits.emptyFrames
         resets = RateLimit(burst: limits.resetBurst, perSecond: limits.resetsPerSecond)
         sentResets = RateLimit(burst: limits.sentResetBurst, perSecond: limits.resetsPerSecond)
-        control = RateLimit(
-            burst: limits.controlFrameBurst, perSecond: limits.controlFramesPerSecond)
+        control = RateLimit(burst: limits.controlFrameBurst, perSecond: limits.controlFramesPerSecond)
     }
 
     /// Bytes have arrived, which nghttp2 gets next.

@@ -73,8 +73,7 @@ extension HTTP2Connection {
     }
 
     private func pseudo(
-        _ request: IncomingRequest, _ name: UnsafeBufferPointer<UInt8>,
-        _ value: UnsafeBufferPointer<UInt8>
+        _ request: IncomingRequest, _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>
     ) {
         if value.count > context.limits.targetBytes {
             return reject(request, 414, "request target too long", .targetBytes)
@@ -150,8 +149,7 @@ extension HTTP2Connection {
         stream.isHead = request.head.method == "HEAD"
         context.statistics.streamOpened()
         streams.insert(HTTP2Stream(stream))
-        streamDeadline = min(
-            streamDeadline, stream.progressMark.time + context.limits.progressInterval)
+        streamDeadline = min(streamDeadline, stream.progressMark.time + context.limits.progressInterval)
         accepted.append(Accepted(stream: stream, request: request))
         arriving = nil
         arrivingSince = nil

@@ -41,8 +41,7 @@ struct FieldTreatment {
 extension ResponseHead {
     /// Lends the head to nghttp2: `:status`, `date`, the fields, then `x-request-id` and `content-length` if they are given.
     func withFields<Result>(
-        date: [UInt8], length: UInt64?, _ treatment: FieldTreatment,
-        _ body: (UnsafePointer<nghttp2_nv>, Int) -> Result
+        date: [UInt8], length: UInt64?, _ treatment: FieldTreatment, _ body: (UnsafePointer<nghttp2_nv>, Int) -> Result
     ) -> Result {
         let count = 2 + fields.count + (requestID == nil ? 0 : 1) + (length == nil ? 0 : 1)
         return withUnsafeTemporaryAllocation(of: nghttp2_nv.self, capacity: count) { list in
@@ -58,8 +57,7 @@ extension ResponseHead {
                         var id = requestID ?? ""
                         return id.withUTF8 { id in
                             if requestID != nil {
-                                let field = nghttp2_nv(
-                                    "x-request-id", id, isIndexed: treatment.indexesVolatile)
+                                let field = nghttp2_nv("x-request-id", id, isIndexed: treatment.indexesVolatile)
                                 list.initializeElement(at: 2 + fields.count, to: field)
                             }
                             return fields.lend(to: list, from: 2, treatment) {
@@ -97,8 +95,7 @@ extension HeaderFields {
         let kept =
             NGHTTP2_NV_FLAG_NO_COPY_NAME.rawValue | NGHTTP2_NV_FLAG_NO_COPY_VALUE.rawValue
         let usual = treatment.isKept ? kept : NGHTTP2_NV_FLAG_NONE.rawValue
-        let unindexed =
-            treatment.indexesVolatile ? usual : usual | NGHTTP2_NV_FLAG_NO_INDEX.rawValue
+        let unindexed = treatment.indexesVolatile ? usual : usual | NGHTTP2_NV_FLAG_NO_INDEX.rawValue
         return read { fields in
             var index = first
             while let (name, value) = fields.next() {

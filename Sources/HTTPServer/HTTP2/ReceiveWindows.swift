@@ -52,8 +52,7 @@ struct StreamWindow: Equatable {
     ///   - path: What the connection knows of its path.
     /// - Returns: By how many bytes the window should change.
     mutating func consumed(
-        _ count: Int, missing: UInt64, waiting: Int, _ path: Path, now: UInt64,
-        _ limits: ServerLimits
+        _ count: Int, missing: UInt64, waiting: Int, _ path: Path, now: UInt64, _ limits: ServerLimits
     ) -> Int {
         let roundTrip = path.roundTrip
         let size = size(limits)

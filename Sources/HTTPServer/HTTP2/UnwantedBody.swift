@@ -55,8 +55,7 @@ struct UnwantedBody: Equatable {
             let isTooMuch = bytes + count > UnwantedBody.most
             state = isTooMuch ? .reset : .unwanted(since: since, bytes: bytes + count)
             return isTooMuch ? .reset : .none
-        case (.unwanted(let since, _), .time(let now))
-        where since + limits.unwantedBodyTimeout <= now:
+        case (.unwanted(let since, _), .time(let now)) where since + limits.unwantedBodyTimeout <= now:
             state = .reset
             return .reset
         default:

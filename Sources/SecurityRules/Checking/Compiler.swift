@@ -142,8 +142,7 @@ struct Compiler {
                     hint: "rules_version = '2' permits it anywhere")
             } else if globs.count > 1 {
                 sink.error(
-                    "Invalid glob match expression. Only one glob match is permitted in a match "
-                        + "declaration path.",
+                    "Invalid glob match expression. Only one glob match is permitted in a match " + "declaration path.",
                     at: path[glob].span)
             }
         }
@@ -172,8 +171,7 @@ struct Compiler {
         if isOpen { warnOpen(statement, path) }
         allows.append(
             AllowCode(
-                methods: statement.methods, condition: condition, reads: reads,
-                span: statement.span,
+                methods: statement.methods, condition: condition, reads: reads, span: statement.span,
                 headSpan: statement.headSpan))
         pendingCalls.append(calls)
     }
@@ -182,8 +180,7 @@ struct Compiler {
     private var pendingCalls: [[Int32]] = []
 
     private mutating func warnOpen(_ statement: AllowStatement, _ path: [MatchSegment]) {
-        let coversAll =
-            path.count >= 4 && path[3].kind == .glob && path.count == 4 || path.first?.kind == .glob
+        let coversAll = path.count >= 4 && path[3].kind == .glob && path.count == 4 || path.first?.kind == .glob
         let writes = !statement.methods.isDisjoint(with: .write)
         let reads = !statement.methods.isDisjoint(with: .read)
         guard writes || (reads && coversAll) else { return }
@@ -284,12 +281,10 @@ struct Compiler {
         }
         guard !isRecursive else { return }
         let called = Set(facts.flatMap(\.calls))
-        for number in facts.indices
-        where heights[number] > Self.maximumCallDepth && !called.contains(Int32(number)) {
+        for number in facts.indices where heights[number] > Self.maximumCallDepth && !called.contains(Int32(number)) {
             sink.error(
                 "Maximum allowed call depth of 20 is reached for "
-                    + "[\(deepestCalls(from: number, heights))] call stack.",
-                at: facts[number].name.span)
+                    + "[\(deepestCalls(from: number, heights))] call stack.", at: facts[number].name.span)
         }
     }
 

@@ -10,8 +10,7 @@ extension Compiler {
             let wanted = facts[Int(number)].parameterCount
             guard nodes.count == wanted else {
                 sink.warning(
-                    "Incorrect number of arguments supplied to function: \(name.text).",
-                    at: name.span,
+                    "Incorrect number of arguments supplied to function: \(name.text).", at: name.span,
                     hint: "\(name.text) takes \(wanted) argument\(wanted == 1 ? "" : "s")")
                 let types = [String](repeating: "any", count: wanted).joined(separator: ", ")
                 return miscounted("\(name.text)(\(types))", nodes, span)
@@ -48,10 +47,8 @@ extension Compiler {
     private mutating func functionHint(_ name: String) -> String? {
         switch name {
         case "get", "exists", "getAfter", "existsAfter":
-            return
-                "in rules for storage a document is read with firestore.get() or firestore.exists()"
-        case "math.isInfinite":
-            return "the hosted service documents it but does not have it; compare with a bound"
+            return "in rules for storage a document is read with firestore.get() or firestore.exists()"
+        case "math.isInfinite": return "the hosted service documents it but does not have it; compare with a bound"
         case "bool": return "compare with a string instead: x == 'true'"
         default:
             guard mayCompare else { return nil }

@@ -21,8 +21,7 @@ extension Compiler {
         case .name(let name): return variable(name)
         case .member(let object, let name): return member(object, name, span)
         case .call(let name, let arguments): return call(name, arguments, span)
-        case .method(let receiver, let name, let arguments):
-            return method(receiver, name, arguments, span)
+        case .method(let receiver, let name, let arguments): return method(receiver, name, arguments, span)
         case .index(let object, let key):
             let object = self.expression(object)
             return emit(.index(object, self.expression(key)), span)
@@ -32,8 +31,7 @@ extension Compiler {
             return emit(.slice(object, first, last.map { self.expression($0) } ?? -1), span)
         case .not(let operand): return emit(.not(self.expression(operand)), span)
         case .negate(let operand): return negation(operand, span)
-        case .binary(let operation, let left, let right):
-            return binary(operation, left, right, span)
+        case .binary(let operation, let left, let right): return binary(operation, left, right, span)
         case .all(let operands): return emit(.all(list(expressions(operands))), span)
         case .any(let operands): return emit(.any(list(expressions(operands))), span)
         case .isType(let operand, let type): return typeTest(operand, type, span)
@@ -102,8 +100,7 @@ extension Compiler {
         }
         if Library.namespaces.contains(name.text) {
             sink.error(
-                "Invalid variable name: \(name.text).", at: name.span,
-                hint: "\(name.text) is a namespace of functions")
+                "Invalid variable name: \(name.text).", at: name.span, hint: "\(name.text) is a namespace of functions")
         } else {
             let candidates =
                 mayCompare
@@ -116,8 +113,7 @@ extension Compiler {
             sink.warning(
                 "Invalid variable name: \(name.text).", at: name.span,
                 hint: isFunction
-                    ? "a function is called with parentheses: \(name.text)()"
-                    : near.map { "did you mean '\($0)'?" })
+                    ? "a function is called with parentheses: \(name.text)()" : near.map { "did you mean '\($0)'?" })
         }
         return emit(.undefined(name: self.name(name.text)), name.span)
     }
@@ -135,8 +131,7 @@ extension Compiler {
             case nil: warnUnknown(name, of: "request", among: RequestField.keys)
             default: break
             }
-        case .record(.existing) where code.object == nil:
-            warnUnknown(name, of: "resource", among: ObjectField.keys)
+        case .record(.existing) where code.object == nil: warnUnknown(name, of: "resource", among: ObjectField.keys)
         case .member(let request, _, let field) where field.request == .resource:
             guard case .record(.request) = operations[Int(request)] else { break }
             reads = kept
@@ -184,8 +179,7 @@ extension Compiler {
         {
             return self.folded(.int(folded), [left, right], span)
         }
-        if operation == .add, case .string(let a)? = constantValue(left),
-            case .string(let b)? = constantValue(right),
+        if operation == .add, case .string(let a)? = constantValue(left), case .string(let b)? = constantValue(right),
             a.count + b.count <= EvaluationLimits.size
         {
             return folded(.string(a + b), [left, right], span)
@@ -223,8 +217,7 @@ extension Compiler {
             guard case .string(let text) = tree[entries[key]].kind else { continue }
             if !seen.insert(text).inserted {
                 sink.warning(
-                    "Duplicate key in map: \(text.string).", at: tree[entries[key]].span,
-                    hint: "the last one counts")
+                    "Duplicate key in map: \(text.string).", at: tree[entries[key]].span, hint: "the last one counts")
             }
         }
         return emit(.map(list(expressions(entries))), span)

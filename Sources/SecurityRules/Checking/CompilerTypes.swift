@@ -93,8 +93,7 @@ extension Compiler {
     /// accept.
     mutating func infer(_ operation: Operation, _ span: Span32) -> TypeSet {
         switch operation {
-        case .constant(let index), .folded(let index, _):
-            return constants[Int(index)].type.map { TypeSet($0) } ?? .any
+        case .constant(let index), .folded(let index, _): return constants[Int(index)].type.map { TypeSet($0) } ?? .any
         case .pattern, .segment, .segmentBehindGlob: return .string
         case .glob: return .path
         case .local(let index): return locals[Int(index)].types
@@ -195,8 +194,7 @@ extension Compiler {
         if !found.isDisjoint(with: [.map, .path]) { keys.insert(.string) }
         if !found.isDisjoint(with: [.list, .path, .string]) { keys.insert(.int) }
         if !keys.isEmpty { require(key, keys) }
-        return found.isDisjoint(with: [.list, .map, .path]) && !found.isDisjoint(with: .string)
-            ? .string : .any
+        return found.isDisjoint(with: [.list, .map, .path]) && !found.isDisjoint(with: .string) ? .string : .any
     }
 
     // MARK: Operators
@@ -247,8 +245,7 @@ extension Compiler {
         guard let receiver = operands.first else { return .any }
         let arguments = operands.dropFirst()
         var entries: [(type: TypeSet, entry: LibraryEntry)] = []
-        for entry in Library.methodsByName[name.string] ?? []
-        where entry.parameters.count == arguments.count {
+        for entry in Library.methodsByName[name.string] ?? [] where entry.parameters.count == arguments.count {
             if case .type(let type) = entry.owner { entries.append((TypeSet(type), entry)) }
         }
         guard !entries.isEmpty else { return .any }

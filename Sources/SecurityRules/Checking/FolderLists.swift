@@ -23,8 +23,7 @@ extension Ruleset {
             if isCovered || isFolder { continue }
             warnings.append(
                 Diagnostic(
-                    severity: .warning, fileName: fileName,
-                    range: program.source.range(program.allows[allow].headSpan),
+                    severity: .warning, fileName: fileName, range: program.source.range(program.allows[allow].headSpan),
                     message: "This allows no list of the folder that has the objects: a list is "
                         + "evaluated on the folder's path, which has a segment less.",
                     hint:
@@ -35,8 +34,7 @@ extension Ruleset {
     }
 
     private func mayAllowList(_ allow: AllowCode) -> Bool {
-        allow.methods.contains(Method.Set(.list))
-            && StaticAnalysis.condition(of: allow, program, .list) != nil
+        allow.methods.contains(Method.Set(.list)) && StaticAnalysis.condition(of: allow, program, .list) != nil
     }
 }
 

@@ -34,18 +34,14 @@ extension Ruleset {
         let bucket = Text(bucket)
         var statements: [Statement] = []
         for block in program.blocks where block.isMatching(bucket: bucket) {
-            for index in block.allows
-            where program.allows[index].methods.contains(Method.Set(method)) {
+            for index in block.allows where program.allows[index].methods.contains(Method.Set(method)) {
                 let allow = program.allows[index]
-                let condition = StaticAnalysis.condition(
-                    of: allow, program, method, isAnonymous: isAnonymous)
+                let condition = StaticAnalysis.condition(of: allow, program, method, isAnonymous: isAnonymous)
                 statements.append(
                     Statement(
-                        path: block.path, methods: methods(of: allow),
-                        range: program.source.range(allow.span),
+                        path: block.path, methods: methods(of: allow), range: program.source.range(allow.span),
                         reads: Inputs(reads(of: allow, method), hasRules: true),
-                        requires: Inputs(condition?.needs ?? [], hasRules: true),
-                        canAllow: condition != nil,
+                        requires: Inputs(condition?.needs ?? [], hasRules: true), canAllow: condition != nil,
                         largestUpload: condition.map(\.limit) ?? 0))
             }
         }
@@ -86,8 +82,7 @@ extension Ruleset {
 
     private func hasUploadLimit(_ blocks: BlockList) -> Bool {
         for index in 0..<blocks.count {
-            for allow in program.blocks[Int(blocks[index])].allows where uploadLimits[allow] != nil
-            {
+            for allow in program.blocks[Int(blocks[index])].allows where uploadLimits[allow] != nil {
                 return true
             }
         }

@@ -60,8 +60,7 @@ struct StaticAnalysis {
             let free = Condition(limit: nil, needs: needs)
             switch value {
             case .any: (whenTrue, whenFalse) = (free, free)
-            case .known(.bool(let value)):
-                (whenTrue, whenFalse) = (value ? free : nil, value ? nil : free)
+            case .known(.bool(let value)): (whenTrue, whenFalse) = (value ? free : nil, value ? nil : free)
             default: (whenTrue, whenFalse) = (nil, nil)
             }
         }
@@ -95,8 +94,7 @@ struct StaticAnalysis {
         of allow: AllowCode, _ program: Program, _ method: Method, isAnonymous: Bool = false
     ) -> Condition? {
         guard allow.condition >= 0 else { return Condition(limit: nil, needs: []) }
-        var analysis = StaticAnalysis(
-            program, method, isAnonymous: isAnonymous, expressions: expressions)
+        var analysis = StaticAnalysis(program, method, isAnonymous: isAnonymous, expressions: expressions)
         return analysis.outcome(allow.condition).whenTrue
     }
 
@@ -108,8 +106,7 @@ struct StaticAnalysis {
                 allow.reads.contains(InputBits(.size))
             else { return nil }
             let own = min(left, expressions)
-            var analysis = StaticAnalysis(
-                program, .create, isAnonymous: isAnonymous, expressions: own)
+            var analysis = StaticAnalysis(program, .create, isAnonymous: isAnonymous, expressions: own)
             let condition = analysis.outcome(allow.condition).whenTrue
             left -= own - max(0, analysis.left)
             return condition.map(\.limit) ?? 0
@@ -147,8 +144,7 @@ struct StaticAnalysis {
         case .any(let operands): return chain(operands, isAll: false)
         case .conditional(let condition, let whenTrue, let whenFalse):
             return conditional(outcome(condition), outcome(whenTrue), outcome(whenFalse))
-        case .binary(let operation, let left, let right):
-            return binary(operation, outcome(left), outcome(right))
+        case .binary(let operation, let left, let right): return binary(operation, outcome(left), outcome(right))
         case .call(.debug, let operands): return outcome(operand(operands, 0))
         case .call(let function, let operands):
             var result = strict(outcomes(operands))
@@ -160,8 +156,7 @@ struct StaticAnalysis {
         case .negate(let operand), .isType(let operand, _): return strict([outcome(operand)])
         case .slice(let object, let first, let last):
             return strict([object, first, last].filter { $0 >= 0 }.map { outcome($0) })
-        case .list(let operands), .map(let operands), .path(let operands):
-            return strict(outcomes(operands))
+        case .list(let operands), .map(let operands), .path(let operands): return strict(outcomes(operands))
         case .segment, .segmentBehindGlob, .glob: return Outcome(.any)
         case .undefined, .undefinedCall, .miscountedCall: return Outcome(.failure)
         }
@@ -234,8 +229,7 @@ struct StaticAnalysis {
             all = Self.both(all, isAll ? outcome.whenTrue : outcome.whenFalse)
             some = Self.either(some, isAll ? outcome.whenFalse : outcome.whenTrue)
         }
-        return isAll
-            ? Outcome(whenTrue: all, whenFalse: some) : Outcome(whenTrue: some, whenFalse: all)
+        return isAll ? Outcome(whenTrue: all, whenFalse: some) : Outcome(whenTrue: some, whenFalse: all)
     }
 
     private func conditional(
@@ -307,10 +301,8 @@ extension StaticAnalysis {
         let (below, _) = limit.subtractingReportingOverflow(1)
         switch sides.operation {
         case .less: outcome.whenTrue = Self.limited(sides.steps, atMost: below, needs)
-        case .lessOrEqual, .equal:
-            outcome.whenTrue = Self.limited(sides.steps, atMost: limit, needs)
-        case .greater, .notEqual:
-            outcome.whenFalse = Self.limited(sides.steps, atMost: limit, needs)
+        case .lessOrEqual, .equal: outcome.whenTrue = Self.limited(sides.steps, atMost: limit, needs)
+        case .greater, .notEqual: outcome.whenFalse = Self.limited(sides.steps, atMost: limit, needs)
         case .greaterOrEqual: outcome.whenFalse = Self.limited(sides.steps, atMost: below, needs)
         default: break
         }
@@ -358,13 +350,11 @@ extension StaticAnalysis {
         case (.add, .size(let steps), .known(.int(let term))),
             (.add, .known(.int(let term)), .size(let steps)):
             .size(steps + [.add(term)])
-        case (.subtract, .size(let steps), .known(.int(let term))) where term != .min:
-            .size(steps + [.add(-term)])
+        case (.subtract, .size(let steps), .known(.int(let term))) where term != .min: .size(steps + [.add(-term)])
         case (.multiply, .size(let steps), .known(.int(let factor))) where factor > 0,
             (.multiply, .known(.int(let factor)), .size(let steps)) where factor > 0:
             .size(steps + [.multiply(factor)])
-        case (.divide, .size(let steps), .known(.int(let divisor))) where divisor > 0:
-            .size(steps + [.divide(divisor)])
+        case (.divide, .size(let steps), .known(.int(let divisor))) where divisor > 0: .size(steps + [.divide(divisor)])
         default: .any
         }
     }

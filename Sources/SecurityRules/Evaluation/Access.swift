@@ -44,8 +44,7 @@ extension Evaluator {
         case (.string(let text), .int(let index)):
             let count = text.utf16Count
             guard (0..<Int64(count)).contains(index) else { return outOfBounds(node, index, count) }
-            return charge(node, cost(count))
-                ?? .string(text.utf16Slice(Int(index)..<Int(index) + 1))
+            return charge(node, cost(count)) ?? .string(text.utf16Slice(Int(index)..<Int(index) + 1))
         case (.path, .int(let index)), (.requestPath, .int(let index)):
             let segments = context.segments(of: object)
             guard segments.indices.contains(Int(index)) else {

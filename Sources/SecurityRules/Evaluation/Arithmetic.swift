@@ -11,8 +11,7 @@ enum Arithmetic {
         case .subtract: (value, overflow) = a.subtractingReportingOverflow(b)
         case .multiply: (value, overflow) = a.multipliedReportingOverflow(by: b)
         case .divide where b != 0: (value, overflow) = a.dividedReportingOverflow(by: b)
-        case .remainder where b != 0:
-            (value, overflow) = a.remainderReportingOverflow(dividingBy: b)
+        case .remainder where b != 0: (value, overflow) = a.remainderReportingOverflow(dividingBy: b)
         default: return nil
         }
         return overflow ? nil : value
@@ -68,8 +67,7 @@ extension Evaluator {
         }
         if case .failure = b { return b }
         switch (a, b) {
-        case (.unknown(let x), .unknown(let y)):
-            return .unknown(Unknown(bits: x.bits.union(y.bits), mayFail: true))
+        case (.unknown(let x), .unknown(let y)): return .unknown(Unknown(bits: x.bits.union(y.bits), mayFail: true))
         case (.unknown(let x), _), (_, .unknown(let x)):
             if x.bits == .time, let known = throughout(node, operation, (left, a), (right, b)) {
                 return known
@@ -83,8 +81,7 @@ extension Evaluator {
         case .notEqual: return equality(node, a, b, isEqual: false)
         case .isIn: return membership(node, a, b)
         case .less, .lessOrEqual, .greater, .greaterOrEqual: return ordering(node, operation, a, b)
-        case .add, .subtract, .multiply, .divide, .remainder:
-            return arithmetic(node, operation, a, b)
+        case .add, .subtract, .multiply, .divide, .remainder: return arithmetic(node, operation, a, b)
         }
     }
 
@@ -95,20 +92,16 @@ extension Evaluator {
         _ node: Int32, _ operation: BinaryOperator, _ left: (node: Int32, value: Datum),
         _ right: (node: Int32, value: Datum)
     ) -> Datum? {
-        guard [.less, .lessOrEqual, .greater, .greaterOrEqual].contains(operation),
-            let last = context.request.lastTime
+        guard [.less, .lessOrEqual, .greater, .greaterOrEqual].contains(operation), let last = context.request.lastTime
         else { return nil }
         let ends = [Datum.timestamp(context.request.time), .timestamp(last)].map { end in
             switch (left.value, right.value) {
-            case (.unknown, .timestamp) where isTime(left.node):
-                ordering(node, operation, end, right.value)
-            case (.timestamp, .unknown) where isTime(right.node):
-                ordering(node, operation, left.value, end)
+            case (.unknown, .timestamp) where isTime(left.node): ordering(node, operation, end, right.value)
+            case (.timestamp, .unknown) where isTime(right.node): ordering(node, operation, left.value, end)
             default: Datum.null
             }
         }
-        guard case (.bool(let first), .bool(let second)) = (ends[0], ends[1]), first == second
-        else { return nil }
+        guard case (.bool(let first), .bool(let second)) = (ends[0], ends[1]), first == second else { return nil }
         return ends[0]
     }
 
@@ -148,11 +141,9 @@ extension Evaluator {
             guard case .string(let key) = value else {
                 return fail(
                     node,
-                    "Unsupported operation error. Received: map.in(\(value.typeName)). "
-                        + "Expected: map.in(string).")
+                    "Unsupported operation error. Received: map.in(\(value.typeName)). " + "Expected: map.in(string).")
             }
-            return charge(node, cost(key: key))
-                ?? .bool(context.entry(container, key, FieldCode(key)) != nil)
+            return charge(node, cost(key: key)) ?? .bool(context.entry(container, key, FieldCode(key)) != nil)
         case .null: return fail(node, "Null value error.")
         default: return fail(node, "Function not found error: Name: [in].")
         }
@@ -163,8 +154,7 @@ extension Evaluator {
     ) -> Datum {
         fail(
             node,
-            "Unsupported operation error. Received: \(a.typeName) \(sign) \(b.typeName). "
-                + "Expected: \(expected).")
+            "Unsupported operation error. Received: \(a.typeName) \(sign) \(b.typeName). " + "Expected: \(expected).")
     }
 
     private mutating func ordering(
@@ -176,19 +166,14 @@ extension Evaluator {
         case (.int(let a), .float(let b)): return .bool(Arithmetic.compare(operation, Double(a), b))
         case (.float(let a), .int(let b)): return .bool(Arithmetic.compare(operation, a, Double(b)))
         case (.string(let a), .string(let b)):
-            return charge(node, cost(min(a.count, b.count)))
-                ?? .bool(Arithmetic.compare(operation, a, b))
+            return charge(node, cost(min(a.count, b.count))) ?? .bool(Arithmetic.compare(operation, a, b))
         case (.bytes(let a), .bytes(let b)):
-            return charge(node, cost(min(a.count, b.count)))
-                ?? .bool(Arithmetic.compare(operation, a, b))
-        case (.timestamp(let a), .timestamp(let b)):
-            return .bool(Arithmetic.compare(operation, a, b))
+            return charge(node, cost(min(a.count, b.count))) ?? .bool(Arithmetic.compare(operation, a, b))
+        case (.timestamp(let a), .timestamp(let b)): return .bool(Arithmetic.compare(operation, a, b))
         case (.duration(let a), .duration(let b)): return .bool(Arithmetic.compare(operation, a, b))
         default:
             let sign = operation.rawValue
-            let type =
-                ["float", "string", "bytes", "timestamp", "duration"].first { $0 == a.typeName }
-                ?? "int"
+            let type = ["float", "string", "bytes", "timestamp", "duration"].first { $0 == a.typeName } ?? "int"
             return unsupported(node, sign, a, b, "\(type) \(sign) \(type)")
         }
     }
@@ -201,8 +186,7 @@ extension Evaluator {
         case (.int(let a), .int(let b)):
             if let value = Arithmetic.integer(operation, a, b) { return .int(value) }
             let divides = operation == .divide || operation == .remainder
-            return fail(
-                node, divides && b == 0 ? "Divide by zero error." : "Integer overflow error.")
+            return fail(node, divides && b == 0 ? "Divide by zero error." : "Integer overflow error.")
         case (.float(let a), .float(let b)): result = Arithmetic.float(operation, a, b)
         case (.int(let a), .float(let b)): result = Arithmetic.float(operation, Double(a), b)
         case (.float(let a), .int(let b)): result = Arithmetic.float(operation, a, Double(b))
@@ -232,8 +216,7 @@ extension Evaluator {
             return .some(moment.advanced(by: span).map(Datum.timestamp))
         case (.subtract, .timestamp(let moment), .duration(let span)):
             return .some(span.negated.flatMap { moment.advanced(by: $0) }.map(Datum.timestamp))
-        case (.subtract, .timestamp(let a), .timestamp(let b)):
-            return .some(a.distance(from: b).map(Datum.duration))
+        case (.subtract, .timestamp(let a), .timestamp(let b)): return .some(a.distance(from: b).map(Datum.duration))
         case (.add, .duration(let a), .duration(let b)): return .some((a + b).map(Datum.duration))
         case (.subtract, .duration(let a), .duration(let b)):
             return .some(b.negated.flatMap { a + $0 }.map(Datum.duration))

@@ -24,20 +24,17 @@ extension Context {
         case (.int(let a), .float(let b)), (.float(let b), .int(let a)):
             return (rule == .outermost || rule == .byValue) && Double(a) == b
         case (.string(let a), .string(let b)): return equal(a, b, &work)
-        case (.bytes(let a), .bytes(let b)):
-            return a.count == b.count && work.take(a.count) && a == b
+        case (.bytes(let a), .bytes(let b)): return a.count == b.count && work.take(a.count) && a == b
         case (.timestamp(let a), .timestamp(let b)): return a == b
         case (.duration(let a), .duration(let b)): return a == b
         case (.latlng(let a, let b), .latlng(let c, let d)): return a == c && b == d
         case (.list(let a), .list(let b)):
-            return a.count == b.count
-                && a.indices.allSatisfy { equal(a[$0], b[$0], rule.inside, &work) }
+            return a.count == b.count && a.indices.allSatisfy { equal(a[$0], b[$0], rule.inside, &work) }
         case (.set(let a), .set(let b)): return equal(sets: a, b, &work)
         case (.map(let a), .map(let b)):
             return a.count == b.count
                 && a.indices.allSatisfy {
-                    equal(a[$0].key, b[$0].key, &work)
-                        && equal(a[$0].value, b[$0].value, rule.inside, &work)
+                    equal(a[$0].key, b[$0].key, &work) && equal(a[$0].value, b[$0].value, rule.inside, &work)
                 }
         case (.mapDiff(let a), .mapDiff(let b)):
             return equal(sets: a.added, b.added, &work)

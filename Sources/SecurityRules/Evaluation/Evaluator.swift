@@ -104,8 +104,7 @@ struct Evaluator<R: Recorder> {
     /// The unknowns that determine whether the limit of expressions was exceeded; nil if it was not even possibly
     /// exceeded.
     var possibleExhaustion: Unknown? {
-        possibleSteps > EvaluationLimits.expressions
-            ? Unknown(bits: pastGuards, mayFail: true) : nil
+        possibleSteps > EvaluationLimits.expressions ? Unknown(bits: pastGuards, mayFail: true) : nil
     }
     /// The unknowns that determine whether the current expression is evaluated.
     private var guards: InputBits = []
@@ -223,20 +222,17 @@ struct Evaluator<R: Recorder> {
         case .folded(let index, let cost), .pattern(_, let index, let cost):
             return charge(node, Int(cost) - 1) ?? program.constants[Int(index)]
         case .segment(let index): return .string(context.path[Int(index)])
-        case .segmentBehindGlob(let index):
-            return .string(context.path[Int(index - 1 + globLength)])
+        case .segmentBehindGlob(let index): return .string(context.path[Int(index - 1 + globLength)])
         case .glob(let index): return .requestPath(index, index + globLength)
         case .local(let index): return local(frame + Int(index))
         case .record(let record): return self.record(record)
         case .undefined(let name):
             let text = program.names[Int(name)]
             return fail(node, "Variable not found error: Name: [\(text.string)].")
-        case .member(let object, let name, let code):
-            return member(node, evaluate(object), name: name, code)
+        case .member(let object, let name, let code): return member(node, evaluate(object), name: name, code)
         case .all(let operands): return chain(node, operands, absorbing: false)
         case .any(let operands): return chain(node, operands, absorbing: true)
-        case .binary(let operation, let left, let right):
-            return binary(node, operation, left, right)
+        case .binary(let operation, let left, let right): return binary(node, operation, left, right)
         case .not(let operand): return not(node, evaluate(operand))
         default: return computeRare(node)
         }
@@ -307,8 +303,7 @@ struct Evaluator<R: Recorder> {
                 guards.formUnion(found.bits)
                 pastGuards.formUnion(found.bits)
             case .failure(let found): failure = failure ?? .failure(found)
-            case let other:
-                failure = failure ?? fail(node, Self.notBool(other, absorbing ? "||" : "&&", index))
+            case let other: failure = failure ?? fail(node, Self.notBool(other, absorbing ? "||" : "&&", index))
             }
         }
         if !unknown.isEmpty { return .unknown(Unknown(bits: unknown, mayFail: true)) }
@@ -317,8 +312,7 @@ struct Evaluator<R: Recorder> {
 
     private static func notBool(_ value: Datum, _ sign: String, _ index: Int) -> String {
         if case .null = value { return "Null value error." }
-        let received =
-            index == 0 ? "\(value.typeName) \(sign) bool" : "bool \(sign) \(value.typeName)"
+        let received = index == 0 ? "\(value.typeName) \(sign) bool" : "bool \(sign) \(value.typeName)"
         return "Unsupported operation error. Received: \(received). Expected: bool \(sign) bool."
     }
 

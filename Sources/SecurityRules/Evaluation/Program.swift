@@ -162,8 +162,7 @@ enum MethodName: UInt8, Sendable, CaseIterable {
     case difference, intersection, union
     case toBase64, toHexString
     case bind
-    case date, time, year, month, day, dayOfWeek, dayOfYear, hours, minutes, seconds, nanos,
-        toMillis
+    case date, time, year, month, day, dayOfWeek, dayOfYear, hours, minutes, seconds, nanos, toMillis
     case latitude, longitude, distance
     /// A name that no type has as a method.
     case unknown

@@ -43,8 +43,7 @@ public struct ObjectFacts: Sendable {
     public mutating func set(_ field: ObjectField, _ fact: Fact) {
         switch fact {
         case .known(let value): fields[Int(field.rawValue)] = Datum(value)
-        case .unknown:
-            fields[Int(field.rawValue)] = .unknown(Unknown(bits: InputBits(field), mayFail: false))
+        case .unknown: fields[Int(field.rawValue)] = .unknown(Unknown(bits: InputBits(field), mayFail: false))
         case .absent: fields[Int(field.rawValue)] = nil
         }
     }
@@ -159,8 +158,7 @@ public struct Request: Sendable {
         var segments: [Text] = []
         segments.reserveCapacity(bytes.count { $0 == UInt8(ascii: "/") } + 1)
         var start = 0
-        for index in 0...bytes.count where index == bytes.count || bytes[index] == UInt8(ascii: "/")
-        {
+        for index in 0...bytes.count where index == bytes.count || bytes[index] == UInt8(ascii: "/") {
             guard index > start else { return nil }
             segments.append(whole.slice(start..<index))
             start = index + 1
@@ -232,8 +230,7 @@ final class RequestState: @unchecked Sendable {
     fileprivate(set) var documents: [DocumentPath: Lookup] = [:]
 
     fileprivate init(
-        method: Method, path: [Text]?, time: Timestamp, auth: Datum, existing: Request.Existing,
-        incoming: ObjectFacts?
+        method: Method, path: [Text]?, time: Timestamp, auth: Datum, existing: Request.Existing, incoming: ObjectFacts?
     ) {
         self.method = method
         self.path = path

@@ -33,8 +33,7 @@ public struct Ruleset: Sendable {
     ) throws(RulesetError) -> Ruleset {
         guard source.utf8.count <= maximumSourceLength else {
             let diagnostic = Diagnostic(
-                severity: .error, fileName: fileName,
-                message: "The source has more than \(maximumSourceLength) bytes.")
+                severity: .error, fileName: fileName, message: "The source has more than \(maximumSourceLength) bytes.")
             throw RulesetError(diagnostics: [diagnostic])
         }
         let text = SourceText(source, fileName: fileName)
@@ -111,8 +110,7 @@ public struct Ruleset: Sendable {
         var bits: InputBits = []
         var hasRules = false
         for index in 0..<found.count {
-            for allow in program.blocks[Int(found[index])].allows
-            where program.allows[allow].methods.contains(method) {
+            for allow in program.blocks[Int(found[index])].allows where program.allows[allow].methods.contains(method) {
                 hasRules = true
                 bits.formUnion(program.allows[allow].reads)
             }
@@ -134,8 +132,7 @@ extension Evaluator {
             let number = Int(blocks[index])
             guard program.blocks[number].methods.contains(method) else { continue }
             enter(block: number)
-            for allow in program.blocks[number].allows
-            where program.allows[allow].methods.contains(method) {
+            for allow in program.blocks[number].allows where program.allows[allow].methods.contains(method) {
                 hasRules = true
                 reads.formUnion(program.allows[allow].reads)
                 let condition = program.allows[allow].condition
@@ -158,8 +155,7 @@ extension Evaluator {
     private func decision(_ unknown: InputBits, hasRules: Bool, _ reads: InputBits) -> Decision {
         if isTimedOut { return .denied(Denial(reason: .timeLimit, readsCaller: false)) }
         if !unknown.isEmpty { return .needs(Needs(unknown, documents: documents.map(\.path))) }
-        return .denied(
-            Denial(reason: hasRules ? .notAllowed : .noMatch, readsCaller: reads.contains(.auth)))
+        return .denied(Denial(reason: hasRules ? .notAllowed : .noMatch, readsCaller: reads.contains(.auth)))
     }
 
     /// Sets up the captures of a block that matches the request's path.

@@ -57,8 +57,7 @@ struct StepRecorder: Recorder {
     /// The text of an error in the hosted service's format.
     private func locate(_ message: String, _ position: Int32) -> String {
         let position = program.source.position(position)
-        return
-            "Error: \(program.source.fileName) line [\(position.line)], column [\(position.column)]. \(message)"
+        return "Error: \(program.source.fileName) line [\(position.line)], column [\(position.column)]. \(message)"
     }
 }
 
@@ -97,7 +96,6 @@ extension StepRecorder.Entry {
     private static func line(_ source: String) -> String {
         let words = source.split { $0.isWhitespace }
         let line = words.joined(separator: " ")
-        return line.count <= ValueText.maximumLength
-            ? line : line.prefix(ValueText.maximumLength - 1) + "…"
+        return line.count <= ValueText.maximumLength ? line : line.prefix(ValueText.maximumLength - 1) + "…"
     }
 }

@@ -135,8 +135,7 @@ extension Evaluator {
 
 extension Context {
     fileprivate func has(
-        _ method: MethodName, _ elements: [Datum], _ other: [Datum], _ rule: NumberRule,
-        _ work: inout Work
+        _ method: MethodName, _ elements: [Datum], _ other: [Datum], _ rule: NumberRule, _ work: inout Work
     ) -> Bool {
         switch method {
         case .hasAll: other.allSatisfy { contains(elements, $0, rule, &work) }

@@ -113,8 +113,7 @@ enum Digests {
 
 /// Converts bytes to text.
 enum ByteText {
-    private static let alphabet = Array(
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".utf8)
+    private static let alphabet = Array("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_".utf8)
 
     /// The base64 of RFC 4648 section 5, with padding.
     static func base64URL(_ bytes: [UInt8]) -> [UInt8] {

@@ -28,8 +28,7 @@ extension Evaluator {
                         + "latitude: \(latitude), longitude: \(longitude).")
             }
             return .latlng(latitude, longitude)
-        case .hashingCRC32, .hashingCRC32C, .hashingMD5, .hashingSHA256:
-            return hash(node, function, arguments[0])
+        case .hashingCRC32, .hashingCRC32C, .hashingMD5, .hashingSHA256: return hash(node, function, arguments[0])
         case .firestoreGet, .firestoreExists: return lookUp(node, function, arguments[0])
         }
     }
@@ -71,8 +70,7 @@ extension Evaluator {
         case .int(let value): Text(String(value))
         case .float(let value): Text(JavaNumber.text(value))
         case .string(let text): text
-        case .path, .requestPath:
-            Text(context.segments(of: value).flatMap { [UInt8(ascii: "/")] + $0.text.bytes })
+        case .path, .requestPath: Text(context.segments(of: value).flatMap { [UInt8(ascii: "/")] + $0.text.bytes })
         default: nil
         }
     }
@@ -105,13 +103,11 @@ extension Evaluator {
         let result: Datum?
         switch function {
         case .timestampDate:
-            result = Timestamp(year: numbers[0], month: numbers[1], day: numbers[2]).map(
-                Datum.timestamp)
+            result = Timestamp(year: numbers[0], month: numbers[1], day: numbers[2]).map(Datum.timestamp)
         case .timestampValue:
             let (seconds, rest) = (numbers[0] / 1000, numbers[0] % 1000)
             result = Timestamp(
-                seconds: rest < 0 ? seconds - 1 : seconds,
-                nanoseconds: Int32(rest < 0 ? rest + 1000 : rest) * 1_000_000
+                seconds: rest < 0 ? seconds - 1 : seconds, nanoseconds: Int32(rest < 0 ? rest + 1000 : rest) * 1_000_000
             ).map(Datum.timestamp)
         case .durationValue:
             guard case .string(let unit) = arguments[1] else { return .null }
@@ -160,8 +156,7 @@ extension Evaluator {
             segments.count >= 5 && segments.count % 2 == 1 && segments[0] == .text("databases")
             && segments[2] == .text("documents")
         let text = text(of: value) ?? ""
-        guard isDocument, segments[1] == .text("(default)"), text.count <= 6144,
-            let path = DocumentPath(segments)
+        guard isDocument, segments[1] == .text("(default)"), text.count <= 6144, let path = DocumentPath(segments)
         else {
             let reason =
                 if !isDocument {
@@ -173,8 +168,7 @@ extension Evaluator {
                 }
             return fail(
                 node,
-                "Service call error. Function: [\(function.entry.fullName)], Argument: [\(text.string)]. \(reason)"
-            )
+                "Service call error. Function: [\(function.entry.fullName)], Argument: [\(text.string)]. \(reason)")
         }
         switch document(node, path) {
         case .failure(let stop): return stop.value

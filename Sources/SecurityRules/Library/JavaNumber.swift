@@ -34,15 +34,13 @@ enum JavaNumber {
     private static let zero = UInt8(ascii: "0")
 
     private static func text(_ digits: [UInt8], whole: Int) -> String {
-        String(decoding: digits[..<whole], as: UTF8.self) + "."
-            + String(decoding: digits[whole...], as: UTF8.self)
+        String(decoding: digits[..<whole], as: UTF8.self) + "." + String(decoding: digits[whole...], as: UTF8.self)
     }
 
     /// The shortest digits that identify a positive number, and the decimal exponent of the first digit.
     private static func shortest(_ value: Double) -> (digits: [UInt8], exponent: Int) {
         let parts = value.description.utf8.split(separator: UInt8(ascii: "e"))
-        let mantissa = parts[0].split(
-            separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
+        let mantissa = parts[0].split(separator: UInt8(ascii: "."), omittingEmptySubsequences: false)
         var exponent = mantissa[0].count - 1
         if parts.count == 2 { exponent += Int(String(decoding: parts[1], as: UTF8.self)) ?? 0 }
         var digits = mantissa.flatMap(Array.init)
@@ -84,11 +82,9 @@ enum JavaNumber {
     }
 
     /// Parses digits with a point, an exponent and a type suffix. Hexadecimal numbers must have an exponent.
-    private static func magnitude(_ rest: inout ArraySlice<UInt8>, _ isHexadecimal: Bool) -> Double?
-    {
+    private static func magnitude(_ rest: inout ArraySlice<UInt8>, _ isHexadecimal: Bool) -> Double? {
         func isDigit(_ byte: UInt8) -> Bool {
-            Lexer.isDigit(byte)
-                || (isHexadecimal && (UInt8(ascii: "a")...UInt8(ascii: "f")).contains(byte | 0x20))
+            Lexer.isDigit(byte) || (isHexadecimal && (UInt8(ascii: "a")...UInt8(ascii: "f")).contains(byte | 0x20))
         }
         let whole = take(&rest, isDigit)
         var fraction: ArraySlice<UInt8> = []

@@ -76,8 +76,7 @@ enum Library {
     /// The functions, global and in namespaces, indexed by the raw value of ``Function``.
     fileprivate static let functions = Function.allCases.map(\.row)
 
-    static let functionsByName = Dictionary(
-        uniqueKeysWithValues: Function.allCases.map { ($0.entry.fullName, $0) })
+    static let functionsByName = Dictionary(uniqueKeysWithValues: Function.allCases.map { ($0.entry.fullName, $0) })
 
     // Keys: names of our own.
     static let methodsByName: [String: [LibraryEntry]] = Dictionary(grouping: methods, by: \.name)
@@ -118,8 +117,7 @@ enum Function: UInt8, Sendable, CaseIterable {
 
     private var warning: String? {
         switch self {
-        case .debug:
-            "the hosted service has no debug(); here it is its argument, shown in explanations"
+        case .debug: "the hosted service has no debug(); here it is its argument, shown in explanations"
         default: nil
         }
     }
@@ -132,17 +130,13 @@ enum Function: UInt8, Sendable, CaseIterable {
                 "The number; a float is cut toward zero and to 64 bits."
             )
         case .float: ("float", ["string|int|float"], "float", "The number as a float.")
-        case .string:
-            ("string", ["bool|int|float|null|string|path"], "string", "The value as text.")
-        case .path:
-            ("path", ["string"], "path", "The path with these segments; empty ones are left out.")
+        case .string: ("string", ["bool|int|float|null|string|path"], "string", "The value as text.")
+        case .path: ("path", ["string"], "path", "The path with these segments; empty ones are left out.")
         case .debug: ("debug", [""], "any", "The argument itself, noted in the explanation.")
-        case .mathAbs:
-            ("math.abs", ["int|float"], "int|float", "The absolute value, of the same type.")
+        case .mathAbs: ("math.abs", ["int|float"], "int|float", "The absolute value, of the same type.")
         case .mathCeil: ("math.ceil", ["int|float"], "float", "Rounded up.")
         case .mathFloor: ("math.floor", ["int|float"], "float", "Rounded down.")
-        case .mathRound:
-            ("math.round", ["int|float"], "int", "Rounded to the nearest; halves go up.")
+        case .mathRound: ("math.round", ["int|float"], "int", "Rounded to the nearest; halves go up.")
         case .mathSqrt: ("math.sqrt", ["int|float"], "float", "The square root; NaN below zero.")
         case .mathPow:
             (
@@ -150,8 +144,7 @@ enum Function: UInt8, Sendable, CaseIterable {
                 "The first to the power of the second."
             )
         case .mathIsNaN: ("math.isNaN", ["int|float"], "bool", "Whether it is not a number.")
-        case .timestampDate:
-            ("timestamp.date", ["int", "int", "int"], "timestamp", "Midnight of year, month, day.")
+        case .timestampDate: ("timestamp.date", ["int", "int", "int"], "timestamp", "Midnight of year, month, day.")
         case .timestampValue:
             (
                 "timestamp.value", ["int"], "timestamp",

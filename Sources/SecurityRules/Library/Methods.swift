@@ -52,10 +52,8 @@ extension Evaluator {
         case .bytes(let bytes): return self.bytes(node, method, bytes)
         case .path, .requestPath: return bind(node, context.segments(of: receiver), arguments[0])
         case .timestamp(let moment): return timestamp(method, moment)
-        case .duration(let span):
-            return .int(method == .seconds ? span.seconds : Int64(span.nanoseconds))
-        case .latlng(let latitude, let longitude):
-            return latlng(method, latitude, longitude, arguments)
+        case .duration(let span): return .int(method == .seconds ? span.seconds : Int64(span.nanoseconds))
+        case .latlng(let latitude, let longitude): return latlng(method, latitude, longitude, arguments)
         default: return fail(atStartOf: node, "Function not found error: Name: [\(key.string)].")
         }
     }
@@ -74,8 +72,7 @@ extension Evaluator {
         return fail(
             node,
             "Unsupported operation error. Received: \(entry.fullName)("
-                + arguments.map(\.typeName).joined(separator: ", ")
-                + "). Expected: \(entry.signature).")
+                + arguments.map(\.typeName).joined(separator: ", ") + "). Expected: \(entry.signature).")
     }
 
     // MARK: Small types
@@ -117,8 +114,7 @@ extension Evaluator {
         switch method {
         case .date: .timestamp(moment.midnight)
         case .time:
-            TimeSpan(seconds: moment.secondOfDay, nanoseconds: Int64(moment.nanoseconds))
-                .map(Datum.duration) ?? .null
+            TimeSpan(seconds: moment.secondOfDay, nanoseconds: Int64(moment.nanoseconds)).map(Datum.duration) ?? .null
         case .year: .int(Int64(moment.civil.year))
         case .month: .int(Int64(moment.civil.month))
         case .day: .int(Int64(moment.civil.day))
@@ -132,9 +128,7 @@ extension Evaluator {
         }
     }
 
-    private func latlng(
-        _ method: MethodName, _ latitude: Double, _ longitude: Double, _ arguments: [Datum]
-    ) -> Datum {
+    private func latlng(_ method: MethodName, _ latitude: Double, _ longitude: Double, _ arguments: [Datum]) -> Datum {
         switch method {
         case .latitude: return .float(latitude)
         case .longitude: return .float(longitude)

@@ -45,8 +45,7 @@ final class Pattern: @unchecked Sendable {
         let bytes = source.bytes
         let compiled = unsafe bytes.withUnsafeBufferPointer { bytes in
             unsafe reason.withUnsafeMutableBufferPointer { reason in
-                unsafe sluice_re2_compile(
-                    bytes.baseAddress, bytes.count, memory, reason.baseAddress, reason.count)
+                unsafe sluice_re2_compile(bytes.baseAddress, bytes.count, memory, reason.baseAddress, reason.count)
             }
         }
         guard let compiled = unsafe compiled else {
@@ -103,14 +102,11 @@ final class Pattern: @unchecked Sendable {
     /// nil.
     func find(in text: Text, from start: Int) -> [Range<Int>?]? {
         let count = min(groupCount, 9) + 1
-        var found = [sluice_re2_range](
-            repeating: sluice_re2_range(begin: -1, end: -1), count: count)
+        var found = [sluice_re2_range](repeating: sluice_re2_range(begin: -1, end: -1), count: count)
         let isFound = text.withSpan { span in
             unsafe span.withUnsafeBufferPointer { bytes in
                 unsafe found.withUnsafeMutableBufferPointer {
-                    unsafe sluice_re2_find(
-                        pointer, bytes.baseAddress, bytes.count, start, $0.baseAddress, Int32(count)
-                    )
+                    unsafe sluice_re2_find(pointer, bytes.baseAddress, bytes.count, start, $0.baseAddress, Int32(count))
                 }
             }
         }

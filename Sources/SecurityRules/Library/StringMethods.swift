@@ -17,10 +17,8 @@ extension Evaluator {
         if let stop = charge(node, cost(text.count)) { return stop }
         switch method {
         case .size: return .int(Int64(text.utf16Count))
-        case .lower:
-            return .string(text.mappingASCII(UInt8(ascii: "A")...UInt8(ascii: "Z")) { $0 | 0x20 })
-        case .upper:
-            return .string(text.mappingASCII(UInt8(ascii: "a")...UInt8(ascii: "z")) { $0 & ~0x20 })
+        case .lower: return .string(text.mappingASCII(UInt8(ascii: "A")...UInt8(ascii: "Z")) { $0 | 0x20 })
+        case .upper: return .string(text.mappingASCII(UInt8(ascii: "a")...UInt8(ascii: "z")) { $0 & ~0x20 })
         case .trim: return .string(text.trimmed)
         case .toUtf8: return .bytes(text.bytes)
         default: break

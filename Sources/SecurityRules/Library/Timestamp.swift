@@ -8,8 +8,7 @@ public struct Timestamp: Sendable, Hashable {
     public let nanoseconds: Int32
 
     /// The latest representable moment.
-    public static let latest = Timestamp(
-        seconds: validSeconds.upperBound, nanoseconds: 999_999_999)!
+    public static let latest = Timestamp(seconds: validSeconds.upperBound, nanoseconds: 999_999_999)!
 
     static let validSeconds: ClosedRange<Int64> = -62_135_596_800...253_402_300_799
 
@@ -34,8 +33,7 @@ public struct Timestamp: Sendable, Hashable {
         guard let time = RFC3339(text), time.date.year >= 1, time.date.second < 60,
             time.fractionDigits <= 9, let seconds = time.date.seconds
         else { return nil }
-        self.init(
-            seconds: seconds - Int64(time.offsetSeconds), nanoseconds: Int32(time.nanoseconds))
+        self.init(seconds: seconds - Int64(time.offsetSeconds), nanoseconds: Int32(time.nanoseconds))
     }
 
     // MARK: Calendar

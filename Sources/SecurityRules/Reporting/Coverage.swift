@@ -32,8 +32,7 @@ public struct Coverage: Sendable {
     /// Creates empty coverage of a ruleset.
     public init(of ruleset: Ruleset) {
         program = ruleset.program
-        for condition in program.allows.map(\.condition) + program.functions.map(\.result)
-        where condition >= 0 {
+        for condition in program.allows.map(\.condition) + program.functions.map(\.result) where condition >= 0 {
             enlist(condition)
         }
         for function in program.functions {
@@ -76,14 +75,12 @@ public struct Coverage: Sendable {
     public var statements: [Statement] {
         program.allows.map { allow in
             let head = program.source.range(allow.headSpan)
-            return Statement(
-                head: head, values: Self.sorted(outcomes[head.lowerBound.offset] ?? [:]))
+            return Statement(head: head, values: Self.sorted(outcomes[head.lowerBound.offset] ?? [:]))
         }.sorted { $0.head.lowerBound < $1.head.lowerBound }
     }
 
     private static func sorted(_ values: [BytewiseString: Int]) -> [(value: String, count: Int)] {
-        values.sorted { $0.value != $1.value ? $0.value > $1.value : $0.key < $1.key }
-            .map { ($0.key.text, $0.value) }
+        values.sorted { $0.value != $1.value ? $0.value > $1.value : $0.key < $1.key }.map { ($0.key.text, $0.value) }
     }
 
     // MARK: Collecting expressions
@@ -104,13 +101,11 @@ public struct Coverage: Sendable {
         case .constant, .folded, .pattern, .segment, .segmentBehindGlob, .glob, .local, .record,
             .undefined, .undefinedCall, .miscountedCall:
             []
-        case .member(let node, _, _), .not(let node), .negate(let node), .isType(let node, _):
-            [node]
+        case .member(let node, _, _), .not(let node), .negate(let node), .isType(let node, _): [node]
         case .index(let a, let b), .binary(_, let a, let b): [a, b]
-        case .slice(let a, let b, let c), .conditional(let a, let b, let c):
-            [a, b, c].filter { $0 >= 0 }
-        case .all(let list), .any(let list), .list(let list), .map(let list), .path(let list),
-            .call(_, let list), .method(_, let list), .userCall(_, let list):
+        case .slice(let a, let b, let c), .conditional(let a, let b, let c): [a, b, c].filter { $0 >= 0 }
+        case .all(let list), .any(let list), .list(let list), .map(let list), .path(let list), .call(_, let list),
+            .method(_, let list), .userCall(_, let list):
             (list.start..<list.start + list.count).map { program.operands[Int($0)] }
         }
     }
@@ -151,8 +146,7 @@ extension Coverage {
 
     /// The report as text: the totals, then each allow statement and expression with its position, text and values.
     public var text: String {
-        var rows =
-            statements.map { ($0.head, $0.values) } + expressions.map { ($0.range, $0.values) }
+        var rows = statements.map { ($0.head, $0.values) } + expressions.map { ($0.range, $0.values) }
         rows.sort { $0.0.lowerBound < $1.0.lowerBound }
         var text = "\(VisibleText.escaped(program.source.fileName)): \(summary)\n"
         for (range, values) in rows {

@@ -78,8 +78,7 @@ extension Coverage {
         var (text, number) = ("", 1)
         var open: [Mark] = []
         func begin() {
-            text +=
-                "<div class=\"line\" id=\"L\(number)\"><a href=\"#L\(number)\">\(number)</a><code>"
+            text += "<div class=\"line\" id=\"L\(number)\"><a href=\"#L\(number)\">\(number)</a><code>"
             for mark in open { text += mark.tag }
         }
         func end() {

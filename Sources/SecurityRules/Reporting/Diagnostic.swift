@@ -23,8 +23,7 @@ public struct Diagnostic: Sendable, Hashable {
 
     /// Creates a diagnostic.
     public init(
-        severity: Severity, fileName: String, range: Range<SourcePosition>? = nil, message: String,
-        hint: String? = nil
+        severity: Severity, fileName: String, range: Range<SourcePosition>? = nil, message: String, hint: String? = nil
     ) {
         self.severity = severity
         self.fileName = fileName
@@ -75,8 +74,7 @@ struct DiagnosticSink {
         _ severity: Diagnostic.Severity, _ message: String, _ span: Span32?, _ hint: String?
     ) {
         let diagnostic = Diagnostic(
-            severity: severity, fileName: source.fileName, range: span.map(source.range),
-            message: message, hint: hint)
+            severity: severity, fileName: source.fileName, range: span.map(source.range), message: message, hint: hint)
         if diagnostics.last != diagnostic { diagnostics.append(diagnostic) }
     }
 }

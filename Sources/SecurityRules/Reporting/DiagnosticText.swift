@@ -65,8 +65,7 @@ extension SourceText {
         let before = start.column - 1
         let skipped = before <= columns * 3 / 4 ? 0 : before - columns / 2
         let lineStart = start.offset - before
-        let window = scalars(
-            from: lineStart + skipped, most: columns, within: lineBytes(start.line))
+        let window = scalars(from: lineStart + skipped, most: columns, within: lineBytes(start.line))
         var excerpt = Excerpt(line: skipped > 0 ? "…" : "", marks: skipped > 0 ? " " : "")
         let isOneLine = range.upperBound.line == start.line
         let width = isOneLine ? Swift.max(1, range.upperBound.column - start.column) : 1
@@ -79,8 +78,7 @@ extension SourceText {
                 excerpt.marks += scalar == "\t" ? "\t" : String(repeating: " ", count: length)
             } else if column < before + width {
                 let tildes = column == before ? length - 1 : length
-                excerpt.marks +=
-                    (column == before ? "^" : "") + String(repeating: "~", count: tildes)
+                excerpt.marks += (column == before ? "^" : "") + String(repeating: "~", count: tildes)
             }
         }
         if window.scalars.count <= before - skipped { excerpt.marks += "^" }

@@ -81,8 +81,7 @@ extension Explanation.Outcome: CustomStringConvertible {
         case .unknown(let needs):
             "unknown: "
                 + ((needs.existing ? ["resource"] : []) + (needs.time ? ["request.time"] : [])
-                + needs.incoming.map { "request.resource.\($0.key)" }.sorted()
-                + needs.documents.map(\.description))
+                + needs.incoming.map { "request.resource.\($0.key)" }.sorted() + needs.documents.map(\.description))
                 .joined(separator: ", ")
         }
     }
@@ -96,8 +95,7 @@ extension Ruleset {
     ///   - clock: Nanoseconds since any moment, which never go back; without it there is no limit of time.
     public func explain(_ request: Request, clock: @escaping Clock = { 1 }) -> Explanation {
         guard let path = request.state.path else {
-            return Explanation(
-                decision: .denied(Denial(reason: .invalidPath, readsCaller: false)), blocks: [])
+            return Explanation(decision: .denied(Denial(reason: .invalidPath, readsCaller: false)), blocks: [])
         }
         if let denial = denialOfList(request) {
             return Explanation(decision: .denied(denial), blocks: [])
@@ -149,8 +147,7 @@ extension Ruleset {
         _ block: BlockCode, _ captures: [(name: String, value: String)], _ rules: [Explanation.Rule]
     ) -> Explanation.Block {
         Explanation.Block(
-            path: block.path, range: program.source.range(block.pathSpan), captures: captures,
-            rules: rules)
+            path: block.path, range: program.source.range(block.pathSpan), captures: captures, rules: rules)
     }
 }
 
@@ -162,8 +159,7 @@ extension Evaluator {
             let index = isBehind ? position - 1 + Int(globLength) : position
             let value: Datum =
                 segment.kind == .glob
-                ? .requestPath(Int32(position), Int32(position) + globLength)
-                : .string(context.path[index])
+                ? .requestPath(Int32(position), Int32(position) + globLength) : .string(context.path[index])
             return (name, ValueText.describe(value, context))
         }
     }

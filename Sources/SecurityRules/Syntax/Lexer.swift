@@ -45,8 +45,7 @@ struct Lexer {
     mutating func skipBlanks() {
         while let byte = byte() {
             switch byte {
-            case UInt8(ascii: " "), UInt8(ascii: "\t"), UInt8(ascii: "\r"), UInt8(ascii: "\n"):
-                position += 1
+            case UInt8(ascii: " "), UInt8(ascii: "\t"), UInt8(ascii: "\r"), UInt8(ascii: "\n"): position += 1
             case UInt8(ascii: "/") where self.byte(1) == UInt8(ascii: "/"):
                 while let next = self.byte(), next != UInt8(ascii: "\n") { position += 1 }
             case UInt8(ascii: "/") where self.byte(1) == UInt8(ascii: "*"): skipComment()
@@ -123,8 +122,7 @@ struct Lexer {
 
     private mutating func scanMark(_ first: UInt8) -> Token.Kind {
         let pairs: [(StaticString)] = ["&&", "||", "==", "!=", "<=", ">=", "**"]
-        for pair in pairs
-        where pair.description.utf8.first == first && pair.description.utf8.last == byte(1) {
+        for pair in pairs where pair.description.utf8.first == first && pair.description.utf8.last == byte(1) {
             position += 2
             return .mark
         }
@@ -148,9 +146,8 @@ struct Lexer {
         if Self.isWordPart(byte) { return true }
         switch byte {
         case UInt8(ascii: "&"): return self.byte(1) != byte
-        case UInt8(ascii: "="), UInt8(ascii: "!"), UInt8(ascii: ","), UInt8(ascii: ";"),
-            UInt8(ascii: "$"), UInt8(ascii: "("), UInt8(ascii: ")"), UInt8(ascii: "*"),
-            UInt8(ascii: "+"):
+        case UInt8(ascii: "="), UInt8(ascii: "!"), UInt8(ascii: ","), UInt8(ascii: ";"), UInt8(ascii: "$"),
+            UInt8(ascii: "("), UInt8(ascii: ")"), UInt8(ascii: "*"), UInt8(ascii: "+"):
             return !inExpression
         default: return "%-~'.:@".utf8.contains(byte)
         }
@@ -163,8 +160,7 @@ struct Lexer {
     }
 
     static func isWordStart(_ byte: UInt8) -> Bool {
-        byte == UInt8(ascii: "_")
-            || (byte | 0x20 >= UInt8(ascii: "a") && byte | 0x20 <= UInt8(ascii: "z"))
+        byte == UInt8(ascii: "_") || (byte | 0x20 >= UInt8(ascii: "a") && byte | 0x20 <= UInt8(ascii: "z"))
     }
 
     static func isWordPart(_ byte: UInt8) -> Bool { isWordStart(byte) || isDigit(byte) }

@@ -70,8 +70,7 @@ struct StringLiteral {
         try append(0x10000 + (first - 0xD800) << 10 + (second - 0xDC00), start)
     }
 
-    private mutating func number(_ start: Int, digits: Int, radix: Int) throws(BadEscape) -> UInt32
-    {
+    private mutating func number(_ start: Int, digits: Int, radix: Int) throws(BadEscape) -> UInt32 {
         guard index + digits <= bytes.endIndex,
             bytes[index..<index + digits].allSatisfy({ Lexer.isWordPart($0) }),
             let value = UInt32(

@@ -158,9 +158,7 @@ struct Parser {
             if !hasService {
                 sink.error(
                     "Missing 'service' declaration.", at: token.span,
-                    hint:
-                        "the rules stand in: service firebase.storage { match /b/{bucket}/o { … } }"
-                )
+                    hint: "the rules stand in: service firebase.storage { match /b/{bucket}/o { … } }")
             }
             return
         }
@@ -213,8 +211,7 @@ struct Parser {
             case "allow":
                 if depth == 0 {
                     sink.error(
-                        "Unexpected 'allow'.", at: token.span,
-                        hint: "an allow statement belongs inside a match block")
+                        "Unexpected 'allow'.", at: token.span, hint: "an allow statement belongs inside a match block")
                 }
                 allow(into: &block)
             case "function": function(into: &block.functions)
@@ -238,8 +235,7 @@ struct Parser {
     private mutating func match(into parent: inout MatchBlock, depth: Int) {
         let start = advance(.statement)
         if depth == Self.maximumMatchDepth + 1 {
-            sink.error(
-                "Match blocks are nested more than \(Self.maximumMatchDepth) deep.", at: start)
+            sink.error("Match blocks are nested more than \(Self.maximumMatchDepth) deep.", at: start)
         }
         do {
             let pathStart = token.span
@@ -304,13 +300,11 @@ struct Parser {
                 }
                 condition = try expression()
             } else if isWord("if") {
-                throw unexpected(
-                    hint: "a colon stands before the condition: \(source.text(head)): if …")
+                throw unexpected(hint: "a colon stands before the condition: \(source.text(head)): if …")
             }
             let span = Span32(Int(start.start), Int(lastEnd))
             if isMark(";") { advance(.semicolon) }
-            block.allows.append(
-                AllowStatement(methods: methods, condition: condition, span: span, headSpan: head))
+            block.allows.append(AllowStatement(methods: methods, condition: condition, span: span, headSpan: head))
         } catch { recover() }
     }
 
@@ -334,9 +328,7 @@ struct Parser {
             let name = try identifier("a function name")
             let parameters = try parameters()
             if parameters.count > Self.maximumArguments {
-                sink.error(
-                    "A function may have at most \(Self.maximumArguments) arguments.", at: name.span
-                )
+                sink.error("A function may have at most \(Self.maximumArguments) arguments.", at: name.span)
             }
             try expect("{", .blockOpen)
             var bindings: [(name: Name, value: ExpressionID)] = []
@@ -377,8 +369,7 @@ struct Parser {
     private mutating func binding() throws(Failure) -> (name: Name, value: ExpressionID) {
         let start = advance(.statement)
         if tree.version != 2 {
-            sink.error(
-                "Unexpected 'let'.", at: start, hint: "let needs rules_version = '2'; at the top")
+            sink.error("Unexpected 'let'.", at: start, hint: "let needs rules_version = '2'; at the top")
         }
         let name = try identifier("a variable name")
         try expect("=", .binary)

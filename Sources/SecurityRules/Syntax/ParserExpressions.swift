@@ -24,8 +24,7 @@ extension Parser {
         let whenFalse = try expression()
         let span = Span32(from: tree[condition].span, to: tree[whenFalse].span)
         return try add(
-            .conditional(condition, whenTrue, whenFalse), span, [condition, whenTrue, whenFalse],
-            mark: mark)
+            .conditional(condition, whenTrue, whenFalse), span, [condition, whenTrue, whenFalse], mark: mark)
     }
 
     private mutating func tooComplex(at span: Span32? = nil) -> Failure {
@@ -41,8 +40,7 @@ extension Parser {
         let levels = levels(kind, operands)
         if depth > Self.maximumDepth || levels > Self.maximumNesting { throw tooComplex(at: span) }
         tree.expressions.append(
-            Expression(
-                kind: kind, span: span, mark: (mark ?? span).start, depth: depth, levels: levels))
+            Expression(kind: kind, span: span, mark: (mark ?? span).start, depth: depth, levels: levels))
         return ExpressionID(tree.expressions.count - 1)
     }
 
@@ -94,9 +92,7 @@ extension Parser {
             if isMark("/"), !lexer.isAtBlank {
                 sink.error(
                     "Missing 'match' keyword before path.", at: token.span,
-                    hint:
-                        "a slash before anything but a space begins a path; to divide, write: a / b"
-                )
+                    hint: "a slash before anything but a space begins a path; to divide, write: a / b")
                 throw Failure()
             }
             let mark = advance(.binary)
@@ -175,11 +171,9 @@ extension Parser {
                 if isMark("(") {
                     let arguments = try arguments()
                     let span = Span32(Int(start.start), Int(lastEnd))
-                    value = try add(
-                        .method(value, name, arguments), span, [value] + arguments, mark: name.span)
+                    value = try add(.method(value, name, arguments), span, [value] + arguments, mark: name.span)
                 } else {
-                    value = try add(
-                        .member(value, name), Span32(from: start, to: name.span), [value])
+                    value = try add(.member(value, name), Span32(from: start, to: name.span), [value])
                 }
             } else if isMark("[") {
                 value = try subscripted(value)
@@ -261,8 +255,7 @@ extension Parser {
         let isBytes = token.kind == .bytes
         let start = Int(span.start) + (isBytes ? 1 : 0)
         do {
-            let value = try StringLiteral.decode(
-                source.bytes[start..<Int(span.end)], isBytes: isBytes)
+            let value = try StringLiteral.decode(source.bytes[start..<Int(span.end)], isBytes: isBytes)
             advance(.plain)
             return try add(isBytes ? .bytes(value) : .string(Text(value)), span)
         } catch let error as StringLiteral.BadEscape {
@@ -271,8 +264,7 @@ extension Parser {
                 "Invalid escape sequence '\(error.text)'.", at: at,
                 hint: error.text.hasPrefix("\\u")
                     ? "each \\u is one unit of UTF-16; surrogates come in pairs: '\\ud83d\\ude00'"
-                    : "for a backslash in a pattern write '\\\(error.text)', or a class such as '[.]'"
-            )
+                    : "for a backslash in a pattern write '\\\(error.text)', or a class such as '[.]'")
             advance(.plain)
             return try add(.string(""), span)
         } catch { throw Failure() }

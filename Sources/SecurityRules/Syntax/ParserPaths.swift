@@ -7,8 +7,7 @@ extension Parser {
     /// Parses the path of a match block.
     mutating func matchPath() throws(Failure) -> [MatchSegment] {
         guard isMark("/") else {
-            throw unexpected(
-                expected: "'/'", hint: "a match path begins with '/': match /\(tokenText)")
+            throw unexpected(expected: "'/'", hint: "a match path begins with '/': match /\(tokenText)")
         }
         var segments: [MatchSegment] = []
         while isMark("/") { segments.append(try matchSegment(isFirst: segments.isEmpty)) }
@@ -58,8 +57,7 @@ extension Parser {
     }
 
     /// Parses a capture. The current token is the one after `/{`.
-    private mutating func capture(from slash: Span32, isFirst: Bool) throws(Failure) -> MatchSegment
-    {
+    private mutating func capture(from slash: Span32, isFirst: Bool) throws(Failure) -> MatchSegment {
         let name = Name(text: tokenText, span: token.span)
         token = lexer.next()
         var kind = MatchSegment.Kind.single
@@ -105,16 +103,14 @@ extension Parser {
         if parts.count > Self.maximumSegments {
             sink.error("A path may have at most \(Self.maximumSegments) segments.", at: span)
         }
-        let inner = parts.compactMap { part -> ExpressionID? in
-            if case .interpolated(let id) = part { id } else { nil }
+        let inner = parts.compactMap { part -> ExpressionID? in if case .interpolated(let id) = part { id } else { nil }
         }
         return try add(.path(parts), span, inner)
     }
 
     private func isComment(_ slash: Int) -> Bool {
         guard slash + 1 < source.bytes.count else { return false }
-        return source.bytes[slash + 1] == UInt8(ascii: "/")
-            || source.bytes[slash + 1] == UInt8(ascii: "*")
+        return source.bytes[slash + 1] == UInt8(ascii: "/") || source.bytes[slash + 1] == UInt8(ascii: "*")
     }
 
     /// Parses one segment after its slash, and leaves the lexer right behind it.
@@ -168,8 +164,7 @@ extension Parser {
         var index = bytes.startIndex
         while index < bytes.endIndex {
             if bytes[index] == UInt8(ascii: "%"), index + 2 < bytes.endIndex,
-                let value = UInt8(
-                    String(decoding: bytes[index + 1...index + 2], as: UTF8.self), radix: 16)
+                let value = UInt8(String(decoding: bytes[index + 1...index + 2], as: UTF8.self), radix: 16)
             {
                 result.append(value)
                 index += 3

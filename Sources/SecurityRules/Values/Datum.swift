@@ -98,8 +98,7 @@ final class PathValue: Sendable {
         var bytes = text.bytes[...]
         if bytes.first == slash { bytes.removeFirst() }
         if bytes.last == slash { bytes.removeLast() }
-        let parts =
-            bytes.isEmpty ? [] : bytes.split(separator: slash, omittingEmptySubsequences: false)
+        let parts = bytes.isEmpty ? [] : bytes.split(separator: slash, omittingEmptySubsequences: false)
         self.init(
             parts.map { part in
                 if part.first == UInt8(ascii: "{"), part.last == UInt8(ascii: "}"), part.count > 2 {

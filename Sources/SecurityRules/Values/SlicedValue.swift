@@ -70,8 +70,7 @@ extension Caller {
         guard case .map(var properties) = self.value else { return self }
         let new = MapEntry(key: Text(claim), value: Datum(value))
         for index in properties.indices {
-            guard properties[index].key == "token", case .map(let claims) = properties[index].value
-            else { continue }
+            guard properties[index].key == "token", case .map(let claims) = properties[index].value else { continue }
             var changed = claims.filter { $0.key != new.key } + [new]
             changed.putInOrder()
             properties[index].value = .map(changed)

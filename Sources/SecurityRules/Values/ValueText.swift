@@ -14,8 +14,7 @@ struct ValueText {
     static func describe(_ value: Datum, _ context: Context) -> String {
         var writer = ValueText(context: context)
         writer.write(value, depth: 0)
-        return writer.text.count <= maximumLength
-            ? writer.text : writer.text.prefix(maximumLength - 1) + "…"
+        return writer.text.count <= maximumLength ? writer.text : writer.text.prefix(maximumLength - 1) + "…"
     }
 
     private init(context: Context) { self.context = context }
@@ -24,8 +23,7 @@ struct ValueText {
     /// bytes.
     private var isFull: Bool {
         let bytes = text.utf8.count
-        return bytes > 16 * Self.maximumLength
-            || (bytes > Self.maximumLength && text.count > Self.maximumLength)
+        return bytes > 16 * Self.maximumLength || (bytes > Self.maximumLength && text.count > Self.maximumLength)
     }
 
     private mutating func write(_ value: Datum, depth: Int) {
@@ -48,8 +46,7 @@ struct ValueText {
         case .list(let elements): write(elements, "[", "]", depth)
         case .set(let elements): write(elements, "[", "].toSet()", depth)
         case .map(let entries): write(entries, depth)
-        case .mapDiff(let diff):
-            write(diff.added + diff.removed + diff.changed, "map_diff([", "])", depth)
+        case .mapDiff(let diff): write(diff.added + diff.removed + diff.changed, "map_diff([", "])", depth)
         case .path, .requestPath:
             for segment in context.segments(of: value) where !isFull {
                 text += "/" + Self.beginning(of: segment.text)

@@ -12,8 +12,7 @@ struct Endpoint: Sendable, Equatable {
         let parsed = URL(string: url)
         let isValid =
             ["http", "https"].contains { parsed?.scheme == $0 } && parsed?.host?.isEmpty == false
-            && parsed?.query == nil && parsed?.fragment == nil && parsed?.user == nil
-            && !bucket.isEmpty
+            && parsed?.query == nil && parsed?.fragment == nil && parsed?.user == nil && !bucket.isEmpty
         var text = url
         while text.hasSuffix("/") { text.removeLast() }
         base = isValid ? text : nil
@@ -60,8 +59,7 @@ struct Endpoint: Sendable, Equatable {
     }
 
     private var invalid: StorageError {
-        StorageError(
-            .invalidArgument, "The gateway's URL is not valid, or there is no name of a bucket.")
+        StorageError(.invalidArgument, "The gateway's URL is not valid, or there is no name of a bucket.")
     }
 
     // MARK: URLs of objects
@@ -74,8 +72,7 @@ struct Endpoint: Sendable, Equatable {
     {
         let (bucket, path) = try parse(text, storage.endpoint.base, isEncoded)
         guard bucket == storage.bucket else {
-            throw StorageError(
-                .bucketMismatch, "The URL is of the bucket '\(bucket)', not '\(storage.bucket)'.")
+            throw StorageError(.bucketMismatch, "The URL is of the bucket '\(bucket)', not '\(storage.bucket)'.")
         }
         return storage.reference(withPath: path)
     }

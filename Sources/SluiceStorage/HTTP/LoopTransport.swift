@@ -69,8 +69,7 @@
             }
         }
 
-        private static func running(_ loop: inout EventLoop?) throws(TransportFailure) -> EventLoop
-        {
+        private static func running(_ loop: inout EventLoop?) throws(TransportFailure) -> EventLoop {
             if let loop { return loop }
             do throws(SystemError) {
                 let new = try EventLoop()

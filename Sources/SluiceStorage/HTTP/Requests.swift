@@ -59,8 +59,7 @@ struct Requests: Sendable {
             return .failure(failure)
         case .failure(.cancelled): throw .cancelled
         case .failure(.impossible(let cause, let text)): throw StorageError(cause, text)
-        case .failure(.failed(let text)):
-            return .failure(Failure(error: StorageError(.unknown, text)))
+        case .failure(.failed(let text)): return .failure(Failure(error: StorageError(.unknown, text)))
         }
     }
 

@@ -50,8 +50,7 @@ struct Retries {
 
     /// Waits after a failure.
     /// - Throws: `retryLimitExceeded` if the retry time is over, with the failure's text; `cancelled`.
-    mutating func failed(_ failure: Failure, _ control: TransferControl) async throws(StorageError)
-    {
+    mutating func failed(_ failure: Failure, _ control: TransferControl) async throws(StorageError) {
         if control.isCancelled { throw .cancelled }
         failing = failing ?? attemptBegan
         hasFailed = true

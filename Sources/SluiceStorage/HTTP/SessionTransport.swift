@@ -43,8 +43,7 @@
             _ control: TransferControl
         ) async -> Result<HTTPResponse, TransportFailure> {
             guard configuration.files.allSatisfy({ $0 == nil }) else {
-                return .failure(
-                    .impossible(.settings, "Files of certificates are for Linux alone."))
+                return .failure(.impossible(.settings, "Files of certificates are for Linux alone."))
             }
             var prepared = URLRequest(url: request.url)
             prepared.httpMethod = "\(request.method)"
@@ -54,8 +53,7 @@
                 prepared.addValue(field.value, forHTTPHeaderField: field.name)
             }
             let task = SessionTransport.session.dataTask(with: prepared)
-            let allowed =
-                request.timeLimit + HTTPRequest.allowance(request.body?.count ?? request.limit)
+            let allowed = request.timeLimit + HTTPRequest.allowance(request.body?.count ?? request.limit)
             let handler = control.onCancel { task.cancel() }
             defer { control.removeHandler(handler) }
             let result = await withCheckedContinuation { waiter in
@@ -71,8 +69,7 @@
 
         // MARK: Delegate
 
-        func urlSession(_ session: URLSession, dataTask: URLSessionDataTask, didReceive data: Data)
-        {
+        func urlSession(_ session: URLSession, dataTask: URLSessionDataTask, didReceive data: Data) {
             guard let exchange = exchanges.withLock({ $0[dataTask.taskIdentifier] }) else { return }
             let isTooLarge = exchange.state.withLock { state in
                 state.body += data
@@ -105,8 +102,7 @@
                     fields.append(name: name.asciiLowercased(), value)
                 }
                 let body = exchange.state.withLock { $0.body }
-                exchange.finish(
-                    .success(HTTPResponse(status: head.statusCode, fields: fields, body: body)))
+                exchange.finish(.success(HTTPResponse(status: head.statusCode, fields: fields, body: body)))
             } else {
                 exchange.finish(.failure(.failed("There was no response.")))
             }

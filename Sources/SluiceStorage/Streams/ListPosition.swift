@@ -65,8 +65,7 @@ struct ListPosition {
                 .internalError,
                 "The list has had no names for \(empty) pages, and does not end.")
         }
-        return ListPosition(
-            prefix: prefix, token: token, folder: folder, object: object, emptyPages: empty)
+        return ListPosition(prefix: prefix, token: token, folder: folder, object: object, emptyPages: empty)
     }
 
     private func last(_ names: [String], after last: String) -> String? {

@@ -63,8 +63,7 @@ public struct StorageListing: Sendable, Equatable {
         objects = items.compactMap { StorageListedObject($0, storage) }
         guard names.count == folders.count, objects.count == items.count,
             let next = try position.next(
-                folders: names, objects: objects.map(\.reference.fullPath),
-                token: json["nextPageToken"]?.text)
+                folders: names, objects: objects.map(\.reference.fullPath), token: json["nextPageToken"]?.text)
         else { return nil }
         prefixes = names.map { storage.reference(withPath: $0) }
         pageToken = next.pageToken
@@ -85,8 +84,7 @@ extension StorageReference {
 
     /// Requests a page. One that is not the next page of the list is malformed, as if the connection had failed.
     func page(_ query: String, _ pageToken: String?) async throws(StorageError) -> StorageListing {
-        let position = ListPosition(
-            of: fullPath.isEmpty ? "" : fullPath + "/", pageToken: pageToken)
+        let position = ListPosition(of: fullPath.isEmpty ? "" : fullPath + "/", pageToken: pageToken)
         var query = query + "&prefix=\(PercentEncoding.encodeSegment(position.prefix))"
         if let token = position.token {
             query += "&pageToken=\(PercentEncoding.encodeSegment(token))"

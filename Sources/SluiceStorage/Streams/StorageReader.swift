@@ -34,8 +34,7 @@ public struct StorageReader {
 
     /// Opens the version that a list shows, without a further request if the list says enough of it.
     public init(_ object: StorageListedObject) async throws(StorageError) {
-        guard let size = object.size, let generation = object.generation,
-            object.crc32c != nil || object.md5Hash != nil
+        guard let size = object.size, let generation = object.generation, object.crc32c != nil || object.md5Hash != nil
         else {
             try await self.init(object.reference)
             return
@@ -93,8 +92,7 @@ public struct StorageReader {
                 request, [206], retryTime: requests.storage.maxDownloadRetryTime
             ) { response in
                 response["content-range"] == expected && response.body.count == range.count
-                    && response["x-object-generation"] == String(object.generation)
-                    ? response.body : nil
+                    && response["x-object-generation"] == String(object.generation) ? response.body : nil
             }
         }
     }

@@ -14,8 +14,7 @@ extension StorageReference {
         metadata: StorageMetadata? = nil, onProgress: (Int64) -> Void = { _ in },
         next: () async throws(StorageError) -> [UInt8]?
     ) async throws(StorageError) -> StorageMetadata {
-        try await putStream(
-            metadata: metadata, onSession: { _ in }, onProgress: onProgress, next: next)
+        try await putStream(metadata: metadata, onSession: { _ in }, onProgress: onProgress, next: next)
     }
 
     /// The same, for a program that removes what it may leave at the gateway if it is killed.
@@ -46,8 +45,7 @@ extension StorageReference {
         }
         let fields = try values.fields(type: MediaTypes.type(of: name[...]))
         return try await operation { requests throws(StorageError) in
-            var upload = StreamUpload(
-                UploadRequests(reference: self, requests: requests, fields: fields))
+            var upload = StreamUpload(UploadRequests(reference: self, requests: requests, fields: fields))
             do throws(StorageError) {
                 while true {
                     if let stored = try await upload.send(chunk, isLast: isAtEnd, onSession) {
@@ -112,9 +110,7 @@ private struct StreamUpload {
                 began(session.path)
             case .offset(let found):
                 guard found >= start else {
-                    throw StorageError(
-                        .unknown, "The gateway has lost bytes that it had confirmed. Send it again."
-                    )
+                    throw StorageError(.unknown, "The gateway has lost bytes that it had confirmed. Send it again.")
                 }
                 if found == Int64(whole.count), !isLast {
                     confirmed = whole
@@ -135,20 +131,17 @@ private struct StreamUpload {
 
     /// One request: begins the upload, asks for its offset, or sends the rest of the chunk.
     private func step(
-        _ rest: ArraySlice<UInt8>, at offset: Int64?, _ whole: CRC32C, _ isLast: Bool,
-        _ retries: inout Retries
+        _ rest: ArraySlice<UInt8>, at offset: Int64?, _ whole: CRC32C, _ isLast: Bool, _ retries: inout Retries
     ) async throws(StorageError) -> UploadRequests.Step {
         guard let url else {
             let sum = isLast ? whole : nil
-            return try await upload.create(
-                size: sum.map { Int64($0.count) }, sum, ending: sum, &retries)
+            return try await upload.create(size: sum.map { Int64($0.count) }, sum, ending: sum, &retries)
         }
         guard let offset else {
             return try await upload.ask(url, size: Int64(whole.count), &retries)
         }
         let piece = Array(rest)
-        return try await upload.send(
-            piece, CRC32C(piece), at: offset, of: url, ending: isLast ? whole : nil, &retries)
+        return try await upload.send(piece, CRC32C(piece), at: offset, of: url, ending: isLast ? whole : nil, &retries)
     }
 
     /// Begins again if all bytes are still here.

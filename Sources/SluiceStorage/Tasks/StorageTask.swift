@@ -83,8 +83,7 @@ public class StorageTask: @unchecked Sendable {
 
     /// All events from now on, after the state now. It ends with the task. Somebody who reads too slowly gets the latest 64.
     public var snapshots: AsyncStream<StorageTaskSnapshot> {
-        let (stream, continuation) = AsyncStream<StorageTaskSnapshot>.makeStream(
-            bufferingPolicy: .bufferingNewest(64))
+        let (stream, continuation) = AsyncStream<StorageTaskSnapshot>.makeStream(bufferingPolicy: .bufferingNewest(64))
         state.withLock { state in
             continuation.yield(snapshot(state, state.phase))
             guard !state.isOver else { return continuation.finish() }
@@ -111,8 +110,7 @@ public class StorageTask: @unchecked Sendable {
         return state.withLock { state in
             state.next += 1
             let isCurrent =
-                status == state.phase
-                || status == .progress && state.phase == .resume && state.completed > 0
+                status == state.phase || status == .progress && state.phase == .resume && state.completed > 0
             if isCurrent {
                 let snapshot = snapshot(state, status)
                 queue.async { handler(snapshot) }
@@ -169,8 +167,7 @@ public class StorageTask: @unchecked Sendable {
             if status != .progress { state.phase = status }
             let snapshot = snapshot(state, status)
             // Handles are numbers in the order of registration.
-            for (_, observer) in state.observers.sorted(by: { $0.key < $1.key })
-            where observer.status == status {
+            for (_, observer) in state.observers.sorted(by: { $0.key < $1.key }) where observer.status == status {
                 if observer.isDirect {
                     direct.append { observer.handler(snapshot) }
                 } else {
@@ -214,8 +211,7 @@ public class StorageTask: @unchecked Sendable {
 
     /// Ends the task, and calls `completion` after its observers.
     func end<Value: Sendable>(
-        _ result: Result<Value, StorageError>, _ metadata: StorageMetadata?,
-        _ completion: Completion<Value>
+        _ result: Result<Value, StorageError>, _ metadata: StorageMetadata?, _ completion: Completion<Value>
     ) {
         switch result {
         case .success: report(.success) { $0.metadata = metadata ?? $0.metadata }

@@ -72,8 +72,7 @@ struct Download: Sendable {
     // MARK: Requests
 
     /// Transfers the object, from its beginning again if it is replaced meanwhile.
-    private func run(maxSize: Int64, _ target: inout some DownloadTarget) async throws(StorageError)
-    {
+    private func run(maxSize: Int64, _ target: inout some DownloadTarget) async throws(StorageError) {
         var retries = Retries(requests.storage.maxDownloadRetryTime)
         var (mismatches, replacements) = (0, 0)
         while true {
@@ -99,8 +98,7 @@ struct Download: Sendable {
             guard offset == object.size else {
                 replacements += 1
                 guard replacements <= Download.replacements else {
-                    throw StorageError(
-                        .unknown, "The object was replaced during the download, again and again.")
+                    throw StorageError(.unknown, "The object was replaced during the download, again and again.")
                 }
                 continue
             }
@@ -158,8 +156,7 @@ struct Download: Sendable {
             case .failure(let failure): try await retries.failed(failure, task.control)
             case .response(let response) where response.status == 206:
                 if response["content-range"] == "bytes \(range.lowerBound)-\(last)/\(object.size)",
-                    response["x-object-generation"] == String(object.generation),
-                    response.body.count == range.count
+                    response["x-object-generation"] == String(object.generation), response.body.count == range.count
                 {
                     retries.succeeded()
                     return response.body

@@ -103,8 +103,7 @@ final class LocalFile: Sendable {
         let bytes = [UInt8](unsafeUninitializedCapacity: range.count) { buffer, count in
             while count < range.count {
                 let offset = off_t(range.lowerBound) + off_t(count)
-                let read = pread(
-                    descriptor, buffer.baseAddress! + count, range.count - count, offset)
+                let read = pread(descriptor, buffer.baseAddress! + count, range.count - count, offset)
                 if read > 0 {
                     count += read
                 } else if read == 0 || errno != EINTR {

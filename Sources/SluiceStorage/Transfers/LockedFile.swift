@@ -46,7 +46,6 @@ package enum LockedFile {
     /// Whether the path leads to the file that was opened.
     private static func isNamed(_ path: String, _ descriptor: Int32) -> Bool {
         var (opened, named) = (stat(), stat())
-        return fstat(descriptor, &opened) == 0 && lstat(path, &named) == 0
-            && named.st_ino == opened.st_ino
+        return fstat(descriptor, &opened) == 0 && lstat(path, &named) == 0 && named.st_ino == opened.st_ino
     }
 }

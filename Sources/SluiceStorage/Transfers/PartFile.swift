@@ -34,8 +34,7 @@ package struct PartFile: DownloadTarget {
         }
         guard let resolved = realpath(path, nil) else { throw .file("written", path) }
         defer { free(resolved) }
-        try self.init(
-            target: String(cString: resolved), shown: path, replacing: status, of: reference)
+        try self.init(target: String(cString: resolved), shown: path, replacing: status, of: reference)
     }
 
     /// The same for a name in a folder, which must not be a link.
@@ -88,9 +87,7 @@ package struct PartFile: DownloadTarget {
             }
         }
         guard !PartFile.isPart(name) else {
-            throw StorageError(
-                .file(0), "\(shown): such names belong to unfinished downloads. Choose another one."
-            )
+            throw StorageError(.file(0), "\(shown): such names belong to unfinished downloads. Choose another one.")
         }
     }
 
@@ -127,8 +124,7 @@ package struct PartFile: DownloadTarget {
         guard let part else { throw .file("written", shown) }
         var status = stat()
         fstat(part.descriptor, &status)
-        let isContinued =
-            !isFresh && PartFile.canContinue(object) && Int64(status.st_size) <= object.size
+        let isContinued = !isFresh && PartFile.canContinue(object) && Int64(status.st_size) <= object.size
         if isContinued { return Int64(status.st_size) }
         guard ftruncate(part.descriptor, 0) == 0 else { throw .file("written", shown) }
         return 0

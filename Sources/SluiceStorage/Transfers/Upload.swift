@@ -19,8 +19,7 @@ struct Upload {
         from saved: StorageUploadResumptionData?
     ) throws(StorageError) {
         if let saved {
-            guard saved.bucket == task.reference.bucket, saved.path == task.reference.fullPath
-            else {
+            guard saved.bucket == task.reference.bucket, saved.path == task.reference.fullPath else {
                 // It does not belong to this task, whose object it is not.
                 task.save(nil)
                 throw StorageError(
@@ -36,8 +35,7 @@ struct Upload {
                 try (metadata ?? MetadataValues()).fields(
                     type: MediaTypes.type(of: task.reference.name[...]))
             }
-        requests = UploadRequests(
-            reference: task.reference, requests: Requests(task), fields: fields)
+        requests = UploadRequests(reference: task.reference, requests: Requests(task), fields: fields)
         reader = try UploadReader(source)
     }
 
@@ -63,8 +61,7 @@ struct Upload {
             return stored
         } catch {
             // A failed upload of a file can be continued later; one that was cancelled or is of a changed file can't.
-            let canContinue =
-                error.reason != .cancelled && reader.file != nil && (try? checkFile()) != nil
+            let canContinue = error.reason != .cancelled && reader.file != nil && (try? checkFile()) != nil
             if !canContinue {
                 task.save(nil)
                 if let url = session.url { await requests.remove(url) }

@@ -91,8 +91,7 @@ struct UploadRequests {
     ///   - ending: The checksum of the object, if the piece is the last one: it ends the upload. Without bytes it gets the
     ///     result again of an upload that is complete.
     func send(
-        _ piece: [UInt8], _ sum: CRC32C, at offset: Int64, of session: URL, ending: CRC32C?,
-        _ retries: inout Retries
+        _ piece: [UInt8], _ sum: CRC32C, at offset: Int64, of session: URL, ending: CRC32C?, _ retries: inout Retries
     ) async throws(StorageError) -> Step {
         var request = HTTPRequest("PATCH", session)
         request.fields = [
@@ -110,8 +109,7 @@ struct UploadRequests {
         case (204, nil):
             let end = offset + Int64(piece.count)
             return response["upload-offset"] == String(end) ? .offset(end) : .malformed
-        case (200...201, let ending?):
-            return try accept(response, ending).map { .stored($0) } ?? .malformed
+        case (200...201, let ending?): return try accept(response, ending).map { .stored($0) } ?? .malformed
         case (404, _): return .gone(Requests.error(response))
         case (409, _): return .failed(Failure(error: Requests.error(response)))
         case (400, _) where response["upload-complete"] == "?0":
@@ -165,8 +163,7 @@ struct UploadRequests {
         }
         if hasPairs, stored.customMetadata == nil {
             throw StorageError(
-                .internalError,
-                "The object is stored without its custom metadata: the gateway is too old.")
+                .internalError, "The object is stored without its custom metadata: the gateway is too old.")
         }
         return stored
     }

@@ -80,8 +80,7 @@ struct UploadSession {
             if reader.file == nil || reader.size <= UploadSession.declaredSize {
                 sum = try await checksum(of: reader.size, CRC32C())
             }
-            return try await upload.requests.create(
-                size: reader.size, sum, ending: ending, &retries)
+            return try await upload.requests.create(size: reader.size, sum, ending: ending, &retries)
         }
         switch state {
         case .unknown: return try await upload.requests.ask(url, size: reader.size, &retries)
@@ -104,8 +103,7 @@ struct UploadSession {
             isEarlier = isEarlier || ending == nil && piece.isEmpty
             ending = whole
         }
-        return try await upload.requests.send(
-            piece, sum, at: offset, of: url, ending: isLast ? whole : nil, &retries)
+        return try await upload.requests.send(piece, sum, at: offset, of: url, ending: isLast ? whole : nil, &retries)
     }
 
     // MARK: Outcomes
@@ -115,8 +113,7 @@ struct UploadSession {
         guard let file = reader.file else { return }
         task.save(
             StorageUploadResumptionData(
-                bucket: task.reference.bucket, path: task.reference.fullPath, session: url.path,
-                file: file.state,
+                bucket: task.reference.bucket, path: task.reference.fullPath, session: url.path, file: file.state,
                 fields: upload.requests.fields.map { .init(name: $0.name, value: $0.value) }))
     }
 

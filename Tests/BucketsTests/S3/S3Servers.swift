@@ -77,8 +77,7 @@ final class RunningServer: Sendable {
     }
 
     /// Creates an empty bucket. Waits until the server responds.
-    func makeBucket(_ change: (inout S3Bucket.Settings) -> Void = { _ in }) async throws -> S3Bucket
-    {
+    func makeBucket(_ change: (inout S3Bucket.Settings) -> Void = { _ in }) async throws -> S3Bucket {
         let bucket = openBucket(
             "sluice-\(buckets.add(1, ordering: .relaxed).newValue)", change)
         try await prepare(bucket)

@@ -41,8 +41,7 @@ import Wire
             type: parser.contentType, content: String(decoding: content, as: UTF8.self))
     }
 
-    private func body(_ description: String, _ content: String, lineEnd: String = "\r\n") -> String
-    {
+    private func body(_ description: String, _ content: String, lineEnd: String = "\r\n") -> String {
         let lines = [
             "--B", "Content-Type: application/json", "", description, "--B", "X-A: b",
             "content-type:\ta/b ", "", content, "--B--",
