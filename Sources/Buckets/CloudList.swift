@@ -51,7 +51,7 @@ struct CloudList {
     /// - Parameters:
     ///   - items: Names, in any order.
     ///   - prefixes: Folded names, each ending in `/`, in any order.
-    ///   - properties: Those of items, by name.
+    ///   - properties: The properties of items, by name.
     ///   - isLast: Whether this is the service's last page.
     mutating func add(
         items: [String], prefixes: [String], properties: [BytewiseString: ListedProperties] = [:], isLast: Bool

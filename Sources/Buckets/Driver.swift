@@ -157,7 +157,7 @@ public enum CurrentObject: Sendable, Equatable {
 public protocol ObjectReader: AnyObject {
     /// The metadata that belongs to the bytes of this reader.
     var metadata: ObjectMetadata { get }
-    /// The same bytes as ``bytes(_:)``, if nothing has to be waited for; otherwise nil, and nothing has been done.
+    /// The same bytes as ``bytes(_:)`` if they are available without waiting; otherwise nil, without an effect.
     func readyBytes(_ range: Range<UInt64>) throws(BucketError) -> (any ByteSource)?
     /// Opens the bytes of `range`, which lies within `0..<size`. May be called once. The caller closes the source.
     func bytes(_ range: Range<UInt64>) async throws(BucketError) -> any ByteSource
@@ -165,8 +165,7 @@ public protocol ObjectReader: AnyObject {
     func close()
 }
 
-/// An upload in progress. Confined to one loop. End it with ``abort()``, or with a commit after which it is not
-/// ``isOpen``.
+/// An upload in progress. Confined to one loop. Ends with ``abort()``, or a commit that clears ``isOpen``.
 public protocol Upload: ByteSink {
     /// Completes the body and returns the facts of the received bytes. No ``ByteSink/write(_:)`` may follow.
     func finish() async throws(BucketError) -> ContentFacts
@@ -175,8 +174,7 @@ public protocol Upload: ByteSink {
     /// After `.preconditionFailed` the upload may still be open. It can then be committed with other preconditions, or
     /// must be ended by ``abort()``. Every other result ends the upload.
     func commit(_ preconditions: Preconditions) async throws(BucketError) -> CommitResult
-    /// Whether the upload can be committed after ``finish()``: it has all its bytes, and was neither committed nor
-    /// aborted.
+    /// Whether the upload can be committed after ``finish()``: it is complete, and not committed or aborted.
     var isOpen: Bool { get }
     /// Discards the upload. The existing object, if any, remains.
     func abort()
@@ -190,8 +188,7 @@ public struct CommitResult: Sendable {
     /// Whether the store has confirmed that the object was created by this upload. If false, that is only likely: the
     /// object may belong to another upload and must not be deleted.
     public var isKnownAsOwn: Bool
-    /// Whether an earlier commit of the same upload session has recorded this result already. Of several commits of a
-    /// session one records it.
+    /// Whether an earlier commit of the session has recorded this result. Only one of several commits records it.
     public var isRepeated: Bool
 
     public init(
@@ -263,7 +260,7 @@ public struct ListPage: Sendable, Equatable {
     public init() {}
 }
 
-/// What a list of the store says of an object. What it does not say is nil.
+/// The properties of an object in the store's list; nil if the list does not have them.
 public struct ListedProperties: Sendable, Equatable {
     /// Bytes.
     public var size: UInt64

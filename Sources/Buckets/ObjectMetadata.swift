@@ -37,8 +37,7 @@ extension ObjectAttributes {
 }
 
 extension String {
-    /// Whether the string is a valid header field value: it has no control character except tab (RFC 9110, section
-    /// 5.5).
+    /// Whether the string is a valid field value: no control character except tab (RFC 9110, section 5.5).
     package var isFieldValue: Bool { utf8.allSatisfy { !ASCII.isControl($0) || $0 == 0x09 } }
 }
 

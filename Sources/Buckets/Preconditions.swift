@@ -1,4 +1,4 @@
-/// The conditions under which a request is performed: those of RFC 9110, section 13, and those on generations.
+/// The conditions of a request: RFC 9110's (section 13), and conditions on generations.
 public struct Preconditions: Sendable, Equatable {
     /// The entity tags of a condition, without quotes, or `*`.
     public enum Tags: Sendable, Equatable {

@@ -34,8 +34,7 @@ struct SessionDigests: Sendable {
         return facts
     }
 
-    /// A version byte, the crc32c (big-endian), and for each digest its number, the length of its state, and the
-    /// state.
+    /// A version byte, the crc32c (big-endian), and for each digest its number, its state's length and its state.
     var saved: [UInt8] {
         var bytes = [SessionDigests.version]
         withUnsafeBytes(of: crc32c.value.bigEndian) { bytes += $0 }

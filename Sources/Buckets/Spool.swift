@@ -6,7 +6,7 @@ import System
 ///
 /// Safety: used by one job at a time.
 final class Spool: @unchecked Sendable {
-    /// `O_TMPFILE`: a file without a name, of which nothing stays if the process is killed.
+    /// `O_TMPFILE`: a file without a name, which disappears if the process is killed.
     private static let temporary = __O_TMPFILE | O_DIRECTORY
     private let descriptor: Int32
     private let pool: BlockingPool

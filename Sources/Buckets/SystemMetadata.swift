@@ -1,6 +1,6 @@
 import Wire
 
-/// What the gateway itself stores with an object. No client can read, set or shadow it as custom metadata.
+/// The gateway's own metadata of an object. No client can read, set or shadow it as custom metadata.
 ///
 /// A store that has no separate field for it keeps it in the custom metadata, under reserved keys
 /// (``isReserved(_:)``). Only drivers see those.

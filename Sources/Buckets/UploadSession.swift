@@ -8,12 +8,11 @@ public protocol SessionDriver: BucketDriver {
     /// Creates a session. It is durable when this returns, and its offset is 0.
     func beginSession(_ name: String, _ plan: SessionPlan) async throws(SessionError) -> any UploadSession
 
-    /// Opens an existing session, which this process or another one has created.
+    /// Opens an existing session of this or another process.
     /// - Throws: ``SessionError/notFound`` if it is unknown, expired, cancelled or removed.
     func openSession(_ id: UploadSessionID) async throws(SessionError) -> any UploadSession
 
-    /// Whether a session is known and has not ended. An append in progress continues. One request to a store that other
-    /// processes may use too.
+    /// Whether a session is known and open. One request to a shared store. An append in progress continues.
     func isOpen(_ id: UploadSessionID) async throws(BucketError) -> Bool
 
     /// At most `limit` sessions after `id`, or all sessions if `id` is nil, ordered by id. Expired ones are included
@@ -82,8 +81,7 @@ public protocol UploadSession: AnyObject, Sendable {
 
 /// An append in progress. Confined to its loop.
 ///
-/// It ends with ``end()`` or ``discard()``. If it is dropped, it ends as with ``end()``, or as with ``discard()`` if
-/// it is all or nothing.
+/// Ends with ``end()`` or ``discard()``. If dropped, it ends as with ``end()``, or ``discard()`` if all or nothing.
 public protocol SessionAppend: ByteSink {
     /// Sets a callback that is called on the loop, once, when another call stops this append. From then on,
     /// ``ByteSink/write(_:)`` and ``end()`` throw ``SessionError/superseded``.

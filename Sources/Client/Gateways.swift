@@ -4,7 +4,7 @@ import SluiceStorage
 import Synchronization
 import Wire
 
-/// The gateways of one command, and what is shown to each.
+/// The gateways of one command, and the credentials for each.
 ///
 /// The credential, the certificate and other fields belong to one gateway: that of `--url` or `SLUICE_URL`, otherwise that of
 /// the first argument. Another gateway gets `SLUICE_OTHER_TOKEN` only.

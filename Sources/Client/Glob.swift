@@ -1,7 +1,6 @@
 import Wire
 
-/// A pattern of names: `*` and `?` within a segment, `[a-z]`, and `**` across segments. A backslash takes the meaning from
-/// the character after it.
+/// A pattern of names: `*` and `?` within a segment, `[a-z]`, `**` across segments; a backslash escapes.
 struct Glob {
     /// The characters that have a meaning in patterns, and the backslash.
     static let special = Array("*?[]\\".utf8)

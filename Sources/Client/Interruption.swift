@@ -72,8 +72,7 @@ enum Interruption {
         queue.asyncAfter(deadline: .now() + limit) { _exit(128 + number) }
     }
 
-    /// Runs a transfer that removes what it has opened at the gateway if its task is cancelled. An interruption waits for
-    /// that.
+    /// Runs a transfer that cleans up at the gateway if its task is cancelled. An interruption waits for that.
     static func deferred<Value>(_ body: () async throws -> Value) async throws -> Value {
         try state.withLock { state in
             if state.signal != nil { throw CancellationError() }

@@ -13,7 +13,7 @@ struct LocalFile: Sendable {
     let modified: Double
 }
 
-/// What is at a path.
+/// The file at a path.
 enum FileKind {
     case absent, regular, directory, other
 

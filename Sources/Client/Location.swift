@@ -3,7 +3,7 @@ import Foundation
 import SluiceStorage
 import Wire
 
-/// What an argument names.
+/// The target of an argument.
 enum Location {
     /// Standard input or output.
     case standard
@@ -24,7 +24,7 @@ struct RemotePath: Sendable {
     var reference: StorageReference { storage.reference(withPath: path) }
 }
 
-/// What an argument looks like, before anything is looked up.
+/// The form of an argument, before any lookup.
 enum ArgumentForm: Equatable {
     case standard, local, remote, plain
 
@@ -78,8 +78,7 @@ extension Gateways {
 
     private func exists(_ path: String) -> Bool { access(path, F_OK) == 0 }
 
-    /// The path that an argument of a remote side names: `BUCKET/PATH`, `sluice://BUCKET/PATH`, `gs://BUCKET/PATH`, or the
-    /// URL of an object.
+    /// The path that a remote argument names: `BUCKET/PATH`, `sluice://BUCKET/PATH`, `gs://BUCKET/PATH`, or a URL.
     func remote(_ text: String) throws -> RemotePath {
         // An empty argument is most often an empty variable: not the whole bucket.
         let shown = VisibleText.withoutSecrets(text)
@@ -145,7 +144,7 @@ extension Gateways {
             path: path, isFolder: path.isEmpty || path.hasSuffix("/"), text: shown)
     }
 
-    /// Decodes a segment. What was encoded is not part of a pattern.
+    /// Decodes a segment. Encoded characters are not part of a pattern.
     private func decoded(_ segment: ArraySlice<UInt8>, _ malformed: ClientError) throws -> String {
         var pieces: [UInt8] = []
         var index = segment.startIndex

@@ -30,8 +30,7 @@ struct RemoteObject: Sendable {
         relative.utf8.split(separator: UInt8(ascii: "/"), omittingEmptySubsequences: false).contains(where: \.isEmpty)
     }
 
-    /// An object or folder as an argument: `sluice://BUCKET/PATH`, or its URL if it is at another gateway than that of plain
-    /// paths.
+    /// An object or folder as an argument: `sluice://BUCKET/PATH`, or its URL if it is at another gateway.
     static func text(_ reference: StorageReference) -> String {
         let text = "sluice://\(reference.bucket)/\(reference.fullPath)"
         let isRoot = reference.fullPath.isEmpty

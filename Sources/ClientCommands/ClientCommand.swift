@@ -40,8 +40,7 @@ package enum ClientCommands {
     package static let executable = "sluice-client"
 }
 
-/// The exit statuses of the verbs. `docs/client.md` has the same table. An interruption by a signal is 128 and the signal's
-/// number.
+/// The exit statuses of the verbs, as in `docs/client.md`. An interruption by a signal is 128 plus its number.
 package enum ClientStatus: Int32, Sendable {
     /// A failure without a status of its own, or several different ones.
     case failure = 1

@@ -1,7 +1,7 @@
 import ArgumentParser
 import Wire
 
-/// The options of every verb: which gateway, and who calls.
+/// The options of every verb: the gateway and the caller.
 package struct ConnectionOptions: ParsableArguments {
     @Option(
         help: ArgumentHelp(
@@ -73,7 +73,7 @@ package struct ConnectionOptions: ParsableArguments {
     }
 }
 
-/// The options of what is printed.
+/// The options of the output.
 package struct OutputOptions: ParsableArguments {
     @Flag(help: "Print one JSON object per line.")
     /// Whether to print JSON.

@@ -33,7 +33,7 @@ package struct Get: ClientCommand {
 
     package init() {}
 
-    /// What is downloaded.
+    /// The source of the download.
     package var sources: [String] {
         arguments.count == 1 ? arguments : Array(arguments.dropLast())
     }

@@ -17,7 +17,7 @@ package struct Meta: ParsableCommand {
     package static let properties = [
         "contentType", "cacheControl", "contentDisposition", "contentEncoding", "contentLanguage",
     ]
-    /// What a key of custom metadata begins with.
+    /// The prefix of a key of custom metadata.
     package static let custom = "customMetadata."
 
     package init() {}

@@ -8,7 +8,7 @@ struct SettingError: Error {
     var message: String
     /// The nearest valid spelling.
     var suggestion: String?
-    /// The location of the error, if it is more precise than that of the whole value.
+    /// The location of the error, if it is more precise than the value's.
     var mark: Mark?
 }
 
@@ -151,8 +151,7 @@ struct ListenAddress: Equatable {
     /// Whether the address stands for all interfaces.
     var isWildcard: Bool { ["0.0.0.0", "::"].contains(host) }
 
-    /// Whether both addresses would accept the same connections. Port 0 overlaps with nothing: the system chooses a
-    /// port.
+    /// Whether both addresses would accept the same connections. Port 0 overlaps with nothing.
     func overlaps(_ other: ListenAddress) -> Bool {
         if host.hasPrefix(SocketAddress.unixPrefix) { return host == other.host }
         guard port == other.port, port != 0 else { return false }

@@ -40,15 +40,14 @@ extension Configuration {
         for flag in flags { reader.apply(flag) }
         reader.check()
         if reader.findings.isEmpty { return reader.result }
-        // Errors in the file come first, in its order; then those of the overrides.
+        // Errors in the file come first, in its order; then errors of overrides.
         let sorted = reader.findings.enumerated().sorted {
             ($0.element.line, $0.offset) < ($1.element.line, $1.offset)
         }
         throw ConfigurationError(findings: sorted.map(\.element.text))
     }
 
-    /// The environment variable of a key: `SLUICE_` and the key in capitals, with `_` for every character that is not a
-    /// letter or digit.
+    /// The environment variable of a key: `SLUICE_` and the key in capitals, with `_` for other characters.
     public static func variable(_ path: String) -> String {
         "SLUICE_" + String(path.asciiUppercased().map { $0.isLetter || $0.isNumber ? $0 : "_" })
     }

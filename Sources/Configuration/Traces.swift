@@ -14,7 +14,7 @@ public struct TraceConfiguration: Sendable, Equatable {
     static let defaultServiceName = "sluice"
     /// A file with a field of each request on each line, `name: value`.
     public var headers: String?
-    /// A file with the authorities that may sign the collector's certificate; nil is those of the system.
+    /// A file with the authorities of the collector's certificate; nil for the system's.
     public var certificateAuthorities: String?
 
     static let settings: [Setting<Configuration>] = [

@@ -5,7 +5,7 @@ import Wire
 public struct UploadConfiguration: Sendable, Equatable {
     /// A key file; nil for a random key at start.
     public var keys: String?
-    /// The origin of session URLs; nil to use that of the request.
+    /// The origin of session URLs; nil for the request's.
     public var publicURL: String?
     public var lifetime = 24 * UploadConfiguration.hour
     public var resultLifetime = UploadConfiguration.hour

@@ -2,20 +2,17 @@
 protocol Transport: AnyObject {
     /// Begins a request. The delegate is called later, never within this call.
     func start(_ request: ClientRequest, _ delegate: any TransferDelegate) -> any Transfer
-    /// Closes idle connections, on the loop. No request may be begun afterwards. Must be called before the transport
-    /// is released.
+    /// Closes idle connections, on the loop. Must be called before the release; no request may follow.
     func close()
 }
 
 /// A request in progress.
 protocol Transfer: AnyObject {
-    /// Cancels the request immediately. If no response was delivered yet, the delegate gets `cancelled` and then the
-    /// end.
+    /// Cancels the request immediately. Without a response yet, the delegate gets `cancelled` and then the end.
     func cancel()
 }
 
-/// Receives the events of a request, on the loop and not within a library's callback: at most one response or failure,
-/// and then the end once.
+/// Receives a request's events on the loop, outside callbacks: at most one response or failure, then one end.
 protocol TransferDelegate: AnyObject {
     /// The head is complete. The body is read separately.
     func received(_ response: consuming ClientResponse)

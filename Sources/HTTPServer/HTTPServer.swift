@@ -14,12 +14,11 @@ public struct ListenerConfiguration: Sendable {
     public var handler: RequestHandler
     /// Called once for each connection whose client has a certificate. The result becomes ``Exchange/identity``.
     public var identify: (@Sendable (PeerCertificate) -> any AnyObject & Sendable)?
-    /// Called on the connection's loop for each client whose certificate was rejected, with its `host:port` and the
-    /// reason.
+    /// Called on the loop for each client whose certificate was rejected, with its `host:port` and the reason.
     public var onUntrusted: @Sendable (_ peer: String, _ reason: String) -> Void
     /// Called on the request's loop for each request that was rejected before the handler.
     public var onRejection: @Sendable (RejectedRequest) -> Void
-    /// The peers that say who their clients are.
+    /// The proxies that may name their clients.
     public var proxies: TrustedProxies
     /// The permissions of a Unix domain socket.
     public var mode: UInt32

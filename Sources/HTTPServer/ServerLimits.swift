@@ -23,13 +23,11 @@ public struct ServerLimits: Sendable, Equatable {
     public var resetBurst = 100
     /// Tokens per second for received resets, and the same for sent resets.
     public var resetsPerSecond = 33
-    /// RST_STREAM frames that the peer made us send: tokens, refilled at ``resetsPerSecond``. Over it: GOAWAY with
-    /// ENHANCE_YOUR_CALM.
+    /// RST_STREAM frames we had to send: tokens, refilled at ``resetsPerSecond``. Over it: GOAWAY, ENHANCE_YOUR_CALM.
     public var sentResetBurst = 100
     /// CONTINUATION frames of one header block. Over it: GOAWAY with ENHANCE_YOUR_CALM.
     public var continuations = 8
-    /// Frames other than DATA and HEADERS: tokens, refilled at ``controlFramesPerSecond``. Over it: GOAWAY with
-    /// ENHANCE_YOUR_CALM.
+    /// Frames but DATA and HEADERS: tokens, refilled at ``controlFramesPerSecond``. Over it: GOAWAY, ENHANCE_YOUR_CALM.
     public var controlFrameBurst = 2000
     /// Tokens per second for PING, SETTINGS, PRIORITY, WINDOW_UPDATE and unknown frames.
     public var controlFramesPerSecond = 1000
@@ -59,8 +57,7 @@ public struct ServerLimits: Sendable, Equatable {
     public var headerTimeout: UInt64 = 10_000_000_000
     /// Nanoseconds that a connection without a request stays open. Over it: it is closed in order.
     public var idleTimeout: UInt64 = 60_000_000_000
-    /// The length of a progress interval in nanoseconds. A body must progress by ``minimumProgress`` in it while we
-    /// wait for the peer.
+    /// The progress interval in nanoseconds: while we wait for the peer, a body must move ``minimumProgress`` in it.
     public var progressInterval: UInt64 = 20_000_000_000
     /// Bytes that must move in each ``progressInterval``. Under it: 408, or RST_STREAM with CANCEL.
     public var minimumProgress: UInt64 = 4 * 1024

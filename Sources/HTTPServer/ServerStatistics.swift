@@ -21,7 +21,7 @@ public enum LiveObject: String, CaseIterable, Sendable {
     case request
 }
 
-/// What the server counts. Any thread may read it.
+/// The server's counters. Any thread may read them.
 public final class ServerStatistics: Sendable {
     private let open = Atomic<Int>(0)
     private let accepted = Atomic<Int>(0)

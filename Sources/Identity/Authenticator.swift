@@ -162,8 +162,7 @@ public final class Authenticator: Sendable {
         case rejected(CredentialError)
     }
 
-    /// The caller of a request with these fields; nil if there is no `Authorization`, or no issuer and no static token
-    /// is configured.
+    /// The caller of a request; nil without `Authorization`, or if no issuer and no static token is configured.
     ///
     /// It does not suspend for a cached token. It may take up to five seconds if no known key matches the signature.
     public func authenticate(_ fields: HeaderFields) async throws(CredentialError) -> Principal? {

@@ -134,8 +134,7 @@ struct Claims {
         }
     }
 
-    /// The approximate memory in bytes: the text, and for each name and value 12 bytes here and 96 as a value of the
-    /// rules.
+    /// The approximate memory in bytes: the text, and for each name and value 12 bytes here and 96 in the rules.
     var bytes: Int { document.bytes.count + document.count * 108 }
 
     /// The index of a claim's value; nil if there is no such claim.

@@ -80,8 +80,7 @@ final class JWKSCache: @unchecked Sendable {
         }
     }
 
-    /// Fetches the keys early because a signature matches none of them, at most once in 30 s. Waits for the result for
-    /// a limited time.
+    /// Fetches the keys early after an unknown signature, at most once in 30 s. Waits for a limited time.
     /// - Returns: Whether it has waited, so that the keys may have changed.
     func refreshEarly() async -> Bool {
         let now = EventLoop.monotonicNow()

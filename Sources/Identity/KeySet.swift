@@ -94,7 +94,7 @@ struct KeySet: Sendable {
     }
 
     /// Parses a key. Returns how to create it, and its identifying text; nil if the key is meant for another use or has
-    /// an unsupported type. Private parts of a key are ignored, should somebody publish them.
+    /// an unsupported type. Private parts of a key are ignored if they are published.
     private static func read(_ json: JSONValue) -> (make: () -> IssuerKey?, identity: String)? {
         if let use = json["use"], use.text != "sig" { return nil }
         if let operations = json["key_ops"] {

@@ -21,8 +21,7 @@ public struct StaticToken: Sendable, Equatable {
 
 /// Makes static tokens.
 public enum StaticTokens {
-    /// A new token of 256 random bits (`sluice_` and 43 characters), and its SHA-256 in hexadecimal for the
-    /// configuration.
+    /// A new token of 256 random bits (`sluice_` and 43 characters), and its SHA-256 for the configuration.
     public static func generate() -> (token: String, sha256: String) {
         var generator = SystemRandomNumberGenerator()
         let bits = (0..<32).map { _ in UInt8.random(in: .min ... .max, using: &generator) }

@@ -32,8 +32,7 @@ public struct TokenIssuer: Sendable, Equatable {
     public var issuer: String?
     /// `aud` must contain one of these. Never empty.
     public var audiences: [String]
-    /// The claim that is the `uid`. `email` and `phone_number` also require `email_verified` or
-    /// `phone_number_verified`.
+    /// The claim that is the `uid`. `email` and `phone_number` must also be verified (`…_verified`).
     public var uidClaim = "sub"
     /// The prefix of each `uid`.
     public var uidPrefix = ""

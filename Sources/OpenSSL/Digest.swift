@@ -12,7 +12,7 @@ public final class Digest {
         case sha512
     }
 
-    /// OpenSSL's names: those of the algorithms, in the order of their raw values, and SHA-1.
+    /// OpenSSL's names of the algorithms, in the order of their raw values, then of SHA-1.
     private static let names = ["MD5", "SHA2-256", "SHA2-512", "SHA1"]
 
     /// The fetched algorithms. They are never changed.
@@ -91,7 +91,7 @@ public struct CRC32C: Sendable, Equatable {
 
     private enum Instructions { case none, checksum, vectors }
 
-    /// What the processor has.
+    /// The instructions of the processor.
     private static let instructions: Instructions =
         sluice_crc32c_hardware() == 0 ? .none : sluice_crc32c_wide() == 0 ? .checksum : .vectors
 

@@ -1,7 +1,6 @@
 import COpenSSL
 
-/// A signature algorithm, named as in RFC 7518 (section 3.1) and RFC 8037. Symmetric algorithms and `none` are
-/// excluded.
+/// A signature algorithm, named as in RFC 7518 (section 3.1) and RFC 8037. No symmetric ones, no `none`.
 public enum SignatureAlgorithm: String, Sendable, CaseIterable {
     /// RSASSA-PKCS1-v1_5.
     case rs256 = "RS256"

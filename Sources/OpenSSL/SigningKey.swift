@@ -15,7 +15,7 @@ public final class SigningKey: @unchecked Sendable {
                 return nil
             }
             defer { BIO_free(bio) }
-            // A key with a passphrase is rejected, since nobody can type the passphrase.
+            // A key with a passphrase is rejected: there is no prompt for it.
             return PEM_read_bio_PrivateKey(bio, nil, { _, _, _, _ in 0 }, nil)
         }
         guard let key else {

@@ -1,6 +1,6 @@
 import Glibc
 
-/// What a TLS session receives from its non-blocking socket. It doesn't ask the kernel again after a read that has emptied
+/// The input of a TLS session from its non-blocking socket. It doesn't ask the kernel again after a read that has emptied
 /// the socket, until the loop reports more (epoll(7), with edge-triggered events).
 struct SocketInput {
     private let descriptor: Int32

@@ -2,7 +2,7 @@ import COpenSSL
 import Glibc
 import Wire
 
-/// What a client needs to connect to one server over TLS.
+/// The settings of TLS connections to one server.
 public struct TLSClientSettings: Sendable, Equatable {
     /// The name or address that the server's certificate must have.
     public var host: String
@@ -63,7 +63,7 @@ public final class TLSClientContext: @unchecked Sendable {
         // The size of two records of 16 KiB with their overhead. This halves the reads for a body.
         SSL_CTX_set_default_read_buffer_len(pointer, 33 * 1024)
         preferAES128(in: pointer)
-        // A key with a passphrase is rejected, since nobody can type the passphrase.
+        // A key with a passphrase is rejected: there is no prompt for it.
         SSL_CTX_set_default_passwd_cb(pointer) { _, _, _, _ in 0 }
         try verifyServer(settings)
         if let certificate = settings.certificate {

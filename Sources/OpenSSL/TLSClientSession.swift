@@ -1,8 +1,7 @@
 import COpenSSL
 import Glibc
 
-/// The client side of a TLS connection on a non-blocking socket, whose readiness the caller reports. Confined to one
-/// loop.
+/// The client side of TLS on a non-blocking socket, whose readiness the caller reports. Confined to one loop.
 ///
 /// Reads go from the socket directly into OpenSSL's buffer. A record that the socket does not accept completely is kept
 /// here, so OpenSSL never waits for the socket to become writable, and bytes that were accepted are never offered
@@ -21,8 +20,7 @@ public final class TLSClientSession {
     public static let recordBytes = 16 * 1024
     /// The maximum number of bytes that are kept for the socket: a record, and responses to what the server sends.
     private static let maximumUnsent = 64 * 1024
-    /// The maximum number of bytes without content that a server may send in a row, such as tickets and key updates. A
-    /// handshake needs less, too.
+    /// The maximum number of bytes without content that a server may send in a row, such as tickets and key updates.
     private static let maximumOverhead = 256 * 1024
 
     private let context: TLSClientContext
@@ -81,7 +79,7 @@ public final class TLSClientSession {
 
     // MARK: The socket
 
-    /// The socket's readiness has changed. Sends what is kept for it.
+    /// The socket's readiness has changed. Sends the kept bytes.
     public func socketIsReady(readable: Bool, writable: Bool, hangup: Bool) {
         if readable || hangup {
             input.isReady(hangup: hangup)
@@ -264,8 +262,7 @@ public final class TLSClientSession {
     public var canWrite: Bool { isWritable && unsent.isEmpty && !writeNeedsRead }
 
     /// Encrypts and sends a prefix of `bytes`, as one record.
-    /// - Parameter isLast: Whether no record follows at once. Before others, the kernel lets records of one packet gather
-    ///   (send(2), `MSG_MORE`).
+    /// - Parameter isLast: Whether no record follows at once. Otherwise the kernel waits to fill a packet (`MSG_MORE`).
     /// - Returns: The number of bytes that were accepted, at most ``recordBytes``; 0 if none can be accepted yet.
     /// - Throws: ``TLSError`` if the connection has failed. What the server sent before can still be read.
     public func write(_ bytes: UnsafeRawBufferPointer, isLast: Bool) throws(TLSError) -> Int {

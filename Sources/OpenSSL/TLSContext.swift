@@ -67,8 +67,7 @@ public final class TLSContext: @unchecked Sendable {
         if let clients { try verify(clients) }
     }
 
-    /// Asks clients for certificates. Disables session resumption, so that each connection is verified with the current
-    /// settings.
+    /// Asks clients for certificates. Disables resumption, so that each connection is verified anew.
     private func verify(_ clients: ClientVerification) throws(TLSError) {
         guard SSL_CTX_load_verify_file(pointer, clients.authorities) == 1,
             let names = SSL_load_client_CA_file(clients.authorities)
@@ -129,7 +128,7 @@ public final class TLSContext: @unchecked Sendable {
         SSL_CTX_set_num_tickets(pointer, 1)
         // The size of two records of 16 KiB with their overhead. This halves the reads for a body.
         SSL_CTX_set_default_read_buffer_len(pointer, 33 * 1024)
-        // A key with a passphrase is rejected, since nobody can type the passphrase.
+        // A key with a passphrase is rejected: there is no prompt for it.
         SSL_CTX_set_default_passwd_cb(pointer) { _, _, _, _ in 0 }
         SSL_CTX_set_alpn_select_cb(pointer, selectProtocol, nil)
     }

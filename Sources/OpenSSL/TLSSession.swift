@@ -141,8 +141,7 @@ public final class TLSSession {
     }
 
     /// The client's verified certificate; nil if it sent none.
-    /// - Throws: ``TLSError`` if the certificate can't be read. Such a client must not be treated as one without a
-    ///   certificate.
+    /// - Throws: ``TLSError`` if the certificate is unreadable. Don't treat such a client as one without.
     public func peerCertificate() throws(TLSError) -> PeerCertificate? {
         guard let certificate = SSL_get0_peer_certificate(pointer) else { return nil }
         guard SSL_get_verify_result(pointer) == Int(X509_V_OK) else {

@@ -9,7 +9,7 @@ package struct CoverageReport: Sendable {
     private var coverage: Coverage
     private let fileName: String
 
-    /// Creates a report on rules of which nothing has been evaluated yet.
+    /// Creates a report on rules that have not been evaluated yet.
     package init(_ rules: Ruleset) {
         coverage = Coverage(of: rules)
         fileName = rules.fileName
@@ -37,8 +37,7 @@ package struct CoverageReport: Sendable {
         }.map(\.element)
     }
 
-    /// The totals, then one line for each allow statement and each expression: its location, its text, and its values
-    /// with their counts.
+    /// The totals, then a line for each allow statement and expression: location, text, values with counts.
     ///
     /// The expression `request` is left out. Long lists of values and long values are cut.
     package var text: String {
@@ -51,8 +50,7 @@ package struct CoverageReport: Sendable {
         return text
     }
 
-    /// A self-contained HTML page: the source in colours, and a table of all allow statements and expressions with
-    /// their values.
+    /// A self-contained HTML page: the coloured source, and a table of allow statements and expressions.
     package var page: String {
         let rows = rows.map { row in
             let isTruth = row.values.allSatisfy { ["true", "false"].contains($0.value) }

@@ -1,8 +1,7 @@
 import SecurityRules
 import Wire
 
-/// A readable explanation: the decision, the blocks and rules that were evaluated, and below each rule its expressions
-/// with their values.
+/// A readable explanation: the decision, then evaluated blocks and rules, with expressions and values below.
 package struct ExplanationText {
     /// The text. Every line ends with a line feed.
     package private(set) var text = ""
@@ -68,8 +67,7 @@ package struct ExplanationText {
         for part in step.parts { self.step(part, depth: depth + 1) }
     }
 
-    /// Formats an outcome. If `isBelow`, a part has the same outcome, so an error or an unknown value is shown as one
-    /// word.
+    /// Formats an outcome. With `isBelow`, a part has the same outcome: errors and unknowns become one word.
     private func outcome(_ outcome: Explanation.Outcome, isBelow: Bool) -> String {
         let style: Style =
             switch outcome {

@@ -86,8 +86,7 @@ struct NodeReader {
 
     /// Converts a node to a value. Whole numbers become integers and other numbers floats, as in claims and documents.
     ///
-    /// With `isTyped`, RFC 3339 times without quotes become timestamps, and mappings such as `{doubleValue: 1}` become
-    /// values of that type.
+    /// With `isTyped`, unquoted RFC 3339 times become timestamps, and mappings like `{doubleValue: 1}` their type.
     mutating func value(_ node: Node, isTyped: Bool) -> Value {
         switch node {
         case .scalar(let scalar): return scalar.isPlain ? plain(scalar.string, isTyped) : .string(scalar.string)

@@ -3,8 +3,7 @@ import Wire
 import YAML
 
 extension NodeReader {
-    /// Reads an object as the gateway would pass it to the rules. Optional properties that are not given are null.
-    /// Types are checked.
+    /// Reads an object as the gateway would pass it to the rules. Missing optional properties are null.
     mutating func object(
         _ node: Node, _ what: String, _ path: ObjectPath, isIncoming: Bool
     ) -> ObjectFacts {
@@ -13,8 +12,7 @@ extension NodeReader {
         return facts
     }
 
-    /// The new object of an update without changes: the old object, without the properties that only stored objects
-    /// have.
+    /// The new object of an unchanged update: the old one, without the properties of stored objects.
     func unchanged(_ old: Node?, _ path: ObjectPath) -> ObjectFacts {
         var facts = ObjectFacts(name: path.object, bucket: path.bucket)
         guard let old, old.mapping != nil else { return facts }

@@ -4,8 +4,7 @@ import YAML
 
 /// A request from the command line. Values that are not single words are JSON or YAML.
 ///
-/// Parts of `resource` and `request.resource` that are not given are unknown, so the decision reports what it depends
-/// on.
+/// Missing parts of `resource` and `request.resource` are unknown, and the decision reports those it needs.
 package struct RequestArguments {
     /// The method's name.
     package var method: String

@@ -122,7 +122,7 @@ struct SuiteReader {
         return .object(reader.object(node, "resource", path, isIncoming: false))
     }
 
-    /// The new object. For update, the given properties override those of the stored object.
+    /// The new object. For update, the given properties override the stored object's.
     private mutating func incoming(
         _ method: Method, _ path: ObjectPath, _ members: [BytewiseString: Node]
     ) -> ObjectFacts? {
@@ -138,7 +138,7 @@ struct SuiteReader {
         return facts
     }
 
-    /// The documents of a case, added to those of the suite.
+    /// The documents of a case, added to the suite's.
     private mutating func documents(_ node: Node) -> DocumentMocks {
         var mocks = documents
         for (key, value) in reader.entries(node, "documents") {

@@ -25,7 +25,7 @@ package struct TestCase: Sendable {
     /// Further messages about the case.
     var notes: [String] = []
 
-    /// What the explanation must contain.
+    /// The required content of the explanation.
     enum Reason: Sendable {
         /// This text, anywhere.
         case text(String)

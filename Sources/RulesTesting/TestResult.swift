@@ -126,8 +126,7 @@ extension Explanation {
 extension Explanation.Step {
     /// The document lookup; nil if the expression is none.
     var functionCall: (function: DocumentMocks.Function, argument: String)? {
-        // The argument of a call begins after the function's name. The first part of any other expression begins at its
-        // start.
+        // The argument of a call begins after the function's name, other first parts at the expression's start.
         let name = text.filter { !$0.isWhitespace }
         guard let part = parts.first, parts.count == 1,
             part.range.lowerBound > range.lowerBound,

@@ -7,8 +7,7 @@ import Wire
     import CryptoKit
 #endif
 
-/// CRC-32C (RFC 9260, appendix A). The checksums of two parts can be combined into that of the whole, so that each piece
-/// of an upload is read once.
+/// CRC-32C (RFC 9260, appendix A). Checksums of parts can be combined, so each piece of an upload is read once.
 struct CRC32C: Equatable, Sendable {
     private(set) var value: UInt32 = 0
     /// The number of bytes.
@@ -30,7 +29,7 @@ struct CRC32C: Equatable, Sendable {
         count += UInt64(bytes.count)
     }
 
-    /// The checksum of these bytes followed by those of `other`.
+    /// The checksum of these bytes followed by the bytes of `other`.
     mutating func append(_ other: CRC32C) {
         // Zeros are appended by powers of two: the matrix of one zero byte, squared again and again.
         var matrix = CRC32C.zeroByte
@@ -146,7 +145,7 @@ struct ExpectedChecksum {
         md5?.update(bytes)
     }
 
-    /// Whether the bytes are those of the object. No bytes may be added afterwards.
+    /// Whether the bytes are the object's. No bytes may be added afterwards.
     consuming func matches() -> Bool {
         if let crc32c { return crc32c.base64 == object.crc32c }
         if let md5 { return md5.base64() == object.md5Hash }

@@ -22,7 +22,7 @@ struct MetadataValues: Sendable, Equatable {
     /// The CRC-32C of the bytes in base64, the most significant byte first; nil if the store does not know it.
     var crc32c: String?
 
-    /// The media type. An upload without one gets that of the name's extension.
+    /// The media type. An upload without one gets the type of the name's extension.
     var contentType: String? { didSet { changed.insert(.contentType) } }
     /// How long caches may keep the object.
     var cacheControl: String? { didSet { changed.insert(.cacheControl) } }
@@ -65,7 +65,7 @@ struct MetadataValues: Sendable, Equatable {
     // MARK: Responses
 
     /// Parses the gateway's JSON; nil if it is not the metadata of an object.
-    /// - Parameter path: The object that was asked for; a response of another one is no response.
+    /// - Parameter path: The requested object; a response about another object is rejected.
     init?(json body: [UInt8], of path: String) {
         guard let json = try? JSONReader.parse(body) else { return nil }
         self.init(json)

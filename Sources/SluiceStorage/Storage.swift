@@ -57,8 +57,7 @@ public final class Storage: Sendable {
         storage(url: environment("SLUICE_URL"), bucket: environment("SLUICE_BUCKET"))
     }
 
-    /// The shared instance for `gs://BUCKET` at the gateway `SLUICE_URL`, or for the bucket `SLUICE_BUCKET` of the gateway
-    /// with this address.
+    /// The shared instance for `gs://BUCKET` at `SLUICE_URL`, or for `SLUICE_BUCKET` at this gateway.
     public static func storage(url: String) -> Storage {
         guard url.hasPrefix("gs://") else {
             return storage(url: url, bucket: environment("SLUICE_BUCKET"))

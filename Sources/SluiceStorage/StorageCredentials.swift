@@ -1,7 +1,7 @@
 import Foundation
 import Wire
 
-/// What a client shows to the gateway. A credential is sent to the gateway's own address only.
+/// A client's credential. It is sent to the gateway's own address only.
 public struct StorageCredentials: Sendable, CustomStringConvertible, CustomReflectable {
     private enum Source {
         case fixed(String?)
@@ -25,8 +25,7 @@ public struct StorageCredentials: Sendable, CustomStringConvertible, CustomRefle
         StorageCredentials(source: .closure(token))
     }
 
-    /// A file that holds the token, such as one that Kubernetes renews. It is read for each request; white space around
-    /// the token is ignored.
+    /// A file with the token, such as one that Kubernetes renews. Read for each request; white space is trimmed.
     public static func file(_ file: URL) -> StorageCredentials {
         StorageCredentials(
             source: .closure {

@@ -56,7 +56,7 @@ public final class StorageError: NSError, @unchecked Sendable {
     /// The id of the request in the gateway's log.
     public let requestID: String?
 
-    /// What a failure without a response is about.
+    /// The cause of a failure without a response.
     package enum Cause: Sendable {
         /// A local file, with `errno`; 0 if that says nothing.
         case file(Int32)

@@ -31,7 +31,7 @@ public final class StorageMetadata: Sendable, Hashable, CustomStringConvertible 
     }
 
     /// Parses the gateway's JSON; nil if it is not the metadata of an object.
-    /// - Parameter path: The object that was asked for; a response of another one is no response.
+    /// - Parameter path: The requested object; a response about another object is rejected.
     convenience init?(json body: [UInt8], of path: String) {
         guard let values = MetadataValues(json: body, of: path) else { return nil }
         self.init(values)
@@ -69,7 +69,7 @@ public final class StorageMetadata: Sendable, Hashable, CustomStringConvertible 
 
     // MARK: Properties that can be set
 
-    /// The media type. An upload without one gets that of the name's extension.
+    /// The media type. An upload without one gets the type of the name's extension.
     public var contentType: String? {
         get { values.contentType }
         set { state.withLock { $0.contentType = newValue } }

@@ -73,8 +73,7 @@ extension StorageReference {
         try await page(maxResults, pageToken)
     }
 
-    /// All folders and objects directly in this folder. For large folders use ``list(maxResults:)``: this holds all of them
-    /// in memory.
+    /// All folders and objects directly in this folder, in memory. Use ``list(maxResults:)`` for large folders.
     public func listAll() async throws(StorageError) -> StorageListResult {
         var (prefixes, items): ([StorageReference], [StorageReference]) = ([], [])
         var token: String?

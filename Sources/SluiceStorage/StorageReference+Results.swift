@@ -1,7 +1,6 @@
 import Foundation
 
-/// The same operations with a completion that takes a `Result`, called on the storage's ``Storage/callbackQueue``. Its error is a
-/// ``StorageError``.
+/// The operations with a `Result` completion on ``Storage/callbackQueue``. Its error is a ``StorageError``.
 extension StorageReference {
     /// `putData` with a result.
     @discardableResult

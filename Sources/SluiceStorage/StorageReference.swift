@@ -39,7 +39,7 @@ public final class StorageReference: Sendable, Hashable, CustomStringConvertible
         return StorageReference(storage, path: String(fullPath[..<slash]), fault: fault)
     }
 
-    /// What is below this.
+    /// The names below this reference.
     /// - Parameter path: A path; slashes at its ends and repeated ones do not count.
     public func child(_ path: String) -> StorageReference {
         let segments =

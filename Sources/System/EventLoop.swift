@@ -2,7 +2,7 @@ import CLinux
 import Glibc
 import Synchronization
 
-/// What epoll reported of a descriptor.
+/// The readiness of a descriptor, as epoll reports it.
 public struct Readiness: OptionSet, Sendable {
     public let rawValue: UInt32
     public init(rawValue: UInt32) { self.rawValue = rawValue }
@@ -18,8 +18,7 @@ public struct Readiness: OptionSet, Sendable {
 
 /// Receives the events of a registered descriptor, on the loop's thread.
 public protocol EventHandler: AnyObject {
-    /// Receives a change of readiness. It is edge-triggered, so reported once: read or write until the kernel has no
-    /// more.
+    /// Receives a change of readiness, edge-triggered: read or write until the kernel has no more.
     func ready(_ events: Readiness)
     /// Called once at the end of a batch after ``EventLoop/markDirty(_:)``, for example to flush.
     func settle()
@@ -84,7 +83,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     private var timersWait: UInt64 = 0
     /// Nanoseconds between turns that are a pause, and for which timers wait at most after one.
     private static let pause: UInt64 = 1_000_000_000
-    /// For bytes that are read before their reader asks for them: at most 16 buffers of 232 KiB, 3.6 MiB.
+    /// For bytes that are read ahead of their reader: at most 16 buffers of 232 KiB, 3.6 MiB.
     public let readAhead = BufferPool(size: 232 * 1024, maximum: 16)
     private let inbox = Lock(Inbox())
     private let wakePending = Atomic<Bool>(false)
@@ -261,8 +260,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
 
     // MARK: Slices
 
-    /// Whether the turn, or the slice of a task that yielded before, has used up its time. Work that can be divided
-    /// then calls ``yield()``.
+    /// Whether the turn, or the slice of a resumed task, has used up its time. Divisible work then calls ``yield()``.
     public var isTurnSpent: Bool {
         EventLoop.monotonicNow() &- sliceStart >= (isResuming ? turnBudget / 4 : turnBudget)
     }
@@ -279,7 +277,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
     }
 
     /// Resumes the tasks that yielded and settles the postponed handlers, in order, while there is time, and always at
-    /// least one. What is postponed again waits behind the others for the next turn.
+    /// least one. Work that is postponed again waits behind the others for the next turn.
     private func resumePostponed() {
         if postponed.isEmpty { return }
         let begin = EventLoop.monotonicNow()
@@ -341,8 +339,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
 
     // MARK: Descriptors
 
-    /// Watches a descriptor, edge-triggered, for reading and writing. The loop keeps `handler` until
-    /// ``deregister(_:)``.
+    /// Watches a descriptor for reading and writing, edge-triggered. Keeps `handler` until ``deregister(_:)``.
     /// - Throws: ``SystemError`` if epoll refuses the descriptor.
     public func register(_ descriptor: Int32, _ handler: any EventHandler) throws(SystemError)
         -> Registration
@@ -411,8 +408,7 @@ public final class EventLoop: TaskExecutor, @unchecked Sendable {
 
     // MARK: Timers
 
-    /// Arms `timer` for `nanoseconds` from now, replacing its previous deadline. It never fires in the current turn,
-    /// not even with 0.
+    /// Arms `timer` for `nanoseconds` from now, replacing its deadline. It never fires in the current turn.
     public func arm(_ timer: LoopTimer, after nanoseconds: UInt64) {
         assertCurrent()
         timers.set(timer, deadline: now &+ max(1, nanoseconds))

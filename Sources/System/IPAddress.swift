@@ -1,7 +1,6 @@
 import Glibc
 
-/// An IPv4 or IPv6 address without a port. An IPv4-mapped IPv6 address (RFC 4291, section 2.5.5.2) equals the IPv4
-/// address.
+/// An IPv4 or IPv6 address without a port. An IPv4-mapped one (RFC 4291, 2.5.5.2) equals the IPv4 address.
 public struct IPAddress: Hashable, Sendable, CustomStringConvertible {
     /// The 128 bits of the IPv6 address, or of the IPv4-mapped one.
     let bits: UInt128
@@ -71,8 +70,7 @@ public struct AddressRange: Hashable, Sendable {
     private let mask: UInt128
 
     /// Parses an address, and after a slash the length of its prefix; without one, the range has one address.
-    /// - Returns: nil if the text has another format, or if the address has bits after the prefix: one of the two must
-    ///   be wrong.
+    /// - Returns: nil if the text has another format, or the address has bits after the prefix.
     public init?(_ text: String) {
         let parts = text.split(separator: "/", omittingEmptySubsequences: false)
         guard parts.count <= 2, let address = IPAddress(String(parts[0])) else { return nil }

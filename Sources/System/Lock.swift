@@ -1,7 +1,6 @@
 import Glibc
 
-/// A value protected by a mutex. It is a POSIX mutex, because the thread sanitizer does not support the one in the
-/// standard library.
+/// A value protected by a POSIX mutex: the thread sanitizer does not support the standard library's.
 ///
 /// Safety: `value` is touched only with `mutex` held.
 public final class Lock<Value>: @unchecked Sendable {

@@ -48,7 +48,7 @@ public enum ProcessMemory {
         }
     }
 
-    /// Resident anonymous memory without that of living objects of the heap.
+    /// Resident anonymous memory without living heap objects.
     private static func unusedBytes() -> Int {
         let text = (try? File.contents(of: "/proc/self/statm", limit: 4096)) ?? []
         let pages = text.split(separator: UInt8(ascii: " ")).map {

@@ -43,8 +43,8 @@ public struct ReceiveCoalescing {
     }
 
     /// Everything that had arrived was received. Now the socket waits for its peer.
-    /// - Parameter expected: How many bytes the peer sends without waiting for us. If more come first, the kernel may
-    ///   delay them by ``limit``.
+    /// - Parameter expected: Bytes that the peer sends without waiting for us. Further ones may be delayed by
+    ///   ``limit``.
     public mutating func wait(_ descriptor: Int32, for expected: Int, _ now: UInt64) {
         if since == 0 { measure(now, isFast: false) }
         let times = UInt64(received / ReceiveCoalescing.maximum)
@@ -52,11 +52,11 @@ public struct ReceiveCoalescing {
         let count = min(expected - ReceiveCoalescing.buffered, ReceiveCoalescing.maximum)
         guard isFast, count >= ReceiveCoalescing.minimum else { return reportAtOnce(descriptor) }
         setLowWater(descriptor, count)
-        // What has arrived meanwhile waits no longer because there was a turn without reading.
+        // A turn without reading does not extend the deadline of bytes that have arrived.
         if deadline == .max { deadline = now &+ ReceiveCoalescing.limit }
     }
 
-    /// The deadline has passed. What is read next has arrived since the wait began.
+    /// The deadline has passed. The next bytes have arrived since the wait began.
     public mutating func expired() {
         measure(deadline - ReceiveCoalescing.limit, isFast: false)
         deadline = .max

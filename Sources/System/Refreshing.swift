@@ -1,7 +1,6 @@
 /// A state that is refreshed by its owner. One refresh runs at a time, and other tasks can wait for its end.
 ///
-/// The owner decides when a refresh is due and what a failure changes. It does so under the lock that also protects
-/// whether a refresh runs.
+/// Under the lock of the refresh, the owner decides when one is due and what a failure changes.
 package final class Refreshing<State: Sendable>: Sendable {
     /// Whether a refresh runs.
     package enum Phase: Sendable {

@@ -11,8 +11,7 @@ public final class ServiceManager: Sendable {
     /// The path of the manager's socket; a path in the abstract namespace begins with `@`.
     private let path: String?
 
-    /// Reads `NOTIFY_SOCKET`, `WATCHDOG_USEC`, `WATCHDOG_PID`, `LISTEN_FDS` and `LISTEN_PID`. Variables for another
-    /// process are ignored.
+    /// Reads `NOTIFY_SOCKET`, `WATCHDOG_USEC`, `WATCHDOG_PID`, `LISTEN_FDS` and `LISTEN_PID` of this process.
     /// - Throws: ``SystemError`` if an inherited descriptor is no listening stream socket.
     public init(_ environment: [BytewiseString: String]) throws(SystemError) {
         path = environment["NOTIFY_SOCKET"]

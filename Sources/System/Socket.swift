@@ -44,7 +44,7 @@ public enum Socket {
         let type = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue | SOCK_NONBLOCK.rawValue)
         let descriptor = try SystemError.check("socket") { socket(AF_UNIX, type, 0) }
         do throws(SystemError) {
-            // A socket that refuses a connection belongs to nobody any more. Other files refuse it too.
+            // A socket that refuses a connection is abandoned. Other files refuse it too.
             var status = stat()
             let exists = lstat(path, &status) == 0
             let isSocket = status.st_mode & S_IFMT == S_IFSOCK

@@ -12,7 +12,7 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
         self.length = length
     }
 
-    /// What the text of a Unix domain socket's address begins with.
+    /// The prefix of a Unix domain socket's address.
     public static let unixPrefix = "unix:"
 
     /// Parses `host:port`, `[v6]:port` or `unix:/path`. A name is resolved by the system.
@@ -119,7 +119,7 @@ public struct SocketAddress: Sendable, CustomStringConvertible {
     public var isLoopback: Bool { path != nil || ip?.isLoopback == true }
 }
 
-/// What connections and callers are counted under: an IPv4 address, the first 64 bits of an IPv6 address, because a site
+/// The key under which connections and callers are counted: an IPv4 address, the first 64 bits of an IPv6 address, because a site
 /// has all addresses with this prefix (RFC 4291, section 2.5.1), or the user of a process on this host.
 public enum NetworkPrefix: Hashable, Sendable {
     case ipv4(UInt32)

@@ -23,8 +23,7 @@ public protocol ByteSource: AnyObject {
     /// Writes the next bytes to the start of `buffer`.
     /// - Throws: If the bytes can't be read. The receiver then sees an incomplete body.
     func read(into buffer: inout MutableRawSpan) throws -> SourceRead
-    /// Calls `resume` once, on the loop, as soon as bytes are available, but never within this call. Called after a read
-    /// that returned `.wait`.
+    /// Calls `resume` once, on the loop, when bytes are available, never within this call. Called after `.wait`.
     func whenReadable(_ resume: @escaping () -> Void)
     /// Releases the source's resources. Called once, at the end or when the receiver is gone.
     func close()

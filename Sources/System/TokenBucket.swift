@@ -20,8 +20,7 @@ package struct TokenBucket: Sendable {
     /// Takes a token, if there is one, from a bucket with the capacity `burst` and `rate` new tokens per second.
     /// - Parameter burst: By default the tokens of one second.
     package mutating func take(_ rate: UInt64, burst: UInt64? = nil, _ now: UInt64) -> Bool {
-        // The interval is rounded up, so tokens take up to a nanosecond too long. Without a correction the last one
-        // would be missing.
+        // The interval is rounded up, up to a nanosecond per token. Uncorrected, the last token would be missing.
         let interval = TokenBucket.interval(rate)
         let next = max(fullAt, now) + interval
         guard next - now <= interval * (burst ?? rate) else { return false }
@@ -39,7 +38,7 @@ package struct TokenBucket: Sendable {
         return wait(now)
     }
 
-    /// Returns tokens that ``reserve(_:_:_:)`` took. Rounded down, so that nobody gains by it.
+    /// Returns tokens that ``reserve(_:_:_:)`` took. Rounded down, so that returning gains nothing.
     package mutating func giveBack(_ count: Int, _ rate: UInt64) {
         giveBack(nanoseconds: cost(count, rate).quotient)
     }

@@ -165,8 +165,7 @@ package struct LogLine: ~Copyable {
 
     private static let indentedLine: StaticString = "\n    "
 
-    /// Whether a text has nothing to escape and none of the bytes that ``LogRedaction`` looks for. This is the common
-    /// case.
+    /// Whether a text has nothing to escape and no byte that ``LogRedaction`` looks for: the common case.
     private static func isPlain(_ text: Span<UInt8>) -> Bool {
         guard text.count <= longestText else { return false }
         for index in text.indices {

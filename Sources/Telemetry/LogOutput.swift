@@ -109,7 +109,7 @@ public struct LogOutput: LogHandler {
             line.byte(UInt8(ascii: "="))
             if let text { line.word(text) } else { writeJSON(value, &line) }
         }
-        // Findings of rules and of the configuration have several lines, which point at the place of an error.
+        // Findings of rules and of the configuration have several lines, which point at the location of an error.
         for (key, text) in paragraphs {
             line.raw("\n  ")
             line.word(key)

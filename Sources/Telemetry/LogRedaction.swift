@@ -30,8 +30,7 @@ enum LogRedaction {
     /// How many levels of percent-encoding are decoded to find a secret. Text with more levels is redacted as a whole.
     private static let maximumEncodings = 8
 
-    /// The text with its secrets replaced; nil if it has none. Secrets are also found if they are percent-encoded, once
-    /// or repeatedly.
+    /// The text with its secrets replaced, also percent-encoded ones; nil if it has none.
     static func redacted(_ text: Span<UInt8>) -> [UInt8]? {
         var secrets = self.secrets(in: text)
         if var decoded = DecodedText(text) {
@@ -205,8 +204,7 @@ enum LogRedaction {
         return precedes("/u") || precedes("/tus")
     }
 
-    /// The token of an upload session, behind the slash at `slash`: the whole segment, because a damaged token still
-    /// has most of the real one.
+    /// The token of an upload session after `slash`: the whole segment, since a damaged token is still a secret.
     private static func uploadToken(_ text: Span<UInt8>, slash: Int) -> Range<Int>? {
         guard isUploadRoot(text, before: slash) else { return nil }
         var (end, run, longest) = (slash + 1, 0, 0)

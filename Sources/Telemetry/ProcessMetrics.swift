@@ -3,8 +3,7 @@ import System
 import Wire
 
 extension PrometheusRegistry {
-    /// Adds metrics of the build, and the usual metrics of a process (`process_…`), which are read from `/proc` at each
-    /// scrape.
+    /// Adds metrics of the build and the usual ones of a process (`process_…`), from `/proc` at each scrape.
     public func addProcess(_ build: BuildInfo) {
         let labels = [
             PrometheusLabel("version", build.version), PrometheusLabel("swift", build.swift),

@@ -4,8 +4,7 @@ import System
 /// A histogram of durations in seconds, with fixed upper bounds, which are inclusive (`le`). All copies count together. A copy
 /// changes no reference count.
 ///
-/// The exposed count is the sum of the exposed buckets, so they always agree. The sum may be one observation ahead of
-/// or behind them.
+/// The exposed count always equals the sum of the buckets. The sum may differ by one observation.
 ///
 /// Safety: all is in memory that is never freed, because series are never removed. The bounds never change, the numbers are
 /// atomics, and the examples have a lock.

@@ -25,8 +25,7 @@ public struct PrometheusText {
         /// OpenMetrics 1.0, which also has the traces of some observations.
         case openMetrics
 
-        /// The format for a request with this `Accept`: OpenMetrics if it is named and its weight is not below that of
-        /// `text/plain`.
+        /// The format for this `Accept`: OpenMetrics if it is named with at least the weight of `text/plain`.
         public init(accept: String?) {
             var (open, plain) = (0.0, 0.0)
             for range in (accept ?? "").split(separator: ",") {

@@ -53,8 +53,7 @@ package enum ASCII {
         }
     }
 
-    /// Bit n is set if byte n is a `tchar`. Written as literals, because a computed constant would be loaded for each
-    /// byte.
+    /// Bit n is set if byte n is a `tchar`. Literals: a computed constant would be loaded for each byte.
     private static let tokenBits: (UInt64, UInt64) = (
         0x03ff_6cfa_0000_0000, 0x57ff_ffff_c7ff_fffe
     )
@@ -68,7 +67,7 @@ package enum ASCII {
 
     /// Copies the bytes before the first one that is not a `tchar`, in lower case. Eight bytes are examined at once while
     /// they are letters, digits and hyphens, which make nearly every field name.
-    /// - Parameter output: Has space for all of `bytes`; what is behind the copied ones may change.
+    /// - Parameter output: Has space for all of `bytes`. Bytes behind the copied ones may change.
     /// - Returns: Their number.
     @inline(__always)
     package static func copyToken(

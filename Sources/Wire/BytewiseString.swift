@@ -6,8 +6,7 @@
 
 /// A text that is compared and ordered by its bytes.
 ///
-/// Swift compares strings by canonical equivalence: "é" as one code point equals "é" as two. To a store these are
-/// different names.
+/// Swift compares by canonical equivalence: "é" as one code point equals "é" as two. Stores differ.
 public struct BytewiseString: Sendable, Hashable, Comparable, ExpressibleByStringLiteral,
     CustomStringConvertible
 {

@@ -36,10 +36,10 @@ extension String {
     /// The order of the bytes.
     package static func >= (left: String, right: String) -> Bool { !(left < right) }
 
-    /// Whether the bytes begin with those of `prefix`.
+    /// Whether the bytes begin with the bytes of `prefix`.
     package func hasPrefix(_ prefix: String) -> Bool { utf8.starts(with: prefix.utf8) }
 
-    /// Whether the bytes end with those of `suffix`.
+    /// Whether the bytes end with the bytes of `suffix`.
     package func hasSuffix(_ suffix: String) -> Bool {
         utf8.reversed().starts(with: suffix.utf8.reversed())
     }
@@ -81,10 +81,10 @@ extension Substring {
     /// Whether the bytes differ.
     package static func != (left: Substring, right: String) -> Bool { !(left == right) }
 
-    /// Whether the bytes begin with those of `prefix`.
+    /// Whether the bytes begin with the bytes of `prefix`.
     package func hasPrefix(_ prefix: String) -> Bool { utf8.starts(with: prefix.utf8) }
 
-    /// Whether the bytes end with those of `suffix`.
+    /// Whether the bytes end with the bytes of `suffix`.
     package func hasSuffix(_ suffix: String) -> Bool {
         utf8.reversed().starts(with: suffix.utf8.reversed())
     }

@@ -26,8 +26,7 @@ package struct HTTP1FieldLine {
         }
     }
 
-    /// Whether any byte is a control character, which includes the tab. Eight bytes are tested at once; the last eight
-    /// overlap those before them.
+    /// Whether any byte is a control character or tab. Tests eight bytes at once; the last eight overlap.
     private static func mayHaveControl(_ bytes: UnsafeRawBufferPointer) -> Bool {
         guard bytes.count >= 8 else { return bytes.contains(where: ASCII.isControl) }
         let last = bytes.count - 8

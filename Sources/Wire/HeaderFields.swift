@@ -72,8 +72,7 @@ public struct HeaderFields: Sendable, Equatable {
     }
 
     /// Adds a field that `write` puts at the end of the block.
-    /// - Parameter write: Gets space for `capacity` bytes. Returns the lengths of the name and of the value behind it; nil
-    ///   if no field is added.
+    /// - Parameter write: Fills `capacity` bytes. Returns the lengths of name and value; nil to add no field.
     @inline(__always)
     mutating func append(
         capacity: Int, _ write: (UnsafeMutableBufferPointer<UInt8>) -> (name: Int, value: Int)?

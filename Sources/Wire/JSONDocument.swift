@@ -45,7 +45,7 @@ package struct JSONDocument: Sendable {
     /// The type of the value.
     package func kind(_ index: Int) -> Kind { nodes[index].kind }
 
-    /// The offset of the value in the text; for a string, that of its opening quote.
+    /// The offset of the value in the text, for a string of its opening quote.
     package func offset(_ index: Int) -> Int { Int(nodes[index].offset) }
 
     /// The range in ``bytes`` of an unescaped string without its quotes, or of a number.

@@ -1,4 +1,4 @@
-/// Writes JSON (RFC 8259) as UTF-8, without white space: what clients and services get, and what is stored.
+/// Writes JSON (RFC 8259) as UTF-8, without white space, for clients, services and stores.
 ///
 /// Two other writers print for people too, and so escape more: `JSON` in `SecurityRules`, which writes what `sluice
 /// rules` prints, and `LogLine` in `Telemetry`, which also redacts secrets.

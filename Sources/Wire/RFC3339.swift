@@ -1,5 +1,4 @@
-/// A time in the format of RFC 3339, section 5.6, such as `1994-11-06T08:49:37.123456Z`. Only the syntax is checked, so
-/// the day may not exist.
+/// A time such as `1994-11-06T08:49:37.123456Z` (RFC 3339, section 5.6). Only the syntax is checked.
 package struct RFC3339 {
     /// Date and time in the zone of the offset.
     package private(set) var date = CivilDate()

@@ -10,8 +10,7 @@ package enum VisibleText {
         }
     }
 
-    /// An argument for messages: of a URL the user, the query and the fragment are left out. Those of a signed link are enough
-    /// to read its object.
+    /// An argument for messages: a URL without user, query and fragment, which could grant access.
     package static func withoutSecrets(_ argument: String) -> String {
         let lower = argument.asciiLowercased()
         guard lower.hasPrefix("http://") || lower.hasPrefix("https://") else { return argument }

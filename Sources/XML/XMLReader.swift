@@ -9,8 +9,7 @@ package enum XMLReader {
         package let cause: String
     }
     private static let maximumDepth = 16
-    /// The maximum length of one leaf's text in bytes. A key has 1,024, or three times that if encoded; a session token
-    /// has some thousands.
+    /// The maximum size of a leaf's text in bytes: an encoded key of 1,024, or a session token of some thousands.
     private static let maximumText = 16 * 1024
 
     /// Calls `leaf` for each element without children, with its parent's name, its own name and its text.

@@ -11,7 +11,7 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
     private let loop: EventLoop
     private let transfer: any CloudTransfer
     private let limit: UInt64
-    /// The size of a buffer in bytes: ``step``, or that of the whole append.
+    /// The size of a buffer in bytes: ``step``, or the whole append's.
     private let capacity: Int
     /// The length that this append has declared.
     private let length: UInt64?
@@ -154,7 +154,7 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
 
     /// Ends the append once. Every further call waits for that.
     ///
-    /// In a task of its own: that of the owner is cancelled when the client goes away, and what has come is kept.
+    /// In a task of its own: the owner's is cancelled when the client goes away, and the received bytes are kept.
     private func settle(keeping: Bool) async {
         let ending =
             self.ending

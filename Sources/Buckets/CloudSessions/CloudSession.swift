@@ -1,6 +1,6 @@
 import System
 
-/// An upload session in a store in the cloud. All calls except those of an append in progress are serialized.
+/// An upload session in a cloud store. All calls except an append in progress are serialized.
 final class CloudSession: UploadSession {
     let id: UploadSessionID
     let sessions: CloudSessions

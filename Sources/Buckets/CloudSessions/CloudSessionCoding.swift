@@ -87,8 +87,7 @@ extension CloudSessionState {
         guard isConsistent else { throw StateReader.malformed("sizes") }
     }
 
-    /// Parses ``bytes``; nil if they are damaged, for example because the service has stored a write in part. What they
-    /// said is lost.
+    /// Parses ``bytes``; nil if they are damaged, for example because the service stored only part of a write.
     /// - Throws: ``BucketError`` with `.internal` if another version of the program has written them.
     init?(readable bytes: [UInt8]) throws(BucketError) {
         do throws(BucketError) { try self.init(bytes) } catch {
@@ -97,7 +96,7 @@ extension CloudSessionState {
         }
     }
 
-    /// Whether the sizes of all parts are that of the whole.
+    /// Whether the sizes of all parts add up to the whole.
     private var isConsistent: Bool {
         let sent: UInt64 =
             switch transfer {

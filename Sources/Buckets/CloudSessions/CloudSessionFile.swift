@@ -25,7 +25,7 @@ final class CloudSessionFile: Sendable {
         var read: Known?
         /// Whether the session does not exist any more.
         var isGone = false
-        /// Whether a request may be executed of which the state does not tell.
+        /// Whether a request that the state does not contain may be executed.
         var hasLostRequest = false
     }
     private let held = Lock(Held())
@@ -115,8 +115,7 @@ final class CloudSessionFile: Sendable {
 
     // MARK: Claiming
 
-    /// The current state. This gateway owns it from now on, and no other one sends bytes. An ended session needs no
-    /// owner.
+    /// The current state, claimed by this gateway: no other one sends bytes. An ended session needs no owner.
     ///
     /// At the owner this is one read; elsewhere it is also a write.
     func claim() async throws(SessionError) -> CloudSessionState {
@@ -179,7 +178,7 @@ final class CloudSessionFile: Sendable {
     }
 
     /// Ends the session after the service has lost its bytes, for example by a lifecycle rule. The sweep removes the rest.
-    /// - Returns: What its caller throws.
+    /// - Returns: The error to throw.
     func endWithoutParts() async -> SessionError {
         do throws(SessionError) { try await update { $0.end = .cancelled } } catch { return error }
         return .notFound

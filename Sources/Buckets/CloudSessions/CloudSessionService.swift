@@ -1,9 +1,9 @@
-/// What the services in the cloud do differently for upload sessions.
+/// The service's part of upload sessions.
 protocol CloudSessionService: CloudSessionStore {
     /// The maximum size of an object in bytes.
     var maximumSessionLength: UInt64 { get }
 
-    /// What a new session begins with.
+    /// The initial state of a new session.
     /// - Parameter now: Milliseconds since 1970.
     func newTransfer(_ name: String, now: Int64) -> CloudSessionState.Transfer
 
@@ -24,8 +24,7 @@ protocol CloudSessionService: CloudSessionStore {
         _ preconditions: Preconditions, until: Int64
     ) async throws(SessionError) -> CommitResult
 
-    /// Looks for the object of a commit that was begun and whose result is not in the state. If it is there, the result is
-    /// written to the state.
+    /// Looks for the object of a commit whose result is not in the state. If it exists, writes the result to the state.
     /// - Parameter state: The claimed state, with an intent and without an end.
     /// - Returns: nil if there is no such object now.
     func settle(_ file: CloudSessionFile, _ state: CloudSessionState) async throws(SessionError) -> CommitResult?
@@ -42,12 +41,10 @@ protocol CloudTransfer: AnyObject {
     /// Takes the next bytes. ``forward()`` follows.
     func take(_ bytes: [UInt8]) async throws(SessionError)
 
-    /// Waits for what is due after the bytes that were taken. Nobody holds them meanwhile, which counts if there are many
-    /// appends.
+    /// Waits until the next bytes may be sent. No buffer is held meanwhile, which matters with many appends.
     func forward() async throws(SessionError)
 
-    /// Makes the taken bytes durable and writes the state, if it changes. After a failure these are the bytes that were
-    /// taken before, if possible.
+    /// Makes the taken bytes durable and writes the state if it changes; after a failure the bytes taken before it.
     /// - Parameter length: The length of the whole object that the append has declared.
     /// - Returns: The durable offset.
     /// - Throws: ``SessionError/superseded`` if another gateway has changed the session.

@@ -16,7 +16,7 @@ struct CloudSessionState: Sendable, Equatable {
         var size: UInt64
     }
 
-    /// What was observed of the target before the request that makes the object visible.
+    /// The target before the request that makes the object visible.
     struct Intent: Sendable, Equatable {
         /// The generation of the object that the commit replaces; 0 if there was none.
         var generation: Int64
@@ -38,11 +38,11 @@ struct CloudSessionState: Sendable, Equatable {
         case committed(CommittedObject)
         /// The record of ``UploadSession/close(_:until:)``.
         case closed([UInt8])
-        /// The session does not exist any more. What it left at the service is being removed.
+        /// The session does not exist any more. Its leftovers at the service are being removed.
         case cancelled
     }
 
-    /// What the service needs to continue the upload.
+    /// The service's data for continuing the upload.
     enum Transfer: Sendable, Equatable {
         case none
         case s3(S3TransferState)
@@ -63,8 +63,7 @@ struct CloudSessionState: Sendable, Equatable {
 
     /// The gateway whose requests may be in flight.
     var owner: Owner
-    /// Whether requests may be in flight of which the owner does not know: those of a former owner, or one without a
-    /// response.
+    /// Whether requests unknown to the owner may be in flight: a former owner's, or one without a response.
     var isTakenOver = false
     /// Random with each write, so that two states never have the same bytes: S3's entity tag is their md5.
     var stamp: UInt64 = 0

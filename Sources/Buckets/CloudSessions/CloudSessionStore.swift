@@ -2,8 +2,7 @@ import Wire
 
 /// The hidden objects of a service in which upload sessions keep their states and tails.
 protocol CloudSessionStore: Sendable {
-    /// The content of an object, with its version; nil if it does not exist. Never an older content than that of a write
-    /// that has succeeded.
+    /// The content of an object with its version; nil if there is none. Never older than the last successful write.
     func readHidden(_ name: String) async throws(BucketError) -> HiddenObject?
 
     /// Writes an object if its version is `version`, or if it does not exist for nil. A request may be repeated: a write

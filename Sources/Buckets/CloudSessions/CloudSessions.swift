@@ -10,7 +10,7 @@ final class CloudSessions: Sendable {
     let clock: @Sendable () -> Int64
     /// How long a call of a session waits for the append that it stops, in nanoseconds.
     let stopLimit: UInt64
-    /// What the bucket waits for before it closes: here, appends until their bytes are durable.
+    /// The work that the bucket waits for before it closes: appends until their bytes are durable.
     let work: BackgroundTasks
     let registry = SessionRegistry<CloudSession>()
     /// The sessions used last. They stay in memory between two requests, so that their states need not be claimed
@@ -155,11 +155,10 @@ final class CloudSessions: Sendable {
     /// How long a state that can't be read is kept after its session has expired, in seconds: 1 h.
     private static let unreadableTime: Int64 = 3600
 
-    /// How long requests of a session that ended may have effects that can't be told from those of other sessions, in
-    /// seconds: 15 s.
+    /// How long late requests of an ended session can be confused with another session's, in seconds: 15 s.
     static let settlingTime: Int64 = 15
 
-    /// What became of an expired session.
+    /// The result of removing an expired session.
     private enum Removal {
         case removed
         /// There is none any more, or it is not expired.

@@ -18,8 +18,7 @@ public final class DirectoryBucket: BucketDriver {
         return all
     }
 
-    /// Whether a directory has files that are not hidden, and none of them is a bucket's. A bucket there would not serve
-    /// them.
+    /// Whether a directory has visible files, none of them a bucket's. A bucket there would not serve them.
     public static func hasForeignFiles(_ path: String) -> Bool {
         DirectoryFiles.hasForeignFiles(path)
     }
@@ -30,13 +29,12 @@ public final class DirectoryBucket: BucketDriver {
     let pool: BlockingPool
     private let state: DirectoryState
     private let committer: DirectoryCommitter
-    /// The committer's only thread. Owned by the bucket rather than by the committer, so that the committer cannot end
-    /// its own thread.
+    /// The committer's only thread, owned by the bucket: the committer must not end its own thread.
     private let thread = BlockingPool(threads: 1)
     let clock: @Sendable () -> Int64
     /// How long a call of an upload session waits for the append that it stops, in nanoseconds.
     let stopLimit: UInt64
-    /// What ``close()`` waits for: appends until their bytes are durable.
+    /// The work that ``close()`` waits for: appends until their bytes are durable.
     let appends = BackgroundTasks()
     /// The upload sessions in use.
     let sessions = SessionRegistry<DirectoryUploadSession>()

@@ -31,8 +31,7 @@ final class DirectoryCommitter: @unchecked Sendable {
     static let maximumInline = 4096
     /// The number of log pages that triggers a checkpoint: 16 MiB.
     static let checkpointPages = 4096
-    /// The number of removed blobs whose rows are deleted from the garbage table together, after one sync of their
-    /// directories.
+    /// The number of removed blobs whose garbage rows are deleted together, after one sync of their directories.
     static let garbageBatch = 1024
 
     /// The free space that uploads must leave on the disk, in addition to what the log needs for its checkpoint. With
@@ -128,8 +127,7 @@ final class DirectoryCommitter: @unchecked Sendable {
 
     /// Checkpoints: moves the log into the index.
     private func checkpoint(_ directory: OpenDirectory, _ writer: IndexWriter) {
-        // Readers release their snapshots before, so that the whole log can be moved, and after, so that the log can
-        // start over.
+        // Readers release their snapshots before, so that the whole log is moved, and after, so that it starts over.
         directory.index.releaseSnapshots()
         writer.checkpoint()
         directory.index.releaseSnapshots()

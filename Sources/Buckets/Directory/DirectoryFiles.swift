@@ -51,8 +51,7 @@ final class DirectoryFiles: Sendable {
         for descriptor in [staging, blobs, root] { Glibc.close(descriptor) }
     }
 
-    /// Releases the lock, so that the directory can be opened again. Descriptors stay valid until the last user is
-    /// gone.
+    /// Releases the lock, so that the directory can be opened again. Descriptors stay valid for their users.
     func releaseLock() {
         let held = lock.exchange(-1, ordering: .acquiringAndReleasing)
         if held < 0 { return }

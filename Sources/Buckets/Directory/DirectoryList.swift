@@ -2,8 +2,7 @@ import Wire
 
 /// Lists with range seeks on the primary key, without scanning names that are folded or hidden.
 extension IndexReader {
-    /// One page, and its cost in steps of SQLite's virtual machine. The cost depends only on the page and not on the
-    /// size of the bucket.
+    /// One page, and its cost in steps of SQLite's virtual machine, which does not depend on the bucket's size.
     func list(_ query: ListQuery, after: String?) throws(SQLiteError) -> (ListPage, steps: Int) {
         let walk = ListWalk(query)
         let seek = query.withProperties ? seekListed : seek
@@ -100,8 +99,7 @@ struct ListWalk {
         return Found(isVisible: true, name: text)
     }
 
-    /// nil if the bytes are not UTF-8. Such a name was not stored through this API, and can be neither requested nor
-    /// used as the end of a page.
+    /// nil if the bytes are not UTF-8. Another program stored such a name; it can't be requested here.
     private static func text(_ name: Slice<UnsafeRawBufferPointer>) -> String? {
         String(validating: UnsafeRawBufferPointer(rebasing: name), as: UTF8.self)
     }

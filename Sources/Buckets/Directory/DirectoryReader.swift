@@ -1,8 +1,7 @@
 import Glibc
 import System
 
-/// The bytes of an object at the time of its opening: a file descriptor, or the bytes themselves if they are in the
-/// index.
+/// The bytes of an object at its opening: a file descriptor, or the bytes themselves if the index has them.
 final class DirectoryReader: ObjectReader {
     enum Content {
         case memory([UInt8])
@@ -21,7 +20,7 @@ final class DirectoryReader: ObjectReader {
 
     deinit { close() }
 
-    /// Nothing has to be waited for.
+    /// No wait is needed.
     func readyBytes(_ range: Range<UInt64>) throws(BucketError) -> (any ByteSource)? {
         try bytes(range)
     }
@@ -54,8 +53,7 @@ final class DirectoryReader: ObjectReader {
     }
 }
 
-/// The bytes of a file, read on the loop if they are in the page cache, and on the pool if the read must wait for the
-/// disk.
+/// The bytes of a file: read on the loop from the page cache, otherwise on the pool.
 ///
 /// Safety: confined to its loop; a job on the pool touches only the descriptor and its own buffer, and carries the
 /// reference back to the loop.
@@ -140,7 +138,7 @@ private final class FileSource: DirectSource, @unchecked Sendable {
                 target.baseAddress!.copyMemory(from: $0.baseAddress!, byteCount: count)
             }
         }
-        // Released as soon as it is used up, so that a slow receiver does not keep it.
+        // Released when it is used up, so that a slow receiver does not keep it.
         ready = count == ready.count ? [] : ready.dropFirst(count)
         position += UInt64(count)
         return .bytes(count)

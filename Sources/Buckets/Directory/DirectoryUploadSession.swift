@@ -2,7 +2,7 @@ import System
 
 /// An upload session of a directory: a row in the index and a blob. No file is open between calls.
 ///
-/// All calls except those of an append in progress are serialized.
+/// All calls except an append in progress are serialized.
 final class DirectoryUploadSession: UploadSession {
     private struct State {
         /// The durable state; nil if it must be read.
@@ -158,8 +158,7 @@ final class DirectoryUploadSession: UploadSession {
         if isHeld { bucket.appends.end() }
     }
 
-    /// Continues without an append that does not end any more. Its last change may be executed later than now, but
-    /// before the next one.
+    /// Continues without an append that never ends. Its last change may still be executed, before the next one.
     func abandon(_ append: DirectoryAppend) {
         detach(append)
         forget()

@@ -23,7 +23,7 @@ final class IndexWriter {
     /// The highest generation assigned so far.
     var lastGeneration: Int64
     private var saved: (Int64, Int64)
-    /// What the objects are after this transaction, and after the last one.
+    /// The usage after this transaction, and after the last one.
     private(set) var usage: DirectoryUsage
     private var savedUsage: DirectoryUsage
 

@@ -73,8 +73,7 @@ final class OpenDirectory: @unchecked Sendable {
         writer = nil
     }
 
-    /// The writer, reopened after a failure. It continues to count where the last one stopped, so that no number is
-    /// assigned twice.
+    /// The writer, reopened after a failure. It continues the count, so that no number is assigned twice.
     func openWriter() throws(BucketError) -> IndexWriter {
         if let writer { return writer }
         let opened = try IndexWriter(indexPath)
@@ -161,7 +160,7 @@ final class DirectoryState: Sendable {
         }
     }
 
-    /// What the open directory holds; nil if it was lost or is closed.
+    /// The open directory's state; nil if it was lost or is closed.
     var usage: DirectoryUsage? {
         state.withLock { state in if case .open(let directory) = state { directory.usage.withLock { $0 } } else { nil }
         }

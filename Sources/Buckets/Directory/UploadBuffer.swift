@@ -1,7 +1,6 @@
 import Glibc
 
-/// A buffer of at most ``limit`` bytes of an upload. It grows as bytes arrive, so that a small body needs little
-/// memory.
+/// At most ``limit`` bytes of an upload. It grows as bytes arrive, so a small body needs little memory.
 ///
 /// Safety: one owner at a time: the loop that fills it, then the job or committer that it was handed to.
 final class UploadBuffer: @unchecked Sendable {

@@ -93,8 +93,7 @@ public final class GCSBucket: BucketDriver {
     /// The upstream, for readiness and metrics.
     public var upstream: Upstream { requests.upstream }
 
-    /// The conditions of a resumable session cannot be changed, and the service discards a session whose conditions do
-    /// not hold.
+    /// A resumable session's conditions can't be changed. If they don't hold, the service discards the session.
     static let promised: Capabilities = {
         var promised = Capabilities(
             atomicUploads: true, atomicPatches: true, atomicDeletions: true, lateConditions: false, durable: true)
@@ -194,7 +193,7 @@ public final class GCSBucket: BucketDriver {
         }
     }
 
-    /// What is known about an object that is to be changed.
+    /// The known state of an object to be changed.
     private enum State {
         /// The object was not looked up: the service evaluates all conditions.
         case unknown

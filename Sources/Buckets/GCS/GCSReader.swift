@@ -162,7 +162,7 @@ struct GCSMedia {
 
     func close() { response.body.close() }
 
-    /// Whether the bytes are those of an object in this state, or in a later state with the same bytes.
+    /// Whether the bytes belong to an object in this state, or in a later state with the same bytes.
     func isOf(_ metadata: ObjectMetadata) -> Bool {
         if let generation {
             return generation == metadata.generation
@@ -176,14 +176,12 @@ struct GCSMedia {
         return length == metadata.size
     }
 
-    /// The range of the body within an object of `size` bytes; nil if there are no bytes, or if the response
-    /// contradicts the size.
+    /// The range of the body in an object of `size` bytes; nil if it is empty or contradicts the size.
     func range(size: UInt64) -> Range<UInt64>? {
         let range: Range<UInt64>
         switch response.status {
         case 200:
-            // By HTTP, Content-Range has no meaning here. A server that sends it with a part of the bytes means that
-            // part.
+            // In HTTP, Content-Range means nothing here. A server that sends it with partial bytes means that part.
             guard let reported = response.fields["content-range"].flatMap({ ContentRange($0) }) else {
                 range = 0..<size
                 break

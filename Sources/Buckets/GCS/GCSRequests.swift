@@ -20,8 +20,8 @@ struct GCSConditions: Equatable {
         metageneration = object?.metageneration
     }
 
-    /// nil if the service cannot evaluate them all: several entity tags, tags together with other conditions, dates, or
-    /// a metageneration alone.
+    /// nil if the service can't evaluate them all: several tags, tags with other conditions, dates, a lone
+    /// metageneration.
     init?(_ conditions: Preconditions) {
         guard conditions.ifModifiedSince == nil, conditions.ifUnmodifiedSince == nil else {
             return nil
@@ -33,8 +33,7 @@ struct GCSConditions: Equatable {
         case (nil, nil): break
         case (nil, .any?) where generation == nil: generation = 0
         case (.tags(let tags)?, nil) where tags.count == 1 && generation == nil:
-            // An entity tag is the generation in decimal. 0 is excluded, because as a generation it has another
-            // meaning.
+            // An entity tag is the generation in decimal. 0 is excluded: as a generation it means "no object".
             guard let tag = Int64(tags[0]), tag > 0, String(tag) == tags[0] else { return nil }
             generation = tag
         default: return nil

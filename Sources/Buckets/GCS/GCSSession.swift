@@ -18,8 +18,7 @@ enum ReplayBuffer: Sendable {
     }
 }
 
-/// A resumable upload: the service keeps the bytes sent so far and creates the object after the last request. Confined
-/// to its loop.
+/// A resumable upload: the service keeps the bytes so far and creates the object after the last request.
 ///
 /// The session's URL is a secret that authorizes requests, so it appears in no error.
 ///
@@ -107,8 +106,7 @@ final class GCSSession: @unchecked Sendable {
         /// The service keeps this many bytes from the start.
         case kept(UInt64)
         case complete(ObjectMetadata)
-        /// It is not known how much of the request the service has processed. It may be queried after the
-        /// `Retry-After`.
+        /// How much of the request the service has processed is unknown. Query it after the `Retry-After`.
         case unknown(BucketError, retryAfter: String?)
     }
 
@@ -244,7 +242,7 @@ final class GCSSession: @unchecked Sendable {
     }
 
     /// - Parameters:
-    ///   - held: Bytes of which the service may keep some already.
+    ///   - held: Bytes that the service may have in part.
     ///   - start: Their offset.
     ///   - facts: The facts of the whole object, if these are its last bytes.
     ///   - first: The result of the first request with these bytes, if there was one.
@@ -341,8 +339,7 @@ final class GCSSession: @unchecked Sendable {
         }
     }
 
-    /// Writes a spool's bytes to the pipe, until the end or until the pipe stops accepting them. The response then has
-    /// the cause.
+    /// Writes a spool's bytes to the pipe, until the end or until the pipe stops. The response has the cause then.
     private func feed(_ pipe: RequestBodyPipe, from spool: Spool, at start: UInt64)
         async throws(BucketError)
     {

@@ -167,7 +167,7 @@ struct GCSSessionCommit {
     // MARK: The object
 
     /// Moves the hidden object to its name.
-    /// - Returns: The object; nil if another one is at the name, and this session has stored none.
+    /// - Returns: The object; nil if another object is at the name, and this session has stored none.
     private func move(
         _ source: CloudSessionState.Source, _ state: CloudSessionState, _ conditions: GCSConditions
     ) async throws(SessionError) -> ObjectMetadata? {
@@ -192,8 +192,7 @@ struct GCSSessionCommit {
         } catch {
             if let known = try await whatBecame(of: source, state, error) { return known }
         }
-        // An emulator that can't move. If it deletes the object before the result is written, a repeated commit makes
-        // it again.
+        // An emulator that can't move. If it deletes the object too early, a repeated commit makes it again.
         request = ClientRequest("POST", requests.rewrite(hidden, to: state.name, query), isRepeatable: true)
         do throws(BucketError) {
             let response = try await requests.call(request)
@@ -209,7 +208,7 @@ struct GCSSessionCommit {
         }
     }
 
-    /// What became of the hidden object, after an error of the request that moves it.
+    /// The state of the hidden object, after an error of the request that moves it.
     /// - Returns: nil if the service does not know the request.
     private func whatBecame(
         of source: CloudSessionState.Source, _ state: CloudSessionState, _ error: BucketError

@@ -1,8 +1,7 @@
 import HTTPClient
 import System
 
-/// The body of a resumable session. Its task hashes each full buffer on the pool and sends it, while the loop fills a
-/// second buffer.
+/// The body of a resumable session. Its task hashes and sends a full buffer while the loop fills another.
 ///
 /// A body of known length is streamed in chunks, except for the bytes after the last multiple of 256 KiB, which are
 /// held in memory. The sent bytes of a chunk are also kept in a spool until the service confirms the chunk. After an

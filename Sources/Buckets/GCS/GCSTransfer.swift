@@ -20,7 +20,7 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
     /// The number of bytes of a long append that can be lost if the process is killed: 64 MiB.
     static let checkpointStep: UInt64 = 64 << 20
 
-    /// Bytes of which the service has all but the tail.
+    /// Bytes that the service has, except for the tail.
     private struct Position {
         /// The number of bytes that the service has confirmed, a multiple of 256 KiB.
         var sent: UInt64

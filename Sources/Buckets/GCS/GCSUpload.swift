@@ -33,7 +33,7 @@ final class GCSUpload: Upload, @unchecked Sendable {
     private var stream: GCSStream?
     private var facts: ContentFacts?
     private var isEnded = false
-    /// Looks up the existing object while the body arrives, if nobody has done so before.
+    /// Looks up the existing object while the body arrives, unless that has been done.
     private var before: Task<Result<ObjectMetadata?, BucketError>, Never>?
 
     init(_ bucket: GCSBucket, _ name: String, _ plan: UploadPlan) throws(BucketError) {
@@ -194,8 +194,7 @@ final class GCSUpload: Upload, @unchecked Sendable {
         }
     }
 
-    /// The object that this upload has stored without the service's confirmation; nil if there is none or it cannot be
-    /// determined.
+    /// The object that this upload stored without a confirmation; nil if there is none or it can't be found out.
     /// - Parameter before: The generation before the upload; 0 for none, nil if it is not known.
     private func stored(_ facts: ContentFacts, _ before: Int64?) async -> ObjectMetadata? {
         guard let before, let now = try? await bucket.find(name), now.generation != before,
@@ -232,8 +231,7 @@ final class GCSUpload: Upload, @unchecked Sendable {
             do throws(BucketError) {
                 if let before { object = try await before.value.get() }
             } catch {
-                // Credentials may permit creating but not reading. The object is then stored unpinned, with one
-                // attempt.
+                // Credentials may permit creating but not reading. Then one unpinned attempt stores the object.
                 guard preconditions.isEmpty else { throw error }
                 let metadata = try await insert(body, facts, .none, before: nil)
                 return CommitResult(metadata: metadata, replaced: false)
@@ -245,8 +243,7 @@ final class GCSUpload: Upload, @unchecked Sendable {
             }
             var conditions = GCSConditions(pinnedTo: object)
             if preconditions.metageneration == nil { conditions.metageneration = nil }
-            // Without conditions the last of several concurrent uploads wins, so after two lost races the request is
-            // not pinned.
+            // Without conditions the last concurrent upload wins. After two lost races the request is not pinned.
             if preconditions.isEmpty, attempt > 2 { conditions = .none }
             do throws(BucketError) {
                 let metadata = try await insert(body, facts, conditions, before: object?.generation ?? 0)

@@ -58,8 +58,7 @@ public final class S3Bucket: BucketDriver {
         /// The maximum total size of such uploads: 64 MiB. Beyond it, further uploads are handled like larger ones.
         package var replayMemory = 64 << 20
 
-        /// - Parameter pathStyle: nil to choose by the endpoint. AWS accepts both styles, except for names that contain
-        ///   dots.
+        /// - Parameter pathStyle: nil to choose by the endpoint. AWS accepts both, except for names with dots.
         public init(
             endpoint: Origin? = nil, region: String = "us-east-1", bucket: String,
             pathStyle: Bool? = nil, credentials: AWSCredentialSource = .standard
@@ -252,8 +251,7 @@ public final class S3Bucket: BucketDriver {
         return try await sendAgain(request, signature, after: response)
     }
 
-    /// Sends a request once more if the response rejects its credentials and new ones are available; otherwise returns the
-    /// response.
+    /// Sends a request again with new credentials if the response rejects the old ones; otherwise returns the response.
     // Not inlined, so that the task of every request does not reserve memory for it.
     @inline(never)
     private func sendAgain(
@@ -281,8 +279,7 @@ public final class S3Bucket: BucketDriver {
         var failures = 0
         while true {
             let response = try await callOnce(request, limit: limit)
-            // After a conflict the service may have dropped the parts of the upload. Report the conflict, which is the
-            // cause.
+            // The service may have dropped the upload's parts after a conflict. Report the conflict, the cause.
             if let refused, response.status == 404, S3ErrorResponse(response).code == "NoSuchUpload" {
                 return refused
             }

@@ -166,8 +166,7 @@ extension S3Upload {
         throw failure
     }
 
-    /// The entity tag of the stored object; nil if the response does not report one. Such a response may come from any
-    /// server.
+    /// The entity tag of the stored object; nil if the response has none. Any server may send such a response.
     private func storedTag(_ response: CollectedResponse) -> String? {
         multipart.generation == nil ? S3Head(response.fields).etag : S3Multipart.tag(of: response, name)
     }
@@ -192,7 +191,7 @@ extension S3Upload {
         md5: [UInt8]?, crc32c: UInt32?, _ isProven: Bool
     ) async throws(BucketError) -> ObjectMetadata {
         var tagged: [UInt8]?
-        // The entity tag of a multipart object is computed from those of its parts.
+        // The entity tag of a multipart object is computed from its parts' tags.
         if multipart.generation == nil {
             tagged = bucket.taggedMD5(S3Head(response.fields))
             bucket.tellsMD5.store(tagged != nil, ordering: .relaxed)

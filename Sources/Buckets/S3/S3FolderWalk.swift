@@ -10,8 +10,7 @@ final class S3FolderWalk {
     private static let slash = UInt8(ascii: "/")
     /// The maximum number of requests for one page before it ends early.
     private static let maximumRequests = 100
-    /// The maximum number of requests for a page that makes no progress: 2,000. A name of 1,024 bytes can require one
-    /// request per byte.
+    /// The maximum number of requests for a page without progress. A name of 1,024 bytes may need one per byte.
     private static let requestLimit = 2000
     /// Appended to a folder's name, this sorts after every entry between the name and the folder in byte order: the
     /// full stop is the byte before the slash.
@@ -150,8 +149,7 @@ final class S3FolderWalk {
         return found
     }
 
-    /// Adds the held-back folders, longest first, that no later entry can precede, if `name` is the service's next
-    /// entry.
+    /// Adds the held-back folders that no later entry can precede, longest first, if `name` is the next entry.
     private func open(_ waiting: inout [String], before name: String?) async throws(BucketError) {
         while let folder = waiting.last, goesOn {
             if let name, !Self.precedesInBytes(folder, name) { return }

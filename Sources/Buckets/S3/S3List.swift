@@ -3,11 +3,9 @@ import Wire
 import XML
 
 extension S3Bucket {
-    /// The maximum size of one page of the service in bytes: 1,000 names of 1,024 bytes, tripled by encoding, plus the
-    /// properties of each.
+    /// The maximum size of a service's page in bytes: 1,000 encoded names of 1,024 bytes, with their properties.
     private static let pageBytes = 16 << 20
-    /// The maximum number of consecutive service pages without a visible entry: 128. All but the first have 1,000
-    /// names.
+    /// The maximum number of consecutive service pages without a visible entry.
     private static let maximumPages = 128
 
     public func list(_ query: ListQuery, after: String?) async throws(BucketError) -> ListPage {
@@ -203,8 +201,7 @@ struct S3ListPage {
     /// Items and prefixes merged in folder order.
     var inFolderOrder: [String] { (items + prefixes).sorted(by: S3FolderWalk.precedes) }
 
-    /// Decodes a name in query encoding, where `+` is a space. nil if it is not UTF-8, because it then cannot be
-    /// requested.
+    /// Decodes a name in query encoding, where `+` is a space. nil if it is not UTF-8: it can't be requested then.
     static func decoded(_ text: String) -> String? {
         let bytes = text.utf8.map { $0 == UInt8(ascii: "+") ? 0x20 : $0 }
         guard let decoded = try? PercentEncoding.decode(bytes[...]) else { return nil }

@@ -145,8 +145,7 @@ struct S3Head: ~Copyable {
         var tagged = tagsAreMD5 ? taggedMD5(isAWS: isAWS) : nil
         // The service's own checksum confirms the bytes, so a tag that differs from the stored md5 is not an md5.
         if tagged != md5, md5 != nil, let crc32c, !isComposite, checksum == crc32c { tagged = nil }
-        // If the bytes differ from those stored with these keys, another client has copied the metadata to another
-        // object.
+        // If the bytes differ from those stored with these keys, another client copied the metadata.
         let isOwn = generation != nil && (tagged == nil || md5 == nil || tagged == md5)
         let etag = etag ?? "\(lastModified)-\(size)"
         let generation = isOwn ? generation ?? 0 : S3Head.generation(lastModified: lastModified, etag: etag)
@@ -216,8 +215,7 @@ enum S3Fields {
     /// The type that S3 reports for an object stored without one.
     static let unknownType: StaticString = "binary/octet-stream"
 
-    /// Appends all properties. Those that a field cannot represent exactly go into one field of our own, as base64url
-    /// of JSON.
+    /// Appends all properties. One field of our own has those that no field can represent, as base64url of JSON.
     static func append(_ attributes: ObjectAttributes, to fields: inout HeaderFields) {
         var json = JSONWriter(reserving: 256)
         var isPacked = false

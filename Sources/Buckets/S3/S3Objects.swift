@@ -87,7 +87,7 @@ extension S3Bucket {
         } catch {
             failure = error
         }
-        // The response is missing or may be that of a repeated request. Look whether the object is gone.
+        // The response is missing, or a repeated request's. Look whether the object is gone.
         let found = try? await state(name)
         if let found, found.object == nil {
             if isAbsent { throw BucketError(.objectNotFound) }

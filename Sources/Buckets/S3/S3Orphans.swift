@@ -13,7 +13,7 @@ extension S3Bucket {
     /// of those requests by the service's clock, and is not in progress in this process. If there are more than
     /// requests were lost, some may belong to another gateway, so none counts.
     /// - Parameters:
-    ///   - own: The upload that finally began. Its time tells the service's clock.
+    ///   - own: The upload that finally began. Its time shows the service's clock.
     ///   - begun: The time of the first request, in milliseconds since 1970 by the local clock.
     func orphans(of name: String, besides own: String?, since begun: Int64, atMost lost: Int) async
         -> [String]

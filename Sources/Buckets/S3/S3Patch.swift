@@ -46,7 +46,7 @@ extension S3Bucket {
             if error.code == .objectNotFound { throw error }
             failure = error
         }
-        // The response is missing or may be that of a repeated request.
+        // The response is missing, or a repeated request's.
         if let found = try? await find(name), found.generation == new.generation,
             found.metageneration == new.metageneration, found.updated == new.updated
         {

@@ -111,8 +111,7 @@ extension S3Bucket {
     }
 
     /// Reads an object back and compares it with the bytes that were sent.
-    /// - Parameter generation: The upload's generation, which the object must have; nil if the service does not keep
-    ///   it.
+    /// - Parameter generation: The upload's generation, which the object must have; nil if the service has none.
     /// - Returns: Whether the bytes are equal, and the entity tag of the object that was read.
     /// - Throws: ``BucketError`` if it cannot be read or was replaced.
     func readBack(_ name: String, _ generation: Int64?, _ facts: ContentFacts)

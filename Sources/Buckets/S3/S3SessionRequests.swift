@@ -31,7 +31,7 @@ protocol S3SessionRequests: CloudSessionStore {
     func abortUpload(_ name: String, _ upload: String) async throws(BucketError)
 
     /// Frees uploads without parts that were begun since `time`, in milliseconds since 1970, and are not `known`.
-    /// - Returns: Whether there are no more of which some may be another session's.
+    /// - Returns: Whether none is left that may be another session's.
     func abortLost(_ name: String, since time: Int64, known: String?) async -> Bool
 
     /// The object, with the mark of the session that has made it; nil if there is no object.
@@ -202,8 +202,7 @@ extension S3Bucket: S3SessionRequests {
 
     func abortLost(_ name: String, since time: Int64, known: String?) async -> Bool {
         guard let found = await uploads(of: name, besides: known, since: time) else { return false }
-        // A single one is that of the lost request. Of several, some may be another session's or gateway's. Those have a
-        // part soon.
+        // A single one is the lost request's. Of several, some may be another session's, which will soon have a part.
         let lost = found.count == 1 ? found : found.filter { $0.age >= S3Bucket.partTime }
         await abort(orphans: lost.map(\.id), of: name)
         return lost.count == found.count

@@ -150,8 +150,7 @@ final class S3SessionService: CloudSessionService {
         return S3TransferState.Part(number: number, etag: etag)
     }
 
-    /// Decides what follows from a multipart upload that the service does not know any more, while the object there is
-    /// not the session's.
+    /// Decides about a multipart upload unknown to the service, while the object is not the session's.
     private func drop(
         _ file: CloudSessionFile, _ state: CloudSessionState, _ attempt: Attempt
     ) async -> SessionError {

@@ -26,8 +26,7 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
     private let state: CloudSessionState
     private let plan: AppendPlan
     private let length: UInt64?
-    /// At the end of the last part. ``Progress/tail`` and ``Progress/pieces`` are those of the beginning until a part was
-    /// sent.
+    /// At the end of the last part. ``Progress/tail`` and ``Progress/pieces`` are unchanged until a part is sent.
     private var durable: Progress
     /// The digests of all bytes in the file.
     private var digests: SessionDigests

@@ -46,8 +46,7 @@ final class S3Upload: Upload, @unchecked Sendable {
     enum Mode {
         case memory
         case single(S3Body, S3Bucket.WriteCondition, generation: Int64)
-        /// A multipart upload. Each part is buffered in a file, because its length must be known before it is sent, and
-        /// for retries.
+        /// A multipart upload. Each part is buffered in a file: its length must be known first, and for retries.
         case spooled(Spool?)
     }
 
@@ -65,7 +64,7 @@ final class S3Upload: Upload, @unchecked Sendable {
     private(set) var size: UInt64 = 0
     private let digests: ContentDigests
     private var facts: ContentFacts?
-    /// Looks up the existing object, if no precondition and no earlier lookup tells whether there is one.
+    /// Looks up the existing object, unless a precondition or an earlier lookup decides whether there is one.
     private(set) var lookup: Task<Result<ObjectMetadata?, BucketError>, Never>?
     private var isBusy = false
     private var isEnded = false
@@ -82,8 +81,7 @@ final class S3Upload: Upload, @unchecked Sendable {
         self.plan = plan
         multipart = S3Multipart(bucket, name, size: plan.size)
         var wanted = plan
-        // A body that fits into memory is stored with its md5. A streamed body is compared with it, if the service
-        // reports an md5.
+        // A body in memory is stored with its md5. A streamed body is compared with the md5 of the response, if any.
         let isSmall = plan.size.map { $0 <= UInt64(S3Upload.memory) } ?? false
         wanted.wantsMD5 = plan.wantsMD5 || isSmall || bucket.tellsMD5.load(ordering: .relaxed)
         digests = ContentDigests(wanted)
@@ -304,8 +302,7 @@ final class S3Upload: Upload, @unchecked Sendable {
         }
     }
 
-    /// Whether all bytes are still available after a failed precondition. The bytes of a single streamed request are
-    /// lost.
+    /// Whether all bytes are still available after a failed precondition; a single streamed request loses them.
     private var canCommitAgain: Bool {
         if case .single = mode { return false }
         return true
@@ -315,7 +312,7 @@ final class S3Upload: Upload, @unchecked Sendable {
         if isEnded { return }
         isEnded = true
         resume = nil
-        // Nobody asks any more whether an object is there.
+        // The lookup of the existing object is no longer needed.
         lookup?.cancel()
         guard isBusy else { return discard() }
         multipart.cancel()

@@ -112,7 +112,7 @@ struct Serve: ParsableCommand {
 }
 
 extension Serve {
-    /// Exits if a listener is not on loopback: anybody who can connect can claim any identity.
+    /// Exits if a listener is not on loopback: every client can claim any identity.
     private func requireLoopback(_ configuration: Configuration) throws {
         let all = [configuration.http, configuration.https.address, configuration.operatorAddress]
         for address in all.compactMap({ $0 }) {

@@ -15,8 +15,7 @@ struct ServedDirectory {
     ///   - path: The argument of the command: a directory, or a path with a slash at the end.
     ///   - name: The bucket's name; nil for the name of the directory.
     /// - Returns: nil if the argument is a file, or absent.
-    /// - Throws: ``ValidationError`` if the directory has no name that a bucket can have, or has files that are not a
-    ///   bucket's.
+    /// - Throws: ``ValidationError`` if the directory's name can't be a bucket's, or it has foreign files.
     init?(_ path: String?, name: String?) throws {
         guard let path else { return nil }
         var status = stat()
@@ -49,7 +48,7 @@ struct ServedDirectory {
     /// The settings that serve it.
     var settings: [String] { ["buckets.\(name).directory.path=\(path)"] }
 
-    /// Prints what is served, and commands to try it.
+    /// Prints the served directory, and commands to try it.
     func introduce(_ configuration: Configuration) {
         guard let address = configuration.http, !address.hasSuffix(":0") else { return }
         let isPath = address.hasPrefix(SocketAddress.unixPrefix)

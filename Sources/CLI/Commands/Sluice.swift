@@ -3,7 +3,7 @@ import ClientCommands
 import Telemetry
 import Wire
 
-/// The program. Each subcommand has a file of its own; those of the client are in `ClientCommands`.
+/// The program. Each subcommand has its own file; the client's are in `ClientCommands`.
 @main
 struct Sluice: ParsableCommand {
     static let configuration = CommandConfiguration(

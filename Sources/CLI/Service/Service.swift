@@ -43,8 +43,7 @@ final class Service: Sendable {
     let loop: EventLoop
     /// The lock is held during every reload.
     let rules: Lock<RulesInEffect>
-    /// Why the last reload of each kind failed. Separate from `rules`, so that the health endpoint need not wait for a
-    /// reload.
+    /// Why the last reload of each kind failed. Not in `rules`, so the health endpoint need not wait for a reload.
     let rulesFailure = Lock<(text: String?, count: Int)>((nil, 0))
     let configurationFailure = Lock<String?>(nil)
     /// When the configuration in effect was read, in seconds since 1970.
@@ -329,7 +328,7 @@ extension ServerLimits {
 }
 
 extension Configuration {
-    /// What sends spans; nil if none are recorded.
+    /// The exporter of spans; nil if none are recorded.
     fileprivate func exporter(_ pool: BlockingPool, _ loop: EventLoop, _ logger: Logger) throws
         -> TraceExporter?
     {
@@ -338,7 +337,7 @@ extension Configuration {
         }
     }
 
-    /// What records each request.
+    /// The observers of each request.
     fileprivate func observer(
         _ sink: LogSink, _ registry: PrometheusRegistry, _ traces: TraceExporter?
     ) -> GatewayObserver {

@@ -71,7 +71,7 @@ struct Stores: Sendable {
     func show(in registry: PrometheusRegistry, _ health: Health) {
         registry.addUpstreams(upstreams.sorted { $0.key < $1.key }.map(\.value))
         for name in drivers.keys.sorted().map(\.text) {
-            // A service bills its requests: it is asked this often if nobody asks for readiness.
+            // A service bills its requests: this is the interval without requests for readiness.
             let interval: UInt64 = upstreams[name] == nil ? 0 : 10_000_000_000
             // Once its circuit is open, requests fail: that is said at once, and so is its end.
             let upstream = upstreams[name]

@@ -4,8 +4,7 @@ import Wire
 
 extension ServiceManager {
     /// The inherited sockets, by the address of the listener that uses each.
-    /// - Throws: An error that names a socket whose address no listener has: the manager would hold its connections
-    ///   forever.
+    /// - Throws: An error that names a socket without a listener: the manager would hold its connections forever.
     func sockets(for configuration: Configuration) throws -> [BytewiseString: Int32] {
         let wanted = try [
             configuration.http, configuration.https.address, configuration.operatorAddress,

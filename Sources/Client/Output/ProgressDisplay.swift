@@ -16,7 +16,7 @@ final class ProgressDisplay: Sendable {
         var done: Int64 = 0
         var before: Int64 = 0
         var isEnded = false
-        /// What all transfers have, if it is known.
+        /// The total of all transfers, if it is known.
         var expected: (files: Int, bytes: Int64)?
     }
     private let state = Mutex(State())
@@ -45,7 +45,7 @@ final class ProgressDisplay: Sendable {
         }
     }
 
-    /// - Returns: What ends it.
+    /// - Returns: A closure that ends it.
     func begin(_ progress: TransferProgress) -> Int {
         state.withLock { state in
             state.next += 1
@@ -103,7 +103,7 @@ final class ProgressDisplay: Sendable {
         }
     }
 
-    /// The lines of what is being transferred, and that of everything.
+    /// A line for each running transfer, and one for all of them.
     private func live(_ state: borrowing State, _ isLast: Bool) -> [String] {
         let columns = Self.columns
         let values = state.running.sorted { $0.key < $1.key }.map(\.value.value)

@@ -11,7 +11,7 @@ enum Output {
         do {
             try write(Array(text.utf8), descriptor)
         } catch {
-            // There is nobody to be told.
+            // No terminal or program reads the report.
             if descriptor == STDERR_FILENO { return }
             line((error as? ClientError)?.message ?? "\(error)")
             exit(ClientStatus.local.rawValue)
@@ -42,7 +42,7 @@ enum Output {
     }
 }
 
-/// What one command has done, as text, as JSON and as an exit status.
+/// The results of one command, as text, as JSON and as an exit status.
 final class Report: Sendable {
     private struct State {
         var statuses: [ClientStatus] = []
@@ -151,7 +151,7 @@ final class Report: Sendable {
     }
 
     /// Ends the command.
-    /// - Returns: The exit status: that of the failures if all have the same.
+    /// - Returns: The exit status: the failures' status if all have the same.
     func end() -> Int32 {
         display?.end()
         let statuses = state.withLock { $0.statuses }

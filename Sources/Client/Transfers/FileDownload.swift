@@ -52,7 +52,7 @@ struct FileDownload: Sendable {
             try file.finish(modified: reader.metadata.updated)
             return reader.metadata
         } catch {
-            // What a later download can use is kept.
+            // Bytes that a later download can use are kept.
             let status = ClientError(error, about: "").status
             let isUsable = status == .network || status == .denied
             if isUsable, PartFile.canContinue(opened.metadata) {

@@ -38,7 +38,7 @@ struct Jobs: Sendable {
                         await group.next()
                         running -= 1
                     }
-                    // What follows would fail in the same way, each after its retry time.
+                    // Further transfers would fail in the same way, each after its retry time.
                     if report.isStopped { throw Stopped() }
                     running += 1
                     group.addTask { await run(job) }

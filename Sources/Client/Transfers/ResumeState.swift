@@ -16,7 +16,7 @@ struct StateDirectory: Sendable {
             return nil
         }
         path = "\(base)/sluice"
-        // What is in it continues uploads, so it is nobody else's business.
+        // Its content allows to continue uploads, so only the owner may read it.
         try? FileManager.default.createDirectory(
             atPath: path, withIntermediateDirectories: true,
             attributes: [.posixPermissions: 0o700])
@@ -44,7 +44,7 @@ struct StateDirectory: Sendable {
 
     /// The state of a transfer; nil if another process has it, or it can't be made.
     /// - Parameters:
-    ///   - key: What the transfer is about.
+    ///   - key: Identifies the transfer.
     ///   - creates: Whether to begin one if there is none.
     func state<Value: Codable>(_ key: [String], of type: Value.Type, creates: Bool = true)
         -> ResumeState<Value>?
@@ -80,7 +80,7 @@ final class ResumeState<Value: Codable & Sendable>: Sendable {
         return descriptor
     }
 
-    /// What was saved for this key.
+    /// The saved state of this key.
     func load() -> Value? {
         let file = FileHandle(
             fileDescriptor: descriptor.withLock { $0 }, closeOnDealloc: false)

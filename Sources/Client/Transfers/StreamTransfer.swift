@@ -32,7 +32,7 @@ struct StreamTransfer: Sendable {
     }
 
     /// Removes what transfers to this target that were killed have left at the gateway.
-    /// - Returns: What could not be removed.
+    /// - Returns: The names that could not be removed.
     @discardableResult
     func removeEarlier(_ target: StorageReference) async -> [String] {
         guard let key = try? StreamTransfer.key(target),

@@ -8,7 +8,7 @@ final class Targets: Sendable {
     private let sources = Mutex<[BytewiseString: BytewiseString]>([:])
 
     /// Checks the target of a job.
-    /// - Parameter source: What distinguishes its source from all others.
+    /// - Parameter source: Identifies its source.
     /// - Returns: The job; one that fails if the target belongs to another source; one that does nothing if the same
     ///   transfer was submitted before, as two patterns can do.
     func claim(_ job: Job, of source: String) -> Job {
@@ -39,7 +39,7 @@ extension StorageReference {
         return "\(scheme)://\(local):\(port)\(url.path)"
     }
 
-    /// What distinguishes an object from all others.
+    /// The identity of an object.
     var identity: String { "\(bucketIdentity) \(fullPath)" }
 
     /// Whether one folder is the other one or in it.

@@ -3,7 +3,7 @@ import Foundation
 import SluiceStorage
 import Wire
 
-/// What the verbs that transfer objects share.
+/// Shared by the verbs that transfer objects.
 struct Transfers: Sendable {
     let gateways: Gateways
     let report: Report
@@ -141,7 +141,7 @@ enum ObjectCopy {
         }
     }
 
-    /// - Parameter outcome: What was done.
+    /// - Parameter outcome: The result.
     static func cannotDelete(_ source: String, _ outcome: String) -> ClientError {
         var failure = ClientError(
             .failure,

@@ -39,7 +39,7 @@ extension MetaUnset: Verb {
 }
 
 extension StorageMetadata {
-    /// - Returns: Whether the key is that of a property.
+    /// - Returns: Whether the key names a property.
     fileprivate func set(_ key: String, _ value: String?) -> Bool {
         switch key {
         case "contentType": contentType = value

@@ -39,7 +39,7 @@ struct Synchronization: Sendable {
         self.isDry = isDry
     }
 
-    /// What would be done is printed in the order of names.
+    /// A dry run prints its actions in the order of names.
     private var jobs: Jobs {
         isDry ? Jobs(report: transfers.report, limit: 1) : transfers.jobs
     }
@@ -74,7 +74,7 @@ struct Synchronization: Sendable {
     // MARK: Comparing
 
     /// Submits what must be transferred or looked at.
-    /// - Returns: What only the target has.
+    /// - Returns: The entries that only the target has.
     private func compare(_ submit: (Job) async throws -> Void) async throws -> [SyncEntry] {
         var wanted = try entries(source)
         var present = try entries(target)
@@ -115,7 +115,7 @@ struct Synchronization: Sendable {
         }
     }
 
-    /// What brings an entry to the target, unless it is there.
+    /// The transfer that brings an entry to the target; nil if it is there.
     private func job(_ entry: SyncEntry, _ old: SyncEntry?) throws -> Job {
         let transfer = counted(try transferJob(entry))
         guard let old else { return transfer }

@@ -30,8 +30,7 @@ struct AWSConfigurationFile {
         }
     }
 
-    /// The keys of a profile. The credentials file uses its name; the config file uses `profile NAME`, except for
-    /// `default`.
+    /// The keys of a profile: `NAME` in the credentials file, `profile NAME` in the config file, except for `default`.
     func profile(_ name: String, inConfiguration: Bool) -> [BytewiseString: String] {
         section(name, inConfiguration) ?? [:]
     }

@@ -47,8 +47,7 @@ package final class AWSSigner: Sendable {
         scope = "/\(region)/\(service)/aws4_request"
     }
 
-    /// Adds `x-amz-date`, `x-amz-content-sha256`, the session token and `authorization`. The host and all present
-    /// fields are signed.
+    /// Adds `x-amz-date`, `x-amz-content-sha256`, the session token and `authorization`, which signs all fields.
     /// - Parameters:
     ///   - target: The path and query as they are sent, percent-encoded.
     ///   - time: Seconds since 1970.

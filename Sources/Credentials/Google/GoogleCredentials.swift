@@ -3,8 +3,7 @@ import HTTPClient
 import System
 import Wire
 
-/// Access tokens for Google's services. They are fetched at the first use, renewed before their expiry, and shared by
-/// all loops.
+/// Access tokens for Google's services: fetched at the first use, renewed before expiry, shared by all loops.
 ///
 /// One renewal runs at a time. The old token is used while it is valid, even if a renewal fails. Tokens, keys and
 /// assertions appear in no error and no description.
@@ -15,13 +14,11 @@ public final class GoogleCredentials: Sendable {
         case anonymous
         /// The token that emulators accept from an administrator.
         case emulatorOwner
-        /// A key file of a service account, a file of `gcloud auth application-default login`, or one of workload
-        /// identity federation.
+        /// A key file of a service account, gcloud's application-default login, or workload identity federation.
         case file(String)
         /// The metadata server of the machine or the cluster (workload identity).
         case metadataServer
-        /// Application Default Credentials: the file in `GOOGLE_APPLICATION_CREDENTIALS`, gcloud's file, or the
-        /// metadata server.
+        /// Application Default Credentials: `GOOGLE_APPLICATION_CREDENTIALS`, gcloud's file, or the metadata server.
         case automatic
     }
     /// The scope of a token.

@@ -68,7 +68,7 @@ final class Authorizer {
 
     /// Evaluates the policy, and looks up the documents that it needs.
     /// - Parameter folder: Used instead of the access's name.
-    /// - Throws: ``Problem``, which does not tell the client the reason.
+    /// - Throws: ``Problem``, which does not contain the reason.
     func evaluate(_ existing: CurrentObject = .unknown, folder: String? = nil) async throws(Problem) -> UnresolvedInput
     {
         // Decisions of other connections may have used up the turn.

@@ -30,7 +30,7 @@ struct DownloadToken: Grant {
     func denial(_ cause: String) -> Problem? { nil }
 }
 
-/// Authorizes the callers who may change download tokens, and nobody else.
+/// Authorizes only the callers who may change download tokens.
 struct TokenAdministration: Grant {
     let isAdministrator: Bool
     let principal: String

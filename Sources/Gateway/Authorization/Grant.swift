@@ -7,8 +7,7 @@ protocol Grant: Sendable {
     /// The group whose limits apply.
     var group: String { get }
 
-    /// Whether the grant allows the access; nil to leave it to the policy. The cause of a denial is passed to
-    /// ``denial(_:)``.
+    /// Whether the grant allows the access; nil to leave it to the policy. ``denial(_:)`` gets the cause of a denial.
     /// - Parameter now: Seconds since 1970.
     func decide(_ existing: CurrentObject, now: Int64) -> Decision?
 

@@ -185,8 +185,7 @@ public struct OpenPolicy: Policy {
     }
 }
 
-/// The policy in effect. It can be replaced while a request runs; the last decision of the request uses the new
-/// policy.
+/// The policy in effect. It may be replaced during a request, whose last decision uses the new policy.
 public final class CurrentPolicy: Policy {
     private let policy: Lock<any Policy>
 

@@ -246,8 +246,7 @@ extension Ruleset {
     }
 }
 
-/// Limits the computation of reasons to ten milliseconds per second, because it takes many times as long as a
-/// decision.
+/// Limits computing reasons to ten milliseconds per second: it takes many times as long as a decision.
 private final class Reasons: Sendable {
     private static let budget: UInt64 = 10_000_000
     private let state = Lock((second: UInt64(0), spent: UInt64(0)))

@@ -121,7 +121,7 @@ public struct SignedLink: Sendable, Equatable {
     }
 
     /// - Parameter path: The path as in a request: `/b/BUCKET/o/NAME`.
-    /// - Throws: ``LinkKeys/Malformed`` if the path is not that of an object, or no request can have the type.
+    /// - Throws: ``LinkKeys/Malformed`` if the path is not an object's, or no request can have the type.
     public init(
         _ method: Method, path: String, issued: Int64, expires: Int64, size: UInt64? = nil, contentType: String? = nil
     ) throws(LinkKeys.Malformed) {
@@ -205,8 +205,7 @@ extension SignedLink {
     /// - Parameters:
     ///   - maximumLifetime: The maximum lifetime of a link in seconds, whichever key signed it.
     ///   - now: Seconds since 1970.
-    /// - Throws: ``Problem``: `link-expired`, or `invalid-link` if the link was altered, does not match the request,
-    ///   or is valid for too long.
+    /// - Throws: ``Problem``: `link-expired`; `invalid-link` if it is altered, for another request or valid too long.
     static func verified(
         method: String, bucket: String, name: String, query: QueryParameters, _ keys: LinkKeys,
         maximumLifetime: Int64, now: Int64

@@ -12,8 +12,7 @@ public final class CallerLimits: Sendable {
     /// Identifies a caller.
     struct Key: Hashable, Sendable {
         var group: String
-        /// The issuer or other source of the identity, since two sources may use the same uid. Empty for an anonymous
-        /// caller.
+        /// The issuer or other source of the identity: two sources may use the same uid. Empty for anonymous callers.
         var source = ""
         /// The uid, or the network of an anonymous caller's address.
         var caller: String
@@ -35,8 +34,7 @@ public final class CallerLimits: Sendable {
     /// The maximum number of callers that are counted at once. Above it, idle callers are forgotten. If all are active,
     /// the other callers of a group share one caller's limits.
     static let maximumCallers = 100_000
-    /// The interval of searches for idle callers. A search of all callers with each request would cost more than it
-    /// saves.
+    /// The interval of searches for idle callers; a search with each request would cost more than it saves.
     private static let sweepInterval = TokenBucket.second / 10
     /// The maximum delay of a body at which a new request is still accepted: a second.
     private static let maximumWait = TokenBucket.second
@@ -122,7 +120,7 @@ public final class CallerLimits: Sendable {
         callers.withLock { $0.usage[lease.key]?.transfers -= 1 }
     }
 
-    /// The number of callers that are counted now. Those who share a group's limits count as one.
+    /// The number of callers with state. Callers that share a group's limits count as one.
     var count: Int { callers.withLock { $0.usage.count } }
 
     /// The usage of all callers.
@@ -131,8 +129,7 @@ public final class CallerLimits: Sendable {
         /// The time of the next search for idle callers.
         private var sweepDue: UInt64 = 0
 
-        /// The key under which a request is counted: its caller's own, or the one shared by further callers of the
-        /// group.
+        /// The key that counts a request: its caller's own, or the one shared by further callers of the group.
         mutating func admitted(_ key: Key, _ now: UInt64) -> Key {
             guard usage.count >= CallerLimits.maximumCallers, usage[key] == nil else { return key }
             if now >= sweepDue {

@@ -40,7 +40,7 @@ public final class Callers: Sendable {
     /// Replaces the keys. Links signed with a removed key become invalid.
     public func replace(_ keys: LinkKeys?) { linkKeys.withLock { $0 = keys } }
 
-    /// The predefined groups, besides those of the configuration.
+    /// The predefined groups, besides the configured ones.
     public static let anonymousGroup = "anonymous"
     public static let linkGroup = "links"
     public static let developmentGroup = "development"

@@ -107,8 +107,7 @@ extension FirebaseAPI {
         }
     }
 
-    /// Parses the beginning of a resumable upload. Its body has the object's metadata; the bytes follow in other
-    /// requests.
+    /// Parses the start of a resumable upload. Its body is the object's metadata; the bytes follow in other requests.
     private func start(_ name: ObjectName, in bucket: Bucket, _ context: RequestContext)
         throws(Problem) -> ObjectOperation
     {

@@ -198,8 +198,7 @@ extension FirebaseAPI {
 
     // MARK: Pages of other origins
 
-    /// All origins, if none are configured: no cookies are involved. The fields are named one by one, because not every
-    /// browser knows `*`.
+    /// By default all origins: no cookies are involved. Fields are listed, because not every browser knows `*`.
     func cors(_ configured: CORSPolicy?) -> CORSPolicy? {
         var cors = configured ?? CORSPolicy(origins: [])
         if cors.origins.isEmpty { cors.origins = ["*"] }

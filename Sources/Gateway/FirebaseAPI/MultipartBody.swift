@@ -3,7 +3,7 @@ import System
 import Wire
 
 /// Receives an upload whose body has a description before the object's bytes. The description is read first; the bytes
-/// wait in the client's window until somebody takes them.
+/// wait in the client's window until they are received.
 ///
 /// Safety: confined to the request's loop; the task that receives is pinned to it.
 final class MultipartBody: UploadBody, @unchecked Sendable {

@@ -128,8 +128,7 @@ struct MultipartParser {
     }
 
     /// Parses the next bytes.
-    /// - Parameter content: Takes a prefix of the content's next bytes and returns its length. Fewer than offered means:
-    ///   not now.
+    /// - Parameter content: Takes a prefix of the content's next bytes and returns its length; less means: wait.
     /// - Returns: The number of bytes that were parsed: fewer than given only if not all content was taken.
     /// - Throws: ``Malformed``, or what `content` throws. No more bytes may follow.
     mutating func write(_ bytes: RawSpan, _ content: (RawSpan) throws -> Int) throws -> Int {
@@ -283,7 +282,7 @@ struct MultipartParser {
         _ bytes: RawSpan, from start: Int, _ take: (RawSpan) throws -> Int
     ) throws -> Int {
         isBusy = false
-        // What looked like a delimiter belongs to the part.
+        // The bytes that looked like a delimiter belong to the part.
         if !held.isEmpty {
             let text = delimiter
             let span = text.span

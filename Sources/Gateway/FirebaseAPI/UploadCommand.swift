@@ -7,8 +7,7 @@ enum UploadCommand: Equatable {
     /// `upload, finalize`.
     case uploadAndFinalize
 
-    /// Parses a list of commands; nil if one is unknown or they can't be combined. Case, spaces and order do not
-    /// matter.
+    /// Parses a list of commands; nil if one is unknown or they conflict. Case, spaces and order do not matter.
     init?(_ text: String) {
         var words: Set<BytewiseString> = []
         for part in Array(text.utf8).split(separator: UInt8(ascii: ",")) {

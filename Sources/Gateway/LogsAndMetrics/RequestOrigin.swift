@@ -1,7 +1,7 @@
 import HTTPServer
 import Wire
 
-/// What a client says of itself and of its request, for the access log. Nothing of it is verified.
+/// The client's own statements about itself and its request, for the access log. None is verified.
 public struct RequestOrigin: Sendable {
     /// The host that was asked for: `:authority`, or `Host`.
     public var host: String?

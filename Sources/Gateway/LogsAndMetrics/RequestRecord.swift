@@ -34,8 +34,7 @@ public final class RequestRecord: @unchecked Sendable {
     /// What the client says of the request, if its header was read and an observer reads it
     /// (``RequestObserver/readsDetails``).
     public internal(set) var origin = RequestOrigin()
-    /// The request's trace, and its time at services; nil if it has no trace, and its bucket asks no service or no observer
-    /// reads the time.
+    /// The request's trace and its time at services; nil without a trace if no service or observer needs the time.
     var trace: RequestTrace?
     public let version: HTTPVersion
     /// Whether the connection used TLS.

@@ -29,7 +29,7 @@ public final class UpstreamMetrics: UpstreamObserver {
                 && BytewiseString.areEqual(upstream, record.upstream.settings.name)
         }
 
-        /// One of ``listCount`` lists, by method and status: those of all upstreams share them, which are few.
+        /// One of ``listCount`` lists, by method and status. All upstreams share them; they are short.
         static func list(_ record: UpstreamRecord) -> Int {
             let address = Int(bitPattern: record.method.utf8Start)
             return (address &+ (record.status ?? 0) / 100) & (listCount - 1)

@@ -147,7 +147,7 @@ extension Route {
         try self.init(RequestTarget(target))
     }
 
-    /// Whether the path is that of a folder: it is empty after the slash, or ends with a slash, encoded or not.
+    /// Whether the path is a folder's: empty after the slash, or ending with a slash, encoded or not.
     var isFolder: Bool {
         guard case .named(let path) = self.path else { return false }
         if path.isEmpty || path.last == UInt8(ascii: "/") { return true }

@@ -93,8 +93,7 @@ extension PatchRequest {
 }
 
 extension ListRequest {
-    /// - Parameter folder: The encoded path of a folder with its final slash, empty for the root; nil for a list that
-    ///   only the query describes.
+    /// - Parameter folder: The encoded path of a folder with its final slash, empty for the root; nil without one.
     convenience init(bucket: String, folder path: ArraySlice<UInt8>?, _ parameters: QueryParameters)
         throws(Problem)
     {

@@ -92,7 +92,7 @@ extension NativeAPI {
 }
 
 extension ListedProperties {
-    /// Writes what is known as members, with the names and forms that an object's metadata has.
+    /// Writes the known properties as members, with the names and forms of an object's metadata.
     fileprivate func write(to json: inout JSONWriter) {
         if let generation { json.member("generation", String(generation)) }
         json.member("size", String(size))

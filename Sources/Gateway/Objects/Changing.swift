@@ -73,8 +73,7 @@ extension OperationHandler {
         }
     }
 
-    /// Makes a change that is pinned to the version that was decided on, and repeats it if the object changed
-    /// meanwhile.
+    /// Makes a change pinned to the version that was decided on, and repeats it if the object changed meanwhile.
     ///
     /// After the first failure it waits for its turn, and so do all later changes of the object. Each change then sees
     /// the result of the previous one.

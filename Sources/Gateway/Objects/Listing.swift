@@ -122,8 +122,7 @@ extension ListPage {
         end = last
     }
 
-    /// Keeps the first entries whose names and content types have at most `limit` bytes in total, but at least one
-    /// entry.
+    /// Keeps the first entries whose names and content types have at most `limit` bytes together, at least one.
     fileprivate mutating func cut(toBytes limit: Int) {
         func size(_ name: String) -> Int {
             name.utf8.count + (properties[BytewiseString(name)]?.contentType?.utf8.count ?? 0)

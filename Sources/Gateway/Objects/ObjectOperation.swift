@@ -101,7 +101,7 @@ struct RangeRequest {
     }
 }
 
-/// What is known about an upload before its body. A class because it is large, so that other operations stay small.
+/// The facts of an upload before its body. A class because it is large, so that other operations stay small.
 final class UploadRequest {
     let attributes: ObjectAttributes
     let digests: ExpectedDigests
@@ -147,7 +147,7 @@ protocol UploadBody: AnyObject {
     /// - Parameter limit: The most bytes that are taken.
     func receive(into sink: any ByteSink, limit: UInt64) async throws(BodyError)
 
-    /// The upload has failed: nobody wants the rest.
+    /// The upload has failed: the rest is not needed.
     func stop()
 }
 

@@ -21,7 +21,7 @@ extension OperationHandler {
     }
 
     /// Opens the object.
-    /// - Parameter missing: What the decision still needs. Without an object it is made here.
+    /// - Parameter missing: The inputs that the decision still needs. Without an object it is made here.
     // Not inlined, so that its memory is free again while the bytes are read.
     @inline(never)
     private func opened(

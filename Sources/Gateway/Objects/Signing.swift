@@ -29,8 +29,7 @@ extension OperationHandler {
         return .link(link, keys)
     }
 
-    /// Seconds since 1970: the expiry of the caller's identity, whose earliest part counts; `Int64.max` for none. A
-    /// link does not outlive it.
+    /// The expiry of the caller's identity in seconds since 1970, which a link does not outlive; `Int64.max` for none.
     private var credentialExpires: Int64 {
         let certificate = (context.exchange.identity as? ClientIdentity)?.notAfter ?? .max
         return min(context.caller.principal?.expires ?? .max, certificate)

@@ -4,8 +4,7 @@ import System
 import Wire
 
 extension OperationHandler {
-    /// Streams the body into an upload. It becomes visible only after a second decision with the actual size and
-    /// digests.
+    /// Streams the body into an upload, which becomes visible after a second decision with its actual facts.
     func upload(_ name: ObjectName, _ request: UploadRequest) async throws(Problem)
         -> OperationResult
     {
@@ -42,8 +41,7 @@ extension OperationHandler {
     }
 
     /// Decides with what the head says.
-    /// - Returns: The parameters of the store's upload, the request's conditions, and the existing object, if it was
-    ///   looked up.
+    /// - Returns: The parameters of the store's upload, the conditions, and the existing object if it was looked up.
     /// - Throws: ``Problem`` for a denial that the body can't change, and for conditions that don't hold.
     func prepare(_ name: ObjectName, _ request: UploadRequest) async throws(Problem)
         -> (UploadPlan, Preconditions, CurrentObject)
@@ -67,8 +65,7 @@ extension OperationHandler {
         return (plan, conditions, existing)
     }
 
-    /// Decides with the true facts and commits. If the object changed meanwhile, the upload is evaluated again and
-    /// committed again.
+    /// Decides with the actual facts and commits. If the object changed meanwhile, both are repeated.
     /// - Parameters:
     ///   - known: The existing object before the body arrived, if it was looked up.
     ///   - commit: Makes the object visible under these conditions, as long as the store has its bytes.
@@ -80,8 +77,7 @@ extension OperationHandler {
         authorizer.proposal.md5 = facts.md5
         authorizer.proposal.crc32c = facts.crc32c
         var existing = known
-        // The object may have changed while the body was received. Read it again if the store accepts new conditions
-        // now.
+        // The object may have changed during the upload. Read it again if the store accepts new conditions now.
         var isStale = known != .unknown
         if isStale { isStale = try await bucket.capabilities().lateConditions }
         return try await undisturbed(name) { () async throws(Problem) in

@@ -29,7 +29,7 @@ public struct OperatorEndpoints: Sendable {
         }
     }
 
-    /// What a handler may depend on.
+    /// The parts of a request that a handler may use.
     public struct Request: Sendable {
         /// The query's parts between its `&`.
         let query: [Substring]
@@ -57,7 +57,7 @@ public struct OperatorEndpoints: Sendable {
 
     /// - Parameters:
     ///   - callers: Decides which hosts are served.
-    ///   - token: What changes need as `Authorization: Bearer TOKEN`; nil if they need none.
+    ///   - token: Required for changes as `Authorization: Bearer TOKEN`; nil if none is required.
     public init(
         health: Health, registry: PrometheusRegistry, build: BuildInfo, callers: Callers = .unknown,
         token: String? = nil
@@ -83,8 +83,7 @@ public struct OperatorEndpoints: Sendable {
         }
     }
 
-    /// Adds an endpoint, for example `endpoints.add("/version", "The version.") { _ in … }`. A path may have several, one
-    /// for each method.
+    /// Adds an endpoint: `endpoints.add("/version", "The version.") { _ in … }`. A path may have one per method.
     /// - Parameter description: If nil, the path is not listed.
     public mutating func add(
         _ path: String, _ description: String?, method: String = "GET",

@@ -32,7 +32,7 @@ public final class Health: Sendable {
     private struct Entry {
         let name: String
         let check: Check
-        /// How old the result may be when nobody asks for readiness, in nanoseconds.
+        /// How old the result may be without requests for readiness, in nanoseconds.
         let interval: UInt64
         /// Whether there is a reason to check before the interval has passed.
         let isSuspect: @Sendable () -> Bool
@@ -99,7 +99,7 @@ public final class Health: Sendable {
     }
 
     /// Adds a warning, which does not affect readiness.
-    /// - Parameter detail: What is reported while there is no warning.
+    /// - Parameter detail: Reported while there is no warning.
     public func addNote(
         _ name: String, detail: @escaping @Sendable () -> String? = { nil },
         _ failure: @escaping @Sendable () -> String?
@@ -112,7 +112,7 @@ public final class Health: Sendable {
         state.withLock { $0.observer = observer }
     }
 
-    /// Runs the checks that nobody has asked for in their interval, for ``onChange(_:)``. Called again and again.
+    /// Runs the checks without requests in their interval, for ``onChange(_:)``. Called periodically.
     public func watch() async { _ = await report(isAsked: false) }
 
     /// Whether the process is draining.

@@ -117,8 +117,7 @@ extension Uploads {
 }
 
 extension JSONWriter {
-    /// Writes the properties of a session for operators: not the object's name, and nothing that gives access to the
-    /// session.
+    /// Writes a session's properties for operators: neither the object's name nor access to the session.
     fileprivate mutating func write(_ upload: StoredUpload) {
         let (state, owner) = (upload.state, upload.context.owner)
         beginObject()

@@ -3,8 +3,8 @@ import Wire
 
 /// The pages of other origins whose scripts may call the gateway from a browser (Fetch standard, section 3.3).
 public struct CORSPolicy: Sendable, Equatable {
-    /// Origins such as `https://app.example`, compared bytewise. `*` allows all. If empty, browsers reject calls from
-    /// pages of other origins.
+    /// Origins such as `https://app.example`, compared bytewise. `*` allows all. If empty, browsers reject foreign
+    /// pages.
     public var origins: [String]
     /// How long a browser may cache a preflight's response, in seconds.
     public var maximumAge: Int

@@ -2,7 +2,7 @@ import Wire
 
 /// `Content-Disposition` as responses carry it (RFC 6266).
 enum ContentDisposition {
-    /// The value as a header field: ASCII as it is, because clients differ about other bytes.
+    /// The value as a header field, in ASCII: clients interpret other bytes differently.
     ///
     /// A file name with other characters is sent twice: in `filename` with `_` for each of them, and exactly in
     /// `filename*` (RFC 8187, section 3.2), unless the value has that parameter already. Everywhere else, such a
@@ -25,8 +25,7 @@ enum ContentDisposition {
         text.filter { $0 & 0xc0 != 0x80 }.map { isASCII($0) ? $0 : UInt8(ascii: "_") }
     }
 
-    /// The value of the parameter `filename`; nil if there is none, if there is a `filename*` too, or if a quoted string
-    /// does not end.
+    /// The value of `filename`; nil if there is none, if there is a `filename*`, or if a quoted string does not end.
     private static func fileName(in value: [UInt8]) -> [UInt8]? {
         var found: [UInt8]?
         var rest = value[...]

@@ -36,10 +36,10 @@ protocol Dialect: AnyObject, Sendable {
     /// The methods that the route supports, as in `Allow`; nil for the server as a whole.
     func methods(at route: Route?) -> String
 
-    /// The methods that a page of another origin may use on the route: by default, those of `Allow`.
+    /// The methods that a page of another origin may use on the route; by default the methods in `Allow`.
     func preflightMethods(at route: Route?) -> String
 
-    /// The bucket that the request is about: by default, that of the route.
+    /// The bucket of the request; by default the route's.
     /// - Throws: ``Problem`` if no such bucket is served.
     func bucket(of route: Route, _ context: RequestContext, among buckets: ServedBuckets) throws(Problem) -> Bucket
 

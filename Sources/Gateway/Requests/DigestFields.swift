@@ -10,15 +10,13 @@ struct ExpectedDigests: Equatable {
 
     init() {}
 
-    /// - Throws: ``Problem`` with `invalid-argument` for a malformed field, or `checksum-mismatch` if two fields
-    ///   contradict each other.
+    /// - Throws: ``Problem``: `invalid-argument` for a malformed field, `checksum-mismatch` for contradicting fields.
     init(_ fields: HeaderFields) throws(Problem) {
         try self.init(ofWhole: fields)
         if let text = fields.list("content-digest") { try take(text, "Content-Digest") }
     }
 
-    /// The digests of the part of an upload that its creation has, from `Content-Digest`. `Content-MD5` is the whole
-    /// object's there.
+    /// The digests of this part of an upload, from `Content-Digest`. `Content-MD5` is the whole object's there.
     init(ofFirstPart fields: HeaderFields) throws(Problem) {
         self.init()
         if let text = fields.list("content-digest") { try take(text, "Content-Digest") }
@@ -30,7 +28,7 @@ struct ExpectedDigests: Equatable {
         try takeMD5(fields)
     }
 
-    /// The digests of an upload of which this request has only a part, from `Content-MD5` and `Repr-Digest`.
+    /// The digests of an upload that this request has only a part of, from `Content-MD5` and `Repr-Digest`.
     init(ofWhole fields: HeaderFields) throws(Problem) {
         self.init()
         try takeMD5(fields)
@@ -133,8 +131,7 @@ struct StructuredDictionary {
         return rest.isEmpty ? digit == 0x31 : nil
     }
 
-    /// Reads the whole as an integer item that is not negative, whose parameters are ignored (section 4.2.4); nil for
-    /// anything else.
+    /// Reads a non-negative integer item, ignoring its parameters (section 4.2.4); nil for anything else.
     mutating func integer() -> UInt64? {
         skipSpaces()
         let isNegative = skip("-")

@@ -4,8 +4,7 @@ import HTTPServer
 import System
 import Wire
 
-/// Handles requests. A gateway is an immutable snapshot of buckets, their policies and settings; a reload replaces it
-/// as a whole.
+/// Handles requests. An immutable snapshot of buckets, policies and settings; a reload replaces it as a whole.
 public final class Gateway: Sendable {
     private let buckets: ServedBuckets
     private let cors: CORSPolicy?
@@ -40,8 +39,7 @@ public final class Gateway: Sendable {
             wallClock: wallClock)
     }
 
-    /// - Parameter dialects: At least one. The first one serves every path that no other does; each other one only counts
-    ///   if it serves a bucket.
+    /// - Parameter dialects: At least one. The first serves all other paths; the others count if they serve a bucket.
     init(
         buckets: [Bucket], cors: CORSPolicy?, callers: Callers, dialects: [any Dialect],
         observers: [any RequestObserver], traces: TraceExporter? = nil, wallClock: @escaping @Sendable () -> Int64
@@ -62,8 +60,7 @@ public final class Gateway: Sendable {
         { exchange in await self.respond(exchange) }
     }
 
-    /// Responds to one request and returns when the response has been queued. Success, denial, failure and reset all
-    /// end in one record.
+    /// Responds to one request and returns when the response is queued. Every outcome ends in one record.
     public func respond(_ exchange: Exchange) async {
         let context = RequestContext(
             exchange, callers: callers, requestId: requestIds.next(), observers: observers, traces: traces,

@@ -1,6 +1,6 @@
 import Wire
 
-/// Values by name: a hash table of the operator's names, so nobody else can make names collide.
+/// Values by name: a hash table of the operator's names, so clients can't make names collide.
 struct NameTable<Value: Sendable>: Sendable {
     /// With linear probing. At least half of them are nil, so that every search ends.
     private let entries: [(name: String, value: Value)?]

@@ -141,8 +141,7 @@ public final class Problem: Error, Sendable {
     public let detail: String
     /// The cause, for the log only.
     public let cause: String?
-    /// The fields that the status requires: `Allow`, `Content-Range`, `Accept-Patch`, `WWW-Authenticate` or
-    /// `Retry-After`.
+    /// The fields that the status requires, such as `Allow`, `Content-Range`, `WWW-Authenticate` or `Retry-After`.
     let field: (name: StaticString, value: String)?
     /// Members of the problem besides the usual ones.
     let members: [(name: StaticString, value: Int64)]
@@ -163,9 +162,9 @@ public final class Problem: Error, Sendable {
         self.field = field
     }
 
-    /// What a caller learns of a denial by the rules.
+    /// The problem of a denial by the rules.
     static let denied = "The caller may not do this."
-    /// What an anonymous caller learns of a denial, if a rule has read the caller.
+    /// The problem of a denial of an anonymous caller, if a rule has read the caller.
     static let deniedAnonymous = "Credentials are missing or not valid."
 
     static let notFound = Problem(.notFound, "Objects are at /b/BUCKET/o/NAME, lists at /b/BUCKET/o.")
@@ -224,7 +223,7 @@ public final class Problem: Error, Sendable {
     }
 
     /// `application/problem+json`.
-    /// - Parameter status: If nil, that of the code.
+    /// - Parameter status: nil for the code's status.
     func json(requestId: String, status: Int? = nil) -> [UInt8] {
         var json = JSONWriter(reserving: 256)
         json.beginObject()

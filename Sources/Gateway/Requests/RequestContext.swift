@@ -92,7 +92,7 @@ final class RequestContext {
     /// Seconds since 1970.
     var now: Int64 { wallClock() }
 
-    /// Ends a request whose client has disconnected: nobody would read the response.
+    /// Ends a request whose client has disconnected.
     static let clientGone = Problem(.invalidArgument, "The client has disconnected.", cause: "the client went away")
 
     /// Lets the loop do other work if this request has used its share of time.

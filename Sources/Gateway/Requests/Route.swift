@@ -96,8 +96,7 @@ struct QueryParameters: Equatable {
     /// Whether there is a parameter of this name, with or without a value.
     func contains(_ name: String) -> Bool { all.contains { $0.name == name } }
 
-    /// Every parameter, for the rules. If a name occurs twice, the last value counts. Parameters that can't be decoded
-    /// are left out.
+    /// Every parameter, for the rules. The last of equal names counts; those that can't be decoded are left out.
     var values: [BytewiseString: String] {
         var values: [BytewiseString: String] = [:]
         for parameter in all {

@@ -98,8 +98,7 @@ public final class StagedBytes: Sendable {
     }
 }
 
-/// Passes an upload's bytes on and counts them while they are staged. It ends the body at the largest size that the
-/// rules can allow.
+/// Passes an upload's bytes on and counts them while staged. Ends the body at the size that the rules can allow.
 final class StagingSink: ByteSink {
     /// Thrown if there are more bytes than the rules can allow.
     struct BeyondRules: Error {

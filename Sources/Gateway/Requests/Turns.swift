@@ -1,7 +1,6 @@
 import System
 
-/// Serializes changes of one object that would otherwise make each other fail, because each is pinned to the version
-/// that it was decided on.
+/// Serializes changes of one object that are pinned to a version and would otherwise make each other fail.
 ///
 /// Waiters are served in the order of arrival. Can be used from every loop.
 final class Turns: Sendable {

@@ -1,5 +1,4 @@
-/// Writes a message of Protocol Buffers (proto3). Fields appear in the order of the calls; the caller leaves out those with
-/// their default value.
+/// Writes a Protocol Buffers message (proto3), fields in the order of the calls. The caller omits defaults.
 struct ProtobufWriter {
     private(set) var bytes: [UInt8] = []
 

@@ -19,7 +19,7 @@ public final class TraceExporter: Sendable {
         public var serviceName: String
         /// Fields of each request, such as `authorization`; names in lower case.
         public var fields: HeaderFields
-        /// A file with the authorities that may sign the collector's certificate; nil is those of the system.
+        /// A file with the authorities of the collector's certificate; nil for the system's.
         public var certificateAuthorities: String?
 
         public init(

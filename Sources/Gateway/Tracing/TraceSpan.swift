@@ -34,8 +34,7 @@ struct TraceSpan: Sendable {
     /// Whether the operation failed.
     var isError = false
 
-    /// Statuses with which a service answers a question, such as whether an object exists. They are no failures, as in the
-    /// access log.
+    /// Statuses that answer a question, such as whether an object exists. They are no failures.
     private static let answers = [404, 412, 416]
 
     private init(_ context: TraceContext, parentID: String?, _ kind: Kind, _ name: String, duration: UInt64) {

@@ -1,8 +1,7 @@
 import Buckets
 import Wire
 
-/// `Upload-Metadata`: pairs of a key and a value in base64, separated by commas. A value that is empty may be left out,
-/// with the space before it.
+/// `Upload-Metadata`: pairs of a key and a base64 value, separated by commas. An empty value may be left out.
 struct UploadMetadata {
     /// The field as received, for later responses.
     let text: String

@@ -95,8 +95,7 @@ extension OperationHandler {
         return plan
     }
 
-    /// Begins to append. If the dialect's appends may overlap, bytes that an older request has stored meanwhile are
-    /// skipped.
+    /// Begins to append. If appends of the dialect may overlap, bytes that were stored meanwhile are skipped.
     /// - Returns: The append, and the declared length.
     private func begin(_ request: inout AppendRequest, _ upload: OpenUpload)
         async throws(Problem) -> (any SessionAppend, UInt64?)
@@ -104,7 +103,7 @@ extension OperationHandler {
         for attempt in 1... {
             let plan = try plan(request, upload)
             let length = upload.state.length ?? plan.length
-            // What was reserved may have lapsed.
+            // The reservation may have lapsed.
             if let length { try stage(length, upload) }
             do throws(SessionError) {
                 return (try await upload.session.append(plan), length)

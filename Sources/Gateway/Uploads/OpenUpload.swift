@@ -107,8 +107,7 @@ extension OperationHandler {
         return OpenUpload(session: session, context: saved, name: name, state: state)
     }
 
-    /// Counts a session that will begin. Before a limit refuses it, sessions that have ended at other gateways are removed from
-    /// the count.
+    /// Counts a new session. Before a limit refuses it, sessions that ended at other gateways are no longer counted.
     private func reserve(_ entry: UploadLedger.Entry, _ driver: any SessionDriver)
         async throws(Problem)
     {
@@ -227,8 +226,7 @@ extension OperationHandler {
         return Problem(error)
     }
 
-    /// Repeats a step of the end of an upload while other gateways disturb it, because they end it too. Random delays
-    /// let one of them go first.
+    /// Repeats a step of the end while other gateways end the upload too. Random delays let one of them win.
     func repeatedly<Value>(
         attempts: Int = 8, _ body: () async throws(Problem) -> Value
     ) async throws(Problem) -> Value {

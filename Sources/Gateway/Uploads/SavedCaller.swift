@@ -2,8 +2,7 @@ import Identity
 import SecurityRules
 import Wire
 
-/// An identified caller, saved for a later decision, perhaps in another process. The rules then see the same
-/// `request.auth`.
+/// An identified caller, saved for a later decision. The rules then see the same `request.auth`.
 struct SavedCaller {
     let principal: Principal
     let auth: SecurityRules.Caller

@@ -35,8 +35,7 @@ extension OperationHandler {
         return .session(report)
     }
 
-    /// Removes a session whose creation has failed, if no client knows its URL, or if it would use up the limit that its
-    /// bytes have reached.
+    /// Removes a session whose creation failed, if no client knows its URL or it would use up the exceeded limit.
     private func forget(
         _ upload: OpenUpload, _ creation: SessionCreation, after problem: Problem
     ) async {
@@ -239,8 +238,7 @@ extension OperationHandler {
     }
 
     /// Ends an upload that can't be stored any more.
-    /// - Returns: The result of a commit of another gateway, which has stored it meanwhile. The decision here was perhaps
-    ///   about that object.
+    /// - Returns: The result of another gateway's commit meanwhile, which may be the object decided about here.
     private func refuse(_ upload: OpenUpload, _ problem: Problem) async throws(Problem)
         -> OperationResult?
     {

@@ -1,8 +1,7 @@
 import Buckets
 import Wire
 
-/// The properties of the request that created a session. The decision at its end needs them. Stored with the session,
-/// as JSON.
+/// The properties of the request that created a session, for the decision at its end. Stored with it as JSON.
 struct UploadContext {
     let dialect: UploadDialect
     /// The caller whose limits apply.

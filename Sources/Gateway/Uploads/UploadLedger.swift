@@ -4,8 +4,8 @@ import Wire
 
 /// Counts the open upload sessions known to this gateway: the sessions and staged bytes of each caller.
 ///
-/// A session counts with its declared length, or otherwise with the bytes received. What has not arrived of a declared length
-/// counts until ``reservationTime`` has passed without an append, and again from the next one.
+/// A session counts with its declared length, or otherwise with the bytes received. The missing bytes of a declared length
+/// count until ``reservationTime`` passes without an append, and again from the next one.
 final class UploadLedger: Sendable {
     /// One open session.
     struct Entry: Sendable {
@@ -147,8 +147,7 @@ final class UploadLedger: Sendable {
     }
     private let state = Lock(State())
 
-    /// Reserves a session before it is begun, when its id is not known yet. ``add(_:_:)`` or ``giveBack(_:)`` must
-    /// follow.
+    /// Reserves a session whose id is not known yet. ``add(_:_:)`` or ``giveBack(_:)`` must follow.
     /// - Throws: ``LimitExceeded``. Nothing is counted then.
     func reserve(_ entry: Entry, _ limits: Limits, now: Int64 = SystemClock.seconds())
         throws(LimitExceeded)
@@ -193,7 +192,7 @@ final class UploadLedger: Sendable {
         }
     }
 
-    /// An append begins. What the session has reserved does not lapse until ``appended(_:received:now:)``.
+    /// An append begins. The session's reservation does not lapse until ``appended(_:received:now:)``.
     func appends(_ id: UploadSessionID) {
         state.withLock { $0.change(id) { $0.appends += 1 } }
     }
@@ -226,7 +225,7 @@ final class UploadLedger: Sendable {
     }
 
     /// The sessions of a bucket that count the most bytes.
-    /// - Parameter owner: nil for those of all callers.
+    /// - Parameter owner: nil for the sessions of all callers.
     func largest(of bucket: String, owner: CallerLimits.Key?, limit: Int) -> [UploadSessionID] {
         let found = state.withLock { state in
             state.entries.filter { _, entry in

@@ -81,8 +81,7 @@ struct AppendRequest {
     var sha1: [UInt8]?
     /// Whether it completes the object.
     var isLast: Bool
-    /// The number of bytes at the beginning of the body that are stored already. ``offset`` is the offset of the next
-    /// byte.
+    /// The number of leading body bytes that are stored already. ``offset`` is the offset of the next byte.
     var skipped: UInt64 = 0
     /// Called on the loop with each durable offset that the append reaches before its end.
     var progress: ((UInt64) -> Void)?

@@ -39,8 +39,7 @@ enum UploadDialect: UInt8, Sendable, CaseIterable {
     /// request and don't end the session.
     var endsAtLength: Bool { self == .tus }
 
-    /// Whether a session is kept after its creation failed or its completion was rejected, so that the client can
-    /// retry.
+    /// Whether a session survives a failed creation or rejected completion, so that the client can retry.
     var outlivesFailures: Bool { self != .tus }
 
     init?(name: String) {
@@ -51,7 +50,7 @@ enum UploadDialect: UInt8, Sendable, CaseIterable {
     }
 }
 
-/// The name of an upload session in URLs. It is encrypted and authenticated, so that nobody can forge or read it.
+/// The name of an upload session in URLs. It is encrypted and authenticated, so it can't be forged or read.
 ///
 /// A token is base64url without padding. It contains the length of the key's id (1 byte), that id, a nonce of 12 bytes
 /// and, encrypted by AES-256-GCM, the dialect (1 byte), the session's id (24 bytes: its expiry and 128 random bits) and

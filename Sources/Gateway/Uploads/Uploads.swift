@@ -14,7 +14,7 @@ public struct UploadSettings: Sendable {
     public var sessions = 64
     /// The maximum size of each caller's open sessions in bytes; 0 is no limit.
     public var stagedBytes: UInt64 = 256 << 30
-    /// The origin of session URLs, without a slash at the end; nil to use that of the request.
+    /// The origin of session URLs, without a slash at the end; nil for the request's origin.
     public var publicURL: String?
     /// Whether the tus protocol is served.
     public var servesTus = true
@@ -64,8 +64,7 @@ public final class Uploads: Sendable {
     /// Replaces the keys. Tokens of a removed key are no longer valid.
     public func replace(_ keys: UploadKeys) { currentKeys.withLock { $0 = keys } }
 
-    /// The origin of session URLs, without a slash at the end: the configured one, or that of the request. Empty if
-    /// neither is known.
+    /// The origin of session URLs without a final slash: configured, or the request's; empty if neither is known.
     func origin(_ context: RequestContext) -> String {
         if let origin = settings.publicURL, !origin.isEmpty { return origin }
         let exchange = context.exchange

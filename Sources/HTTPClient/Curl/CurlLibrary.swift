@@ -6,7 +6,7 @@ import Glibc
 
 /// libcurl, loaded when the first upstream that needs it is used. Loading it at the start would cost every process 6 MiB.
 ///
-/// The functions below have libcurl's names. They replace those of the header, which are not linked.
+/// The functions below have libcurl's names and replace the header's, which are not linked.
 ///
 /// Safety: the pointers are read once and never change.
 private struct CurlLibrary: @unchecked Sendable {

@@ -9,8 +9,7 @@ import Wire
 final class CurlTransfer: Transfer, @unchecked Sendable {
     let easy: UnsafeMutableRawPointer
     let request: ClientRequest
-    /// nil once the transfer has ended. It breaks a reference cycle: the delegate holds the response, whose body holds
-    /// the transfer.
+    /// nil once the transfer has ended, which breaks the cycle: delegate, response, body, transfer.
     private var delegate: (any TransferDelegate)?
     unowned let transport: CurlTransport
     private let statistics: UpstreamStatistics

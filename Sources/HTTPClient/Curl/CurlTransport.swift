@@ -3,8 +3,7 @@ import Synchronization
 import System
 import Wire
 
-/// Requests over TLS with libcurl's multi interface, driven by the loop: those of upstreams behind a proxy, and of services
-/// that are asked seldom.
+/// Requests by libcurl's multi interface, driven by the loop: to upstreams behind a proxy and rarely used services.
 ///
 /// libcurl handles connections, TLS and HTTP. This class handles timeouts, memory and the order of events. libcurl's
 /// callbacks move bytes, register sockets and timers with the loop, and record everything else. ``settle()`` acts on

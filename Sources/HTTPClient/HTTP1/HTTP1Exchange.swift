@@ -17,8 +17,7 @@ final class HTTP1Exchange: Transfer, ConnectionUser, ResponseReader, @unchecked 
     // Sending.
     private var writer: HTTP1RequestWriter
     var request: ClientRequest { writer.request }
-    /// The time at which the kernel accepted the last byte of the request, or at which the upstream last acknowledged
-    /// bytes after that.
+    /// When the kernel accepted the last byte of the request, or the upstream last acknowledged bytes after that.
     private var sentAt: UInt64 = 0
     /// The number of bytes that the upstream had not acknowledged at the last check.
     private var unacknowledged = Int.max

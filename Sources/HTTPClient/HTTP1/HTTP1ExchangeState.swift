@@ -87,8 +87,8 @@ struct HTTP1ExchangeState: Equatable {
             if remaining == 0 { return complete(hasSurplus) }
         case .lastChunk(let hasSurplus): return complete(hasSurplus)
         case .connectionLost(let isOrderly, let mayResend):
-            // If nothing of a response came, the upstream has most likely closed the idle connection before it received
-            // the request.
+            // Without a byte of a response, the upstream most likely closed the idle connection before the request
+            // came.
             if phase == .head { return mayResend && !hasReceived ? .startOver : .reject }
             return isOrderly && framing == .untilClose ? end(.discard) : .reject
         case .failed: return end(.discard)

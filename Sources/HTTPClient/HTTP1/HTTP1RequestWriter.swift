@@ -67,8 +67,7 @@ struct HTTP1RequestWriter {
         }
     }
 
-    /// Sends `head` and the available part of the body, and adds to `total`. Returns how many bytes of the head were
-    /// accepted.
+    /// Sends `head` and the available body, and adds to `total`. Returns the number of accepted bytes of the head.
     private mutating func writeBody(
         after head: UnsafeRawBufferPointer, to connection: SocketConnection, _ total: inout Int
     ) throws(SocketConnection.Failure) -> Int {

@@ -1,7 +1,6 @@
 import CNghttp2
 
-/// The callbacks and options of nghttp2 that all HTTP/2 sessions with an upstream share. HTTP2Session+Recording.swift says
-/// what a callback may do.
+/// The callbacks and options of nghttp2 for all sessions with an upstream; see HTTP2Session+Recording.swift.
 final class HTTP2Callbacks {
     let callbacks: OpaquePointer
     let options: OpaquePointer

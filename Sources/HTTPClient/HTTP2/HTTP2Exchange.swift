@@ -2,8 +2,7 @@ import CNghttp2
 import System
 import Wire
 
-/// One request on a stream of an ``HTTP2Session``. What it means to its delegate, its reader and its writer is the same as
-/// over HTTP/1.1.
+/// One request on a stream of an ``HTTP2Session``. Its delegate, reader and writer see the same as over HTTP/1.1.
 ///
 /// Safety: confined to its loop. Jobs for a later turn only pass the reference back to it.
 final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
@@ -44,7 +43,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
 
     // What the callbacks recorded.
     var isTouched = false
-    /// What is wrong with the response.
+    /// Why the response is malformed.
     var fault: String?
     /// The code of the upstream's RST_STREAM.
     var resetCode: UInt32?
@@ -275,7 +274,7 @@ final class HTTP2Exchange: Transfer, ResponseReader, @unchecked Sendable {
         if phase == .head, mayResend, !hasReceived, canStartOver {
             return moveOn("\(how) before the response")
         }
-        // What arrived before the connection was lost may be the whole response.
+        // The whole response may have arrived before the connection was lost.
         if phase == .body, hasEnd { return }
         fail(
             .connectionLost, phase == .head ? "\(how) before the response" : "the response broke off: \(how)",

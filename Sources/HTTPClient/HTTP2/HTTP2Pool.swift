@@ -7,8 +7,7 @@ import Wire
 /// A connection has one window of TCP and delivers in order, so large bodies would delay small ones:
 /// - An upload of more than ``largeBody`` is sent over HTTP/1.1. It also does not depend on the upstream's windows then,
 ///   which are often as small as 64 KiB.
-/// - A download is sent over HTTP/1.1, where it costs a fifth less, if the last response to the same request was of more
-///   than ``largeBody``.
+/// - A download uses HTTP/1.1, a fifth cheaper, if the last response to that request exceeded ``largeBody``.
 /// - A session that receives a body of more than ``largeBody`` takes no further requests until that body is complete.
 /// - A session carries at most ``maximumStreams`` requests at once.
 ///
@@ -77,8 +76,7 @@ final class HTTP2Pool {
         connect(exchange)
     }
 
-    /// Gives a request to another session: one that the upstream can't have closed while it was idle, if the first one was
-    /// lost.
+    /// Gives a request to another session; after a loss, to one that can't have been closed while idle.
     /// - Parameter previous: The session that could not send it; nil if it was lost.
     func reassign(_ exchange: HTTP2Exchange, from previous: HTTP2Session?) {
         let session = sessions.first {

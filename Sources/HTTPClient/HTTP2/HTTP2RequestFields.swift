@@ -19,7 +19,7 @@ extension nghttp2_nv {
 
 extension ClientRequest {
     /// Lends the head to nghttp2, which copies it: the pseudo-header fields (RFC 9113, section 8.3.1), then the same fields
-    /// as over HTTP/1.1, without `host` and those of the connection.
+    /// as over HTTP/1.1, without `host` and the connection's own.
     func withHTTP2Fields<Result>(
         authority: [UInt8], _ body: (UnsafePointer<nghttp2_nv>, Int) -> Result
     ) -> Result {

@@ -20,7 +20,7 @@ struct HTTP2ResponseHead {
     mutating func dropFields() { fields = HeaderFields() }
 
     /// Adds a field. Trailers are only counted, under the same limits as a head.
-    /// - Returns: What is wrong with it; nil if nothing is.
+    /// - Returns: Why it is malformed; nil if it is well-formed.
     mutating func add(
         _ name: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>
     ) -> String? {

@@ -1,6 +1,6 @@
 import CNghttp2
 
-/// The bodies of exchanges: who reads them, and when more may arrive.
+/// The bodies of exchanges: their readers and windows.
 extension HTTP2Session {
     /// The exchange of a large body that has the connection for itself; nil if there is none. No other joins it. The
     /// connection is read only when its reader asks. The kernel holds back the upstream meanwhile, as over HTTP/1.1, so a
@@ -10,8 +10,7 @@ extension HTTP2Session {
         return streams.first?.value
     }
 
-    /// Receives for the reader of a large body that has the connection for itself, directly into its buffer. ``settle()``
-    /// acts on what else arrives.
+    /// Receives directly into the buffer of the only large body's reader. ``settle()`` acts on everything else.
     func receive(for exchange: HTTP2Exchange) {
         assert(!isInCallback)
         guard onlyLarge === exchange, let connection else { return }

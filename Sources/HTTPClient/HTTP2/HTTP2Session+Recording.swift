@@ -2,7 +2,7 @@ import CNghttp2
 import System
 import Wire
 
-/// What nghttp2's callbacks do: they record what happened, for ``HTTP2Session/settle()``. They copy the bytes of bodies, but
+/// nghttp2's callbacks. They record events for ``HTTP2Session/settle()``. They copy the bytes of bodies, but
 /// call no delegate, reader or writer, and never end the session.
 extension HTTP2Session {
     /// Frames without content in a row, beyond which the upstream only keeps us busy. As many small frames of a body that is

@@ -275,8 +275,7 @@ final class HTTP2Session: ConnectionUser {
                 }
             }
         } catch {
-            // What the upstream sent before it closed may still be readable. A reader that receives for itself finds the
-            // loss after it.
+            // Bytes that arrived before the close may still be readable. A reader that receives itself finds the loss.
             isDraining = true
             receive(connection)
             let isReceiving = onlyLarge != nil && connection.canReceive

@@ -17,8 +17,7 @@ public final class ClientRequest {
     public let method: StaticString
     /// The path and query, percent-encoded. It begins with `/`.
     public var target: String
-    /// The fields without `host`, `content-length`, `connection`, `transfer-encoding` and `expect`, which the
-    /// transport adds.
+    /// The fields, without those the transport adds: `host`, `content-length`, `connection`, `expect` and so on.
     public var fields: HeaderFields
     public var body: RequestBody
     /// Whether the request is idempotent, so that it may be sent again after the upstream may have executed it.
@@ -77,8 +76,7 @@ public final class ClientRequest {
         return fields.areWellFormed ? nil : "a field has a line break or another control character"
     }
 
-    /// The `Content-Length`. It is sent with every body, and without one if the method usually has one (RFC 9110, section
-    /// 8.6).
+    /// The `Content-Length`: for every body, and for methods that usually have one (RFC 9110, section 8.6).
     var declaredLength: String? {
         switch body {
         case .none:

@@ -71,8 +71,7 @@ public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
         return count
     }
 
-    /// Sends the held bytes and `bytes`, without copying them. Returns how many of `bytes` were sent, or nil if none
-    /// can be sent now.
+    /// Sends the held bytes and `bytes` without a copy. Returns how many of `bytes` were sent; nil if none can be.
     private func send(_ bytes: RawSpan) -> Int? {
         guard let sendNow else { return nil }
         let before = waitingCount
@@ -90,8 +89,7 @@ public final class RequestBodyPipe: ByteSink, @unchecked Sendable {
     }
 
     public func whenWritable(_ resume: @escaping () -> Void) {
-        // If the pipe has space already, the next send or interruption may be far away. So wake the writer in a later
-        // job.
+        // With space already, the next send or interruption may be far away, so a later job wakes the writer.
         self.resume = resume
         if interruption != nil || hasRoom {
             EventLoop.current?.execute { [self] in wake() }

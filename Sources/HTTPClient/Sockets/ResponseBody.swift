@@ -1,9 +1,9 @@
 import System
 
-/// What reads a response's body for ``ResponseBody``.
+/// The exchange behind a ``ResponseBody``.
 protocol ResponseReader: AnyObject, Sendable {
     var transport: SocketTransport { get }
-    /// What waits for bytes of the body.
+    /// Resumes the reader that waits for bytes of the body.
     var waiter: (() -> Void)? { get set }
     /// Runs while the upstream keeps the reader waiting.
     var readClock: ProgressClock { get set }

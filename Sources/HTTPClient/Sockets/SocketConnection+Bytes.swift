@@ -24,8 +24,7 @@ extension SocketConnection {
     /// Whether a read may return something.
     var canReceive: Bool { isOpen && session?.canRead ?? isReadable }
 
-    /// Writes `head` and then `body`: in clear text with one system call, over TLS in records of at most 16 KiB that head
-    /// and body share.
+    /// Writes `head`, then `body`: one system call in clear text, shared records of at most 16 KiB over TLS.
     /// - Returns: The number of bytes written, of both together.
     func send(_ head: UnsafeRawBufferPointer, _ body: UnsafeRawBufferPointer) throws(Failure)
         -> Int
@@ -72,8 +71,7 @@ extension SocketConnection {
         }
     }
 
-    /// Writes records until nothing is left or the session accepts no more. Only a record with bytes of both parts is
-    /// copied together.
+    /// Writes records until nothing is left or the session is full. Only a record with bytes of both is copied.
     private func send(
         _ head: UnsafeRawBufferPointer, _ body: UnsafeRawBufferPointer,
         through session: TLSClientSession
@@ -200,7 +198,7 @@ extension SocketConnection {
         session?.socketIsReady(readable: true, writable: false, hangup: false)
     }
 
-    /// Waits for more of a body of which `missing` bytes were not read yet.
+    /// Waits for more of a body that lacks `missing` bytes.
     func coalesce(_ missing: UInt64) {
         coalescing.wait(descriptor, for: Int(clamping: missing), transport.loop.now)
     }

@@ -2,7 +2,7 @@ import Glibc
 import OpenSSL
 import System
 
-/// What a connection carries: one HTTP/1.1 exchange at a time, or an HTTP/2 session.
+/// The user of a connection: one HTTP/1.1 exchange at a time, or an HTTP/2 session.
 protocol ConnectionUser: AnyObject {
     /// The connection has opened, may be able to move bytes, or was marked.
     func settle()
@@ -29,7 +29,7 @@ final class SocketConnection: EventHandler {
     private var registration: Registration?
     /// Whether TLS offers HTTP/2.
     private let offersHTTP2: Bool
-    /// What it carries; nil while it is idle.
+    /// The exchange or session; nil while it is idle.
     private var user: (any ConnectionUser)?
     /// Whether an earlier exchange has completed on it. If so, the upstream may have closed it meanwhile.
     private(set) var isReused = false
@@ -47,7 +47,7 @@ final class SocketConnection: EventHandler {
     private var addresses: ArraySlice<SocketAddress> = []
     /// Why the previous address failed.
     private var lastFailure = "no address"
-    /// The deadline of the connection, and that of the current address.
+    /// The deadlines of the connection and of the current address.
     private var connectDeadline: UInt64
     private var addressDeadline: UInt64 = .max
     private var idleSince: UInt64 = 0
@@ -154,8 +154,8 @@ final class SocketConnection: EventHandler {
         case .resolving, .open, .closed: break
         }
         guard let user else {
-            // No response is expected, so this is an end, an error, or bytes that must not be read as a response. Over
-            // TLS it may be a ticket.
+            // No response is expected: this is an end, an error, a TLS ticket, or bytes that must not be read as a
+            // response.
             if canReceive, !isQuiet() { transport.discard(self) }
             return
         }
@@ -206,8 +206,7 @@ final class SocketConnection: EventHandler {
         failed?.connectionFailed(code, cause, isUntrusted: isUntrusted)
     }
 
-    /// Closes the socket; returns false if it was closed already. Only called by the transport, which counts
-    /// connections.
+    /// Closes the socket; false if it was closed already. Only the transport calls it, and counts connections.
     func close() -> Bool {
         guard state != .closed else { return false }
         state = .closed

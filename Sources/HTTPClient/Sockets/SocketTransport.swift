@@ -7,8 +7,7 @@ import Wire
 /// HTTP on our own sockets, in clear text or over TLS: the requests and idle connections of one upstream on one loop, and
 /// their shared buffers. It is HTTP/1.1 (RFC 9112), or HTTP/2 where TLS chooses it (``HTTP2Pool``).
 ///
-/// It exists besides libcurl because libcurl's cost for a small request and its copies of a large body would dominate
-/// those of the gateway.
+/// libcurl's cost for a small request and its copies of a large body would exceed the gateway's own.
 ///
 /// Safety: confined to its loop. Other threads only pass a reference back to the loop.
 final class SocketTransport: Transport, EventHandler, @unchecked Sendable {
@@ -23,8 +22,7 @@ final class SocketTransport: Transport, EventHandler, @unchecked Sendable {
     let hostLine: [UInt8]
     /// The buffer for reading heads; lent for the duration of a call.
     let input = UnsafeMutableRawBufferPointer.allocate(byteCount: 16 * 1024, alignment: 64)
-    /// The buffer in which the head and the body's first bytes become one TLS record; lent for the duration of a call.
-    /// Empty in clear text.
+    /// The buffer that joins a head and the first body bytes into one TLS record, per call. Empty in clear text.
     let record: UnsafeMutableRawBufferPointer
     /// The buffer for writing heads; lent for the duration of a call.
     private var output = UnsafeMutableRawBufferPointer.allocate(

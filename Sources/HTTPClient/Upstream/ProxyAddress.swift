@@ -3,7 +3,7 @@ import Wire
 
 /// An HTTP proxy that forwards TLS connections (RFC 9110, section 9.3.6, `CONNECT`).
 public struct ProxyAddress: Sendable, Equatable, CustomStringConvertible {
-    /// `http` or `https`, host and port. The scheme is that of the connection to the proxy.
+    /// `http` or `https` (to the proxy), host and port.
     public let origin: Origin
     /// `user:password@`, percent-encoded; empty without. A secret.
     private let userInformation: String
@@ -11,8 +11,7 @@ public struct ProxyAddress: Sendable, Equatable, CustomStringConvertible {
     /// Whether the address has a user, and perhaps a password.
     public var hasUser: Bool { !userInformation.isEmpty }
 
-    /// Parses `http://host:port` or `https://user:password@host:port`, with or without a final slash. The default port is
-    /// the scheme's.
+    /// Parses `http://host:port` or `https://user:password@host:port/`. The default port is the scheme's.
     /// - Returns: nil if the text has another form.
     public init?(_ url: String) {
         guard let scheme = ["http://", "https://"].first(where: { url.hasPrefix($0) }) else {
@@ -46,8 +45,7 @@ public struct ProxyAddress: Sendable, Equatable, CustomStringConvertible {
     )
 
     /// The proxy that the environment has for an origin. A loopback origin has none.
-    /// - Parameter variables: `HTTPS_PROXY`, and `NO_PROXY` with hosts and domains that are separated by commas; `*` is
-    ///   every host.
+    /// - Parameter variables: `HTTPS_PROXY`, and `NO_PROXY` with hosts and domains separated by commas; `*` is all.
     /// - Returns: nil if requests go directly.
     /// - Throws: ``Malformed`` if the variable has no URL of an HTTP proxy.
     static func environment(

@@ -1,7 +1,7 @@
 import Synchronization
 import Wire
 
-/// What a request of a client and its requests to services have in common: their trace, and the time spent waiting.
+/// Shared by a client's request and its requests to services: their trace, and the time spent waiting.
 ///
 /// It is bound to the request's task, and to tasks that this one starts. A ``ClientExchange`` reads it when it begins.
 /// Without one nothing is recorded.

@@ -4,7 +4,7 @@ import Wire
 /// A remote service with one origin: its connections, queues, retries and circuit breaker.
 ///
 /// Every loop has its own connections (``LoopConnectionPool``); the statistics count all of them. Our own transport
-/// serves clear text and the buckets' requests over TLS; libcurl serves what is left, and everything that goes through a proxy.
+/// serves clear text and the buckets' requests over TLS, libcurl all others and those through a proxy.
 public final class Upstream: Sendable {
     public let settings: UpstreamSettings
     public let statistics = UpstreamStatistics()
@@ -194,8 +194,7 @@ public final class Upstream: Sendable {
     /// - Parameters:
     ///   - failures: The number of consecutive failed attempts, at least 1.
     ///   - retryAfter: The `Retry-After` of the last response.
-    /// - Returns: Whether to try again. Not if ``UpstreamSettings/attempts`` or the budget is used up, or the task has
-    ///   ended.
+    /// - Returns: Whether to retry: not without ``UpstreamSettings/attempts`` or budget left, or if the task ended.
     public func mayTryAgain(after failures: Int, retryAfter: String? = nil) async -> Bool {
         let wanted = pause(retryAfter)
         guard failures < settings.attempts, wanted <= settings.maximumRetryDelay, mayRetry() else { return false }
@@ -229,8 +228,7 @@ public final class Upstream: Sendable {
         }
     }
 
-    /// Whether the request may be sent again although the upstream may have executed it, as far as that is known
-    /// without a check.
+    /// Whether the request may be repeated although it may have been executed, as far as that needs no check.
     private func isSafe(_ request: ClientRequest) -> Bool {
         request.isRepeatable || request.confirmsRepetition != nil
     }

@@ -36,7 +36,7 @@ public struct UpstreamSettings: Sendable, Equatable {
     public var clientCertificate: String?
     /// A PEM file with its key.
     public var clientKey: String?
-    /// What speaks TLS with an `https` origin. Clear text is always our own transport.
+    /// The transport for an `https` origin. Clear text always uses our own.
     public var secureTransport = SecureTransport.libcurl
     /// Whether our own transport offers HTTP/2 over TLS. The server chooses.
     public var http2 = true

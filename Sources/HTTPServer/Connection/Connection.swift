@@ -2,8 +2,7 @@ import Glibc
 import OpenSSL
 import System
 
-/// One accepted socket: TLS if any, the choice of protocol, reading and writing with back-pressure, and timeouts.
-/// Confined to its loop.
+/// One accepted socket: TLS, choice of protocol, back-pressure in both directions, timeouts. Confined to its loop.
 final class Connection: EventHandler {
     enum State {
         case handshaking, sniffing, open, lingering, closed
@@ -304,8 +303,7 @@ final class Connection: EventHandler {
 
     // MARK: Ending
 
-    /// Ends the connection in order. If no request has arrived yet, the first one may be in transit, so it has a short
-    /// time to arrive.
+    /// Ends the connection gracefully. A first request may be in transit, so it has a short time to arrive.
     func beginDrain() {
         context.loop.assertCurrent()
         if let engine {

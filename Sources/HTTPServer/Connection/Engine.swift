@@ -1,7 +1,6 @@
 import System
 
-/// A protocol on a connection: takes received bytes and produces bytes to send. It does no I/O on the socket, except
-/// ``transfer(to:)``.
+/// A protocol on a connection: takes received bytes, produces bytes to send. No socket I/O but ``transfer(to:)``.
 protocol Engine: StreamOwner {
     /// Receives bytes from the peer.
     func receive(_ bytes: UnsafeRawBufferPointer)

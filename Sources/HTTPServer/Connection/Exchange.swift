@@ -30,7 +30,7 @@ public struct ResponseHead: Sendable {
     public init(status: Int) { self.status = status }
 }
 
-/// What follows a response head.
+/// The body of a response.
 public enum ResponseBody {
     case none
     case bytes([UInt8])
@@ -88,8 +88,7 @@ public final class Exchange: @unchecked Sendable {
     public let version: HTTPVersion
     /// Whether the client's connection is encrypted: to this server, or to a trusted proxy that says so.
     public let isSecure: Bool
-    /// The client's address: `host:port`, or `unix:USER:PROCESS`. It is the one that a trusted proxy names, with port 0
-    /// if the proxy names none.
+    /// The client's address, perhaps named by a trusted proxy: `host:port` (port 0 if unknown) or `unix:USER:PROCESS`.
     public let peer: String
     /// The field, with its value, that names another client than ``peer`` and was ignored; nil if there is none.
     public let ignoredForwarding: String?
@@ -142,12 +141,10 @@ public final class Exchange: @unchecked Sendable {
     /// Whether the client has gone: it reset the stream, or the connection ended.
     public var isClientGone: Bool { stream.isGone }
 
-    /// Sends `100 Continue` if the client waits for it and no byte of the body has arrived. Receiving the body does it
-    /// too.
+    /// Sends `100 Continue` if the client waits for it and no body byte has arrived, as receiving the body does.
     public func sendContinue() { stream.sendContinue() }
 
-    /// Sends an interim response (RFC 9110, section 15.2), before the final one. HTTP/1.0 has none: nothing is sent
-    /// then.
+    /// Sends an interim response before the final one (RFC 9110, section 15.2); nothing over HTTP/1.0.
     /// - Parameter head: Its status is 103…199. Its fields are few: it is not subject to flow control.
     public func sendInterim(_ head: ResponseHead) {
         precondition((103...199).contains(head.status))
@@ -166,8 +163,7 @@ public final class Exchange: @unchecked Sendable {
     {
         if let length = head.contentLength, length > limit { throw .tooLarge }
         sendContinue()
-        // The unsafe continuation saves an allocation a call: a stream completes each call exactly once
-        // (``ExchangeStream``).
+        // Unsafe saves an allocation a call: a stream completes each call exactly once (``ExchangeStream``).
         let result = await suspend { waiter in stream.receive(into: sink, limit: limit) { waiter.resume(returning: $0) }
         }
         return try result.get()
@@ -200,8 +196,8 @@ public final class Exchange: @unchecked Sendable {
     }
 }
 
-/// What a connection offers to an ``Exchange``. Every completion is called exactly once, on the loop. That of `receive`
-/// may be called inside a callback of nghttp2: it must only resume a task. That of `respond` never is.
+/// The connection's side of an ``Exchange``. Every completion is called exactly once, on the loop. The completion of `receive`
+/// may be called inside a callback of nghttp2, so it must only resume a task; that of `respond` never is.
 protocol ExchangeStream: AnyObject {
     /// Called once by the ``Exchange``, and at its end.
     func requestCreated()

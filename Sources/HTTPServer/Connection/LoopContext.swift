@@ -8,7 +8,7 @@ final class OutputBuffer {
     /// Smaller batches take more system calls. With larger ones, a batch and what is read ahead (``EventLoop/readAhead``) no
     /// longer fit into a cache of 1 MiB.
     static let batch = 120 * 1024
-    /// What the kernel does not accept of a batch is queued, so a batch is small if much is.
+    /// The rest of a batch that the kernel does not accept is queued. If much is queued, batches are small.
     private static let smallBatch = 48 * 1024 + HTTP2Connection.frameSpace
     let start = UnsafeMutableRawPointer.allocate(byteCount: OutputBuffer.batch, alignment: 64)
     private(set) var count = 0
@@ -38,8 +38,7 @@ final class OutputBuffer {
     }
 }
 
-/// What the connections of one loop share: buffers, budgets, limits, and the list of open connections. Confined to its
-/// loop.
+/// The shared state of one loop's connections: buffers, budgets, limits, open connections. Confined to its loop.
 final class LoopContext {
     let loop: EventLoop
     let limits: ServerLimits
@@ -52,8 +51,7 @@ final class LoopContext {
     /// Whether the connections have queued so much that batches are small.
     var isMuchQueued: Bool { queued.count > LoopContext.largeBatchBudget }
     let tlsOutput = TLSOutput()
-    /// Whether a connection has read, or has written, its share of a turn. Small steps are many, because a TLS record
-    /// may hold few bytes.
+    /// Whether a connection has had its share of a turn. Steps count too, because a TLS record may be small.
     static func isShare(steps: Int, bytes: Int) -> Bool { bytes >= 64 * 1024 || steps >= 16 }
     let input = UnsafeMutableRawBufferPointer.allocate(byteCount: 64 * 1024, alignment: 64)
     let http2 = HTTP2Callbacks()
@@ -151,15 +149,14 @@ final class LoopContext {
 
     // MARK: Budgets
 
-    /// How many times ``ServerLimits/receiveBudget`` the windows of all streams may promise beyond the initial ones.
-    /// Many, because nothing waits of a body whose sink keeps up, and a long path carries much. What waits is bounded by
-    /// ``isOverBudget``.
+    /// The limit of all windows beyond the initial ones, as a multiple of ``ServerLimits/receiveBudget``. It is high because
+    /// nothing is queued while the sink keeps up; ``isOverBudget`` bounds the queued bytes.
     private static let promisedBudgets = 128
-    /// Nanoseconds between two attempts to make room for growing windows: each visits all connections.
+    /// Nanoseconds between two attempts to reclaim windows, each of which visits all connections.
     private static let roomInterval: UInt64 = 100_000_000
 
-    /// Grants a stream up to `bytes` of receive window beyond the initial window. If all is promised, streams that have stalled
-    /// lose what they have, and others what is more than their share.
+    /// Grants a stream up to `bytes` of receive window beyond the initial one. If the budget is used up, stalled streams lose
+    /// their windows and others are limited to their share.
     /// - Returns: How many bytes were granted.
     func grow(_ bytes: Int) -> Int {
         let most = LoopContext.promisedBudgets * limits.receiveBudget
@@ -179,7 +176,7 @@ final class LoopContext {
 
     func shrink(_ bytes: Int) { grownWindows -= bytes }
 
-    /// The number of waiting bytes of request bodies changed by so much.
+    /// The number of waiting bytes of request bodies changed by `change`.
     func waiting(_ change: Int) {
         loop.assertCurrent()
         waitingBytes += change
@@ -190,8 +187,8 @@ final class LoopContext {
         }
     }
 
-    /// The maximum number of bytes to read from a socket at once. What the sink of a body does not accept of them waits in
-    /// memory, so they are few once much is waiting.
+    /// The maximum number of bytes to read from a socket at once. Fewer once much is waiting: bytes that a sink does not accept
+    /// are queued in memory.
     var readLimit: Int {
         waitingBytes > limits.receiveBudget / 4 ? 16 * 1024 : input.count
     }

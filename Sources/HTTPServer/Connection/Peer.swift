@@ -4,9 +4,9 @@ import System
 struct Peer {
     /// `host:port`, or `unix:USER:PROCESS` with the IDs of a process on this host.
     let description: String
-    /// What the connection is counted under.
+    /// The key under which the connection is counted.
     let network: NetworkPrefix
-    /// Whether it is a proxy that says who its clients are.
+    /// Whether it is a trusted proxy, which names its clients.
     let isProxy: Bool
 
     /// The peer that an accepted socket is connected to.

@@ -6,8 +6,7 @@
 /// | `PRI ` and more                              | `http2`     | `http1`  |
 /// | others                                       | `http1`     | `http1`  |
 ///
-/// Over TLS only ALPN chooses HTTP/2 (RFC 9113, section 3.2). Without it, the preface is a request of a version that
-/// HTTP/1.1 does not support.
+/// Over TLS only ALPN chooses HTTP/2 (RFC 9113, section 3.2). Without it the preface is an unsupported version.
 enum ProtocolChoice: Equatable {
     case undecided, http1, http2
 

@@ -7,7 +7,7 @@ enum ProxyHeader: Equatable {
     case absent
     /// More bytes are needed.
     case incomplete
-    /// A header of so many bytes. The client is nil if the proxy speaks for itself, or for an unknown client.
+    /// A header of `length` bytes. The client is nil if the proxy connects for itself or for an unknown client.
     case complete(length: Int, client: IPAddress?, port: UInt16)
     /// The bytes begin like a header, and break its syntax or are longer than ``limit``.
     case malformed
@@ -62,7 +62,7 @@ enum ProxyHeader: Equatable {
         let length = 16 + Int(bytes[14]) << 8 + Int(bytes[15])
         guard bytes[12] >> 4 == 2, bytes[12] & 0xf <= 1, length <= limit else { return .malformed }
         guard bytes.count >= length else { return .incomplete }
-        // Family and transport: TCP over IPv4, TCP over IPv6. Others tell no address that could be used.
+        // Family and transport: TCP over IPv4, TCP over IPv6. Others have no usable address.
         let size = bytes[13] == 0x11 ? 4 : bytes[13] == 0x21 ? 16 : 0
         guard bytes[12] & 0xf == 1, size > 0 else {
             return .complete(length: length, client: nil, port: 0)

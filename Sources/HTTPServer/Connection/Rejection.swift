@@ -61,9 +61,9 @@ struct Rejection {
     }
 }
 
-/// What a connection to a TLS listener begins with.
+/// The first bytes of a connection to a TLS listener.
 enum FirstBytes {
-    /// Clear text, and what is wrong with it.
+    /// Clear text, with the reason for the rejection.
     case clear(HTTPVersion, detail: String)
     /// Perhaps TLS, whose first byte is none of a method (RFC 8446, section 5.1), or the end.
     case other

@@ -20,13 +20,12 @@ protocol StreamOwner: AnyObject {
     func handlerEnded(_ stream: ServerStream)
 }
 
-/// One request on a connection of either protocol: the request's body, the response, the handler's task, and their
-/// progress.
+/// One request on a connection of either protocol: its body, response, handler's task, and progress.
 ///
 /// Safety: confined to its loop, which is also the executor of the one task that holds it.
 final class ServerStream: ExchangeStream, @unchecked Sendable {
     let id: Int32
-    /// nil for a request without a body, until it is asked for.
+    /// nil for a request without a body, until it is used.
     private var inbound: InboundBody?
     /// Why the stream was abandoned.
     private var abandonment: BodyError?
@@ -114,7 +113,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
     /// Bytes of the request's body left the queue.
     func bodyConsumed(_ count: Int) { owner.bodyConsumed(self, count) }
 
-    /// The number of waiting bytes of the request's body changed by so much.
+    /// The number of waiting bytes of the request's body changed by `change`.
     func waitingChanged(_ change: Int) { context.waiting(change) }
 
     /// Bytes that have moved in both directions.
@@ -247,8 +246,7 @@ final class ServerStream: ExchangeStream, @unchecked Sendable {
         }
     }
 
-    /// Bodies of at least this size go directly to a socket in clear text. Smaller ones are sent together with their
-    /// head.
+    /// Bodies of at least this size go directly to a clear-text socket; smaller ones are sent with their head.
     private static let directBytes: UInt64 = 64 * 1024
 
     /// Whether the rest of the body may go directly to a socket.

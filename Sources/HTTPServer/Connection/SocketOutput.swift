@@ -29,8 +29,7 @@ struct SocketOutput {
     /// Whether the kernel may take bytes.
     var isWritable = true
 
-    /// The maximum number of queued bytes: an output buffer with its TLS records has half of it, the rest is for what TLS
-    /// sends by itself.
+    /// The maximum number of queued bytes: half for an output buffer's TLS records, half for TLS's own messages.
     private static let maximumUnsent = 256 * 1024
 
     init(_ descriptor: Int32, _ loopsQueue: QueuedBytes) {

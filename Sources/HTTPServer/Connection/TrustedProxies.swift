@@ -1,8 +1,8 @@
 import System
 import Wire
 
-/// The proxies that say who their clients are, by `X-Forwarded-For`, `Forwarded` (RFC 7239) or the PROXY protocol. What
-/// any other peer says is ignored.
+/// The proxies that may name their clients, by `X-Forwarded-For`, `Forwarded` (RFC 7239) or the PROXY protocol. The same
+/// fields from other peers are ignored.
 public struct TrustedProxies: Sendable, Equatable {
     /// The field in which the proxies name the client.
     public enum Field: String, Sendable, CaseIterable {
@@ -45,9 +45,9 @@ public struct TrustedProxies: Sendable, Equatable {
     }
 }
 
-/// What a trusted proxy says about a request's client.
+/// A request's client as a trusted proxy names it.
 struct ForwardedClient: Equatable {
-    /// `host:port`; the port is 0 if it is not known. nil if the proxy does not say who the client is.
+    /// `host:port`; port 0 if it is unknown. nil if the proxy names no client.
     var peer: String?
     /// Whether the client's connection to the first trusted proxy is encrypted; nil if no proxy says it.
     var isSecure: Bool?
@@ -56,9 +56,8 @@ struct ForwardedClient: Equatable {
 
     /// Reads the fields of a request that a trusted proxy sent.
     ///
-    /// Each proxy appends the address of its own peer. So the list is read from its end, for as long as the addresses
-    /// are those of trusted proxies. The first other one is the client: what is before it may be invented. A proxy may
-    /// pass on a field that it does not write itself, which then is the client's.
+    /// Each proxy appends the address of its peer, so the list is read from its end. The first address that is not a trusted
+    /// proxy's is the client; those before it may be forged. A proxy may also pass on a field of the client unchanged.
     init(_ head: RequestHead, _ proxies: TrustedProxies) {
         let fields = head.fields
         let forwarded = fields.list("forwarded")
@@ -116,7 +115,7 @@ struct ForwardedClient: Equatable {
         }
     }
 
-    /// The entries of `Forwarded` (RFC 7239, section 4). What does not follow its syntax has no address.
+    /// The entries of `Forwarded` (RFC 7239, section 4). Malformed entries have no address.
     private static func hops(forwarded list: String) -> [Hop?] {
         var hops: [Hop?] = []
         var reader = ForwardedReader(list)

@@ -37,7 +37,7 @@ struct HTTP1Head {
 }
 
 extension HTTP1Error {
-    /// The first bytes of other protocols, and what is wrong with them.
+    /// The first bytes of other protocols, with the reason for the rejection.
     private static let others: [(start: [UInt8], detail: String)] = [
         ([0x16, 0x03], "TLS on a port without TLS: use http"),
         (Array("PROXY TCP".utf8), proxyHeader), (Array("PROXY UNKNOWN".utf8), proxyHeader),
@@ -253,8 +253,7 @@ let lf = UInt8(ascii: "\n")
 let space = UInt8(ascii: " ")
 let tab = UInt8(ascii: "\t")
 
-/// Whether a target is a path with or without a query, or the asterisk of OPTIONS; a fragment is never sent
-/// (RFC 9110, section 7.1).
+/// Whether a target is a path with or without a query, or `*`; never a fragment (RFC 9110, section 7.1).
 func isTarget(_ target: String, of method: String) -> Bool {
     let bytes = target.utf8.span
     guard !bytes.isEmpty, bytes[0] == UInt8(ascii: "/") else {

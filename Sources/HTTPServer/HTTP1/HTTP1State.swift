@@ -23,7 +23,7 @@
 /// `abandon` to `finished`, where no event has an effect. The empty cells can't occur.
 struct HTTP1State: Equatable {
     enum Phase: Equatable {
-        /// Reads a head, of which some bytes may have arrived.
+        /// Reads a head, which may have arrived in part.
         case head
         /// Reads a body of declared length.
         case body(remaining: UInt64)

@@ -13,7 +13,7 @@ struct EndedStreams {
     /// The streams, and the element to replace next.
     private var ids: [Int32] = []
     private var next = 0
-    /// The largest identifier of all streams that have ended: that of a new request is larger.
+    /// The largest identifier of an ended stream. A new request has a larger one.
     private var largest: Int32 = 0
     /// Bytes until the next frame's header: first the connection preface, then payloads.
     private var skipped = 24

@@ -1,8 +1,7 @@
 import CNghttp2
 import Wire
 
-/// The callbacks and options of nghttp2 that all HTTP/2 sessions of a loop share. HTTP2Recording.swift says what a
-/// callback may do.
+/// The callbacks and options of nghttp2 for all sessions of a loop; see HTTP2Recording.swift.
 final class HTTP2Callbacks {
     let callbacks: OpaquePointer
     let options: OpaquePointer

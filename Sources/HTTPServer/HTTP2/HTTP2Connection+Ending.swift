@@ -3,7 +3,7 @@ import System
 
 /// How an HTTP/2 connection ends: by an error, by a drain, or because time ran out.
 extension HTTP2Connection {
-    /// What a callback recorded of the connection as a whole.
+    /// Handles the recorded events of the whole connection.
     enum Signal {
         /// A GOAWAY with this error code was sent.
         case goawaySent(UInt32)
@@ -25,7 +25,7 @@ extension HTTP2Connection {
 
     // MARK: Errors
 
-    /// Ends the connection with GOAWAY and this code, once what is queued is sent.
+    /// Ends the connection with GOAWAY and this code, after the queued output.
     func terminate(_ code: nghttp2_error_code) {
         guard !isTerminated else { return }
         if code != NGHTTP2_NO_ERROR { context.statistics.protocolError() }

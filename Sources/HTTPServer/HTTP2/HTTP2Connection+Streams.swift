@@ -34,7 +34,7 @@ extension HTTP2Connection {
         connection?.markDirty()
     }
 
-    /// May be called inside a callback: it only changes windows, and what is to be sent later.
+    /// May be called inside a callback: it only changes windows and later output.
     func bodyConsumed(_ stream: ServerStream, _ count: Int) {
         guard let index = streams.index(of: stream.id) else {
             // The stream is gone, but the connection's window must be replenished.
@@ -62,8 +62,7 @@ extension HTTP2Connection {
 
     // MARK: Flow control
 
-    /// Returns consumed bytes to the peer. The window grows if the path can carry more, the handler keeps up and the loop's
-    /// budget allows it.
+    /// Returns consumed bytes to the peer. The window grows if path, handler and the loop's budget permit it.
     private func consumed(_ index: StreamTable.Index, _ count: Int) {
         let body = streams[index].stream.body
         let change = streams[index].window.consumed(

@@ -2,8 +2,7 @@ import CNghttp2
 import System
 import Wire
 
-/// HTTP/2 on one connection. nghttp2 does framing and header compression; requests, flow control, limits and the end of
-/// the connection are here.
+/// HTTP/2 on one connection: requests, flow control, limits, the end. nghttp2 does framing and compression.
 ///
 /// nghttp2's callbacks (HTTP2Recording.swift) record what happened. ``process()`` acts on it after nghttp2 has
 /// returned. ``produce(_:)`` lets nghttp2 fill the loop's output buffer; bodies are read straight into it. The
@@ -32,7 +31,7 @@ final class HTTP2Connection: Engine {
     var starved: [Int32] = []
     /// Streams whose response nghttp2 did not send, and its error code.
     var unsendable: [(id: Int32, code: Int32)] = []
-    /// What concerns the connection as a whole, and happened while nghttp2 ran.
+    /// Events of the whole connection while nghttp2 ran.
     var signals: [Signal] = []
     /// The output buffer while nghttp2 produces.
     var output: OutputBuffer?
@@ -47,7 +46,7 @@ final class HTTP2Connection: Engine {
     /// The stream whose DATA arrived last, which may be closed; 0 before the first.
     var lastData: Int32 = 0
     var drain = DrainState()
-    /// Whether input is ignored: what is queued is sent, then the connection ends.
+    /// Whether input is ignored: the queued output is sent, then the connection ends.
     var isTerminated = false
     /// Whether the peer's connection preface is complete (RFC 9113, section 3.4).
     var hasPreface = false
@@ -238,7 +237,7 @@ final class HTTP2Connection: Engine {
 
     func produce(_ buffer: OutputBuffer) {
         process()
-        // What nghttp2 would encode is gone with the streams (``submit(_:for:)``).
+        // The responses that nghttp2 would encode are gone with the streams (``submit(_:for:)``).
         guard connection != nil else { return }
         output = buffer
         defer { output = nil }

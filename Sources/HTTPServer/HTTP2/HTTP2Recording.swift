@@ -2,15 +2,14 @@ import CNghttp2
 import System
 import Wire
 
-/// What nghttp2's callbacks do: they record what happened, for ``HTTP2Connection/process()``.
+/// nghttp2's callbacks. They record events for ``HTTP2Connection/process()``.
 ///
 /// Two of them also move the bytes of bodies, because nghttp2 keeps none: ``dataReceived(_:_:)`` gives bytes to the
 /// sink of a request's body, and ``readData(_:_:_:)`` takes bytes from the source of a response's body. A sink may hash
 /// the bytes or send them to an upstream at once, and its end may resume the handler's task, which runs later. No
 /// callback closes the connection, begins or ends a response, or runs a handler: ``isInCallback`` is asserted there.
 extension HTTP2Connection {
-    /// A request whose header block is arriving, or complete. A class, because its many references would be copied with every
-    /// move.
+    /// A request whose header block is arriving or complete. A class: a move would copy its many references.
     final class IncomingRequest {
         let id: Int32
         var head: RequestHead
@@ -95,8 +94,7 @@ extension HTTP2Connection {
         }
     }
 
-    /// Notes which of the few fields that concern the connection are present, so that ``check(_:)`` searches only for
-    /// those.
+    /// Notes which fields that concern the connection are present: ``check(_:)`` searches only for those.
     private func note(_ request: IncomingRequest, _ name: UnsafeBufferPointer<UInt8>) {
         if name.elementsEqual("host".utf8) {
             request.hasHost = true

@@ -12,8 +12,7 @@
 /// | `consumed`, the window in less than two round trips       | doubles, up to ``ServerLimits/maximumWindow`` |
 /// | `consumed`, the window in more than four round trips      | halves, down to ``eager``                    |
 ///
-/// A change takes effect by ``resized(by:)``, if the loop's budget allows it. A window shrinks by consumed bytes that are not
-/// returned to the peer.
+/// ``resized(by:)`` applies a change, if the loop's budget allows it. A window shrinks by withholding consumed bytes.
 struct StreamWindow: Equatable {
     /// The size up to which windows grow on every path, in bytes: small ones cost a system call for each WINDOW_UPDATE.
     static let eager = 1024 * 1024
@@ -49,7 +48,7 @@ struct StreamWindow: Equatable {
     /// - Parameters:
     ///   - missing: Bytes of the body that have not arrived; 0 if the length is not known.
     ///   - waiting: Received bytes that wait for the handler.
-    ///   - path: What the connection knows of its path.
+    ///   - path: The connection's path, as far as it is known.
     /// - Returns: By how many bytes the window should change.
     mutating func consumed(
         _ count: Int, missing: UInt64, waiting: Int, _ path: Path, now: UInt64, _ limits: ServerLimits
@@ -107,8 +106,7 @@ struct StreamWindow: Equatable {
     func size(_ limits: ServerLimits) -> Int { limits.initialWindow + grown }
 }
 
-/// The receive window of a connection: at least twice the sum of the windows granted to its streams, because nghttp2 returns
-/// its bytes by halves.
+/// A connection's receive window: at least twice the sum of its streams', because nghttp2 returns bytes by halves.
 ///
 /// | event                                        | result        |
 /// |----------------------------------------------|---------------|
@@ -120,7 +118,7 @@ struct ConnectionWindow: Equatable {
     private(set) var size: Int
     private var grown = 0
 
-    /// The initial size: that of RFC 9113, section 6.9.2, or the one up to which a stream's window grows on every path.
+    /// The initial size: RFC 9113's (section 6.9.2), or the size to which a stream's window grows on every path.
     init(_ limits: ServerLimits) {
         size = max(65535, min(StreamWindow.eager, limits.maximumWindow))
     }

@@ -60,8 +60,7 @@ struct Compiler {
     var reads: InputBits = []
     var calls: [Int32] = []
     private var nameIndices: [Text: Int32] = [:]
-    /// The remaining number of name comparisons for hints. In a file with thousands of unknown names, only the first
-    /// ones get a hint.
+    /// The remaining number of name comparisons for hints, so that a file with thousands of errors stays cheap.
     private var comparisons = 50_000
     /// Whether hints may still be searched.
     var mayCompare: Bool { comparisons > 0 }
@@ -301,8 +300,7 @@ struct Compiler {
         return names.joined(separator: "->")
     }
 
-    /// Depth-first search. `states` are 0 for new, 1 for in progress, 2 for done. The explicit stack holds at most one
-    /// entry per function.
+    /// Depth-first search; `states`: 0 new, 1 in progress, 2 done. The stack has at most one entry per function.
     private mutating func visit(
         _ start: Int, _ heights: inout [Int], _ states: inout [UInt8], _ isRecursive: inout Bool
     ) {
@@ -335,8 +333,7 @@ struct Compiler {
         }
     }
 
-    /// The candidate that `name` is probably a misspelling of; nil if none is similar, or if too many names were
-    /// compared.
+    /// The candidate that `name` is probably a misspelling of; nil if none is similar or the budget is used up.
     mutating func nearest(to name: String, among candidates: [String]) -> String? {
         guard mayCompare else { return nil }
         comparisons -= candidates.count

@@ -96,8 +96,7 @@ extension Compiler {
         return emit(.method(name: self.name(name.text), list([object] + nodes)), span)
     }
 
-    /// Compiles a regular expression that consists of literals at load time. For `matches`, a pattern that is a single
-    /// literal must be valid.
+    /// Compiles a constant regular expression at load time. For `matches`, a single literal must be valid.
     private mutating func firstArgument(_ argument: ExpressionID, of method: String) -> Int32 {
         let node = expression(argument)
         guard ["matches", "split", "replace"].contains(method),
@@ -124,8 +123,7 @@ extension Compiler {
         }
     }
 
-    /// The index of a compiled regular expression; nil if all of them together are too large. Equal ones are compiled
-    /// once.
+    /// The index of a compiled regular expression; nil if all of them are too large. Equal ones share one.
     private mutating func pattern(
         _ text: Text, at span: Span32
     ) throws(Pattern.Invalid) -> Int32? {

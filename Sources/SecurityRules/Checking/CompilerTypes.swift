@@ -89,8 +89,7 @@ private struct OperandRow {
 /// A warning means that every evaluation of the operand is an error. Parameters, claims and documents can have any
 /// type, so they never cause a warning.
 extension Compiler {
-    /// Returns the result types of an operation whose operands are compiled, and warns about operands that it cannot
-    /// accept.
+    /// The result types of an operation with compiled operands; warns about operands that it can't accept.
     mutating func infer(_ operation: Operation, _ span: Span32) -> TypeSet {
         switch operation {
         case .constant(let index), .folded(let index, _): return constants[Int(index)].type.map { TypeSet($0) } ?? .any
@@ -140,8 +139,7 @@ extension Compiler {
         }
     }
 
-    /// Warns if a node can have none of the expected types. `accepting` also lists types that are accepted but not
-    /// documented.
+    /// Warns if a node can have none of the expected types. `accepting` adds undocumented types.
     mutating func require(_ node: Int32, _ expected: TypeSet, accepting: TypeSet? = nil) {
         let found = types[Int(node)]
         guard found.isDisjoint(with: accepting ?? expected), !found.isEmpty else { return }

@@ -19,7 +19,7 @@ extension Ruleset {
 
     /// Returns the allow statements for a method on objects of a bucket, in source order. Takes milliseconds.
     ///
-    /// This tells which rules a store cannot support. Suppose that a store cannot check atomically that it deletes the
+    /// It shows which rules a store cannot support. Suppose that a store cannot check atomically that it deletes the
     /// object that the rules saw. A statement whose ``Statement/requires`` contains `existing` then never allows a
     /// delete, and one whose ``Statement/reads`` contains it may not.
     ///
@@ -55,8 +55,7 @@ extension Ruleset {
         }
     }
 
-    /// The size in bytes of the largest upload that the rules can allow, whatever becomes known later; nil if the rules
-    /// have no constant limit.
+    /// The size in bytes of the largest upload that the rules can ever allow; nil if they have no constant limit.
     ///
     /// A body can be rejected as soon as it exceeds this size. The result is valid as long as the known facts of
     /// `request` do not change, so leave those that can change unknown. The request's own `size` is ignored. Takes as
@@ -130,8 +129,7 @@ extension BlockCode {
 }
 
 extension Evaluator {
-    /// The largest upload that a statement of these blocks can allow. `limits` has one entry for each allow statement
-    /// of the ruleset.
+    /// The largest upload that a statement of these blocks can allow. `limits` has an entry for each statement.
     fileprivate mutating func largestUpload(
         _ blocks: BlockList, _ limits: [UInt64?]
     ) -> UInt64? {

@@ -25,7 +25,7 @@ struct StaticAnalysis {
         }
     }
 
-    /// What is known about a value.
+    /// The static knowledge about a value.
     enum Value {
         case any
         case known(Datum)

@@ -181,7 +181,7 @@ extension Evaluator {
         return finish(node, path)
     }
 
-    /// Creates a path, whose size is limited like that of a string.
+    /// Creates a path, with the size limit of a string.
     mutating func finish(_ node: Int32, _ path: PathBuilder, bound: [MapEntry] = []) -> Datum {
         guard path.size <= EvaluationLimits.size else { return tooLarge(node) }
         return charge(node, cost(path.size)) ?? .path(PathValue(path.segments, bound: bound))

@@ -54,8 +54,7 @@ enum Arithmetic {
 extension Evaluator {
     // MARK: Binary operators
 
-    /// Evaluates both operands, the last one first. If both fail, the result is the error of the first, but for `in`
-    /// that of the container.
+    /// Evaluates both operands, the last first. If both fail, the first's error counts, for `in` the container's.
     mutating func binary(
         _ node: Int32, _ operation: BinaryOperator, _ left: Int32, _ right: Int32
     ) -> Datum {

@@ -1,8 +1,7 @@
 import Wire
 
 extension Caller {
-    /// `request.auth.token` as JSON, its members in their order. What JSON has no form for is null: claims have no such
-    /// values.
+    /// `request.auth.token` as JSON, in order. Values without a JSON form would be null; claims have none.
     package var tokenJSON: [UInt8] {
         var json = JSONWriter(reserving: 512)
         var token = Datum.map([])

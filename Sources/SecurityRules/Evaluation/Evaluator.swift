@@ -101,8 +101,7 @@ struct Evaluator<R: Recorder> {
     var hasEnded: Bool { isTimedOut || isExhausted }
     /// Whether the limit of expressions was certainly exceeded.
     private var isExhausted: Bool { sureSteps > EvaluationLimits.expressions }
-    /// The unknowns that determine whether the limit of expressions was exceeded; nil if it was not even possibly
-    /// exceeded.
+    /// The unknowns that decide whether the limit of expressions was exceeded; nil if it can't have been.
     var possibleExhaustion: Unknown? {
         possibleSteps > EvaluationLimits.expressions ? Unknown(bits: pastGuards, mayFail: true) : nil
     }
@@ -180,8 +179,7 @@ struct Evaluator<R: Recorder> {
                 + "expressions to evaluate has been reached.")
     }
 
-    /// Runs an operation that counts its work. Returns its result, or the value to use instead if a limit has been
-    /// exceeded.
+    /// Runs an operation that counts its work. Returns its result, or a substitute if a limit is exceeded.
     ///
     /// The operation stops when its work uses up the remaining expressions.
     @inline(__always)
@@ -282,8 +280,7 @@ struct Evaluator<R: Recorder> {
 
     // MARK: Logic
 
-    /// Evaluates `&&` and `||` from left to right until an operand decides. A deciding operand overrides errors and
-    /// unknowns before it.
+    /// Evaluates `&&` and `||` from the left until an operand decides, which overrides errors and unknowns.
     ///
     /// The hosted service counts each operator as a node with two operands, innermost first, and one more for each
     /// right operand that it evaluates.
@@ -358,8 +355,7 @@ struct Evaluator<R: Recorder> {
         }
     }
 
-    /// Evaluates the arguments and then the bindings, in order. An error in one of them matters only if its name is
-    /// used.
+    /// Evaluates arguments, then bindings, in order. An error matters only if its name is used.
     private mutating func userCall(_ number: Int32, _ operands: OperandList) -> Datum {
         let function = program.functions[Int(number)]
         let base = localCount

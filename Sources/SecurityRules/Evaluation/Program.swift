@@ -1,5 +1,4 @@
-/// One operation of a compiled expression. Its operands are earlier nodes. A trivial type, so that reading one needs no
-/// reference counting.
+/// One operation of a compiled expression; its operands are earlier nodes. Trivial: needs no reference counts.
 enum Operation: Sendable {
     case constant(Int32)
     /// The constant value of an expression over literals, with the cost of all its nodes.

@@ -1,6 +1,6 @@
 import Wire
 
-/// What is known about one property of an object.
+/// The knowledge about one property of an object.
 public enum Fact: Sendable, Hashable {
     /// The value; null for an optional property that is not set.
     case known(Value)
@@ -103,7 +103,7 @@ public enum Lookup: Sendable, Hashable {
 ///
 /// Creating a request converts its inputs. A decision then needs no allocation in the common case.
 public struct Request: Sendable {
-    /// What is known about the existing object.
+    /// The known properties of the existing object.
     public enum Existing: Sendable {
         /// The object has not been looked up.
         case unknown
@@ -116,8 +116,7 @@ public struct Request: Sendable {
     /// Shared by copies of a request. Copied on write.
     private(set) var state: RequestState
 
-    /// Creates a request for an object. For `list`, `object` is a prefix without its trailing slash, or empty for all
-    /// objects.
+    /// Creates a request for an object. For `list`, `object` is a prefix without its final slash; empty for all.
     ///
     /// No rule can allow a name with an empty segment, such as `a//b`.
     public init(

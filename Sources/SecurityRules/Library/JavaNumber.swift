@@ -50,8 +50,7 @@ enum JavaNumber {
         return (digits, exponent - zeros)
     }
 
-    /// Java uses the nearest two-digit number where one digit would suffice. The result differs only for the smallest
-    /// numbers.
+    /// Java prints two digits where one would do. This differs only for the smallest numbers.
     private static func twoDigits(_ multiple: UInt64) -> (digits: [UInt8], exponent: Int) {
         var (value, exponent) = (Double(multiple) * 4.940656458412465, -324)
         while value >= 9.95 { (value, exponent) = (value / 10, exponent + 1) }

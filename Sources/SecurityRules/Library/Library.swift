@@ -1,7 +1,6 @@
 import Wire
 
-/// One entry of the table of functions and methods. The checker, the evaluator, its error messages and the reference
-/// use this table.
+/// An entry of the table of functions and methods, for checker, evaluator, messages and reference.
 struct LibraryEntry: Sendable {
     /// The prefix of the name.
     enum Owner: Sendable, Equatable {

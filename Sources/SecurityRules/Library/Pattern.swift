@@ -98,8 +98,7 @@ final class Pattern: @unchecked Sendable {
         }
     }
 
-    /// The next match at or after a byte offset: the whole match, then its groups. A group that did not participate is
-    /// nil.
+    /// The next match at or after a byte offset: the whole match, then its groups; nil for an unused group.
     func find(in text: Text, from start: Int) -> [Range<Int>?]? {
         let count = min(groupCount, 9) + 1
         var found = [sluice_re2_range](repeating: sluice_re2_range(begin: -1, end: -1), count: count)

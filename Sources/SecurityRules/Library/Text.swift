@@ -1,5 +1,4 @@
-/// The string type of the rules language: a slice of shared bytes, so that splitting an object's name into segments
-/// copies nothing.
+/// The string type of the language: a slice of shared bytes. Splitting a name into segments copies nothing.
 ///
 /// The bytes are UTF-8. A lone surrogate, which slicing by UTF-16 index can produce, is encoded in three bytes as if it
 /// were a character. Texts are equal if their bytes are equal; there is no Unicode normalization.

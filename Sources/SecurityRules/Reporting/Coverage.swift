@@ -6,7 +6,7 @@ public struct Coverage: Sendable {
     public struct Expression: Sendable {
         /// Its location in the source.
         public var range: Range<SourcePosition>
-        /// Its results with their counts, most frequent first. The text is that of `Explanation.Outcome`.
+        /// Its results with their counts, most frequent first. The text is `Explanation.Outcome`'s.
         public var values: [(value: String, count: Int)]
 
         /// The number of evaluations.
@@ -117,8 +117,7 @@ extension Coverage {
         (counts.count, counts.values.count { !$0.isEmpty })
     }
 
-    /// The number of allow statements: all, those with several outcomes, those with only one, and those never
-    /// evaluated.
+    /// The number of allow statements: all, with several outcomes, with one, and never evaluated.
     public var statementTotals: (all: Int, several: Int, constant: Int, never: Int) {
         let statements = statements
         return (

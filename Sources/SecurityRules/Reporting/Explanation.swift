@@ -2,10 +2,9 @@ import Wire
 
 /// The reasons for a decision: every evaluated rule, with the result of each part of its condition.
 public struct Explanation: Sendable {
-    /// The decision, equal to that of `Ruleset.decide`.
+    /// The decision, equal to the result of `Ruleset.decide`.
     public var decision: Decision
-    /// The match blocks that match the path and have a rule for the method, in source order, up to the rule that
-    /// allows.
+    /// The blocks that match the path and have a rule for the method, in order, up to the rule that allows.
     public var blocks: [Block]
 
     /// A match block whose path matches.
@@ -64,8 +63,7 @@ public struct Explanation: Sendable {
         public var range: Range<SourcePosition>
         /// Its result.
         public var outcome: Outcome
-        /// The position at which its error is reported, such as an operator or a function name; nil if there is no
-        /// error.
+        /// Where its error is reported, such as an operator or a function name; nil without an error.
         public var errorPosition: SourcePosition?
         /// The parts that were evaluated for it, in source order. The body of a function is a part of its call.
         public var parts: [Step]

@@ -49,8 +49,7 @@ package indirect enum JSON: Sendable {
 }
 
 extension JSON {
-    /// A part of a file as the hosted service writes it. As there, `endOffset` is that of the last code point, not the one
-    /// behind it.
+    /// A part of a file as the hosted service writes it: `endOffset` is the last code point's, not the next one's.
     package init(_ fileName: String, _ range: Range<SourcePosition>?) {
         var members: [(String, JSON)] = [("fileName", .string(fileName))]
         if let range {

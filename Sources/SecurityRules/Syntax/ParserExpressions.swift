@@ -5,8 +5,7 @@ extension Parser {
     /// The maximum nesting, as in the hosted compiler. Each operator, parenthesis, bracket and argument list is one
     /// level, so a chain of n operators has n levels.
     static let maximumNesting = 99
-    /// The maximum height of an expression tree. Unlike ``maximumNesting`` it also counts consecutive properties and
-    /// methods.
+    /// The maximum height of an expression tree, including consecutive properties and methods.
     static let maximumDepth = 200
 
     mutating func expression() throws(Failure) -> ExpressionID {

@@ -100,8 +100,7 @@ struct SourceText: Sendable {
         return start..<end
     }
 
-    /// Returns at most `count` code points from a code point offset, within a byte range, and whether the range has
-    /// more.
+    /// At most `count` code points from an offset within a byte range, and whether the range has more.
     func scalars(
         from offset: Int, most count: Int, within range: Range<Int>
     ) -> (scalars: [Unicode.Scalar], isCut: Bool) {

@@ -4,8 +4,7 @@
 public struct DocumentPath: Sendable, Hashable {
     private let texts: [Text]
 
-    /// Creates a path from the segments of a rule's path. nil if there are none, or if one is empty, `.`, `..`, or a
-    /// binding without a value.
+    /// Creates a path from segments; nil if there are none, or one is empty, `.`, `..` or an unbound binding.
     init?(_ segments: [PathValue.Segment]) {
         if segments.isEmpty { return nil }
         var texts: [Text] = []

@@ -70,8 +70,7 @@ enum RequestField: UInt8, Sendable, CaseIterable {
     }
 }
 
-/// A property name resolved at load time: the property of `request` and the property of an object that it names, if
-/// any.
+/// A property name resolved at load time: the property of `request` and of an object that it names, if any.
 struct FieldCode: Sendable {
     private let requestCode: UInt8
     private let objectCode: UInt8

@@ -1,5 +1,4 @@
-/// A value in the representation of the evaluator. Its strings are slices of one shared text, so that a large map costs
-/// little more than its text.
+/// A value of the evaluator. Its strings are slices of one text, so a large map costs little more than that.
 package struct SlicedValue: Sendable {
     /// The text that strings are slices of.
     package struct Source: Sendable {

@@ -19,8 +19,7 @@ struct ValueText {
 
     private init(context: Context) { self.context = context }
 
-    /// Whether everything that follows would be cut. Also limits the bytes, for text with few characters but many
-    /// bytes.
+    /// Whether everything that follows would be cut. Also limits bytes, for few characters of many bytes.
     private var isFull: Bool {
         let bytes = text.utf8.count
         return bytes > 16 * Self.maximumLength || (bytes > Self.maximumLength && text.count > Self.maximumLength)

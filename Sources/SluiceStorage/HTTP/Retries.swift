@@ -4,7 +4,7 @@ import Wire
 /// A failure that another attempt may not have.
 struct Failure: Sendable {
     let error: StorageError
-    /// Seconds that the gateway asks to wait.
+    /// Seconds that the gateway wants the client to wait.
     var retryAfter: TimeInterval?
 }
 

@@ -123,7 +123,7 @@ final class TransferControl: Sendable {
     }
 }
 
-/// What a limited piece of work has found.
+/// The result of a limited piece of work.
 private final class Found<Value: Sendable>: Sendable {
     let value = Mutex<Value?>(nil)
 }

@@ -3,7 +3,7 @@ import Wire
 /// How far a list has come, by which its next page is checked: something between that ignores the query returns another
 /// folder, or the same page for ever.
 struct ListPosition {
-    /// What all names begin with: the folder with a slash, or nothing for the root.
+    /// The prefix of all names: the folder with a slash, or nothing for the root.
     let prefix: String
     /// The gateway's token; nil at the beginning, and at the end.
     let token: String?
@@ -50,8 +50,7 @@ struct ListPosition {
 
     /// The position after a page.
     /// - Parameter token: The gateway's token for the page that follows.
-    /// - Returns: nil if it is not the next page: of another folder, not in the order of the names' bytes, or followed by
-    ///   itself.
+    /// - Returns: nil if it is not the next page: of another folder, out of order, or followed by itself.
     /// - Throws: ``StorageError`` if the list has only had empty pages for too long.
     func next(folders: [String], objects: [String], token: String?)
         throws(StorageError) -> ListPosition?

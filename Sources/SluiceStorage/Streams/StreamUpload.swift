@@ -74,7 +74,7 @@ extension StorageReference {
         return await UploadRequests(reference: self, requests: requests, fields: []).remove(url)
     }
 
-    /// Removes an upload that nobody will continue.
+    /// Removes an upload that will not be continued.
     package func removeUpload(_ upload: StorageUploadResumptionData) async {
         await removeUpload(upload.session)
     }

@@ -46,7 +46,7 @@ public class StorageTask: @unchecked Sendable {
         let handler: @Sendable (StorageTaskSnapshot) -> Void
     }
 
-    /// What the task is about.
+    /// The subject of the task.
     public let reference: StorageReference
     let control = TransferControl()
     /// Serial, whatever the queue of the application is.
@@ -225,7 +225,7 @@ public class StorageTask: @unchecked Sendable {
     }
 }
 
-/// What is called at the end of a task.
+/// The completion of a task.
 enum Completion<Value: Sendable>: Sendable {
     case none
     /// On the queue for callbacks.

@@ -1,6 +1,6 @@
 import Foundation
 
-/// What a task reports.
+/// A report of a task.
 public enum StorageTaskStatus: Int, Sendable, Hashable {
     /// None of the others.
     case unknown
@@ -22,7 +22,7 @@ public enum StorageTaskStatus: Int, Sendable, Hashable {
 public final class StorageTaskSnapshot: CustomStringConvertible, @unchecked Sendable {
     /// The task.
     public let task: StorageTask
-    /// What it is about.
+    /// The subject of the task.
     public let reference: StorageReference
     /// The metadata of the object: of a download from its beginning on, of an upload after its success.
     public let metadata: StorageMetadata?
@@ -31,7 +31,7 @@ public final class StorageTaskSnapshot: CustomStringConvertible, @unchecked Send
     public let progress: Progress?
     /// Why the task has failed: a ``StorageError``.
     public let error: Error?
-    /// What has happened.
+    /// The event.
     public let status: StorageTaskStatus
 
     /// The status, the bytes and the error.

@@ -29,13 +29,11 @@ private struct DownloadedData: DownloadTarget {
     mutating func write(_ bytes: [UInt8], at offset: Int64) { data.append(contentsOf: bytes) }
 }
 
-/// One download. The bytes come in ranges of one version of the object, so that a failure repeats one range and memory does
-/// not grow with the object.
+/// One download, in ranges of one version: a failure repeats one range, and memory does not grow with the size.
 struct Download: Sendable {
     /// The size of a range in bytes: 8 MiB.
     static let rangeSize: Int64 = 8 << 20
-    /// How often a download whose bytes do not have the object's checksum is begun again: they may have been damaged on
-    /// their way.
+    /// How often a download with a wrong checksum is restarted: its bytes may have been damaged in transit.
     private static let repetitions = 2
     /// How often a download is begun again because the object was replaced.
     private static let replacements = 10

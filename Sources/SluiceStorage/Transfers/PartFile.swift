@@ -101,7 +101,7 @@ package struct PartFile: DownloadTarget {
         return String(target[(slash.map { target.utf8.index(after: $0) } ?? target.startIndex)...])
     }
 
-    /// What the names of all parts of this target begin with.
+    /// The prefix of all part files of this target.
     private var prefix: String {
         "\(PartFile.start)\(LockedFile.name(for: name))-"
     }

@@ -3,7 +3,7 @@ import Wire
 
 /// Sends a source in pieces, each with its checksum, from the offset that the gateway reports.
 struct UploadSession {
-    /// What the gateway says of the upload.
+    /// The gateway's report about the upload.
     private enum State {
         /// The next request must find out.
         case unknown
