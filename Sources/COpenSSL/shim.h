@@ -10,7 +10,6 @@
 #include <openssl/param_build.h>
 #include <openssl/params.h>
 #include <openssl/pem.h>
-#include <openssl/provider.h>
 #include <openssl/rand.h>
 #include <openssl/rsa.h>
 #include <openssl/sha.h>
@@ -94,13 +93,13 @@ static inline int sluice_X509_NAME_print(BIO *out, const X509_NAME *name) {
 }
 static inline uint64_t sluice_SSL_OP_NO_TICKET(void) { return SSL_OP_NO_TICKET; }
 // The certificates of a chain, or null at the end.
-static inline X509 *sluice_certificate(const STACK_OF(X509) *chain, int place) {
-    return place < sk_X509_num(chain) ? sk_X509_value(chain, place) : NULL;
+static inline X509 *sluice_certificate(const STACK_OF(X509) *chain, int index) {
+    return index < sk_X509_num(chain) ? sk_X509_value(chain, index) : NULL;
 }
 // The ciphers of a context in order of preference, or null at the end.
-static inline const SSL_CIPHER *sluice_cipher(const SSL_CTX *context, int place) {
+static inline const SSL_CIPHER *sluice_cipher(const SSL_CTX *context, int index) {
     const STACK_OF(SSL_CIPHER) *ciphers = SSL_CTX_get_ciphers(context);
-    return place < sk_SSL_CIPHER_num(ciphers) ? sk_SSL_CIPHER_value(ciphers, place) : NULL;
+    return index < sk_SSL_CIPHER_num(ciphers) ? sk_SSL_CIPHER_value(ciphers, index) : NULL;
 }
 // Why the last handshake of this thread failed.
 static inline int sluice_is_certificate_missing(void) {
@@ -115,8 +114,8 @@ static inline int sluice_repeats_system_error(unsigned long code) {
     return !ERR_SYSTEM_ERROR(code) && ERR_GET_REASON(code) == ERR_R_SYS_LIB;
 }
 // The names of a certificate's subject alternative name: a type and its text, or null at the end.
-static inline const GENERAL_NAME *sluice_general_name(const GENERAL_NAMES *names, int place) {
-    return place < sk_GENERAL_NAME_num(names) ? sk_GENERAL_NAME_value(names, place) : NULL;
+static inline const GENERAL_NAME *sluice_general_name(const GENERAL_NAMES *names, int index) {
+    return index < sk_GENERAL_NAME_num(names) ? sk_GENERAL_NAME_value(names, index) : NULL;
 }
 static inline const ASN1_STRING *sluice_general_name_text(const GENERAL_NAME *name) {
     switch (name->type) {
