@@ -68,8 +68,8 @@ private struct CapabilitiesTable {
         # What each store does
 
         Generated from a run of the conformance suite (`Tests/BucketConformance`), driver by driver and server by server:
-        `make capabilities` writes it again, and a test compares it with its own run. *no* marks what the server does
-        otherwise than the service that it stands for, with the reason below; — what the driver does not promise, and the
+        `make capabilities` writes it again, and a test compares it with its own run. *no*: the server behaves
+        differently from the service that it stands for, with the reason below. —: the driver does not promise it, and the
         gateway responds with 501.
 
         """
