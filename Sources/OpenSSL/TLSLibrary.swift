@@ -6,10 +6,11 @@ import Synchronization
 public enum TLSLibrary {
     private static let isUsed = Atomic<Bool>(false)
 
-    /// The version of the loaded OpenSSL, such as `3.0.19`; nil before the first context of TLS.
-    public static var versionInUse: String? {
-        isUsed.load(ordering: .relaxed) ? String(cString: OpenSSL_version(OPENSSL_VERSION_STRING)) : nil
-    }
+    /// The version of the loaded OpenSSL, such as `3.0.19`.
+    public static var version: String { String(cString: OpenSSL_version(OPENSSL_VERSION_STRING)) }
+
+    /// Whether there was a context of TLS.
+    public static var isInUse: Bool { isUsed.load(ordering: .relaxed) }
 
     /// A context without settings.
     static func context(_ method: OpaquePointer?) throws(TLSError) -> OpaquePointer {

@@ -25,11 +25,11 @@ extension Service {
             text.single(
                 "sluice_configuration_timestamp_seconds", .gauge,
                 "When the configuration in effect was read, since the Unix epoch.", configurationTime.withLock { $0 })
-            if let version = TLSLibrary.versionInUse {
-                text.family("sluice_tls_info", .gauge, "The library that computes TLS; always 1.")
-                text.sample(
-                    "sluice_tls_info",
-                    [PrometheusLabel("aes_gcm", "openssl"), PrometheusLabel("version", version)], 1)
+            text.family("sluice_openssl_info", .gauge, "The loaded OpenSSL; always 1.")
+            text.sample("sluice_openssl_info", [PrometheusLabel("version", TLSLibrary.version)], 1)
+            if TLSLibrary.isInUse {
+                text.family("sluice_tls_info", .gauge, "What computes AES-GCM for TLS; always 1.")
+                text.sample("sluice_tls_info", [PrometheusLabel("aes_gcm", "openssl")], 1)
             }
         }
     }
