@@ -86,7 +86,7 @@ struct ClientError: Error {
         case .cancelled: return (.failure, "Run the same command again to continue.")
         case .invalidArgument, .pathError, .bucketMismatch: return (.failure, "")
         case .internalError:
-            return (.network, "Check that the URL is that of a Sluice gateway.")
+            return (.network, "Check that the URL belongs to a Sluice gateway.")
         default: return statusAdvice(error)
         }
     }

@@ -16,7 +16,7 @@ public struct FirebaseConfiguration: Sendable, Equatable {
             "Whether every bucket speaks the Firebase Storage protocol at /v0."),
         .list(
             "firebaseOptions.administrators", "uids or ISSUER:UID", \.firebase.administrators,
-            "Callers who may create and delete download tokens; nobody by default. ISSUER is a name of issuers or tokens."
+            "Callers that may create and delete download tokens; none by default. ISSUER is a name of issuers or tokens."
         ) { $0.isEmpty ? "a uid has at least one character" : nil },
         .flag(
             "firebaseOptions.mintTokens", \.firebase.mintsTokens,

@@ -34,7 +34,7 @@ public struct TraceConfiguration: Sendable, Equatable {
             "File of fields for the collector, such as 'authorization: Bearer ...', one on each line."),
         .path(
             "telemetry.traces.certificateAuthorities", \.traces.certificateAuthorities,
-            "File of the authorities, in PEM, that may sign the collector's certificate; null is those of the system."),
+            "PEM file of the authorities that may sign the collector's certificate; null for the system's."),
     ]
 }
 

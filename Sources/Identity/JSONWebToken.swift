@@ -79,7 +79,7 @@ extension JSONWebToken.Header {
                 throw fault("it has critical extensions")
             } else if document.has(name, "typ") {
                 guard let type = document.string(name + 1), Self.isToken(type) else {
-                    throw fault("typ is not that of a token")
+                    throw fault("typ is not a token's")
                 }
             }
         }

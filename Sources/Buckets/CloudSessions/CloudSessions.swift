@@ -132,7 +132,7 @@ final class CloudSessions: Sendable {
         -> [String]
     {
         pages += 1
-        if Task.isCancelled { throw BucketError(.unavailable, "nobody waits for the list") }
+        if Task.isCancelled { throw BucketError(.unavailable, "the caller of the list is gone") }
         if pages > CloudSessions.pageLimit {
             throw BucketError(.unavailable, "the list of upload sessions does not end")
         }

@@ -301,7 +301,7 @@ final class GCSReader: ObjectReader {
         guard media.isOf(metadata), media.generation != nil || !isNamed, media.range(size: metadata.size) == range
         else {
             media.close()
-            throw fault("the service responded to a range of \(metadata.name) with another one")
+            throw fault("the service responded with a wrong range of \(metadata.name)")
         }
         return media
     }

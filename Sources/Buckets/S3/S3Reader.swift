@@ -245,7 +245,7 @@ extension ByteSource {
         var sinceYield = 0
         while true {
             if Task.isCancelled {
-                throw BucketError(.unavailable, "read: nobody wants it any more")
+                throw BucketError(.unavailable, "read: the reader is gone")
             }
             guard let count = try await next(into: &buffer) else { return }
             try take(buffer.span.bytes.extracting(first: count))
@@ -270,7 +270,7 @@ extension ByteSource {
             case .wait:
                 await becomeReadable()
                 if Task.isCancelled {
-                    throw BucketError(.unavailable, "read: nobody wants it any more")
+                    throw BucketError(.unavailable, "read: the reader is gone")
                 }
             case .end:
                 bytes.removeLast(bytes.count - count)

@@ -259,7 +259,7 @@ private final class Reasons: Sendable {
             return state.spent < Reasons.budget
         }
         guard isPossible else {
-            return "denied by the rules; so many denials this second that the reason was not looked for"
+            return "denied by the rules; too many denials in this second to find the reason"
         }
         let reason = find()
         let spent = EventLoop.monotonicNow() - begin

@@ -45,7 +45,7 @@ extension UploadRequest {
     ) throws(Problem) {
         let head = context.exchange.head
         if head.fields.contains("content-range") {
-            throw Problem(.invalidArgument, "An upload is of the whole object: Content-Range is not possible.")
+            throw Problem(.invalidArgument, "An upload replaces the whole object: Content-Range is not supported.")
         }
         if let size, size > bucket.maximumObjectSize {
             throw Problem(BodyError.tooLarge, limit: bucket.maximumObjectSize)

@@ -174,7 +174,7 @@ extension PrometheusRegistry {
             }
             text.family(
                 "sluice_staged_bytes_largest_caller", .gauge,
-                "Of them, those of the caller that has most.")
+                "The part of the caller that has the most.")
             for (bucket, numbers) in numbers {
                 text.sample("sluice_staged_bytes_largest_caller", [bucket], numbers.largest)
             }

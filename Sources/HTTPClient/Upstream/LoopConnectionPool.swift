@@ -81,7 +81,7 @@ final class LoopConnectionPool {
             return reject(exchange, .unreachable, upstream.fault ?? "there is no transport")
         }
         if let cause = upstream.breaker?.rejection(now: exchange.begun) {
-            return reject(exchange, .circuitOpen, "\(upstream.settings.name) is left alone for now: \(cause)")
+            return reject(exchange, .circuitOpen, "the circuit of \(upstream.settings.name) is open: \(cause)")
         }
         upstream.statistics.live.add(1, ordering: .relaxed)
         if live < upstream.settings.maximumTransfers, queue.count == 0 {

@@ -81,7 +81,7 @@ struct Endpoint: Sendable, Equatable {
         throws(StorageError) -> (bucket: String, path: String)
     {
         let malformed = StorageError(
-            .invalidArgument, "The URL is neither gs://BUCKET/PATH nor that of an object here.")
+            .invalidArgument, "The URL is neither gs://BUCKET/PATH nor the URL of an object here.")
         if text.hasPrefix("gs://") {
             let rest = text.utf8.dropFirst(5)
             let bucket = rest.prefix { $0 != UInt8(ascii: "/") }

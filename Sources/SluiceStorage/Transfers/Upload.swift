@@ -23,7 +23,7 @@ struct Upload {
                 // It does not belong to this task, whose object it is not.
                 task.save(nil)
                 throw StorageError(
-                    .invalidArgument, "The resumption data is of another object.")
+                    .invalidArgument, "The resumption data belongs to another object.")
             }
         }
         self.task = task
