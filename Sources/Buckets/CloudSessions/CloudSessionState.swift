@@ -82,15 +82,12 @@ struct CloudSessionState: Sendable, Equatable {
     var digests: [UInt8]
     /// Hidden objects with the bytes after those that ``transfer`` has.
     var pieces: [Piece] = []
-    /// The last bytes: at most ``maximumTail``.
+    /// The last bytes: at most 512 KiB.
     var tail: [UInt8] = []
     var transfer = Transfer.none
     /// Set before the request that makes the object visible, which may therefore have been executed.
     var intent: Intent?
     var end: End?
-
-    /// The maximum size of ``tail`` in bytes: 512 KiB.
-    static let maximumTail = 512 << 10
 
     /// The number of bytes in ``pieces`` and ``tail``.
     var pending: UInt64 { pieces.reduce(UInt64(tail.count)) { $0 + $1.size } }
