@@ -9,7 +9,7 @@ public final class Authenticator: Sendable {
     /// The tolerated difference of clocks: 60 s.
     static let skew: Int64 = 60
 
-    /// The counters for metrics.
+    /// Counters for metrics.
     public let statistics = IdentityStatistics()
     public let issuers: [TokenIssuer]
     private let staticTokens: Lock<StaticTokenTable>
@@ -23,8 +23,7 @@ public final class Authenticator: Sendable {
 
     /// Creates an authenticator. Nothing is fetched or read yet.
     /// - Parameters:
-    ///   - acceptsUnsigned: The development mode: also accepts tokens without a signature, and tokens of issuers that
-    ///     are not configured.
+    ///   - acceptsUnsigned: The development mode: also accepts unsigned tokens, and tokens of unconfigured issuers.
     ///   - pool: Reads files.
     ///   - now: Seconds since 1970.
     ///   - observer: Receives the record of each request for keys.
@@ -69,8 +68,8 @@ public final class Authenticator: Sendable {
         acceptsUnsigned || !issuers.isEmpty || staticTokens.withLock { !$0.tokens.isEmpty }
     }
 
-    /// Whether credentials of this principal's source are still configured: its static token, or its issuer. A certificate is
-    /// checked with its connection.
+    /// Whether the principal's static token or issuer is still configured. A certificate is checked with its
+    /// connection.
     public func isConfigured(_ principal: Principal) -> Bool {
         switch principal.kind {
         case .token: issuers.contains { BytewiseString.areEqual($0.name, principal.source) }
@@ -85,11 +84,9 @@ public final class Authenticator: Sendable {
 
     // MARK: Keys
 
-    /// Begins to fetch and refresh keys. Called once.
-    /// - Parameters:
-    ///   - loop: Fetches the keys.
-    ///   - warn: Receives a sentence that begins with an issuer's name when a new key set is empty or too long, and when
-    ///     fetching begins to fail.
+    /// Begins to fetch and refresh keys on `loop`. Called once.
+    /// - Parameter warn: Receives a sentence that begins with an issuer's name when a new key set is empty or too long,
+    ///   and when fetching begins to fail.
     public func start(on loop: EventLoop, warn: @escaping @Sendable (String) -> Void = { _ in }) {
         let new = clients.map { JWKSCache($0, times, on: loop, statistics, warn: warn) }
         caches.withLock { $0 = new }
@@ -101,7 +98,7 @@ public final class Authenticator: Sendable {
         for cache in caches.withLock({ $0 }) { await cache.close() }
     }
 
-    /// Sentences about the issuers without keys. The process is not ready while there are any.
+    /// A sentence for each issuer without keys. The process is not ready while there are any.
     public var pending: [String] {
         let caches = caches.withLock { $0 }
         if caches.isEmpty { return issuers.map { "\($0.name): keys are not fetched yet" } }
@@ -112,7 +109,7 @@ public final class Authenticator: Sendable {
         }
     }
 
-    /// Sentences about the issuers whose keys could not be refreshed. The old keys stay in use.
+    /// A sentence for each issuer whose keys could not be refreshed. The old keys stay in use.
     public var failures: [String] {
         caches.withLock { $0 }.compactMap { cache in
             let health = cache.health
@@ -154,7 +151,6 @@ public final class Authenticator: Sendable {
         }
     }
 
-    /// The result of checking `Authorization` without suspending.
     private enum First {
         case nobody
         case known(Principal)
@@ -162,9 +158,8 @@ public final class Authenticator: Sendable {
         case rejected(CredentialError)
     }
 
-    /// The caller of a request; nil without `Authorization`, or if no issuer and no static token is configured.
-    ///
-    /// It does not suspend for a cached token. It may take up to five seconds if no known key matches the signature.
+    /// The caller of a request; nil without `Authorization`, or if no issuer and no static token is configured. Does
+    /// not suspend for a cached token. Takes up to five seconds if no known key matches the signature.
     public func authenticate(_ fields: HeaderFields) async throws(CredentialError) -> Principal? {
         guard isConfigured else { return nil }
         let now = now()

@@ -32,7 +32,6 @@ struct ClaimsValidator {
         return try entry(.token, uid, source: issuer.name, group: issuer.group, key)
     }
 
-    /// The principal of an unsigned token, in development mode.
     func developer() throws(CredentialError) -> VerifiedTokens.Entry {
         try checkTimes()
         return try entry(
@@ -56,7 +55,7 @@ struct ClaimsValidator {
             until: until, key: key, bytes: claims.bytes)
     }
 
-    /// Checks `exp`, `nbf`, `iat` and `auth_time`, those that are present, with the tolerated clock skew.
+    /// Checks those of `exp`, `nbf`, `iat` and `auth_time` that are present, with the tolerated clock skew.
     private func checkTimes() throws(CredentialError) {
         let skew = Double(Authenticator.skew)
         if let expires = claims.expires, now >= expires + skew {
@@ -69,13 +68,12 @@ struct ClaimsValidator {
         }
     }
 
-    /// Claims that a user may have chosen freely, and the claims that report whether the issuer has verified them
+    /// Claims that a user may have chosen freely, each with the claim that says whether the issuer has verified it
     /// (OpenID Connect Core 1.0, section 5.1).
     private static let proofs = [
         "email": "email_verified", "phone_number": "phone_number_verified",
     ]
 
-    /// Whether a claim is the Boolean true.
     private func isTrue(_ claim: String) -> Bool {
         claims.index(claim).map { claims.document.kind($0) == .true } ?? false
     }

@@ -17,9 +17,8 @@ struct JSONWebToken {
     /// The signed text: everything before the second dot.
     let signedBytes: Int
 
-    /// Parses `text`, which has exactly two dots.
-    ///
-    /// `jku`, `x5u`, `jwk` and `x5c` are ignored: keys come only from the issuer's own set.
+    /// Parses `text`, which has exactly two dots. `jku`, `x5u`, `jwk` and `x5c` are ignored: keys come only from the
+    /// issuer's own set.
     /// - Throws: ``CredentialError`` with `malformed`.
     init(_ text: [UInt8]) throws(CredentialError) {
         guard text.count <= JSONWebToken.maximumBytes else {
@@ -42,7 +41,7 @@ private func fault(_ cause: String) -> CredentialError { CredentialError(.malfor
 
 /// A JSON object without duplicate names at any level.
 private func object(_ text: [UInt8], _ what: String) throws(CredentialError) -> JSONDocument {
-    // The reader's message may contain names of members, which are part of the token.
+    // The reader's message may contain member names, which are part of the token.
     guard let document = try? JSONDocument(text), document.kind(0) == .object else {
         throw fault("\(what) is not one JSON object without equal names")
     }
@@ -50,10 +49,9 @@ private func object(_ text: [UInt8], _ what: String) throws(CredentialError) -> 
 }
 
 extension JSONDocument {
-    /// A string.
     fileprivate func string(_ index: Int) -> String? { kind(index) == .string ? text(index) : nil }
 
-    /// A number; nil if it is not a number, or too large for a float.
+    /// nil if the value is not a number, or too large for a double.
     func number(_ index: Int) -> Double? {
         guard kind(index) == .number else { return nil }
         let text = text(index)
@@ -106,7 +104,6 @@ struct Claims {
     private(set) var notBefore: Double?
     private(set) var issuedAt: Double?
     private(set) var authenticatedAt: Double?
-    /// The index of `aud`.
     private var audience: Int?
 
     fileprivate init(_ text: [UInt8]) throws(CredentialError) {
@@ -134,15 +131,14 @@ struct Claims {
         }
     }
 
-    /// The approximate memory in bytes: the text, and for each name and value 12 bytes here and 96 in the rules.
+    /// The approximate memory in bytes: the text, plus 12 bytes here and 96 in the rules for each name and value.
     var bytes: Int { document.bytes.count + document.count * 108 }
 
-    /// The index of a claim's value; nil if there is no such claim.
     func index(_ name: String) -> Int? {
         document.children(of: 0).first { document.has($0, name) }.map { $0 + 1 }
     }
 
-    /// A claim that is a string; nil if it is not.
+    /// A string claim; nil if there is none.
     subscript(_ name: String) -> String? { index(name).flatMap(document.string) }
 
     func has(audience: String) -> Bool { audiences.contains { document.has($0, audience) } }

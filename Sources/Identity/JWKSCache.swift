@@ -2,15 +2,15 @@ import HTTPClient
 import System
 import Wire
 
-/// When keys are fetched. Times are in nanoseconds.
+/// The schedule of key fetches. Times are in nanoseconds.
 struct RefreshTimes: Sendable {
-    /// The minimum and maximum lifetime of keys, whatever their server reports: 5 minutes and 24 hours.
+    /// The limits of a reported lifetime: 5 minutes and 24 hours.
     var ages = UInt64(300_000_000_000)...UInt64(86_400_000_000_000)
     /// The lifetime if the server reports none: an hour.
     var usualAge: UInt64 = 3_600_000_000_000
     /// The pause after a failure. It doubles from 1 s to 60 s.
     var pauses = UInt64(1_000_000_000)...UInt64(60_000_000_000)
-    /// The minimum interval of early fetches because of signatures that match no key: 30 s.
+    /// The minimum interval of early fetches, which signatures that match no key cause: 30 s.
     var earlyInterval: UInt64 = 30_000_000_000
     /// How long callers wait for an early fetch: 5 s.
     var waitLimit: UInt64 = 5_000_000_000
@@ -18,12 +18,11 @@ struct RefreshTimes: Sendable {
     var look: UInt64 = 500_000_000
 }
 
-/// Caches the keys of one issuer. They are fetched at the start and refreshed after four fifths of their lifetime. If
-/// that fails, the old keys stay. One fetch runs at a time, on one loop; any thread may read.
+/// Caches the keys of one issuer. They are fetched at the start and refreshed after four fifths of their lifetime. If a
+/// refresh fails, the old keys stay. One fetch runs at a time, on one loop; any thread may read.
 ///
 /// Safety: the timers are used on `loop` only; a lock protects all other mutable state.
 final class JWKSCache: @unchecked Sendable {
-    /// The current state of an issuer.
     struct Known: Sendable {
         let issuer: String
         let keys: KeySet
@@ -63,7 +62,7 @@ final class JWKSCache: @unchecked Sendable {
     /// The current keys; nil before the first successful fetch.
     var known: Known? { state.withState { $0.known } }
 
-    /// Whether there are no keys yet, and why the last fetch failed, if it did.
+    /// Whether there are no keys yet, and why the last fetch failed.
     var health: (isPending: Bool, failure: String?) {
         state.withState { ($0.known == nil, $0.failure) }
     }
@@ -80,7 +79,7 @@ final class JWKSCache: @unchecked Sendable {
         }
     }
 
-    /// Fetches the keys early after an unknown signature, at most once in 30 s. Waits for a limited time.
+    /// Fetches the keys early after an unknown signature, at most once in 30 s, and waits for a limited time.
     /// - Returns: Whether it has waited, so that the keys may have changed.
     func refreshEarly() async -> Bool {
         let now = EventLoop.monotonicNow()
@@ -101,7 +100,7 @@ final class JWKSCache: @unchecked Sendable {
         if state.begin({ _, _ in ((), true) }).begins { fetch() }
     }
 
-    /// Begins a fetch on the loop. Its flag is already set.
+    /// Begins a fetch on the loop. The flag is already set.
     private func fetch() {
         guard let timer, let waitTimer else { return }
         loop.disarm(timer)
@@ -124,7 +123,7 @@ final class JWKSCache: @unchecked Sendable {
     }
 
     private func finish(_ outcome: Result<FetchedKeys?, KeyFailure>) {
-        // The keys are parsed without the lock, which others may need. Only this fetch changes the state.
+        // Parse the keys without the lock. Only this fetch changes the state.
         let before = known?.keys
         let stamp = (try? outcome.get())?.stamp
         let news = outcome.flatMap { fetched in
@@ -139,7 +138,7 @@ final class JWKSCache: @unchecked Sendable {
             switch outcome {
             // An invalid file is read again when it changes.
             case .success: if let stamp { state.stamp = stamp }
-            // A file that can't be read now may come back as it was.
+            // A file that can't be read now may reappear unchanged.
             case .failure: state.stamp = nil
             }
             let pause = take(news, &state)
@@ -150,14 +149,13 @@ final class JWKSCache: @unchecked Sendable {
                 state.isClosed || hadFailed ? nil : state.failure
             )
         }
-        // The first failure only: it is repeated until a fetch succeeds.
+        // Report only the first failure.
         for news in [warning, failure].compactMap(\.self) { warn("\(issuer.name): \(news)") }
         if let waitTimer { loop.disarm(waitTimer) }
         if let timer, let pause { loop.arm(timer, after: pause) }
     }
 
-    /// Stores the result of a fetch.
-    /// - Returns: The pause before the next one.
+    /// Stores the result of a fetch, and returns the pause before the next one.
     private func take(_ news: Result<(FetchedKeys, KeySet)?, KeyFailure>, _ state: inout State)
         -> UInt64
     {
@@ -179,8 +177,7 @@ final class JWKSCache: @unchecked Sendable {
         }
     }
 
-    /// Four fifths of the lifetime, with a random deviation, so that several processes started at the same time don't
-    /// fetch at the same time forever.
+    /// Four fifths of the lifetime, with jitter, so that processes started together don't fetch together.
     private func age(_ fetched: FetchedKeys) -> UInt64 {
         var age = times.usualAge
         if let seconds = fetched.maximumAge {
@@ -191,7 +188,7 @@ final class JWKSCache: @unchecked Sendable {
         return UInt64(Double(age) * Double.random(in: 0.75...0.85))
     }
 
-    /// Stops the current fetch, and begins no other.
+    /// Stops the current fetch and begins no other.
     func close() async {
         let task = state.withState { state in
             state.isClosed = true

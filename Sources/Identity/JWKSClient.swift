@@ -2,15 +2,13 @@ import HTTPClient
 import System
 import Wire
 
-/// The result of a fetch.
 struct FetchedKeys: Sendable {
-    /// `iss` of its tokens.
+    /// `iss` of the issuer's tokens.
     let issuer: String
-    /// The text of the key set.
     let text: [UInt8]
     /// The lifetime in seconds (RFC 9111, section 5.2.2.1), if the server reports one.
     let maximumAge: UInt64?
-    /// The state of the file, if the keys are in a file.
+    /// The state of the key file, if the keys are in a file.
     let stamp: FileStamp?
 }
 
@@ -22,13 +20,12 @@ struct JWKSClient: Sendable {
 
     let issuer: TokenIssuer
     let pool: BlockingPool
-    /// `KUBERNETES_SERVICE_HOST` and `KUBERNETES_SERVICE_PORT`; `SLUICE_KUBERNETES_API`, a URL instead of them;
-    /// `SLUICE_KUBERNETES_ACCOUNT`, the directory of the pod's account.
+    /// `KUBERNETES_SERVICE_HOST` and `…_PORT`, or the URL `SLUICE_KUBERNETES_API` instead; `SLUICE_KUBERNETES_ACCOUNT`,
+    /// the directory of the pod's account.
     let environment: [BytewiseString: String]
     let observer: (any UpstreamObserver)?
 
-    /// - Parameter stamp: The state of the file when it was last read.
-    /// - Returns: nil if the file has not changed.
+    /// Fetches the keys; nil if the file still has the state `stamp`.
     func fetch(unless stamp: FileStamp?) async throws(KeyFailure) -> FetchedKeys? {
         if let fault = issuer.fault { throw KeyFailure(fault) }
         switch issuer.keys {
@@ -55,8 +52,8 @@ struct JWKSClient: Sendable {
 
     // MARK: Kubernetes
 
-    /// Fetches from the API server with the pod's service account. Its token and the certificate authority are read
-    /// each time, because both rotate.
+    /// Fetches from the API server with the pod's service account. Its token and certificate authority rotate, so both
+    /// are read each time.
     private func fetchFromCluster() async throws(KeyFailure) -> FetchedKeys {
         let origin = try clusterOrigin()
         let directory = environment["SLUICE_KUBERNETES_ACCOUNT"] ?? JWKSClient.accountDirectory
@@ -127,7 +124,6 @@ struct JWKSClient: Sendable {
 
     private typealias Endpoint = (origin: Origin, target: String)
 
-    /// The members of a discovery document that are used.
     private struct Document {
         let issuer: String?
         let keys: String?

@@ -7,9 +7,9 @@ final class IssuerKey: Sendable {
     let keyID: String?
     let algorithms: [SignatureAlgorithm]
     private let key: PublicKey
-    /// Identifies the key: all properties above in one text.
+    /// All properties above in one text.
     fileprivate let identity: String
-    /// Whether the issuer has withdrawn it. Its signatures are then invalid.
+    /// Whether the issuer has withdrawn the key. Its signatures are then invalid.
     let isWithdrawn = Atomic(false)
 
     fileprivate init(
@@ -28,9 +28,9 @@ final class IssuerKey: Sendable {
     }
 }
 
-/// The keys of one issuer that can verify tokens. Other keys are ignored.
+/// The keys of one issuer that can verify tokens.
 struct KeySet: Sendable {
-    /// The maximum number of keys in use. Further keys are ignored, and ``warning`` reports them.
+    /// The maximum number of keys in use. ``warning`` reports further keys, which are ignored.
     static let maximumKeys = 100
 
     let keys: [IssuerKey]
@@ -64,7 +64,6 @@ struct KeySet: Sendable {
         self.ignored = ignored
     }
 
-    /// A warning for the operator; nil if there is none.
     var warning: String? {
         if keys.isEmpty { return "its key set is empty: no token of it is accepted" }
         if ignored == 0 { return nil }
@@ -81,7 +80,6 @@ struct KeySet: Sendable {
         return keyID == nil && fitting.count > 1 ? [] : fitting
     }
 
-    /// Whether there is a key with this `kid`.
     func hasKey(_ keyID: String) -> Bool {
         keys.contains { $0.keyID.map { BytewiseString.areEqual($0, keyID) } ?? false }
     }

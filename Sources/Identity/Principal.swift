@@ -1,7 +1,7 @@
 import OpenSSL
 import Wire
 
-/// A caller whose identity was verified. Immutable, and shared by all requests that it makes.
+/// A caller with a verified identity. Immutable, and shared by all of its requests.
 public final class Principal: Sendable {
     /// How it was verified.
     public enum Kind: String, Sendable {
@@ -17,7 +17,7 @@ public final class Principal: Sendable {
         case development
     }
 
-    /// Bytes of a ``uid``: what a SPIFFE ID may have (SPIFFE-ID, section 2.3).
+    /// The permitted length of a ``uid`` in bytes, which is a SPIFFE ID's (SPIFFE-ID, section 2.3).
     public static let uidBytes = 1...2048
     /// The maximum number of levels of arrays and objects within a claim.
     package static let maximumClaimDepth = 16
@@ -26,8 +26,8 @@ public final class Principal: Sendable {
     public let kind: Kind
     /// `request.auth.uid`; ``uidBytes`` long.
     public let uid: String
-    /// The claims of a token: an object whose values have at most ``maximumClaimDepth`` levels and only finite numbers.
-    /// nil without a token or if it has none.
+    /// The claims of a token: an object with at most ``maximumClaimDepth`` levels and only finite numbers; nil without
+    /// claims.
     package let claims: JSONDocument?
     /// The certificate that verified the identity.
     package let certificate: PeerCertificate?

@@ -37,10 +37,9 @@ public enum StaticTokens {
     }
 }
 
-/// The static tokens of one configuration.
 final class StaticTokenTable: Sendable {
     let tokens: [(token: StaticToken, principal: Principal)]
-    /// Whether they were replaced. A cached result must then be looked up again.
+    /// Whether the tokens were replaced. A cached result must then be looked up again.
     let isReplaced = Atomic(false)
 
     init(_ tokens: [StaticToken]) {
@@ -54,11 +53,10 @@ final class StaticTokenTable: Sendable {
         }
     }
 
-    /// The principal of a token.
     func find(_ text: [UInt8]) -> Principal? {
         let hash = StaticTokens.hash(text.span.bytes)
         var found: Principal?
-        // Compare with all of them, so that the time does not depend on which one matches.
+        // Compare with all tokens, so that the time does not depend on which one matches.
         for (token, principal) in tokens where areEqualInConstantTime(token.sha256, hash) && found == nil {
             found = principal
         }

@@ -65,10 +65,8 @@ public struct TokenIssuer: Sendable, Equatable {
         return issuer
     }
 
-    /// Projected tokens of service accounts; the `uid` is `system:serviceaccount:NAMESPACE:NAME`.
-    /// - Parameters:
-    ///   - issuer: nil to ask the API server.
-    ///   - keys: A URL or a file; nil to ask the API server.
+    /// Projected tokens of service accounts; the `uid` is `system:serviceaccount:NAMESPACE:NAME`. If `issuer` or `keys`
+    /// (a URL or a file) is nil, the API server provides it.
     public static func kubernetes(
         name: String, audience: String, issuer: String? = nil, keys: String? = nil, group: String? = nil
     ) -> TokenIssuer {

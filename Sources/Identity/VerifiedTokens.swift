@@ -2,13 +2,11 @@ import OpenSSL
 import Synchronization
 import System
 
-/// A cache of verified tokens by their fingerprints, until they expire: at most 10,000 tokens and 32 MiB. The least
-/// recently used are evicted first.
+/// A cache of verified tokens by fingerprint, until they expire: at most 10,000 tokens and 32 MiB.
 ///
-/// Each shard has two tables. When the new one is full it replaces the old one, and an entry that is found in the old
-/// one is copied to the new one. This approximates the order of last use, and a hit in the new table changes nothing.
+/// Each shard has two tables. A full new table replaces the old one, and an entry found in the old table is copied to
+/// the new one. This approximates eviction of the least recently used, and a hit in the new table changes nothing.
 final class VerifiedTokens: Sendable {
-    /// A cached token.
     struct Entry: Sendable {
         let principal: Principal
         /// Seconds since 1970, including the clock skew.
@@ -17,7 +15,7 @@ final class VerifiedTokens: Sendable {
         let key: IssuerKey?
         /// The approximate memory of its claims in bytes.
         let bytes: Int
-        /// The static tokens that contain it.
+        /// The static tokens that contain the token.
         var table: StaticTokenTable?
     }
     private struct Shard {

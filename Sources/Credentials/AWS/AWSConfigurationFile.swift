@@ -1,6 +1,6 @@
 import Wire
 
-/// Parses the files of AWS's tools, `config` and `credentials`, as far as they contain keys.
+/// Parses AWS's `config` and `credentials` files as far as they contain keys.
 ///
 /// Sections in brackets hold `key = value` lines. A `#` or `;` at the start of a line, or after a space, begins a
 /// comment. Indented lines belong to the previous key and are ignored.

@@ -4,7 +4,7 @@ import System
 import Wire
 import XML
 
-/// Fetches credentials from one source, or from the first of the standard sources that has any.
+/// Fetches credentials from one source, or from the first standard source that has any.
 package final class AWSCredentialFetcher: Sendable {
     /// The addresses of container agents (ECS, EKS) that may be called in clear text, besides loopback.
     private static let agents = ["169.254.170.2", "169.254.170.23", "fd00:ec2::23"]
@@ -130,7 +130,7 @@ package final class AWSCredentialFetcher: Sendable {
         let isThere =
             AWSConfigurationFile(sharedText).hasProfile(name, inConfiguration: false)
             || AWSConfigurationFile(text).hasProfile(name, inConfiguration: true)
-        // A name that was configured must exist: silently using other permissions would be a surprise.
+        // A configured name must exist: silently using other permissions would be a surprise.
         guard isThere || (value("AWS_PROFILE") ?? value("AWS_DEFAULT_PROFILE")) == nil else {
             throw AWSCredentialsError(cause: "the shared files have no profile '\(name)'")
         }
@@ -148,7 +148,7 @@ package final class AWSCredentialFetcher: Sendable {
         async throws(AWSCredentialsError) -> AWSCredentials?
     {
         guard let tokenFile, let role else { return nil }
-        // A file that was written by hand may end with a line break.
+        // A hand-written file may end with a line break.
         let text = try await read(tokenFile, required: true) ?? ""
         let token = ASCII.trimmed(Array(text.utf8.filter { $0 != 10 && $0 != 13 })[...])
         let url =

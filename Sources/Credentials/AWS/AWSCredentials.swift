@@ -13,8 +13,8 @@ public struct AWSCredentials: Sendable, Equatable, CustomStringConvertible,
     public var sessionToken: String?
     /// The expiry in seconds since 1970; nil if they never expire.
     public var expires: Int64?
-    /// Whether AWS accepts them for some time after their expiry. This holds for those of an instance, because its
-    /// metadata service may be unavailable.
+    /// Whether AWS accepts them for some time after their expiry, as it does for an instance whose metadata service is
+    /// unavailable.
     var mayOutliveExpiry = false
 
     public init(
@@ -27,13 +27,13 @@ public struct AWSCredentials: Sendable, Equatable, CustomStringConvertible,
     }
 
     public var description: String { "<redacted>" }
-    /// Same as ``description``.
+    /// The same as ``description``.
     public var debugDescription: String { description }
     /// Hides all values.
     public var customMirror: Mirror { Mirror(self, children: []) }
 }
 
-/// The source of credentials.
+/// A source of credentials.
 public enum AWSCredentialSource: Sendable, Equatable {
     /// Requests are not signed.
     case anonymous
@@ -56,42 +56,38 @@ public enum AWSCredentialSource: Sendable, Equatable {
     case standard
 }
 
-/// Why there are no credentials.
+/// Why credentials are missing.
 package struct AWSCredentialsError: Error {
-    /// Names the sources that were tried, and contains no secret.
+    /// The sources that were tried. Contains no secret.
     package var cause: String
 }
 
-/// Provides the current credentials and renews them before they expire. One renewal runs at a time. The pauses between
-/// unsuccessful renewals grow.
+/// Provides the current credentials and renews them before they expire. One renewal runs at a time.
 ///
-/// Credentials that are still valid are used while a renewal fails. Those of an instance are used beyond their expiry
-/// while the metadata service has no new ones, as in AWS's SDKs, because AWS accepts them then.
+/// Valid credentials are used while a renewal fails. Expired credentials of an instance are used while the metadata
+/// service has no new ones, as in the SDKs of AWS, because AWS accepts them then.
 public final class AWSCredentialProvider: Sendable {
-    /// How long before the expiry a renewal begins, in seconds. The old credentials are used meanwhile.
+    /// How long before the expiry a renewal begins, in seconds.
     static let renewalLead: Int64 = 300
-    /// How long before the expiry they count as expired, in seconds.
+    /// How long before the expiry credentials count as expired, in seconds.
     static let safetyMargin: Int64 = 15
-    /// The pause after an unsuccessful renewal in seconds, while there are usable credentials. It doubles each time.
+    /// The pause in seconds after an unsuccessful renewal while there are usable credentials. It doubles each time.
     static let retryPause: Int64 = 10
-    /// The maximum of ``retryPause``.
     static let maximumRetryPause: Int64 = 300
-    /// How long a failure is reported again without another fetch, in seconds, if there are no usable credentials.
+    /// How long a failure is reported again without another fetch if there are no usable credentials, in seconds.
     static let failureHold: Int64 = 1
-    /// The random pause between renewals of credentials that are used beyond their expiry, in seconds.
+    /// The random pause between renewals while expired credentials are used, in seconds.
     static let extensionSeconds: ClosedRange<Int64> = 300...600
-    /// The minimum pause between renewals that are caused by rejected credentials, in seconds.
+    /// The minimum pause between renewals caused by rejected credentials, in seconds.
     static let suspicionPause: Int64 = 30
 
     fileprivate struct State {
         var credentials: AWSCredentials?
-        /// The time until which they are used, in seconds since 1970.
+        /// Seconds since 1970.
         var usableUntil = Int64.min
-        /// The time of the next renewal.
         var renewalDue = Int64.min
-        /// The number of consecutive unsuccessful renewals.
+        /// Consecutive unsuccessful renewals.
         var fruitless = 0
-        /// Why there are no credentials.
         var failure: AWSCredentialsError?
         /// Whether the service has rejected the credentials since they were fetched.
         var isSuspect = false
@@ -114,7 +110,7 @@ public final class AWSCredentialProvider: Sendable {
     }
 
     /// The credentials to sign with.
-    /// - Throws: ``AWSCredentialsError`` if there are none, or the last ones have expired and can't be renewed.
+    /// - Throws: ``AWSCredentialsError`` if there are none, or they have expired and can't be renewed.
     package func current() async throws(AWSCredentialsError) -> AWSCredentials {
         var hasWaited = false
         while true {
@@ -129,8 +125,8 @@ public final class AWSCredentialProvider: Sendable {
         }
     }
 
-    /// Reports that the service has rejected the credentials. The next request fetches new ones, and uses these again
-    /// if there are none. The cause may be a missing permission, so this is done at most once in ``suspicionPause``.
+    /// Reports that the service has rejected the credentials. The next request fetches new ones, or uses these again if
+    /// there are none. At most once in ``suspicionPause``, because the cause may be a missing permission.
     /// - Returns: Whether the request may be repeated with other credentials.
     package func reject(_ credentials: AWSCredentials) -> Bool {
         let now = clock()
@@ -158,7 +154,7 @@ public final class AWSCredentialProvider: Sendable {
 }
 
 extension AWSCredentialProvider.State {
-    /// The result for now, and whether a renewal is due. Without a result, the caller must wait for the renewal.
+    /// The current result, and whether a renewal is due. Without a result, the caller must wait for the renewal.
     /// - Parameter takesFailure: Whether the failure of the last renewal counts regardless of its age.
     fileprivate func decide(_ now: Int64, takesFailure: Bool) -> (
         result: Result<AWSCredentials, AWSCredentialsError>?, wantsRefresh: Bool
@@ -169,7 +165,7 @@ extension AWSCredentialProvider.State {
         return (nil, true)
     }
 
-    /// Adopts the result of a renewal, and decides when the next one begins.
+    /// Stores the result of a renewal and schedules the next one.
     fileprivate mutating func take(
         _ fetched: Result<AWSCredentials, AWSCredentialsError>, _ now: Int64
     ) {
@@ -199,7 +195,7 @@ extension AWSCredentialProvider.State {
             let grown = Provider.retryPause << Int64(min(fruitless - 1, 8))
             let pause = min(grown, Provider.maximumRetryPause)
             renewalDue = now + .random(in: (pause + 1) / 2...pause)
-            // The last time at which a renewal is tried for certain.
+            // The last time at which a renewal is certainly tried.
             if now < usableUntil {
                 renewalDue = min(renewalDue, usableUntil)
                 return

@@ -37,7 +37,7 @@ package final class AWSSigner: Sendable {
     private let scope: String
     private let region: String
     private let service: String
-    /// The day's key, which many requests share.
+    /// The signing key of the day.
     private let dayKey = Lock<DayKey?>(nil)
 
     /// - Parameter service: The name in the scope: `s3`, `sts`.
@@ -49,7 +49,7 @@ package final class AWSSigner: Sendable {
 
     /// Adds `x-amz-date`, `x-amz-content-sha256`, the session token and `authorization`, which signs all fields.
     /// - Parameters:
-    ///   - target: The path and query as they are sent, percent-encoded.
+    ///   - target: The path and query as sent, percent-encoded.
     ///   - time: Seconds since 1970.
     /// - Returns: The signer of the body's chunks.
     @discardableResult
@@ -115,7 +115,7 @@ package struct CanonicalRequest {
         bytes.append(UInt8(ascii: "\n"))
     }
 
-    /// The query's pairs, each with its `=`, ordered by their encoded names and values.
+    /// Appends the pairs, each with its `=`, ordered by encoded name and value.
     private mutating func append(query: Substring.UTF8View) {
         guard !query.isEmpty else { return }
         let pairs = query.split(separator: UInt8(ascii: "&"), omittingEmptySubsequences: false).map { pair in
@@ -134,14 +134,13 @@ package struct CanonicalRequest {
         }
     }
 
-    /// Adds the names and values of all fields and of the host in canonical form.
-    /// - Returns: The names, joined by `;`.
+    /// Adds all fields and the host in canonical form, and returns their names, joined by `;`.
     package mutating func append(_ fields: HeaderFields, host: String) -> String {
         var list: [(name: [UInt8], value: [UInt8])] = [(Array("host".utf8), Array(host.utf8))]
         fields.read { reader in
             while let (name, value) = reader.next() { list.append((Array(name), Array(value))) }
         }
-        // The values of repeated names are joined in order.
+        // Join the values of repeated names in order.
         let order = list.indices.sorted {
             list[$0].name == list[$1].name ? $0 < $1 : list[$0].name.lexicographicallyPrecedes(list[$1].name)
         }
@@ -170,7 +169,7 @@ package struct CanonicalRequest {
         return String(decoding: names, as: UTF8.self)
     }
 
-    /// A value without white space at its ends, and with single spaces.
+    /// Trims the value and collapses its white space to single spaces.
     private mutating func append(trimmed value: [UInt8]) {
         let words = value.split { $0 == 0x20 || $0 == 0x09 }
         for (index, word) in words.enumerated() {
@@ -203,7 +202,7 @@ package struct ChunkSigner {
     /// The encoded size of a body of `length` bytes in chunks of `chunk` bytes.
     package static func encodedLength(_ length: UInt64, chunk: UInt64) -> UInt64 {
         func framed(_ size: UInt64) -> UInt64 {
-            // `;chunk-signature=` has 17 bytes before its 64 digits. CR LF follows it, and the chunk's bytes.
+            // `;chunk-signature=` has 17 bytes before its 64 digits. CR LF follows both it and the chunk's bytes.
             UInt64(String(size, radix: 16).utf8.count) + 17 + 64 + 2 + size + 2
         }
         let rest = length % chunk

@@ -2,7 +2,6 @@ import HTTPClient
 import OpenSSL
 import Wire
 
-/// An endpoint in a credentials file.
 struct GoogleEndpoint: Sendable {
     let origin: Origin
     /// The path and query.

@@ -29,11 +29,11 @@ public final class GoogleCredentials: Sendable {
         case datastore = "https://www.googleapis.com/auth/datastore"
     }
 
-    /// How long a failure is reported again without another attempt, if there is no valid token: one second.
+    /// How long a failure is reported again without another attempt if there is no valid token: 1 s.
     private static let failureHold: UInt64 = 1_000_000_000
-    /// How long the old token is used after a failed renewal without another attempt: ten seconds.
+    /// The pause after a failed renewal while the old token is valid: 10 s.
     private static let renewalPause: UInt64 = 10_000_000_000
-    /// A token is not used in its last seconds, because requests take time.
+    /// A token is not used in its last 10 s, because requests take time.
     private static let margin: UInt64 = 10_000_000_000
 
     private struct State {
@@ -49,7 +49,7 @@ public final class GoogleCredentials: Sendable {
     private let clock: @Sendable () -> UInt64
     private let state = Refreshing(State())
 
-    /// Reads no file and opens no connection yet.
+    /// Creates the credentials without reading a file or opening a connection.
     /// - Parameters:
     ///   - environment: `GOOGLE_APPLICATION_CREDENTIALS`, `CLOUDSDK_CONFIG`, `HOME`, `GCE_METADATA_HOST`.
     ///   - pool: Reads files.
@@ -67,7 +67,7 @@ public final class GoogleCredentials: Sendable {
     }
 
     /// The `Authorization` field for a request; nil if requests are anonymous.
-    /// - Throws: ``ClientError`` if there is no token. Its cause explains why.
+    /// - Throws: ``ClientError`` with the cause if there is no token.
     public func authorization() async throws(ClientError) -> String? {
         switch source {
         case .anonymous: return nil
@@ -89,7 +89,7 @@ public final class GoogleCredentials: Sendable {
         }
     }
 
-    /// Reports that the service has rejected the value of ``authorization()``, so that it is not used again.
+    /// Discards the value of ``authorization()``, which the service has rejected.
     public func reject(_ authorization: String) {
         state.withState { state in
             guard let token = state.token, authorization == "Bearer \(token.value)" else { return }
@@ -99,7 +99,7 @@ public final class GoogleCredentials: Sendable {
         }
     }
 
-    /// Fetches a token in a separate task, because the request that waits for it may be cancelled.
+    /// Fetches a token in its own task, because the waiting request may be cancelled.
     private func renew() {
         Task.immediate(executorPreference: EventLoop.current) {
             let outcome: Result<GoogleToken, ClientError>
@@ -125,7 +125,6 @@ public final class GoogleCredentials: Sendable {
     }
 }
 
-/// An access token and its remaining lifetime.
 struct GoogleToken: Sendable, CustomStringConvertible {
     var value: String
     /// Nanoseconds.

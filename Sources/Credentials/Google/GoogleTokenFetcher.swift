@@ -2,7 +2,7 @@ import HTTPClient
 import System
 import Wire
 
-/// Fetches one access token. Files are read each time, so that keys and subject tokens can be rotated.
+/// Fetches an access token. Files are read each time, so that keys and subject tokens can be rotated.
 struct GoogleTokenFetcher: Sendable {
     /// The maximum size of a credentials file, a subject token and an endpoint's response: 64 KiB.
     private static let maximumBytes = 64 * 1024
