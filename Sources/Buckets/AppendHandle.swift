@@ -1,6 +1,6 @@
-/// An append that its session holds until it has ended, even if its owner has dropped its handle.
+/// An append that its session holds until it has ended, even if the owner has dropped its handle.
 protocol HeldAppend: SessionAppend {
-    /// Ends the append after its owner has dropped the handle. Called on any loop or thread.
+    /// Ends the append after the owner has dropped its handle. Called on any loop or thread.
     func drop()
 }
 

@@ -5,12 +5,12 @@ final class BackgroundTasks: Sendable {
     private struct State {
         var running: [Int: Task<Void, Never>] = [:]
         var next = 0
-        /// Operations that have begun and may start background work when they end.
+        /// Operations that may start background work when they end.
         var open = 0
-        /// The loop of the operation that began last: work that is started on another thread runs there.
+        /// The loop of the last operation. Work that is started on another thread runs there.
         var home: EventLoop?
         var waiters: [CheckedContinuation<Void, Never>] = []
-        /// Whether ``waitLimit`` has passed. No new work is started after that.
+        /// Whether ``waitLimit`` has passed. No work is started after that.
         var isOver = false
 
         mutating func takeWaiters() -> [CheckedContinuation<Void, Never>] {
@@ -18,12 +18,12 @@ final class BackgroundTasks: Sendable {
             return waiters
         }
     }
-    /// The maximum time that ``finish()`` waits, in nanoseconds: 5 s.
+    /// The maximum wait of ``finish()``: 5 s.
     private static let waitLimit: UInt64 = 5_000_000_000
     private let state = Lock(State())
 
-    /// Runs `body` on a loop: by default on the caller's, and for a thread without one on the loop of the last ``begin()``.
-    /// Requests need a loop, so without any the work is not started.
+    /// Runs `body` on the caller's loop; without one, on the loop of the last ``begin()``. Without any loop the work is
+    /// not started.
     func run(
         on loop: EventLoop? = EventLoop.current, _ body: @escaping @Sendable () async -> Void
     ) {
@@ -41,7 +41,7 @@ final class BackgroundTasks: Sendable {
         }
     }
 
-    /// Registers an operation that may start background work when it ends. ``finish()`` waits for its ``end()``.
+    /// Registers an operation that may start background work before its ``end()``. ``finish()`` waits for it.
     func begin() {
         state.withLock { state in
             state.open += 1
@@ -58,8 +58,8 @@ final class BackgroundTasks: Sendable {
         for waiter in waiters { waiter.resume() }
     }
 
-    /// Waits until no operation is open and no work is running, including work that starts meanwhile. After the time
-    /// limit, the remaining work is cancelled.
+    /// Waits until no operation is open and no work is running, including work that starts meanwhile. Work that exceeds
+    /// ``waitLimit`` is cancelled.
     func finish() async {
         let deadline = Task {
             do { try await Task.sleep(nanoseconds: BackgroundTasks.waitLimit) } catch { return }

@@ -6,7 +6,7 @@ public struct BucketError: Error, Sendable, CustomStringConvertible {
         case preconditionFailed
         /// The store is full.
         case insufficientStorage
-        /// The process or its machine is short of resources, such as descriptors or memory.
+        /// The process or its machine lacks resources, such as descriptors or memory.
         case overloaded
         /// The store is unavailable.
         case unavailable
@@ -23,7 +23,7 @@ public struct BucketError: Error, Sendable, CustomStringConvertible {
     public var cause: String
     /// Whether a service may have made the requested change without confirming it.
     var mayHaveChanged = false
-    /// Whether a service has received other bytes than those that it was to store.
+    /// Whether a service has received bytes that differ from those sent.
     var isOfOtherBytes = false
     /// Whether the same request may succeed later.
     public var isRetryable: Bool {
@@ -35,7 +35,6 @@ public struct BucketError: Error, Sendable, CustomStringConvertible {
         self.cause = cause
     }
 
-    /// The service has received other bytes than those that it was to store.
     init(otherBytes cause: String) {
         self.init(.unavailable, cause)
         isOfOtherBytes = true

@@ -2,7 +2,7 @@ import Wire
 
 /// A `Range` field (RFC 9110, section 14.2).
 public enum ByteRange: Equatable, Sendable {
-    /// From an offset to a last byte, or to the end if `through` is nil.
+    /// From an offset to a last byte; nil means the end.
     case from(UInt64, through: UInt64?)
     /// The last bytes of the object, by their number.
     case suffix(UInt64)
@@ -17,13 +17,13 @@ public enum ByteRange: Equatable, Sendable {
         case unsatisfiable
     }
 
-    /// The single range that a request's fields ask for; several `Range` lines are one list, and so no single range.
+    /// The single range of a request; nil if several `Range` lines form a list.
     package init?(_ fields: HeaderFields) {
         guard let text = fields.list("range") else { return nil }
         self.init(Array(text.utf8)[...])
     }
 
-    /// Reads a single range. nil, that is the whole body, for several ranges, other units and whatever is malformed.
+    /// Parses a single range. nil (the whole body) for several ranges, other units and malformed fields.
     package init?(_ field: ArraySlice<UInt8>) {
         let text = ASCII.trimmed(field)
         guard let equals = text.firstIndex(of: UInt8(ascii: "=")) else { return nil }

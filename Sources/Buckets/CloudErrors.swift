@@ -1,7 +1,7 @@
 import HTTPClient
 
 extension BucketError {
-    /// An error for a request to a service that got no complete response.
+    /// The error of a request without a complete response.
     init(_ error: ClientError) {
         let code: Code =
             switch error.code {
@@ -13,7 +13,7 @@ extension BucketError {
         mayHaveChanged = error.mayHaveReached
     }
 
-    /// Whether the failed change may nevertheless have been made, by this attempt or an earlier one.
+    /// Whether the failed change may have been made by this or an earlier attempt.
     func isUnsettled(after attempts: GCSRequests.Attempts) -> Bool {
         mayHaveChanged || attempts.count > 1 && [.unavailable, .timedOut, .overloaded].contains(code)
     }

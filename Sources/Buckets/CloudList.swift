@@ -1,10 +1,10 @@
 import Wire
 
-/// One page of a list, assembled from the service's own pages.
+/// One page of a list, assembled from the service's pages.
 ///
-/// The caller lists the names that begin with the query's prefix, starting at ``start`` and folded at `/` if the query
-/// is delimited. It adds the service's pages until ``isFull``, or until there are no more. Names that the gateway
-/// cannot address are hidden: those with an empty segment or a trailing slash, and its own.
+/// The caller lists the names with the query's prefix, from ``start``, folded at `/` if the query is delimited. It adds
+/// pages until ``isFull`` or the end. Names that the gateway can't address are hidden: those with an empty segment or a
+/// trailing slash, and its own.
 struct CloudList {
     /// The position where the service starts listing.
     enum Start: Equatable {
@@ -15,12 +15,12 @@ struct CloudList {
     }
 
     private static let slash = UInt8(ascii: "/")
-    /// Appended to a folded prefix, this sorts after the names with that prefix and before the next prefix. A name with
-    /// the prefix that sorts even later is not listed twice: ``isCovered(_:)`` finds it.
+    /// A folded prefix with this suffix sorts after the names with that prefix and before the next one.
+    /// ``isCovered(_:)`` detects names with the prefix that sort even later.
     private static let last = "\u{10FFFF}"
 
     private let query: ListQuery
-    /// The last name, in byte order, that this page or an earlier one has shown or skipped.
+    /// The last name in byte order that this or an earlier page has shown or skipped.
     private(set) var covered: String?
     private(set) var page = ListPage()
     private(set) var isFull = false
@@ -47,10 +47,8 @@ struct CloudList {
         return .after(isFolded(covered) ? covered + CloudList.last : covered)
     }
 
-    /// Adds one page of the service.
+    /// Adds one page of the service. `items` and `prefixes`, which end in `/`, can have any order.
     /// - Parameters:
-    ///   - items: Names, in any order.
-    ///   - prefixes: Folded names, each ending in `/`, in any order.
     ///   - properties: The properties of items, by name.
     ///   - isLast: Whether this is the service's last page.
     mutating func add(
@@ -88,19 +86,18 @@ struct CloudList {
     /// Ends the page early, because too many of the service's pages held only hidden names.
     mutating func cut() { page.end = covered }
 
-    /// The last entry of the page.
     private var shown: String? {
         [page.items.last, page.prefixes.last].compactMap { $0 }.max { $0.utf8.lexicographicallyPrecedes($1.utf8) }
     }
 
-    /// Whether a page has already shown the name, or the prefix that it is folded into.
+    /// Whether a page has shown the name, or the prefix that it is folded into.
     private func isCovered(_ name: String) -> Bool {
         guard let covered else { return false }
         if !covered.utf8.lexicographicallyPrecedes(name.utf8) { return true }
         return isFolded(covered) && name.utf8.starts(with: covered.utf8)
     }
 
-    /// Whether this list shows the name as a folded prefix, which represents every name that begins with it.
+    /// Whether this list shows the name as a folded prefix, which represents all names that begin with it.
     private func isFolded(_ name: String) -> Bool {
         if CloudList.hiddenGroup(name)?.utf8.count == name.utf8.count { return true }
         guard query.delimited, name.utf8.count > query.prefix.utf8.count else { return false }
@@ -115,8 +112,8 @@ struct CloudList {
             && CloudList.hiddenGroup(name) == nil && !S3Bucket.isProbe(name)
     }
 
-    /// The prefix of a hidden name that makes all names with it hidden; nil if there is none. It is that of the gateway's
-    /// own objects, or ends with the slash after the first empty segment.
+    /// The prefix that hides a name together with all others that begin with it: the gateway's own, or up to the first
+    /// empty segment. nil if there is none.
     private static func hiddenGroup(_ name: String) -> String? {
         if name.utf8.starts(with: HiddenName.reserved.utf8) { return HiddenName.reserved }
         var previous = slash

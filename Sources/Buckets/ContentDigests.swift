@@ -9,7 +9,7 @@ final class ContentDigests: @unchecked Sendable {
     private let others: [(DigestAlgorithm, Digest)]
     private var size: UInt64 = 0
 
-    /// - Parameter plan: Selects the digests to compute besides crc32c.
+    /// - Parameter plan: Selects the digests besides crc32c.
     init(_ plan: UploadPlan) {
         md5 = plan.wantsMD5 ? Digest(.md5) : nil
         others = plan.digests.map { algorithm in
@@ -27,7 +27,7 @@ final class ContentDigests: @unchecked Sendable {
         size += UInt64(bytes.byteCount)
     }
 
-    /// Returns the size and the digests. Call it once, after the last ``update(_:)``.
+    /// The size and the digests. Call it once, after the last ``update(_:)``.
     func facts() -> ContentFacts {
         ContentFacts(
             size: size, md5: md5?.finish(), crc32c: crc32c.value,

@@ -1,6 +1,6 @@
 import System
 
-/// An append in progress: one buffer is filled while the bytes of another are stored.
+/// An append in progress: one buffer is filled while another is stored.
 ///
 /// Safety: confined to its loop.
 final class CloudAppend: HeldAppend, @unchecked Sendable {
@@ -13,13 +13,13 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
     private let limit: UInt64
     /// The size of a buffer in bytes: ``step``, or the whole append's.
     private let capacity: Int
-    /// The length that this append has declared.
+    /// The length of the object that this append has declared.
     private let length: UInt64?
     private let isAllOrNothing: Bool
     /// The size of the object including the bytes of this append.
     private var taken: UInt64
     private var filling: [UInt8] = []
-    /// The bytes that the transfer takes next.
+    /// The buffer that is passed to the transfer next.
     private var full: [UInt8] = []
     /// The durable offset.
     private var offset: UInt64
@@ -27,11 +27,10 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
     private var resume: (() -> Void)?
     private var stopped: (() -> Void)?
     private var durable: ((UInt64) -> Void)?
-    /// Whether bytes are being stored.
     private var isRunning = false
     private var idle: CheckedContinuation<Void, Never>?
     private var isStopped = false
-    /// Set once the append is being ended.
+    /// Set when the append begins to end.
     private var ending: Task<Void, Never>?
 
     init(
@@ -59,7 +58,7 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
         if bytes.byteCount > 0, taken == limit { throw SessionError.lengthExceeded(limit: limit) }
         let free = min(CloudAppend.step - filling.count, Int(clamping: limit - taken))
         let count = min(bytes.byteCount, free)
-        // It would double as it grows, beyond what it may hold.
+        // Otherwise the array would double beyond its limit.
         if filling.isEmpty { filling.reserveCapacity(capacity) }
         bytes.extracting(0..<count).withUnsafeBytes { filling += $0 }
         taken += UInt64(count)
@@ -80,7 +79,7 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
 
     private func wake() { resume.take()?() }
 
-    /// Stores the buffer if it is full and no other one is being stored.
+    /// Stores the buffer if it is full and no other is being stored.
     private func store() {
         guard filling.count == CloudAppend.step, !isRunning, failure == nil else { return }
         isRunning = true
@@ -94,7 +93,6 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
         }
     }
 
-    /// Stores the full buffer.
     private func take() async {
         do throws(SessionError) {
             try await transfer.take(released())
@@ -109,7 +107,7 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
         }
     }
 
-    /// The full buffer, which the append does not hold any more.
+    /// Releases the full buffer.
     private func released() -> [UInt8] {
         defer { full = [] }
         return full
@@ -117,7 +115,6 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
 
     // MARK: Ending
 
-    /// Ends the append for its owner.
     func end() async throws(SessionError) -> UInt64 {
         await settle(keeping: true)
         if isStopped { throw session.file.isExpired ? .notFound : .superseded }
@@ -127,8 +124,8 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
 
     func discard() async { await settle(keeping: false) }
 
-    /// Ends the append for another call, on any loop. An upload that must be complete is not complete then.
-    /// - Parameter limit: How long to wait, in nanoseconds.
+    /// Ends the append for another call, on any loop. An upload that must be complete counts as incomplete.
+    /// - Parameter limit: The maximum wait in nanoseconds.
     /// - Returns: Whether it has ended.
     func stop(keeping: Bool, within limit: UInt64) async -> Bool {
         // A loop that has ended runs nothing any more.
@@ -152,9 +149,8 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
         Task(executorPreference: loop) { [self] in await settle(keeping: keeping) }
     }
 
-    /// Ends the append once. Every further call waits for that.
-    ///
-    /// In a task of its own: the owner's is cancelled when the client goes away, and the received bytes are kept.
+    /// Ends the append once; further calls wait for that. Runs in its own task, because the owner's is cancelled when
+    /// the client goes away, and the received bytes are kept.
     private func settle(keeping: Bool) async {
         let ending =
             self.ending
@@ -164,7 +160,7 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
     }
 
     private func settleOnce(keeping: Bool) async {
-        // Only its owner knows that the bytes of an append that is all or nothing are complete.
+        // Only the owner knows whether the bytes of an all-or-nothing append are complete.
         var keeps = keeping && !(isAllOrNothing && isStopped)
         if !keeps { transfer.cancel() }
         if isRunning { await withCheckedContinuation { idle = $0 } }

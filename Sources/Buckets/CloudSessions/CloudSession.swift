@@ -8,7 +8,7 @@ final class CloudSession: UploadSession {
     private let turn = AsyncTurn()
     private let current = Lock<CloudAppend?>(nil)
     private let known: Lock<CloudSessionFile>
-    /// Attempts of a commit that other gateways make, too.
+    /// The maximum number of attempts while other gateways commit too.
     private static let attempts = 8
 
     init(_ id: UploadSessionID, _ sessions: CloudSessions) {
@@ -30,7 +30,7 @@ final class CloudSession: UploadSession {
     }
 
     /// Waits for its turn, ends an append in progress, and runs `body`.
-    /// - Parameter givingUp: Whether nothing need be done if the client goes away before the turn comes.
+    /// - Parameter givingUp: Whether to return early if the client goes away before the turn comes.
     private func inTurn<Result: Sendable>(
         keepingAppend: Bool = true, givingUp: Bool = false,
         _ body: @escaping @Sendable () async throws(SessionError) -> Result
@@ -47,8 +47,8 @@ final class CloudSession: UploadSession {
         }
     }
 
-    /// Continues without an append that does not end. As at another gateway, what it writes later fails, and no part
-    /// number that it may use is used.
+    /// Continues without an append that does not end. As with another gateway's append, its later writes fail, and the
+    /// part numbers that it may use are not used.
     private func takeOver(_ append: CloudAppend) {
         known.withLock {
             $0 = CloudSessionFile(
@@ -73,7 +73,7 @@ final class CloudSession: UploadSession {
         }
     }
 
-    /// A state with the result of a commit that was begun before; nil if that has stored no object.
+    /// Adds the result of an earlier commit to the state; nil if that has stored no object.
     private func settled(_ state: CloudSessionState) async throws(SessionError)
         -> CloudSessionState?
     {
@@ -92,7 +92,7 @@ final class CloudSession: UploadSession {
             throw .store(BucketError(.internal, "an append belongs on a loop"))
         }
         let append = try await inTurn(givingUp: true) { [self] () throws(SessionError) in
-            // Without bytes nothing is written that would fail if the state is out of date.
+            // Without bytes there is no write that would fail if the state is out of date.
             var state = plan.size == 0 ? try await file.claim() : try await file.trusted()
             do throws(SessionError) { try check(plan, state) } catch {
                 state = try await file.claim()
@@ -122,7 +122,6 @@ final class CloudSession: UploadSession {
         }
     }
 
-    /// An append has ended.
     func detach(_ append: CloudAppend) {
         current.withLock { current in
             if current === append { current = nil }
@@ -145,7 +144,7 @@ final class CloudSession: UploadSession {
     ) async throws(SessionError) -> CommitResult {
         try await inTurn { [self] () throws(SessionError) in
             for attempt in 0..<CloudSession.attempts {
-                // Otherwise two gateways could claim the state from each other each time.
+                // Otherwise two gateways could take the state from each other forever.
                 if attempt > 0 { await CloudSession.pause(attempt) }
                 let state = try await file.claim()
                 if var result = state.result {
@@ -175,13 +174,13 @@ final class CloudSession: UploadSession {
         }
     }
 
-    /// The longest pause after the first attempt, in nanoseconds. It doubles with each further one.
+    /// The longest pause after the first attempt, in nanoseconds. It doubles each time.
     private static let firstPause: UInt64 = 5_000_000
 
     /// Waits for a random time, so that one of several gateways goes first.
     private static func pause(_ attempt: Int) async {
         let delay = UInt64.random(in: 0...(firstPause << UInt64(attempt)))
-        // A task of its own, because the end of an upload may outlive its client.
+        // In its own task, because the end of an upload may outlive its client.
         await Task { try? await Task.sleep(nanoseconds: delay) }.value
     }
 
@@ -193,7 +192,7 @@ final class CloudSession: UploadSession {
             let state = try await file.claim()
             if state.end != nil { throw .finished }
             if state.intent != nil {
-                // A commit that another gateway has begun may be executed until it has nothing to make an object of.
+                // A commit of another gateway may be executed as long as its source exists.
                 try await release(state)
                 if try await settled(state) != nil { throw .finished }
             }
@@ -217,7 +216,7 @@ final class CloudSession: UploadSession {
             } catch {
                 failure = error
             }
-            // The sweep removes what may be another session's, or could not be removed.
+            // The sweep removes uploads that may be another session's or could not be removed.
             let until = min(state.expires, file.milliseconds / 1000 + CloudSessions.settlingTime)
             _ = try? await file.update { $0.expires = until }
             await keep(until: until)
@@ -233,21 +232,21 @@ final class CloudSession: UploadSession {
         }
     }
 
-    /// - Returns: As ``CloudSessionService/release(_:_:isSoleOwner:)``.
+    /// - Returns: Same as ``CloudSessionService/release(_:_:isSoleOwner:)``.
     @discardableResult
     private func release(_ state: CloudSessionState) async throws(SessionError) -> Bool {
         try await inStore { () throws(BucketError) in try await sessions.release(id, state) }
     }
 
-    /// Has the sweep remove an ended session before the time in its id. If that fails, it is removed at that time.
+    /// Schedules the removal of an ended session before the time in its id. If that fails, the id's time applies.
     private func keep(until: Int64) async {
         guard until < id.expires else { return }
         _ = try? await service.writeHidden(HiddenName.until(id, time: max(0, until)).text, [], replacing: nil)
     }
 }
 
-/// Runs `body` to its end, even if the caller's task is cancelled, which happens when its client goes away: a request of
-/// a session may have been executed at the service then, and its state must tell.
+/// Runs `body` to its end, even if the caller's task is cancelled because its client went away: a request of the
+/// session may have been executed then, and the state must record it.
 private func toItsEnd<Result: Sendable>(
     _ body: @escaping @Sendable () async throws(SessionError) -> Result
 ) async throws(SessionError) -> Result {

@@ -1,11 +1,10 @@
 import Wire
 
-// The bytes of a state: a version, then all properties in a fixed order. Numbers are big-endian, and what can vary in
-// size is preceded by its size (32 bits). Another version of the program that does not know the version fails.
+// A state as bytes: a version, then all properties in a fixed order. Numbers are big-endian, and values of variable
+// size are preceded by their size (32 bits). Unknown versions are rejected.
 extension CloudSessionState {
-    /// The version of the format.
     private static let version: UInt8 = 2
-    /// The maximum size of a state in bytes: 4 MiB. That is more than 10,000 parts with long entity tags need.
+    /// The maximum size of a state in bytes: 4 MiB, which 10,000 parts with long entity tags do not reach.
     static let maximumBytes = 4 << 20
 
     var bytes: [UInt8] {
@@ -43,7 +42,7 @@ extension CloudSessionState {
     }
 
     /// Parses ``bytes``.
-    /// - Throws: ``BucketError`` with `.internal` if they are malformed, of another version, or contradict themselves.
+    /// - Throws: ``BucketError`` with `.internal` if they are malformed, inconsistent or of another version.
     init(_ bytes: [UInt8]) throws(BucketError) {
         guard bytes.count <= CloudSessionState.maximumBytes else {
             throw StateReader.malformed("\(bytes.count) bytes")
@@ -87,8 +86,8 @@ extension CloudSessionState {
         guard isConsistent else { throw StateReader.malformed("sizes") }
     }
 
-    /// Parses ``bytes``; nil if they are damaged, for example because the service stored only part of a write.
-    /// - Throws: ``BucketError`` with `.internal` if another version of the program has written them.
+    /// Parses ``bytes``; nil if they are damaged, for example after a partial write.
+    /// - Throws: ``BucketError`` with `.internal` if they have another version.
     init?(readable bytes: [UInt8]) throws(BucketError) {
         do throws(BucketError) { try self.init(bytes) } catch {
             if let first = bytes.first, first != CloudSessionState.version { throw error }
@@ -96,7 +95,7 @@ extension CloudSessionState {
         }
     }
 
-    /// Whether the sizes of all parts add up to the whole.
+    /// Whether the sizes of all parts add up to the offset.
     private var isConsistent: Bool {
         let sent: UInt64 =
             switch transfer {
@@ -115,7 +114,6 @@ extension CloudSessionState {
     }
 }
 
-/// Writes the properties of a state.
 private struct StateWriter {
     private(set) var bytes: [UInt8] = []
 
@@ -197,7 +195,7 @@ private struct StateWriter {
     }
 }
 
-/// Reads the properties of a state. No value is larger than the bytes that are left.
+/// Parses the properties of a state. No value exceeds the remaining bytes.
 private struct StateReader {
     private let bytes: [UInt8]
     private var offset = 0
@@ -222,7 +220,7 @@ private struct StateReader {
         try take(Number.bitWidth / 8).reduce(0) { $0 << 8 | Number(truncatingIfNeeded: $1) }
     }
 
-    /// A number of bytes, which no object exceeds.
+    /// A size in bytes within the limit of an object.
     mutating func size() throws(BucketError) -> UInt64 {
         let size: UInt64 = try number()
         guard size <= UInt64(Int64.max) else { throw StateReader.malformed("a size of \(size)") }
@@ -258,7 +256,7 @@ private struct StateReader {
     ) throws(BucketError) -> [Value] {
         let count: UInt32 = try number()
         var values: [Value] = []
-        // Nothing is reserved: the bytes that are left are the limit.
+        // Reserve nothing: the remaining bytes are the limit.
         for _ in 0..<count { values.append(try body(&self)) }
         return values
     }

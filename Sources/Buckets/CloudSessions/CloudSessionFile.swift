@@ -3,9 +3,9 @@ import Wire
 
 /// The state of one session as this gateway knows it, and its conditional writes.
 ///
-/// The gateway that made the last write owns the session. Only an owner sends bytes of the session to the service, and
-/// only one that has declared that before (``CloudSessionState/isOpen``). Another gateway becomes the owner by a write,
-/// after which every write of the former owner fails. So what an owner acknowledges, no other gateway has changed.
+/// The gateway that made the last write owns the session. Only the owner sends bytes of the session to the service,
+/// after it has declared that (``CloudSessionState/isOpen``). Another gateway becomes the owner by a write, after which
+/// every write of the former owner fails. Thus no other gateway changes what an owner has acknowledged.
 ///
 /// Safety: used by one task at a time, which its session ensures.
 final class CloudSessionFile: Sendable {
@@ -19,17 +19,17 @@ final class CloudSessionFile: Sendable {
         var version: String
     }
     private struct Held {
-        /// The state of the last write; nil if it is not certain to be the current one.
+        /// The state of the last write; nil if it may not be the current one.
         var own: Known?
-        /// A state that was read and not claimed yet.
+        /// A state that was read but not claimed.
         var read: Known?
-        /// Whether the session does not exist any more.
+        /// Whether the session no longer exists.
         var isGone = false
-        /// Whether a request that the state does not contain may be executed.
+        /// Whether a request may be executed that the state does not record.
         var hasLostRequest = false
     }
     private let held = Lock(Held())
-    /// Attempts to claim a session that other gateways claim, too.
+    /// The maximum number of attempts while other gateways claim the session too.
     private static let attempts = 8
 
     init(
@@ -47,22 +47,20 @@ final class CloudSessionFile: Sendable {
     /// Seconds since 1970.
     private var now: Int64 { clock() / 1_000_000 }
 
-    /// Milliseconds since 1970.
     var milliseconds: Int64 { clock() / 1000 }
 
-    /// Whether the session has expired by its id.
     var isExpired: Bool { now >= id.expires }
 
-    /// The state of the last own write, which another gateway may have changed meanwhile; nil if there is none.
+    /// The state of the last own write; nil if there is none. Another gateway may have changed it meanwhile.
     var known: CloudSessionState? { held.withLock { $0.own?.state } }
 
-    /// Whether the session is known not to exist any more.
+    /// Whether the session is known not to exist.
     var isGone: Bool {
         let (isGone, own) = held.withLock { ($0.isGone, $0.own?.state) }
         return isGone || isExpired || own.map { now >= $0.expires } ?? false
     }
 
-    /// About how many bytes the known state takes; nil if it is not known.
+    /// The approximate size of the known state in bytes; nil if it is not known.
     var size: Int? {
         guard let state = known else { return nil }
         var size = 4096 + state.context.count + state.tail.count
@@ -70,15 +68,14 @@ final class CloudSessionFile: Sendable {
         return size
     }
 
-    /// The session's context, which never changes; nil if no state is at hand.
+    /// The session's context, which never changes; nil if no state is known.
     var context: [UInt8]? { held.withLock { ($0.own ?? $0.read)?.state.context } }
 
-    /// Whether a state is at hand, so that the session was there a moment ago.
+    /// Whether a state is known, so that the session existed a moment ago.
     var isKnown: Bool { held.withLock { $0.own != nil || $0.read != nil } }
 
     // MARK: Reading
 
-    /// Creates the state.
     func create(_ state: CloudSessionState) async throws(SessionError) {
         var state = state
         state.owner = owner
@@ -115,9 +112,8 @@ final class CloudSessionFile: Sendable {
 
     // MARK: Claiming
 
-    /// The current state, claimed by this gateway: no other one sends bytes. An ended session needs no owner.
-    ///
-    /// At the owner this is one read; elsewhere it is also a write.
+    /// The current state, claimed by this gateway, so that no other sends bytes. An ended session needs no owner. One
+    /// read for the owner; otherwise also a write.
     func claim() async throws(SessionError) -> CloudSessionState {
         for _ in 0..<CloudSessionFile.attempts {
             let (own, read) = held.withLock { held in
@@ -143,8 +139,8 @@ final class CloudSessionFile: Sendable {
         throw .store(BucketError(.overloaded, "other gateways use the upload session, too"))
     }
 
-    /// The state of the last own write, if there is one, and otherwise the claimed state. Another gateway may have
-    /// changed it: then every write fails.
+    /// The state of the last own write if there is one, otherwise the claimed state. If another gateway has changed it,
+    /// every write fails.
     func trusted() async throws(SessionError) -> CloudSessionState {
         guard let own = held.withLock({ $0.own?.state }), !own.isOpen else {
             return try await claim()
@@ -155,11 +151,10 @@ final class CloudSessionFile: Sendable {
 
     // MARK: Writing
 
-    /// Has the next write tell that a request may be executed of which nobody knows
-    /// (``CloudSessionState/isTakenOver``).
+    /// Makes the next write record that an unknown request may be executed (``CloudSessionState/isTakenOver``).
     func noteLostRequest() { held.withLock { $0.hasLostRequest = true } }
 
-    /// Ends the session. It does not exist any more when this returns, except for what it left at the service.
+    /// Ends the session, which no longer exists when this returns. Its leftovers at the service may.
     /// - Returns: The state before.
     func cancel() async throws(SessionError) -> CloudSessionState {
         for _ in 0..<CloudSessionFile.attempts {
@@ -177,8 +172,8 @@ final class CloudSessionFile: Sendable {
         throw .store(BucketError(.overloaded, "other gateways use the upload session, too"))
     }
 
-    /// Ends the session after the service has lost its bytes, for example by a lifecycle rule. The sweep removes the rest.
-    /// - Returns: The error to throw.
+    /// Ends the session after the service has lost its bytes, for example by a lifecycle rule, and returns the error to
+    /// throw. The sweep removes the rest.
     func endWithoutParts() async -> SessionError {
         do throws(SessionError) { try await update { $0.end = .cancelled } } catch { return error }
         return .notFound
@@ -196,10 +191,9 @@ final class CloudSessionFile: Sendable {
         return try await write(next, replacing: own.version)
     }
 
-    /// Writes a state.
-    ///
-    /// If the result is unknown, the state is read back. If it is not there either, the write may still be executed
-    /// later. So nothing is known of the session then, and the next call claims it, after which the late write fails.
+    /// Writes a state. If the result is unknown, the state is read back. If the write is not found, it may still be
+    /// executed later: the known state is dropped, and the next call claims the session, after which the late write
+    /// fails.
     @discardableResult
     private func write(_ state: CloudSessionState, replacing version: String?)
         async throws(SessionError) -> CloudSessionState

@@ -1,26 +1,23 @@
 import Wire
 
-/// The state of an upload session in a store of objects: the content of one small object that is only written
-/// conditionally, so that of two gateways with the same version one loses.
-///
-/// It holds everything that another gateway needs to continue the upload.
+/// The state of an upload session in a store of objects: everything that another gateway needs to continue the upload.
+/// It is the content of one small object that is only written conditionally: of two gateways with the same version, one
+/// fails.
 struct CloudSessionState: Sendable, Equatable {
     /// A gateway process. A restarted process is another owner.
     typealias Owner = UInt64
 
     /// A hidden object with a part of the tail.
     struct Piece: Sendable, Equatable {
-        /// Distinguishes the session's pieces. Random, so that a late request never replaces a newer piece.
+        /// Random, so that a late request never replaces a newer piece.
         var number: UInt64
-        /// Bytes.
         var size: UInt64
     }
 
     /// The target before the request that makes the object visible.
     struct Intent: Sendable, Equatable {
-        /// The generation of the object that the commit replaces; 0 if there was none.
+        /// The generation that the commit replaces; 0 for none.
         var generation: Int64
-        /// Its entity tag.
         var etag: String?
         /// The hidden object that becomes the object, if the service needs one.
         var source: Source?
@@ -33,12 +30,11 @@ struct CloudSessionState: Sendable, Equatable {
         var generation: Int64
     }
 
-    /// How a session ended.
     enum End: Sendable, Equatable {
         case committed(CommittedObject)
         /// The record of ``UploadSession/close(_:until:)``.
         case closed([UInt8])
-        /// The session does not exist any more. Its leftovers at the service are being removed.
+        /// The session no longer exists. Its leftovers at the service are being removed.
         case cancelled
     }
 
@@ -56,16 +52,16 @@ struct CloudSessionState: Sendable, Equatable {
     /// Milliseconds since 1970.
     let created: Int64
     let context: [UInt8]
-    /// Random. Stored with the object, so that a commit without a response can be recognized.
+    /// Random. Stored with the object, so that a commit without a response is recognized.
     let mark: UInt64
 
     // MARK: Ownership
 
     /// The gateway whose requests may be in flight.
     var owner: Owner
-    /// Whether requests unknown to the owner may be in flight: a former owner's, or one without a response.
+    /// Whether unknown requests may be in flight: a former owner's, or one without a response.
     var isTakenOver = false
-    /// Random with each write, so that two states never have the same bytes: S3's entity tag is their md5.
+    /// Random with each write, so that no two states have the same bytes: S3's entity tag is their md5.
     var stamp: UInt64 = 0
     /// Whether the owner may be sending bytes to the service.
     var isOpen = false
@@ -76,20 +72,18 @@ struct CloudSessionState: Sendable, Equatable {
     var expires: Int64
     /// The length of the whole object in bytes, if it was declared.
     var length: UInt64?
-    /// The number of durable bytes.
     var offset: UInt64 = 0
     /// ``SessionDigests/saved`` of those bytes.
     var digests: [UInt8]
-    /// Hidden objects with the bytes after those that ``transfer`` has.
+    /// Hidden objects with the bytes that follow those in ``transfer``.
     var pieces: [Piece] = []
     /// The last bytes: at most 512 KiB.
     var tail: [UInt8] = []
     var transfer = Transfer.none
-    /// Set before the request that makes the object visible, which may therefore have been executed.
+    /// Set before the request that makes the object visible, which may have been executed.
     var intent: Intent?
     var end: End?
 
-    /// The number of bytes in ``pieces`` and ``tail``.
     var pending: UInt64 { pieces.reduce(UInt64(tail.count)) { $0 + $1.size } }
 
     init(
@@ -108,7 +102,6 @@ struct CloudSessionState: Sendable, Equatable {
     }
 }
 
-/// The object that a session has created.
 struct CommittedObject: Sendable, Equatable {
     var generation: Int64
     /// Milliseconds since 1970.
@@ -117,7 +110,6 @@ struct CommittedObject: Sendable, Equatable {
     var etag: String
     var md5: [UInt8]?
     var crc32c: UInt32?
-    /// Whether it replaced another object.
     var replaced: Bool
 
     init(_ result: CommitResult) {
@@ -144,33 +136,30 @@ struct CommittedObject: Sendable, Equatable {
     }
 }
 
-/// The multipart upload of a session.
 struct S3TransferState: Sendable, Equatable {
     struct Part: Sendable, Equatable {
         /// 1 to 10,000.
         var number: UInt16
         var etag: String
     }
-    /// The upload's id; nil if none was begun.
+    /// nil if no multipart upload was begun.
     var upload: String?
-    /// The time since which an upload may have been begun whose id is not recorded, in milliseconds since 1970. Such an
-    /// upload has no part. nil if there is none.
+    /// The time in milliseconds since 1970 after which an upload with an unknown id may have begun; nil if none may
+    /// have. Such an upload has no part.
     var lostSince: Int64?
-    /// Uploads that are not used any more and may still have to be aborted.
+    /// Unused uploads that may have to be aborted.
     var discarded: [String] = []
-    /// The generation that the object gets.
+    /// The object's generation.
     var generation: Int64 = 0
-    /// The parts with durable bytes.
     var parts: [Part] = []
-    /// The number of bytes in those parts.
+    /// The number of bytes in ``parts``.
     var sent: UInt64 = 0
-    /// The first number that no request has used or may use.
+    /// The first number that no request uses or may use.
     var nextNumber: UInt16 = 1
 }
 
-/// The resumable session at Cloud Storage.
 struct GCSTransferState: Sendable, Equatable {
-    /// The session's URI, a secret; nil if none was begun.
+    /// The URI of the resumable session, a secret; nil if none was begun.
     var session: String?
     /// The number of bytes that the service has confirmed, a multiple of 256 KiB.
     var sent: UInt64 = 0
@@ -179,7 +168,6 @@ struct GCSTransferState: Sendable, Equatable {
 }
 
 extension CloudSessionState {
-    /// The size and digests of the durable bytes.
     func facts() throws(BucketError) -> ContentFacts {
         guard let digests = SessionDigests(saved: digests) else {
             throw BucketError(.internal, "the digests of an upload session can't be read")
@@ -187,7 +175,6 @@ extension CloudSessionState {
         return digests.facts(size: offset)
     }
 
-    /// The result of the commit; nil if there was none.
     var result: CommitResult? {
         guard case .committed(let object) = end else { return nil }
         let metadata = ObjectMetadata(
@@ -196,7 +183,6 @@ extension CloudSessionState {
         return CommitResult(metadata: metadata, replaced: object.replaced)
     }
 
-    /// The state as callers see it.
     var visible: SessionState {
         let end: SessionState.End? =
             switch self.end {

@@ -1,34 +1,33 @@
 import Wire
 
-/// The hidden objects of a service in which upload sessions keep their states and tails.
+/// The hidden objects in which upload sessions keep their states and tails.
 protocol CloudSessionStore: Sendable {
-    /// The content of an object with its version; nil if there is none. Never older than the last successful write.
+    /// Reads an object and its version; nil if there is none. Never older than the last successful write.
     func readHidden(_ name: String) async throws(BucketError) -> HiddenObject?
 
-    /// Writes an object if its version is `version`, or if it does not exist for nil. A request may be repeated: a write
-    /// that has succeeded may be reported as one whose condition did not hold.
+    /// Writes an object if its version is `version`; nil requires that none exists. Requests may be repeated: a
+    /// successful write may be reported as one whose condition did not hold.
     /// - Returns: The new version; nil if the condition did not hold.
     func writeHidden(_ name: String, _ bytes: [UInt8], replacing version: String?) async throws(BucketError) -> String?
 
-    /// Deletes an object, whatever its version. It need not exist.
+    /// Deletes an object with any version. It need not exist.
     func deleteHidden(_ name: String) async throws(BucketError)
 
-    /// At most 1,000 names in byte order that begin with `prefix`, after `name`; empty only at the end.
+    /// At most 1,000 names with `prefix` after `name`, in byte order; empty only at the end.
     func listHidden(_ prefix: String, after name: String?) async throws(BucketError) -> [String]
 }
 
-/// The content of a hidden object.
 struct HiddenObject: Sendable, Equatable {
     var bytes: [UInt8]
-    /// What ``CloudSessionStore/writeHidden(_:_:replacing:)`` compares: an entity tag or a generation.
+    /// An entity tag or a generation, for ``CloudSessionStore/writeHidden(_:_:replacing:)``.
     var version: String
 }
 
-/// The names of hidden objects. They sort by the hour in which they expire, so that a sweep lists only what has expired.
+/// Names of hidden objects, sorted by the hour of expiry, so that a sweep lists only what has expired.
 ///
 ///     .sluice/uploads/HOUR/ID               the state of a session
 ///     .sluice/uploads/HOUR/ID.tail.NUMBER   a piece of its tail
-///     .sluice/uploads/HOUR/ID.data          where its bytes become an object first, if the service needs that
+///     .sluice/uploads/HOUR/ID.data          all bytes before they become the object, if the service needs that
 ///     .sluice/uploads/HOUR/ID.until.TIME    a session that has ended and is kept until TIME, in HOUR of TIME
 enum HiddenName: Equatable {
     case state(UploadSessionID)
@@ -36,14 +35,13 @@ enum HiddenName: Equatable {
     case data(UploadSessionID)
     case until(UploadSessionID, time: Int64)
 
-    /// The beginning of all names of the gateway's own. Lists hide them.
+    /// The prefix of the gateway's own names, which lists hide.
     static let reserved = ".sluice/"
-    /// The beginning of all names of sessions.
+    /// The prefix of the names of sessions.
     static let prefix = ".sluice/uploads/"
-    /// The digits of an hour since 1970.
+    /// The digits of an hour.
     private static let hourDigits = 16
 
-    /// The session that the object belongs to.
     var id: UploadSessionID {
         switch self {
         case .state(let id), .tail(let id, _), .data(let id), .until(let id, _): id
@@ -65,7 +63,6 @@ enum HiddenName: Equatable {
         }
     }
 
-    /// Parses ``text``; nil for any other name.
     init?(_ text: String) {
         guard text.utf8.starts(with: HiddenName.prefix.utf8) else { return nil }
         let rest = text.utf8.dropFirst(HiddenName.prefix.utf8.count + HiddenName.hourDigits + 1)
@@ -82,7 +79,7 @@ enum HiddenName: Equatable {
             self = .until(id, time: time)
         default: self = .data(id)
         }
-        // The hour, the words and the form of the numbers.
+        // Rejects other spellings of the hour, the words and the numbers.
         guard self.text.utf8.elementsEqual(text.utf8) else { return nil }
     }
 }

@@ -1,23 +1,23 @@
 import System
 import Wire
 
-/// The upload sessions of a bucket in the cloud: the ``SessionDriver`` of its driver.
+/// The upload sessions of a cloud bucket: the ``SessionDriver`` of its driver.
 final class CloudSessions: Sendable {
     let service: any CloudSessionService
-    /// This gateway, as long as it runs.
+    /// This gateway process.
     let owner: CloudSessionState.Owner = .random(in: 1 ... .max)
     /// Microseconds since 1970.
     let clock: @Sendable () -> Int64
-    /// How long a call of a session waits for the append that it stops, in nanoseconds.
+    /// How long a session's call waits for the append that it stops, in nanoseconds.
     let stopLimit: UInt64
-    /// The work that the bucket waits for before it closes: appends until their bytes are durable.
+    /// Work that the bucket waits for before it closes: appends until their bytes are durable.
     let work: BackgroundTasks
     let registry = SessionRegistry<CloudSession>()
-    /// The sessions used last. They stay in memory between two requests, so that their states need not be claimed
-    /// again. The last is the newest.
+    /// The sessions used last, the newest at the end. They stay in memory, so that their states need not be claimed
+    /// again.
     private let recent = Lock<[CloudSession]>([])
     private static let recentLimit = 64
-    /// The maximum size of their states in bytes: 4 MiB.
+    /// The maximum size of those states: 4 MiB.
     private static let recentBytes = 4 << 20
 
     init(
@@ -30,9 +30,9 @@ final class CloudSessions: Sendable {
         self.stopLimit = stopLimit
     }
 
-    /// Keeps a session in memory, and forgets the ones that were not used for the longest time.
+    /// Keeps a session in memory and drops the least recently used ones.
     func remember(_ session: CloudSession) {
-        // Release sessions outside of the lock: a deinitializer may come back here.
+        // Release sessions outside the lock: a deinitializer may come back here.
         let dropped: [CloudSession] = recent.withLock { recent in
             let before = recent
             recent.removeAll { $0 === session }
@@ -48,7 +48,7 @@ final class CloudSessions: Sendable {
         withExtendedLifetime(dropped) {}
     }
 
-    /// Forgets all sessions that are not in use.
+    /// Drops all idle sessions.
     func close() {
         let dropped = recent.withLock { recent in
             defer { recent = [] }
@@ -122,12 +122,11 @@ final class CloudSessions: Sendable {
         return found
     }
 
-    /// The most pages of 1,000 names of one list: ten million names.
+    /// The maximum number of pages of a list, with 1,000 names each: ten million names.
     private static let pageLimit = 10_000
 
-    /// The next names of hidden objects.
-    /// - Parameter pages: The number of pages before this one.
-    /// - Throws: ``BucketError`` if the list would not end: the service repeats names, or has more than there can be.
+    /// The next names of hidden objects; `pages` is the number of pages so far.
+    /// - Throws: ``BucketError`` if the list would not end: the service repeats names, or exceeds ``pageLimit``.
     private func names(after name: String?, _ pages: inout Int) async throws(BucketError)
         -> [String]
     {
@@ -149,21 +148,20 @@ final class CloudSessions: Sendable {
 
     // MARK: The sweep
 
-    /// The most objects of one sweep that can't be removed. Others are removed nevertheless.
+    /// The maximum number of failed removals in one sweep. Other objects are removed nevertheless.
     private static let failureLimit = 16
 
-    /// How long a state that can't be read is kept after its session has expired, in seconds: 1 h.
+    /// How long an unreadable state is kept after the expiry of its session, in seconds: 1 h.
     private static let unreadableTime: Int64 = 3600
 
-    /// How long late requests of an ended session can be confused with another session's, in seconds: 15 s.
+    /// How long late requests of an ended session can be mistaken for another session's, in seconds: 15 s.
     static let settlingTime: Int64 = 15
 
-    /// The result of removing an expired session.
     private enum Removal {
         case removed
-        /// There is none any more, or it is not expired.
+        /// No such session, or not expired.
         case none
-        /// It is removed after ``settlingTime``.
+        /// Removed after ``settlingTime``.
         case later
     }
 
@@ -194,8 +192,7 @@ final class CloudSessions: Sendable {
         return removed
     }
 
-    /// Removes an expired object.
-    /// - Returns: Whether a session was removed with it.
+    /// Removes an expired object, and returns whether a session was removed with it.
     private func remove(_ name: HiddenName) async throws(BucketError) -> Bool {
         switch name {
         case .state(let id): return try await remove(id) == .removed
@@ -209,7 +206,7 @@ final class CloudSessions: Sendable {
         }
     }
 
-    /// Removes a session with what it left at the service, if it has expired.
+    /// Removes an expired session with its leftovers at the service.
     private func remove(_ id: UploadSessionID) async throws(BucketError) -> Removal {
         let name = HiddenName.state(id).text
         guard let object = try await service.readHidden(name) else { return .none }
@@ -219,11 +216,11 @@ final class CloudSessions: Sendable {
             let isComplete = try await release(id, state)
             guard isComplete || end + CloudSessions.settlingTime <= now else { return .later }
         } else if id.expires + CloudSessions.unreadableTime > now {
-            // A gateway with another version of the program may be able to read it.
+            // Another version of the program may be able to read it.
             return .none
         } else {
             try await service.deleteHidden(name)
-            // So that it is logged, once.
+            // Log it, once.
             throw BucketError(.internal, "the state of an upload session can't be read, and was removed")
         }
         // Last, so that the next sweep continues after a failure.
@@ -231,8 +228,7 @@ final class CloudSessions: Sendable {
         return .removed
     }
 
-    /// Removes everything that the service has of a session, except for its state and its object.
-    /// - Returns: As ``CloudSessionService/release(_:_:isSoleOwner:)``.
+    /// Same as ``CloudSessionService/release(_:_:isSoleOwner:)``.
     func release(_ id: UploadSessionID, _ state: CloudSessionState) async throws(BucketError)
         -> Bool
     {

@@ -2,7 +2,7 @@ import System
 
 /// A temporary file with the last bytes of an upload session, which the service does not have yet.
 ///
-/// Safety: its calls follow one another.
+/// Safety: its calls are sequential.
 final class SessionSpool: @unchecked Sendable {
     let file: Spool
     private let pool: BlockingPool
@@ -12,7 +12,6 @@ final class SessionSpool: @unchecked Sendable {
         self.pool = pool
     }
 
-    /// Makes an empty file.
     static func make(in directory: String, _ pool: BlockingPool) async throws(BucketError)
         -> SessionSpool
     {
@@ -22,7 +21,7 @@ final class SessionSpool: @unchecked Sendable {
 
     var count: UInt64 { file.count }
 
-    /// Appends bytes, and adds them to digests.
+    /// Appends bytes and hashes them.
     func append(_ bytes: [UInt8], _ digests: SessionDigests) async throws(BucketError)
         -> SessionDigests
     {
@@ -36,7 +35,6 @@ final class SessionSpool: @unchecked Sendable {
         }
     }
 
-    /// Appends bytes.
     func append(_ bytes: [UInt8]) async throws(BucketError) {
         try await pool.run { [file] () throws(BucketError) in
             try bytes.span.bytes.withUnsafeBytes { (bytes) throws(BucketError) in
@@ -45,7 +43,6 @@ final class SessionSpool: @unchecked Sendable {
         }
     }
 
-    /// Appends the bytes of another file.
     func append(_ other: SessionSpool) async throws(BucketError) {
         var offset: UInt64 = 0
         while offset < other.count {
