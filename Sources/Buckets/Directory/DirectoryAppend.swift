@@ -3,14 +3,14 @@ import System
 /// An append in progress: the loop fills one buffer while the pool writes and hashes another.
 ///
 /// The session's row is updated at the end, after every ``checkpointStep`` bytes, and every ``checkpointInterval`` if
-/// bytes arrive: the file is synced first, then the row with the offset and the digests' states. If the process is
-/// killed, the bytes after the last row are lost.
+/// bytes arrive. The file is synced before the row with the offset and the digests' states. If the process is killed,
+/// the bytes after the last update are lost.
 ///
 /// Safety: confined to its loop. Jobs on the pool get the part and a full buffer.
 final class DirectoryAppend: HeldAppend, @unchecked Sendable {
-    /// The number of bytes of a long append that can be lost: 64 MiB.
+    /// The maximum number of bytes that a long append can lose: 64 MiB.
     static let checkpointStep: UInt64 = 64 << 20
-    /// The time after which the bytes of a slow append are made durable, in nanoseconds.
+    /// The interval in which a slow append's bytes become durable, in nanoseconds.
     static let checkpointInterval: UInt64 = 5_000_000_000
 
     private let session: DirectoryUploadSession
@@ -24,7 +24,7 @@ final class DirectoryAppend: HeldAppend, @unchecked Sendable {
     /// The size of the object including the bytes of this append.
     private var taken: UInt64
     private var buffers = UploadBuffers()
-    /// When the row was updated, in the loop's nanoseconds.
+    /// The time of the last update of the row, in the loop's nanoseconds.
     private var saved: UInt64
     private var failure: SessionError?
     private var resume: (() -> Void)?
@@ -140,7 +140,6 @@ final class DirectoryAppend: HeldAppend, @unchecked Sendable {
 
     // MARK: Ending
 
-    /// Ends the append for its owner.
     func end() async throws(SessionError) -> UInt64 {
         if isStopped {
             await settle(keeping: true)
@@ -153,12 +152,12 @@ final class DirectoryAppend: HeldAppend, @unchecked Sendable {
 
     func discard() async { await settle(keeping: false) }
 
-    /// Ends the append for another call, on any loop. An upload that must be complete is not complete then.
-    /// - Parameter limit: How long to wait for a disk that hangs, in nanoseconds.
+    /// Ends the append for another call, on any loop. An upload that must be complete counts as incomplete.
+    /// - Parameter limit: The maximum wait for a disk that hangs, in nanoseconds.
     /// - Returns: Whether it has ended.
     func stop(keeping: Bool, within limit: UInt64) async -> Bool {
         guard loop.isRunning else {
-            // A loop that has ended runs nothing any more. Only a job and a change can still be executed.
+            // Only a job and a change can still run without the loop.
             let part = part
             let hasEnded = await finishes(within: limit, on: nil) { await part.abandon() }
             if hasEnded { session.abandon(self) }
@@ -186,7 +185,7 @@ final class DirectoryAppend: HeldAppend, @unchecked Sendable {
         Task(executorPreference: loop) { [self] in await settle(keeping: keeping) }
     }
 
-    /// Ends the append once. Every further call waits for that.
+    /// Ends the append once; further calls wait for that.
     private func settle(keeping: Bool) async {
         if isEnded { return }
         if isEnding { return await withCheckedContinuation { enders.append($0) } }

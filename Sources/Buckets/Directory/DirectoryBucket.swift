@@ -4,12 +4,12 @@ import System
 /// A bucket in a local directory: blobs in files, and a SQLite index. The embedded default.
 ///
 /// An object becomes visible in one transaction, after its bytes are on stable storage. Whenever the process ends, each
-/// name has its old or its new object, and the bytes of an index entry always exist. Every name that is valid UTF-8
-/// works. A lock file ensures that only one process uses a directory at a time.
+/// name has its old or its new object, and the bytes of an index entry always exist. Any valid UTF-8 name works. A lock
+/// file ensures that only one process uses a directory at a time.
 ///
 ///     index.sqlite   names, metadata, generations, and contents of at most 4 KiB
 ///     blobs/N/ID     contents of more than 4 KiB, and the bytes of upload sessions
-///     staging/ID     uploads under way of more than 32 KiB
+///     staging/ID     uploads in progress of more than 32 KiB
 ///     lock           held while the bucket is open
 public final class DirectoryBucket: BucketDriver {
     public func capabilities() -> Capabilities {
@@ -18,12 +18,12 @@ public final class DirectoryBucket: BucketDriver {
         return all
     }
 
-    /// Whether a directory has visible files, none of them a bucket's. A bucket there would not serve them.
+    /// Whether a directory has visible files but none of a bucket's. A bucket there would not serve them.
     public static func hasForeignFiles(_ path: String) -> Bool {
         DirectoryFiles.hasForeignFiles(path)
     }
 
-    /// The free space in bytes that suffices for every upload, however long the log is: 64 MiB.
+    /// Free space that suffices for every upload, however long the log is: 64 MiB.
     private static let ampleRoom: UInt64 = 64 << 20
 
     let pool: BlockingPool
@@ -32,23 +32,22 @@ public final class DirectoryBucket: BucketDriver {
     /// The committer's only thread, owned by the bucket: the committer must not end its own thread.
     private let thread = BlockingPool(threads: 1)
     let clock: @Sendable () -> Int64
-    /// How long a call of an upload session waits for the append that it stops, in nanoseconds.
+    /// How long a session's call waits for the append that it stops, in nanoseconds.
     let stopLimit: UInt64
-    /// The work that ``close()`` waits for: appends until their bytes are durable.
+    /// Work that ``close()`` waits for: appends until their bytes are durable.
     let appends = BackgroundTasks()
-    /// The upload sessions in use.
     let sessions = SessionRegistry<DirectoryUploadSession>()
 
-    /// Opens the bucket, creates it if it does not exist, and removes the leftovers of an earlier process. Blocks for
-    /// some milliseconds, regardless of the number of objects. Only the first opening after an update from a version
-    /// that did not count objects reads the whole index.
+    /// Opens or creates the bucket and removes the leftovers of an earlier process. Blocks for some milliseconds,
+    /// regardless of the number of objects. Only the first opening of an index without object counts reads the whole
+    /// index.
     /// - Parameters:
     ///   - path: The directory. Missing parent directories are created for the owner only (mode 0700).
-    ///   - pool: The pool for hashing and file access that could block a loop. It must outlive the bucket.
+    ///   - pool: For hashing and file access that could block a loop. It must outlive the bucket.
     ///   - readers: The number of concurrent lookups; one per loop is recommended.
     ///   - clock: Microseconds since 1970.
-    ///   - stopLimit: How long a call of an upload session waits for the append that it stops, in nanoseconds.
-    /// - Throws: ``BucketError`` if the directory cannot be used, is in use, or is not a bucket.
+    ///   - stopLimit: How long a session's call waits for the append that it stops, in nanoseconds.
+    /// - Throws: ``BucketError`` if the directory can't be used, is in use, or is not a bucket.
     public init(
         path: String, pool: BlockingPool, readers: Int = Processors.available(),
         clock: @escaping @Sendable () -> Int64 = SystemClock.microseconds, stopLimit: UInt64 = 30_000_000_000
@@ -60,17 +59,17 @@ public final class DirectoryBucket: BucketDriver {
         committer = DirectoryCommitter(state, clock: clock)
     }
 
-    /// How much the bucket holds, as of the last write; nil if the directory was removed or replaced.
+    /// The bucket's content as of the last write; nil if the directory was removed or replaced.
     public var usage: DirectoryUsage? { state.usage }
 
-    /// The number of write batches so far, to see how well writes share their syncs.
+    /// The number of write batches so far. Shows how well writes share their syncs.
     var batches: Int { committer.batches.load(ordering: .relaxed) }
 
-    /// The currently open directory. Reopens it if it was lost.
+    /// The open directory. Reopens it if it was lost.
     func openDirectory() async throws(BucketError) -> OpenDirectory {
         if let directory = try state.current() { return directory }
         let state = state
-        // On the committer's thread, so that all work on the old files has ended before leftovers are removed.
+        // On the committer's thread, so that work on the old files ends before leftovers are removed.
         return try await thread.run { () throws(BucketError) in try state.reopen() }
     }
 
@@ -85,7 +84,7 @@ public final class DirectoryBucket: BucketDriver {
     }
 
     public func open(_ name: String, _ plan: ReadPlan) async throws(BucketError) -> any ObjectReader {
-        // A blob that was just replaced can be removed between lookup and open. The next lookup finds the new one.
+        // A blob that was just replaced can be removed between lookup and open. Another lookup finds the new one.
         var missing: Int64 = 0
         for _ in 0..<8 {
             let directory = try await openDirectory()

@@ -4,11 +4,11 @@ struct DirectoryChange: Sendable {
         case put(UploadContent, ContentFacts, ObjectAttributes)
         case patch(AttributePatch)
         case delete
-        /// Writes without changing anything, to test whether an upload could be written.
+        /// A write without a change, to test whether an upload could be written.
         case probe
-        /// Creates an upload session. The committer chooses its file's id.
+        /// Creates an upload session. The committer chooses the id of its file.
         indirect case beginSession(SessionRow)
-        /// Another operation on upload sessions. If a directory is given, it must still be the open one.
+        /// Another operation on upload sessions. A given directory must still be the open one.
         indirect case session(SessionChange, OpenDirectory?)
 
         /// Whether the change is rejected on a nearly full disk.
@@ -31,10 +31,10 @@ struct DirectoryChange: Sendable {
         }
     }
     struct Outcome: Sendable {
-        /// The object after the change, or before its deletion; nil for a probe.
+        /// The object after the change or before its deletion; nil for a probe.
         var metadata: ObjectMetadata?
         var replaced = false
-        /// The upload sessions found, after the change.
+        /// The found upload sessions, after the change.
         var sessions: [SessionRow] = []
         /// The directory of those sessions.
         var directory: OpenDirectory?
@@ -51,7 +51,7 @@ struct DirectoryTransaction {
     let directory: OpenDirectory
     let writer: IndexWriter
     let clock: @Sendable () -> Int64
-    /// Blobs that the transaction has added to the garbage table.
+    /// Blobs added to the garbage table.
     var released: [Int64] = []
 
     typealias Result = Swift.Result<DirectoryChange.Outcome, BucketError>
@@ -74,7 +74,6 @@ struct DirectoryTransaction {
         return .success(.init(metadata: metadata, replaced: old != nil))
     }
 
-    /// Writes a new object in place of `old`.
     mutating func replace(
         _ old: IndexRow?, _ name: String, _ facts: ContentFacts, _ attributes: ObjectAttributes,
         blob: Int64?, content: UnsafeRawBufferPointer?

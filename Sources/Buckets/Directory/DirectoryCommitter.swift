@@ -2,20 +2,20 @@ import Glibc
 import Synchronization
 import System
 
-/// Makes changes durable, many with one sync ("group commit"): while one batch waits for the disk, the next one is
-/// collected.
+/// Makes changes durable, many with one sync ("group commit"): the next batch is collected while one waits for the
+/// disk.
 ///
-/// A batch writes its blobs and syncs them and their directory. One transaction then adds them to the index, and checks
+/// A batch writes its blobs and syncs them and their directory. One transaction then adds them to the index and checks
 /// each change's preconditions. No change is confirmed before the transaction is on stable storage.
 ///
-/// Safety: `pendingGarbage`, `unlinked` and everything ``drain()`` calls belong to the one thread that runs ``drain()``; the
-/// queue has a lock.
+/// Safety: `pendingGarbage`, `unlinked` and everything ``drain()`` calls belong to the thread that runs ``drain()``;
+/// the queue has a lock.
 final class DirectoryCommitter: @unchecked Sendable {
     private struct Queue {
         var changes: [DirectoryChange] = []
         var isDraining = false
     }
-    /// The location of a change's bytes, which the transaction refers to.
+    /// The location of a change's bytes.
     private enum Placement {
         case none
         case inline(UploadBuffer)
@@ -25,32 +25,29 @@ final class DirectoryCommitter: @unchecked Sendable {
 
     private static let full = BucketError(
         .insufficientStorage, "less than \(reserve >> 10) KiB are left beside what the index needs")
-    /// The maximum number of changes in one batch.
     static let maximumBatch = 256
-    /// The maximum size of content that is stored in the index, which needs no file, and one sync for a whole batch.
+    /// The maximum size of content stored in the index, which needs no file and only one sync per batch.
     static let maximumInline = 4096
-    /// The number of log pages that triggers a checkpoint: 16 MiB.
+    /// The log pages that trigger a checkpoint: 16 MiB.
     static let checkpointPages = 4096
-    /// The number of removed blobs whose garbage rows are deleted together, after one sync of their directories.
+    /// The number of garbage rows that are deleted together, after one sync of their blobs' directories.
     static let garbageBatch = 1024
 
-    /// The free space that uploads must leave on the disk, in addition to what the log needs for its checkpoint. With
-    /// no free space at all, not even a deletion could be written.
+    /// The free space that uploads must leave, besides what the log needs for its checkpoint. Without free space not
+    /// even a deletion could be written.
     static let reserve: UInt64 = 1 << 20
     private static let pageSize = 4096
 
     private let state: DirectoryState
     private let clock: @Sendable () -> Int64
     private let queue = Lock(Queue())
-    /// The number of batches so far.
     let batches = Atomic<Int>(0)
-    /// Whether the last write failed because of the store.
     private let failing = Atomic<Bool>(false)
     private var directory: OpenDirectory?
     /// Blobs without a row, and the numbers of blobs that were not created. The next transaction adds them to the
     /// garbage table, so that none is forgotten before its removal is durable.
     private var pendingGarbage: [Int64] = []
-    /// Blobs that are removed but still have a row in the garbage table.
+    /// Removed blobs whose garbage rows still exist.
     private var unlinked: [Int64] = []
 
     init(_ state: DirectoryState, clock: @escaping @Sendable () -> Int64) {
@@ -58,11 +55,10 @@ final class DirectoryCommitter: @unchecked Sendable {
         self.clock = clock
     }
 
-    /// Whether the last write failed because of the store rather than because of the request.
+    /// Whether the last write failed because of the store rather than the request.
     var isFailing: Bool { failing.load(ordering: .relaxed) }
 
-    /// Queues a change.
-    /// - Returns: Whether the caller must run ``drain()``.
+    /// Queues a change, and returns whether the caller must run ``drain()``.
     func add(_ change: DirectoryChange) -> Bool {
         queue.withLock { queue in
             queue.changes.append(change)
@@ -107,8 +103,8 @@ final class DirectoryCommitter: @unchecked Sendable {
             }
             return
         }
-        // The next start may still find a failed transaction in the log, until another one has replaced it. Write before
-        // any result is returned from the index, also for a batch that only reads.
+        // The next start may find a failed transaction in the log until another has replaced it. Write before any
+        // result is returned from the index, also for a batch that only reads.
         if isFailing { writer.touch() }
         let placements = place(batch, directory, writer, hasRoom: makeRoom(directory, writer))
         var transaction = DirectoryTransaction(directory: directory, writer: writer, clock: clock)
@@ -127,13 +123,13 @@ final class DirectoryCommitter: @unchecked Sendable {
 
     /// Checkpoints: moves the log into the index.
     private func checkpoint(_ directory: OpenDirectory, _ writer: IndexWriter) {
-        // Readers release their snapshots before, so that the whole log is moved, and after, so that it starts over.
+        // Release snapshots before, so that the whole log is moved, and after, so that the log starts over.
         directory.index.releaseSnapshots()
         writer.checkpoint()
         directory.index.releaseSnapshots()
     }
 
-    /// Whether an upload leaves enough free space. If there is little, the log is checkpointed first.
+    /// Whether an upload leaves enough free space. If space is short, the log is checkpointed first.
     private func makeRoom(_ directory: OpenDirectory, _ writer: IndexWriter) -> Bool {
         func needed() -> UInt64 {
             DirectoryCommitter.reserve + UInt64(writer.pagesInLog * DirectoryCommitter.pageSize)
@@ -155,7 +151,7 @@ final class DirectoryCommitter: @unchecked Sendable {
 
     // MARK: Blobs
 
-    /// Writes or moves all blobs of a batch and syncs them. A failure only affects its own change.
+    /// Writes or moves all blobs of a batch and syncs them. A failure affects only its own change.
     private func place(
         _ batch: [DirectoryChange], _ directory: OpenDirectory, _ writer: IndexWriter,
         hasRoom: Bool
@@ -225,8 +221,8 @@ final class DirectoryCommitter: @unchecked Sendable {
         return placements
     }
 
-    /// Creates the empty file of a new upload session. It is a blob from the start, so that the commit moves no file
-    /// and always exactly one row refers to it.
+    /// Creates the empty file of a new upload session. It is a blob from the start: the commit moves no file, and
+    /// exactly one row always refers to it.
     private func makePart(_ directory: OpenDirectory, _ writer: IndexWriter, _ shards: inout Set<Int64>) -> Placement {
         let blob = writer.nextBlob
         writer.nextBlob += 1
@@ -245,13 +241,13 @@ final class DirectoryCommitter: @unchecked Sendable {
         placement = .failed(error)
     }
 
-    /// Removes a blob that has no row and cannot have one in the log.
+    /// Removes a blob without a row in the index or the log.
     private func forget(_ blob: Int64, _ files: DirectoryFiles) {
         _ = files.removeBlob(blob)
         pendingGarbage.append(blob)
     }
 
-    /// Moves staged files back whose preconditions failed, so that they can be committed again.
+    /// Moves the staged files of failed preconditions back, so that they can be committed again.
     private func unplace(
         _ batch: [DirectoryChange], _ placements: [Placement],
         _ results: inout [Result<DirectoryChange.Outcome, BucketError>], _ files: DirectoryFiles
@@ -268,15 +264,15 @@ final class DirectoryCommitter: @unchecked Sendable {
         }
     }
 
-    /// Removes the files of blobs that a transaction has added to the garbage table.
+    /// Removes the files of blobs in the garbage table.
     private func collect(_ blobs: [Int64], _ directory: OpenDirectory) {
         for blob in blobs where directory.files.removeBlob(blob) { unlinked.append(blob) }
     }
 
     // MARK: The transaction
 
-    /// Performs a batch in one transaction. If that fails as a whole, each change gets its own transaction, so that as
-    /// few changes as possible fail.
+    /// Performs a batch in one transaction. If that fails as a whole, each change gets its own transaction, so that few
+    /// fail.
     private func transact(
         _ batch: [DirectoryChange], _ placements: [Placement], _ transaction: inout DirectoryTransaction
     ) -> [Result<DirectoryChange.Outcome, BucketError>] {
@@ -289,7 +285,7 @@ final class DirectoryCommitter: @unchecked Sendable {
                 do throws(SQLiteError) {
                     results += try attempt(change, placement, &transaction)
                 } catch {
-                    // The disk is full. The log's space can be reused after a checkpoint.
+                    // The disk is full. A checkpoint makes the log's space reusable.
                     guard error.bucketError.code == .insufficientStorage else { throw error }
                     transaction.directory.index.releaseSnapshots()
                     transaction.writer.checkpoint()
@@ -299,9 +295,9 @@ final class DirectoryCommitter: @unchecked Sendable {
             } catch {
                 let isFull = error.bucketError.code == .insufficientStorage
                 if case .blob(let blob) = placements[index] {
-                    // After a commit that failed in its sync, the next start may still find the row in the log. Until
-                    // another transaction has replaced it, the row's bytes must exist. A commit that did not fit into
-                    // the log is not in it, so its bytes can be removed to free space.
+                    // After a commit whose sync failed, the next start may find the row in the log. Its bytes must
+                    // exist until another transaction has replaced the row. A commit that did not fit is not in the
+                    // log, so remove its bytes.
                     if isFull {
                         forget(blob, transaction.directory.files)
                     } else {
@@ -341,7 +337,7 @@ final class DirectoryCommitter: @unchecked Sendable {
         }
     }
 
-    /// The blobs whose removal is durable, so that their rows can be deleted.
+    /// Blobs whose removal is durable, so that their rows can be deleted.
     private func takeUnlinked(_ transaction: DirectoryTransaction) -> [Int64] {
         let shards = Set(unlinked.map { $0 / DirectoryFiles.idsPerShard })
         let current = transaction.writer.nextBlob / DirectoryFiles.idsPerShard

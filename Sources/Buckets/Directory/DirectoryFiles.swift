@@ -3,9 +3,8 @@ import Synchronization
 import System
 import Wire
 
-/// The files of an open bucket directory: the lock, the blobs and the staging area.
-///
-/// The path of a blob is `blobs/<id / 4096>/<id>`. Ids are dense, so a batch of new blobs affects one directory.
+/// The files of an open bucket directory: the lock, the blobs and the staging area. The path of a blob is `blobs/<id /
+/// 4096>/<id>`. Ids are dense, so a batch of new blobs affects one directory.
 final class DirectoryFiles: Sendable {
     static let idsPerShard: Int64 = 4096
     static let index = "index.sqlite"
@@ -15,15 +14,15 @@ final class DirectoryFiles: Sendable {
     private let staging: Int32
     private let lock: Atomic<Int32>
 
-    /// Identifies the file that was at a path when the directory was opened.
+    /// Identifies the file at a path when the directory was opened.
     struct Identity: Equatable, Sendable {
         let device: UInt64
         let inode: UInt64
     }
 
     /// Opens and locks the directory.
-    /// - Parameter create: Whether missing files are created. They are not if the bucket was served before: an empty
-    ///   directory then means an unmounted disk rather than a new bucket.
+    /// - Parameter create: Whether to create missing files. False if the bucket was served before: an empty directory
+    ///   then means an unmounted disk.
     init(_ path: String, create: Bool) throws(BucketError) {
         self.path = path
         if create { try DirectoryFiles.makeDirectories(path) }
@@ -51,7 +50,7 @@ final class DirectoryFiles: Sendable {
         for descriptor in [staging, blobs, root] { Glibc.close(descriptor) }
     }
 
-    /// Releases the lock, so that the directory can be opened again. Descriptors stay valid for their users.
+    /// Releases the lock, so that the directory can be opened again. Descriptors remain valid.
     func releaseLock() {
         let held = lock.exchange(-1, ordering: .acquiringAndReleasing)
         if held < 0 { return }
@@ -104,7 +103,7 @@ final class DirectoryFiles: Sendable {
             : BucketError("flock", path + "/lock", code)
     }
 
-    /// Fails if there are blobs but no index, because all of them would be treated as leftovers.
+    /// Fails if there are blobs but no index: all of them would be treated as leftovers.
     private static func checkContents(_ root: Int32, _ path: String, create: Bool)
         throws(BucketError)
     {
@@ -123,7 +122,7 @@ final class DirectoryFiles: Sendable {
         }
     }
 
-    /// Whether a directory has files that are not hidden, and none of them is a bucket's.
+    /// Whether a directory has visible files, but none of a bucket's.
     static func hasForeignFiles(_ path: String) -> Bool {
         let descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
         guard descriptor >= 0 else { return false }
@@ -145,7 +144,7 @@ final class DirectoryFiles: Sendable {
         return File.names(in: stream)
     }
 
-    /// Creates an empty index file with the right mode. SQLite creates the log with the same mode.
+    /// Creates an empty index file with the right mode, which SQLite also uses for the log.
     func createIndex() throws(BucketError) {
         let flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC
         let descriptor = openat(root, DirectoryFiles.index, flags, 0o600)
@@ -159,7 +158,7 @@ final class DirectoryFiles: Sendable {
 
     // MARK: Health
 
-    /// The current identity of the index file at its path.
+    /// The identity of the index file at its path.
     func identity() throws(BucketError) -> Identity {
         var status = stat()
         guard lstat(path + "/" + DirectoryFiles.index, &status) == 0 else {
@@ -168,21 +167,20 @@ final class DirectoryFiles: Sendable {
         return Identity(device: UInt64(status.st_dev), inode: UInt64(status.st_ino))
     }
 
-    /// Checks the permissions that a write needs. Descriptors that are already open would not notice a change.
+    /// Checks the permissions that a write needs, because open descriptors would not notice a change.
     func checkWritable() throws(BucketError) {
         for name in [DirectoryFiles.index, "blobs", "staging"] where faccessat(root, name, W_OK, 0) != 0 {
             throw BucketError("access", path + "/" + name)
         }
     }
 
-    /// The free space of the file system in bytes, or the maximum value if it is not known.
+    /// The free space of the file system in bytes; the maximum value if unknown.
     func freeBytes() -> UInt64 {
         var status = statvfs()
         guard fstatvfs(root, &status) == 0, status.f_blocks > 0 else { return .max }
         return UInt64(status.f_bavail) * UInt64(status.f_frsize)
     }
 
-    /// Creates, writes and removes a file.
     func probe() throws(BucketError) {
         try checkWritable()
         let name = path + "/staging/probe"
@@ -206,8 +204,7 @@ final class DirectoryFiles: Sendable {
         "\(id / idsPerShard)/\(id)".withCString(body)
     }
 
-    /// Opens a blob for reading.
-    /// - Returns: nil if the file does not exist.
+    /// Opens a blob for reading; nil if the file does not exist.
     func openBlob(_ id: Int64) throws(BucketError) -> Int32? {
         let descriptor = DirectoryFiles.withPath(id) { openat(blobs, $0, O_RDONLY | O_CLOEXEC) }
         if descriptor >= 0 { return descriptor }
@@ -215,7 +212,7 @@ final class DirectoryFiles: Sendable {
         throw BucketError("open", "\(path)/blobs/\(id / DirectoryFiles.idsPerShard)/\(id)")
     }
 
-    /// Creates a blob's file and writes its bytes without a sync. The caller syncs and closes it.
+    /// Creates a blob's file and writes its bytes. The caller syncs and closes it.
     func writeBlob(_ id: Int64, _ bytes: UnsafeRawBufferPointer) throws(BucketError) -> Int32 {
         let name = "\(path)/blobs/\(id / DirectoryFiles.idsPerShard)/\(id)"
         let flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC
@@ -231,8 +228,7 @@ final class DirectoryFiles: Sendable {
         }
     }
 
-    /// Opens the file of an upload session for writing, and truncates it to its durable length.
-    /// - Parameter offset: The number of acknowledged bytes.
+    /// Opens the file of an upload session for writing, truncated to the acknowledged `offset`.
     func openPart(_ id: Int64, offset: UInt64) throws(BucketError) -> Int32 {
         let name = "\(path)/blobs/\(id / DirectoryFiles.idsPerShard)/\(id)"
         let descriptor = DirectoryFiles.withPath(id) { openat(blobs, $0, O_WRONLY | O_CLOEXEC) }
@@ -251,7 +247,6 @@ final class DirectoryFiles: Sendable {
             : BucketError(.internal, "\(name) has \(status.st_size) bytes, but \(offset) were acknowledged")
     }
 
-    /// Moves a staged file to the blobs.
     func placeBlob(_ id: Int64, staged: Int64) throws(BucketError) {
         _ = try inShard(of: id) {
             DirectoryFiles.withPath(id) { renameat(staging, String(staged), blobs, $0) }
@@ -264,7 +259,7 @@ final class DirectoryFiles: Sendable {
         throw BucketError("rename", "\(path)/blobs/\(id / DirectoryFiles.idsPerShard)/\(id)")
     }
 
-    /// Runs a call on a blob's path. If the shard is missing, creates it and runs the call again.
+    /// Runs a call on a blob's path. Creates a missing shard and repeats the call.
     private func inShard(of id: Int64, _ call: () -> Int32) throws(BucketError) -> Int32 {
         var result = call()
         if result < 0 && errno == ENOENT {
@@ -285,7 +280,7 @@ final class DirectoryFiles: Sendable {
         }
         if fsync(blobs) == 0 { return }
         let code = errno
-        // Remove it: otherwise the next blob would rely on a directory entry that a crash can lose.
+        // Otherwise the next blob would rely on a directory entry that a crash can lose.
         unlinkat(blobs, name, AT_REMOVEDIR)
         throw BucketError("fsync", path + "/blobs", code)
     }
@@ -297,9 +292,8 @@ final class DirectoryFiles: Sendable {
         if fsync(descriptor) != 0 { throw BucketError("fsync", "\(path)/blobs/\(shard)") }
     }
 
-    /// Makes the removal of blobs from these shards durable, and removes empty shards. The caller is the only one who
-    /// creates blobs, so none appears meanwhile.
-    /// - Parameter current: The shard of the next blob, which is kept.
+    /// Makes the removal of blobs from these shards durable, and removes empty shards. Only the caller creates blobs,
+    /// so none appears meanwhile. `current`, the shard of the next blob, is kept.
     func syncRemovals(in shards: Set<Int64>, current: Int64) throws(BucketError) {
         var isShardGone = false
         for shard in shards {
@@ -311,8 +305,7 @@ final class DirectoryFiles: Sendable {
         if isShardGone && fsync(blobs) != 0 { throw BucketError("fsync", path + "/blobs") }
     }
 
-    /// Removes a blob's file.
-    /// - Returns: Whether the file no longer exists.
+    /// Removes a blob's file, and returns whether it no longer exists.
     func removeBlob(_ id: Int64) -> Bool {
         DirectoryFiles.withPath(id) { unlinkat(blobs, $0, 0) } == 0 || errno == ENOENT
     }
@@ -328,7 +321,6 @@ final class DirectoryFiles: Sendable {
 
     func removeStaged(_ id: Int64) { unlinkat(staging, String(id), 0) }
 
-    /// Writes all of `bytes`.
     static func writeAll(
         _ descriptor: Int32, _ bytes: UnsafeRawBufferPointer, at offset: UInt64, _ name: String
     ) throws(BucketError) {
@@ -345,7 +337,7 @@ final class DirectoryFiles: Sendable {
 
     // MARK: Leftovers
 
-    /// Removes the leftovers of an earlier process: all staged files, and blobs that no transaction has referred to.
+    /// Removes the leftovers of an earlier process: all staged files, and blobs unknown to every transaction.
     func removeLeftovers(from next: Int64) {
         for name in DirectoryFiles.entries(
             openat(root, "staging", O_RDONLY | O_DIRECTORY | O_CLOEXEC))
@@ -362,20 +354,18 @@ final class DirectoryFiles: Sendable {
             for name in DirectoryFiles.entries(descriptor) where (Int64(name) ?? -1) >= next {
                 unlinkat(blobs, shard + "/" + name, 0)
             }
-            // The ids are reused, so it does not matter if a crash restores a removed directory.
+            // The ids are reused, so a crash may restore a removed directory.
             if number > first { unlinkat(blobs, shard, AT_REMOVEDIR) }
         }
     }
 }
 
 extension BucketError {
-    /// The error of a failed system call.
     init(_ call: String, _ path: String, _ code: Int32 = errno) {
         self.init(
             BucketError.code(of: code), "\(call) \(path): \(String(cString: strerror(code)))")
     }
 
-    /// The error code for an `errno`.
     static func code(of code: Int32) -> Code {
         switch code {
         case ENOSPC, EDQUOT: .insufficientStorage

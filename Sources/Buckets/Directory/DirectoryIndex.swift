@@ -3,24 +3,22 @@ import Synchronization
 import System
 import Wire
 
-/// An object as returned by a lookup.
 struct IndexEntry: Sendable {
     let row: IndexRow
-    /// The bytes stored in the index, if they were requested.
+    /// The bytes in the index, if they were requested.
     var content: [UInt8]?
 
     var isComplete: Bool { content != nil || !row.isInline }
 }
 
-/// Recently requested objects of one reader, so that looking up a hot object needs no SQLite step. Each name maps to
-/// one slot, which keeps the last object: at most 512 entries, so at most 2 MiB of contents.
+/// Recently requested objects of one reader, so that a hot lookup needs no SQLite step. Each name maps to one slot,
+/// which keeps the last object: at most 512 entries and 2 MiB of contents.
 struct IndexCache {
     private static let slotCount = 512
-    /// Objects with more bytes of custom and system metadata are not cached. An object can have more than 8 KiB.
+    /// Objects with more custom and system metadata than this, in bytes, are not cached. They can have more than 8 KiB.
     private static let maximumPairs = 512
     private var entries: [IndexEntry?] = []
 
-    /// The slot of a name.
     static func slot(_ name: String) -> Int { BytewiseString.hash(of: name, below: slotCount) }
 
     func entry(_ name: String, _ slot: Int) -> IndexEntry? {
@@ -41,15 +39,15 @@ struct IndexCache {
     }
 }
 
-/// The read connections of an open index. A lookup uses a free connection on its own thread, without another thread.
+/// The read connections of an open index. A lookup uses a free connection on its own thread.
 final class DirectoryIndex: Sendable {
-    /// The maximum size of all readers' page caches together: 8 MiB, but at least 512 KiB each.
+    /// The maximum size of all page caches together: 8 MiB, but at least 512 KiB each.
     private static let cacheKiB = 8192
 
-    /// Counts transactions. A reader with a snapshot of an older number takes a new one.
+    /// Counts transactions. A reader with an older snapshot takes a new one.
     private let version = Atomic<UInt64>(1)
     private let readers: [IndexReader]
-    /// Separate connections for lists, because they take longer.
+    /// Separate connections for lists, which take longer.
     private let listers: [IndexReader]
 
     init(_ path: String, readers count: Int) throws(SQLiteError) {
@@ -62,7 +60,7 @@ final class DirectoryIndex: Sendable {
         readers = Array(made[2...])
     }
 
-    /// The current object, with its bytes if they are requested and stored in the index.
+    /// The current object, with its bytes if they are requested and in the index.
     func lookup(_ name: String, withContent: Bool) throws(SQLiteError) -> IndexEntry? {
         try withReader(readers) { reader, cache throws(SQLiteError) in
             let slot = IndexCache.slot(name)
@@ -89,8 +87,8 @@ final class DirectoryIndex: Sendable {
 
     /// Makes a finished transaction visible to every lookup that ends after this call.
     func publish(_ names: [String]) {
-        // The order matters: a lookup that still sees the old rows holds its reader's cache, and its entry is dropped
-        // afterwards. Later lookups see the new number and take a new snapshot.
+        // The order matters: a lookup that still sees the old rows holds its reader's cache, so its entry is dropped
+        // afterwards. Later lookups see the new version and take a new snapshot.
         version.wrappingAdd(1, ordering: .releasing)
         let slots = names.map { IndexCache.slot($0) }
         for reader in readers {
@@ -98,7 +96,7 @@ final class DirectoryIndex: Sendable {
         }
     }
 
-    /// Ends the snapshots of all readers, so that a checkpoint can process the whole log.
+    /// Ends all snapshots, so that a checkpoint can process the whole log.
     func releaseSnapshots() {
         for reader in readers + listers { reader.cache.withLock { _ in reader.release() } }
     }
@@ -107,7 +105,7 @@ final class DirectoryIndex: Sendable {
         _ pool: [IndexReader],
         _ body: (IndexReader, inout IndexCache) throws(SQLiteError) -> Result
     ) throws(SQLiteError) -> Result {
-        // A thread prefers the same reader each time, and tries the next ones if it is in use.
+        // A thread prefers the same reader each time, and tries the next if it is in use.
         let first = Int(truncatingIfNeeded: UInt(pthread_self()) >> 12 &* 0x9e37_79b9) & 0xffff
         for step in 0..<pool.count {
             let reader = pool[(first + step) % pool.count]
@@ -123,12 +121,10 @@ final class DirectoryIndex: Sendable {
     }
 }
 
-/// A read connection with its prepared statements.
+/// A read connection with its prepared statements. It keeps its snapshot (read transaction) until something is written,
+/// which saves four locking calls per lookup.
 ///
-/// It keeps its snapshot (read transaction) between lookups until something was written. That saves the four locking
-/// calls of a transaction per lookup.
-///
-/// Safety: everything is touched only with `cache` held.
+/// Safety: everything is accessed only with `cache` held.
 final class IndexReader: @unchecked Sendable {
     /// Held while this reader is in use.
     let cache = Lock(IndexCache())
@@ -137,9 +133,9 @@ final class IndexReader: @unchecked Sendable {
     private let end: SQLiteStatement
     private let lookupStatement: SQLiteStatement
     private let contentStatement: SQLiteStatement
-    /// The names from a name on.
+    /// Names from a start name.
     let seek: SQLiteStatement
-    /// The same with the other columns of ``IndexSchema/listedColumns``.
+    /// The same with ``IndexSchema/listedColumns``.
     let seekListed: SQLiteStatement
     private var snapshot: UInt64 = 0
 
@@ -155,7 +151,7 @@ final class IndexReader: @unchecked Sendable {
             connection, "SELECT \(IndexSchema.listedColumns) \(rest)")
     }
 
-    /// Runs `body`. Releases the snapshot if it fails.
+    /// Runs `body`. Releases the snapshot on failure.
     func run<Result>(
         _ cache: inout IndexCache,
         _ body: (IndexReader, inout IndexCache) throws(SQLiteError) -> Result
@@ -176,7 +172,6 @@ final class IndexReader: @unchecked Sendable {
         snapshot = version
     }
 
-    /// Ends the snapshot.
     func release() {
         guard snapshot != 0 else { return }
         snapshot = 0

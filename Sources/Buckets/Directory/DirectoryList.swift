@@ -1,6 +1,6 @@
 import Wire
 
-/// Lists with range seeks on the primary key, without scanning names that are folded or hidden.
+/// Lists by range seeks on the primary key, without scanning folded or hidden names.
 extension IndexReader {
     /// One page, and its cost in steps of SQLite's virtual machine, which does not depend on the bucket's size.
     func list(_ query: ListQuery, after: String?) throws(SQLiteError) -> (ListPage, steps: Int) {
@@ -43,18 +43,17 @@ extension IndexReader {
     }
 }
 
-/// Decides for each name whether and how a list shows it.
 struct ListWalk {
     struct Found {
-        /// No entry of the list follows at or after this name.
+        /// Neither this name nor a later one belongs to the list.
         var isEnd = false
         /// The name belongs on the page.
         var isVisible = false
-        /// The entry is a folded name rather than an object.
+        /// The entry is a folded name.
         var isPrefix = false
         /// The name or folded name, if it is visible.
         var name = ""
-        /// The name to continue at, if it is not the next one.
+        /// The name to continue at, if not the next one.
         var skipTo: [UInt8]?
     }
 
@@ -89,7 +88,7 @@ struct ListWalk {
             return Found(isVisible: true, isPrefix: true, name: text, skipTo: next)
         }
         if let hidden = ListWalk.emptySegment(name[...]) {
-            // All names with this prefix are hidden. If the list's own prefix is one of them, the whole list is.
+            // All names with this prefix are hidden, and the whole list is if its prefix is one of them.
             if hidden < prefix.count { return Found(isEnd: true) }
             return Found(skipTo: ListWalk.successor(name[...hidden]))
         }
@@ -99,12 +98,12 @@ struct ListWalk {
         return Found(isVisible: true, name: text)
     }
 
-    /// nil if the bytes are not UTF-8. Another program stored such a name; it can't be requested here.
+    /// nil if the bytes are not UTF-8: another program's name, which can't be requested here.
     private static func text(_ name: Slice<UnsafeRawBufferPointer>) -> String? {
         String(validating: UnsafeRawBufferPointer(rebasing: name), as: UTF8.self)
     }
 
-    /// The lowest name after all those that begin with `folded`, which ends in `/`: the byte after `/` is `0`.
+    /// The lowest name after all that begin with `folded`, which ends in `/`: the byte after `/` is `0`.
     private static func successor(_ folded: some Collection<UInt8>) -> [UInt8] {
         Array(folded.dropLast()) + [slash + 1]
     }

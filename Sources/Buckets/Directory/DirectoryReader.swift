@@ -1,7 +1,7 @@
 import Glibc
 import System
 
-/// The bytes of an object at its opening: a file descriptor, or the bytes themselves if the index has them.
+/// The bytes of an object when it was opened: a file descriptor, or the bytes from the index.
 final class DirectoryReader: ObjectReader {
     enum Content {
         case memory([UInt8])
@@ -20,7 +20,6 @@ final class DirectoryReader: ObjectReader {
 
     deinit { close() }
 
-    /// No wait is needed.
     func readyBytes(_ range: Range<UInt64>) throws(BucketError) -> (any ByteSource)? {
         try bytes(range)
     }
@@ -53,12 +52,12 @@ final class DirectoryReader: ObjectReader {
     }
 }
 
-/// The bytes of a file: read on the loop from the page cache, otherwise on the pool.
+/// The bytes of a file, read on the loop from the page cache and otherwise on the pool.
 ///
-/// Safety: confined to its loop; a job on the pool touches only the descriptor and its own buffer, and carries the
+/// Safety: confined to its loop; a job on the pool uses only the descriptor and its own buffer, and carries the
 /// reference back to the loop.
 private final class FileSource: DirectSource, @unchecked Sendable {
-    /// The number of bytes that the pool reads at a time.
+    /// The bytes that the pool reads at a time.
     private static let chunk = 64 * 1024
     /// Larger files are closed on the pool, because the last close of a removed file frees its blocks.
     private static let closedElsewhere: UInt64 = 1 << 20
@@ -138,7 +137,7 @@ private final class FileSource: DirectSource, @unchecked Sendable {
                 target.baseAddress!.copyMemory(from: $0.baseAddress!, byteCount: count)
             }
         }
-        // Released when it is used up, so that a slow receiver does not keep it.
+        // Release a used-up buffer, so that a slow receiver does not keep it.
         ready = count == ready.count ? [] : ready.dropFirst(count)
         position += UInt64(count)
         return .bytes(count)

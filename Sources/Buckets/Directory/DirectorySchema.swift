@@ -1,9 +1,8 @@
 import CSQLite
 
-/// An object's row in the index.
 struct IndexRow: Sendable {
     var metadata: ObjectMetadata
-    /// The id of the blob file; nil if the bytes are in the index or the object is empty.
+    /// The id of the blob file; nil if the bytes are in the index or there are none.
     var blob: Int64?
 
     var isInline: Bool { blob == nil && metadata.size > 0 }
@@ -48,7 +47,7 @@ enum IndexSchema {
         INSERT INTO state VALUES (1, 0);
         """
 
-    /// Creates the tables in a new file. Rejects a file of another program or of a newer version.
+    /// Creates the tables in a new file. Rejects files of other programs and newer versions.
     static func prepare(_ connection: SQLiteConnection, _ path: String) throws(BucketError) {
         do throws(SQLiteError) {
             if try isUsable(connection) { return }
@@ -84,7 +83,7 @@ enum IndexSchema {
         return true
     }
 
-    /// Adds ``DirectoryUsage``, which older files lack.
+    /// Adds ``DirectoryUsage`` to older files.
     private static let countObjects = """
         BEGIN IMMEDIATE;
         ALTER TABLE state ADD COLUMN objects INTEGER;
@@ -93,7 +92,7 @@ enum IndexSchema {
         COMMIT
         """
 
-    /// Whether a table has a column. Older files lack some. Versions that do not know them are not disturbed by them.
+    /// Whether a table has a column. Older files lack some; older versions ignore those that they don't know.
     private static func has(_ column: String, _ table: String, _ connection: SQLiteConnection)
         throws(SQLiteError) -> Bool
     {

@@ -45,7 +45,6 @@ extension DirectoryBucket: SessionDriver {
         return try await self.change("", .session(change, nil), Preconditions()).sessions.count
     }
 
-    /// Passes a change of a session to the committer.
     func sessionChange(
         _ kind: DirectoryChange.Kind, _ name: String,
         _ preconditions: Preconditions = Preconditions()

@@ -8,7 +8,7 @@ struct StagedFile: Sendable {
     let id: Int64
     let directory: OpenDirectory
 
-    /// Moves the file to the blobs of `current`, if it was staged in that directory.
+    /// Moves the file to the blobs of `current` if it was staged there.
     func place(in current: OpenDirectory, as blob: Int64) throws(BucketError) {
         guard directory === current else {
             throw BucketError(.unavailable, "the bucket directory was replaced during the upload")
@@ -17,7 +17,7 @@ struct StagedFile: Sendable {
     }
 }
 
-/// The bytes of an upload as they are passed to the committer.
+/// The bytes of an upload for the committer.
 enum UploadContent: Sendable {
     case memory(UploadBuffer)
     case staged(StagedFile)
@@ -28,12 +28,12 @@ enum UploadContent: Sendable {
     }
 }
 
-/// Consumes the bytes of an upload: computes the digests and, if they exceed one buffer, writes a staged file.
+/// Hashes the bytes of an upload and, if they exceed one buffer, writes a staged file.
 ///
 /// Safety: used by one thread at a time: a job on the pool, or the loop while no job runs.
 private final class UploadReceiver: @unchecked Sendable {
     private static let nextID = Atomic<Int64>(1)
-    /// The number of dirty bytes after which the kernel is asked to start writing: 8 MiB.
+    /// The dirty bytes after which the kernel is asked to start writing: 8 MiB.
     private static let writebackStep: UInt64 = 8 << 20
 
     private let directory: OpenDirectory
@@ -68,7 +68,6 @@ private final class UploadReceiver: @unchecked Sendable {
         size += UInt64(buffer.count)
     }
 
-    /// Appends the buffer to the staged file.
     func write(_ buffer: UploadBuffer) throws(BucketError) {
         if descriptor < 0 { descriptor = try directory.files.createStaged(id) }
         try buffer.withBytes { bytes throws(BucketError) in
@@ -87,7 +86,6 @@ private final class UploadReceiver: @unchecked Sendable {
             digests: Dictionary(uniqueKeysWithValues: others.map { ($0.0, $0.1.finish()) }))
     }
 
-    /// Syncs and closes the staged file.
     func sync() throws(BucketError) -> StagedFile {
         let code = fdatasync(descriptor) == 0 ? 0 : errno
         close(descriptor)
@@ -113,7 +111,7 @@ private final class UploadReceiver: @unchecked Sendable {
 /// Safety: confined to its loop; jobs on the pool get the receiver and a full buffer, and only carry a reference to
 /// this object back to the loop.
 final class DirectoryUpload: Upload, @unchecked Sendable {
-    /// The maximum number of bytes that are hashed on the loop, which takes about 20 µs. More are hashed on the pool.
+    /// The maximum number of bytes hashed on the loop, which takes about 20 µs. More are hashed on the pool.
     private static let hashedInline = 16 * 1024
 
     private let bucket: DirectoryBucket
@@ -161,7 +159,6 @@ final class DirectoryUpload: Upload, @unchecked Sendable {
 
     private func wake() { resume.take()?() }
 
-    /// Hashes and writes a full buffer on the pool.
     private func send(_ buffer: UploadBuffer) {
         isRunning = true
         bucket.pool.submit { [self] in

@@ -1,8 +1,7 @@
 import System
 
-/// An upload session of a directory: a row in the index and a blob. No file is open between calls.
-///
-/// All calls except an append in progress are serialized.
+/// An upload session of a directory: a row in the index and a blob. No file is open between calls. All calls except an
+/// append in progress are serialized.
 final class DirectoryUploadSession: UploadSession {
     private struct State {
         /// The durable state; nil if it must be read.
@@ -26,8 +25,7 @@ final class DirectoryUploadSession: UploadSession {
 
     // MARK: Durable state
 
-    /// Adopts the result of a change.
-    /// - Returns: The row; nil if the session does not exist.
+    /// Adopts the result of a change. Returns the row; nil if the session does not exist.
     @discardableResult
     func adopt(_ outcome: DirectoryChange.Outcome) -> SessionRow? {
         let row = outcome.sessions.first
@@ -38,7 +36,7 @@ final class DirectoryUploadSession: UploadSession {
         return row
     }
 
-    /// After a failed change the state is unknown and must be read again.
+    /// After a failed change the state is unknown.
     private func forget() { held.withLock { $0.row = nil } }
 
     /// Makes a change and adopts its result.
@@ -60,16 +58,14 @@ final class DirectoryUploadSession: UploadSession {
 
     var context: [UInt8]? { held.withLock { $0.row?.context } }
 
-    /// The number of durable bytes.
     var durable: UInt64 { held.withLock { $0.row?.offset ?? 0 } }
 
-    /// Whether the session has expired.
     var isExpired: Bool { bucket.clock() / 1_000_000 >= id.expires }
 
     // MARK: Serialized calls
 
     /// Waits for its turn, ends an append in progress, and runs `body` with the durable state.
-    /// - Parameter givingUp: Whether nothing need be done if the client goes away before the turn comes.
+    /// - Parameter givingUp: Whether to return early if the client goes away before the turn comes.
     private func inTurn<Result>(
         keepingAppend: Bool = true, givingUp: Bool = false,
         _ body: (SessionRow, OpenDirectory) async throws(SessionError) -> Result
@@ -91,7 +87,7 @@ final class DirectoryUploadSession: UploadSession {
         let row: SessionRow
         if let known { row = known } else { row = try await change(.load(id), nil) }
         guard row.expires > bucket.clock() / 1_000_000 else { throw .notFound }
-        // If the directory was just replaced, the change below reports it.
+        // If the directory was just replaced, the change below fails.
         return try await body(row, directory)
     }
 
@@ -148,7 +144,6 @@ final class DirectoryUploadSession: UploadSession {
         }
     }
 
-    /// An append has ended.
     func detach(_ append: DirectoryAppend) {
         let isHeld = held.withLock { held in
             guard held.append === append else { return false }
@@ -183,7 +178,7 @@ final class DirectoryUploadSession: UploadSession {
                 if let length = row.length, length != row.offset {
                     throw .lengthMismatch(declared: length)
                 }
-                // The file's end is the object's end, and all bytes are in it.
+                // The file must end where the object ends, with all bytes durable.
                 try await SessionPart.open(row, directory, self.bucket.pool).close()
             }
             let change = SessionChange.commit(self.id, facts, until: resultUntil)

@@ -1,6 +1,6 @@
 import CSQLite
 
-/// The only connection that changes the index. Used only by the committer's thread.
+/// The only connection that changes the index. Confined to the committer's thread.
 final class IndexWriter {
     private let connection: SQLiteConnection
     private let begin: SQLiteStatement
@@ -20,14 +20,13 @@ final class IndexWriter {
 
     /// The lowest blob id that no transaction has used.
     var nextBlob: Int64
-    /// The highest generation assigned so far.
+    /// The highest assigned generation.
     var lastGeneration: Int64
     private var saved: (Int64, Int64)
     /// The usage after this transaction, and after the last one.
     private(set) var usage: DirectoryUsage
     private var savedUsage: DirectoryUsage
 
-    /// Opens the index. An empty file is initialized.
     init(_ path: String) throws(BucketError) {
         do throws(SQLiteError) {
             connection = try SQLiteConnection(path, cacheKiB: 2048)
@@ -90,7 +89,7 @@ final class IndexWriter {
 
     func beginTransaction() throws(SQLiteError) { try begin.run() }
 
-    /// Commits, and saves the counters if they changed. The transaction is on stable storage when it returns.
+    /// Commits, and saves changed counters. The transaction is on stable storage on return.
     func commit() throws(SQLiteError) {
         if saved != (nextBlob, lastGeneration) || usage != savedUsage {
             saveState.bind(1, nextBlob)
@@ -110,18 +109,18 @@ final class IndexWriter {
         if sqlite3_get_autocommit(connection.handle) == 0 { try? connection.execute("ROLLBACK") }
     }
 
-    /// The number of pages in the write-ahead log that are not in the index yet.
+    /// The pages in the write-ahead log that are not in the index.
     var pagesInLog: Int { Int(logPages.pointee) }
 
-    /// The number of unused pages in the index, which will be reused.
+    /// Unused pages in the index, which will be reused.
     func freePages() -> Int {
         Int((try? connection.integer("PRAGMA freelist_count")) ?? 0)
     }
 
-    /// Makes the next ``commit()`` write, whatever the transaction does.
+    /// Forces the next ``commit()`` to write.
     func touch() { saved = (-1, -1) }
 
-    /// Moves the log's pages into the index, as far as no reader prevents it.
+    /// Moves the log's pages into the index, as far as readers permit.
     func checkpoint() {
         var (all, moved): (Int32, Int32) = (-1, -1)
         let code = sqlite3_wal_checkpoint_v2(connection.handle, nil, SQLITE_CHECKPOINT_PASSIVE, &all, &moved)
@@ -141,7 +140,7 @@ final class IndexWriter {
         return try lookupStatement.step() ? IndexSchema.row(lookupStatement, name) : nil
     }
 
-    /// Writes a new object that replaces `old`, and releases the bytes of `old`.
+    /// Writes a new object and releases the bytes of `old`.
     func put(_ row: IndexRow, content: UnsafeRawBufferPointer?, replacing old: IndexRow?)
         throws(SQLiteError)
     {
@@ -169,7 +168,6 @@ final class IndexWriter {
         }
     }
 
-    /// Writes the row's attributes, metageneration and time of change.
     func patch(_ row: IndexRow) throws(SQLiteError) {
         patchStatement.bind(1, row.metadata.name)
         patchStatement.bind(2, row.metadata.metageneration)
@@ -194,7 +192,7 @@ final class IndexWriter {
         }
     }
 
-    /// The table of upload sessions. Its statements are prepared at their first use.
+    /// The table of upload sessions. Statements are prepared at their first use.
     func sessions() throws(SQLiteError) -> SessionTable {
         if let sessionTable { return sessionTable }
         let made = try SessionTable(connection)

@@ -2,11 +2,11 @@ import Glibc
 import Synchronization
 import System
 
-/// How many objects a directory has, and the bytes of their contents.
+/// The number of objects in a directory and the bytes of their contents.
 public struct DirectoryUsage: Equatable, Sendable {
     /// The number of objects.
     public private(set) var objects: Int64
-    /// The bytes of their contents, without metadata, upload sessions and what the file system adds.
+    /// The bytes of their contents, without metadata, upload sessions and the file system's overhead.
     public private(set) var bytes: Int64
 
     mutating func add(_ row: IndexRow) {
@@ -20,9 +20,9 @@ public struct DirectoryUsage: Equatable, Sendable {
     }
 }
 
-/// The open files and connections of a bucket directory, until the directory is closed, removed or replaced.
+/// The open files and connections of a bucket directory, until it is closed, removed or replaced.
 ///
-/// Safety: `writer` is only used on the committer's thread after initialization.
+/// Safety: after initialization, `writer` is only used on the committer's thread.
 final class OpenDirectory: @unchecked Sendable {
     let files: DirectoryFiles
     let index: DirectoryIndex
@@ -65,15 +65,15 @@ final class OpenDirectory: @unchecked Sendable {
     /// The highest numbers that writers of this directory have assigned, saved or not.
     private var givenOut: (blob: Int64, generation: Int64) = (0, 0)
 
-    /// Discards the writer after a failure that may have damaged its connection. The batch that holds it may retry its
-    /// other changes with it, and call this again.
+    /// Discards the writer after a failure that may have damaged its connection. The current batch may retry its other
+    /// changes with the discarded writer, and call this again.
     func drop(_ failed: IndexWriter) {
         givenOut.blob = max(givenOut.blob, failed.nextBlob)
         givenOut.generation = max(givenOut.generation, failed.lastGeneration)
         writer = nil
     }
 
-    /// The writer, reopened after a failure. It continues the count, so that no number is assigned twice.
+    /// The writer, reopened after a failure. It continues the numbers, so that none is assigned twice.
     func openWriter() throws(BucketError) -> IndexWriter {
         if let writer { return writer }
         let opened = try IndexWriter(indexPath)
@@ -83,7 +83,7 @@ final class OpenDirectory: @unchecked Sendable {
         return opened
     }
 
-    /// Checks that the path still leads to the opened files.
+    /// Checks that the path still leads to the open files.
     func checkIdentity() throws(BucketError) {
         if try files.identity() != identity {
             throw BucketError(.unavailable, "\(indexPath) was replaced by another file")
@@ -91,22 +91,21 @@ final class OpenDirectory: @unchecked Sendable {
     }
 }
 
-/// The currently open directory of a bucket.
 final class DirectoryState: Sendable {
     private enum State {
         case open(OpenDirectory)
-        /// The directory was removed or replaced. The next use tries to open it again.
+        /// Removed or replaced. The next use tries to open it again.
         case lost
         case closed
     }
 
-    /// The time for which a lookup relies on the last check of the path, in nanoseconds: 100 ms.
+    /// How long a lookup relies on the last check of the path, in nanoseconds: 100 ms.
     private static let trust: UInt64 = 100_000_000
 
     private let path: String
     private let readers: Int
     private let state: Lock<State>
-    /// The number of reopenings. Locked while the directory is being opened.
+    /// The number of reopenings. The lock is held while the directory is being opened.
     private let reopenings = Lock(0)
     private let checked = Atomic<UInt64>(EventLoop.monotonicNow())
 
@@ -116,7 +115,7 @@ final class DirectoryState: Sendable {
         state = Lock(.open(try OpenDirectory(path, create: true, readers: readers)))
     }
 
-    /// The open directory for a lookup; nil if it must be reopened by ``reopen()``, which blocks.
+    /// The open directory for a lookup; nil if ``reopen()`` is needed, which blocks.
     func current() throws(BucketError) -> OpenDirectory? {
         guard let directory = try opened() else { return nil }
         let now = EventLoop.current?.now ?? EventLoop.monotonicNow()
@@ -160,13 +159,13 @@ final class DirectoryState: Sendable {
         }
     }
 
-    /// The open directory's state; nil if it was lost or is closed.
+    /// nil if the directory was lost or is closed.
     var usage: DirectoryUsage? {
         state.withLock { state in if case .open(let directory) = state { directory.usage.withLock { $0 } } else { nil }
         }
     }
 
-    /// Marks a directory that was replaced as lost.
+    /// Marks a replaced directory as lost.
     func lose(_ directory: OpenDirectory) {
         state.withLock { state in
             if case .open(let held) = state, held === directory { state = .lost }
@@ -174,7 +173,7 @@ final class DirectoryState: Sendable {
         directory.files.releaseLock()
     }
 
-    /// Closes the directory permanently. Must be called on the committer's thread.
+    /// Closes the directory permanently, on the committer's thread.
     func close() {
         let last = state.withLock { state in
             defer { state = .closed }

@@ -1,17 +1,15 @@
 import CSQLite
 import Glibc
 
-/// An error reported by SQLite.
 struct SQLiteError: Error {
     /// The extended result code.
     let code: Int32
     /// The underlying `errno`; 0 if it is not known.
     let systemCode: Int32
     let message: String
-    /// The path of the database file.
     let path: String
 
-    /// - Parameter path: Needed only if the file could not be opened, because the connection then does not know it.
+    /// - Parameter path: For a file that could not be opened, whose connection does not know its path.
     init(_ code: Int32, _ connection: OpaquePointer?, path: String? = nil) {
         self.code = code
         let known = connection.flatMap { sqlite3_db_filename($0, "main") }
@@ -20,7 +18,6 @@ struct SQLiteError: Error {
         message = connection.map { String(cString: sqlite3_errmsg($0)) } ?? ""
     }
 
-    /// The corresponding bucket error.
     var bucketError: BucketError {
         let cause = "\(path): \(message) (SQLite code \(code), errno \(systemCode))"
         switch code & 0xff {
@@ -33,15 +30,14 @@ struct SQLiteError: Error {
     }
 }
 
-/// A connection to a database file, without a lock of its own. The owner must ensure that one thread uses it at a time.
+/// A connection to a database file, without its own lock. The owner ensures that one thread uses it at a time.
 final class SQLiteConnection {
     let handle: OpaquePointer
 
-    /// Process-wide settings, applied before SQLite's first use: no global lock around every allocation.
+    /// Process-wide settings, set before SQLite's first use: no global lock around every allocation.
     private static let configured: Bool = sluice_sqlite_without_statistics() == SQLITE_OK
 
-    /// Opens an existing file.
-    /// - Parameter cacheKiB: The maximum size of the page cache.
+    /// Opens an existing file with a page cache of at most `cacheKiB`.
     init(_ path: String, cacheKiB: Int) throws(SQLiteError) {
         _ = SQLiteConnection.configured
         var opened: OpaquePointer?
@@ -62,7 +58,7 @@ final class SQLiteConnection {
 
     deinit { sqlite3_close_v2(handle) }
 
-    /// Runs statements whose rows are not needed.
+    /// Runs statements without reading rows.
     func execute(_ sql: String) throws(SQLiteError) {
         let code = sqlite3_exec(handle, sql, nil, nil, nil)
         if code != SQLITE_OK { throw SQLiteError(code, handle) }
@@ -75,7 +71,7 @@ final class SQLiteConnection {
     }
 }
 
-/// A prepared statement. It borrows its connection, so keep both together.
+/// A prepared statement. It borrows its connection.
 final class SQLiteStatement {
     private let handle: OpaquePointer
     private let connection: SQLiteConnection
@@ -90,7 +86,7 @@ final class SQLiteStatement {
 
     deinit { sqlite3_finalize(handle) }
 
-    /// Advances to the next row. Returns false at the end.
+    /// Advances to the next row; false at the end.
     func step() throws(SQLiteError) -> Bool {
         switch sqlite3_step(handle) {
         case SQLITE_ROW: return true
@@ -105,10 +101,9 @@ final class SQLiteStatement {
         while try step() {}
     }
 
-    /// Prepares the statement for its next use.
     func reset() { sqlite3_reset(handle) }
 
-    /// The number of virtual machine steps that the statement has taken so far: its cost, independent of the clock.
+    /// The virtual machine steps of the statement so far: its cost, independent of the clock.
     var machineSteps: Int { Int(sqlite3_stmt_status(handle, SQLITE_STMTSTATUS_VM_STEP, 0)) }
 
     // MARK: Parameters (numbered from 1)
@@ -169,7 +164,7 @@ final class SQLiteStatement {
         isNull(column) ? nil : withBytes(column) { [UInt8]($0) }
     }
 
-    /// Accesses the bytes of a text or blob in SQLite's memory, which is valid until the next step.
+    /// Accesses the bytes of a text or blob in SQLite's memory, valid until the next step.
     func withBytes<Result>(_ column: Int32, _ body: (UnsafeRawBufferPointer) -> Result) -> Result {
         let start = sqlite3_column_blob(handle, column)
         let count = Int(sqlite3_column_bytes(handle, column))

@@ -1,5 +1,5 @@
-/// The committer's operations on upload sessions. Reads also go through the committer, so that a row is never older
-/// than what was acknowledged.
+/// The committer's operations on upload sessions. The committer also reads rows, so that none is older than what was
+/// acknowledged.
 enum SessionChange: Sendable {
     case load(UploadSessionID)
     case list(after: UploadSessionID?, limit: Int)
@@ -32,7 +32,7 @@ extension DirectoryTransaction {
     /// Seconds since 1970.
     private var now: Int64 { clock() / 1_000_000 }
 
-    /// The row of a session; nil if it does not exist or has expired.
+    /// nil if the session does not exist or has expired.
     private func find(_ id: UploadSessionID) throws(SQLiteError) -> SessionRow? {
         let row = try writer.sessions().find(id)
         return row.flatMap { $0.expires > now ? $0 : nil }
@@ -54,7 +54,7 @@ extension DirectoryTransaction {
         return outcome(row)
     }
 
-    /// - Parameter directory: The directory of the session's file; nil if any is accepted.
+    /// - Parameter directory: The directory of the session's file; nil accepts any.
     mutating func apply(
         _ change: SessionChange, _ request: DirectoryChange, directory: OpenDirectory?
     ) throws(SQLiteError) -> Result {
@@ -97,7 +97,7 @@ extension DirectoryTransaction {
         if row.ownsBlob { try release(row.blob) }
     }
 
-    /// Creates the object, once. The session's row gets the result in the same transaction.
+    /// Creates the object, once. The same transaction writes the result to the session's row.
     private mutating func commit(
         _ id: UploadSessionID, _ facts: ContentFacts, until: Int64, _ preconditions: Preconditions
     ) throws(SQLiteError) -> Result {

@@ -7,21 +7,21 @@ import System
 final class SessionPart: @unchecked Sendable {
     /// The maximum offset in a file.
     static let maximumLength = UInt64(Int64.max)
-    /// The number of dirty bytes after which the kernel is asked to start writing: 8 MiB.
+    /// The dirty bytes after which the kernel is asked to start writing: 8 MiB.
     private static let writebackStep: UInt64 = 8 << 20
 
     /// -1 after it was closed.
     private var descriptor: Int32
     private let pool: BlockingPool
     private let name: String
-    /// The number of bytes that were written and hashed.
+    /// The number of written and hashed bytes.
     private(set) var offset: UInt64
     private(set) var digests: SessionDigests
     private var handedToKernel: UInt64
     private struct Use {
         /// Whether another call continues without this append.
         var isAbandoned = false
-        /// Whether a job changes the file.
+        /// Whether a job is changing the file.
         var isChanging = false
         /// Resumed at the end of that job.
         var waiters: [CheckedContinuation<Void, Never>] = []
@@ -45,7 +45,7 @@ final class SessionPart: @unchecked Sendable {
         if descriptor >= 0 { pool.submit { Glibc.close(descriptor) } }
     }
 
-    /// Closes the file. If the file was removed, this frees its blocks, which takes time.
+    /// Closes the file. For a removed file this frees its blocks, which takes time.
     func close() async {
         await pool.run {
             Glibc.close(self.descriptor)
@@ -53,7 +53,7 @@ final class SessionPart: @unchecked Sendable {
         }
     }
 
-    /// Opens the file and truncates it to its durable length.
+    /// Opens the file, truncated to its durable length.
     static func open(_ row: SessionRow, _ directory: OpenDirectory, _ pool: BlockingPool)
         async throws(SessionError) -> SessionPart
     {
@@ -66,7 +66,7 @@ final class SessionPart: @unchecked Sendable {
         }
     }
 
-    /// Appends a buffer. If that fails, none of it counts.
+    /// Appends a buffer. After a failure none of its bytes count.
     func append(_ buffer: UploadBuffer) throws(BucketError) {
         guard beginChange() else {
             throw BucketError(.internal, "another append uses the \(name)")
@@ -83,12 +83,11 @@ final class SessionPart: @unchecked Sendable {
         }
     }
 
-    /// Syncs the file.
     func sync() throws(BucketError) {
         if fdatasync(descriptor) != 0 { throw BucketError("fdatasync", name) }
     }
 
-    /// Frees the space after the durable bytes. A failure does not matter, because the next append truncates the file.
+    /// Frees the space after the durable bytes. A failure is harmless: the next append truncates the file.
     func truncate(to offset: UInt64) {
         guard beginChange() else { return }
         _ = ftruncate(descriptor, off_t(offset))
@@ -97,7 +96,7 @@ final class SessionPart: @unchecked Sendable {
 
     // MARK: Abandoning
 
-    /// - Returns: Whether the file may be changed. ``endChange()`` must follow then.
+    /// Whether the file may be changed. If so, ``endChange()`` must follow.
     func beginChange() -> Bool {
         use.withLock { use in
             if use.isAbandoned { return false }
@@ -115,7 +114,7 @@ final class SessionPart: @unchecked Sendable {
         for waiter in waiters { waiter.resume() }
     }
 
-    /// Waits for a job that changes the file, without a thread of the pool. No later one does.
+    /// Waits for a job that is changing the file, without a thread of the pool. No job changes it later.
     func abandon() async {
         await withCheckedContinuation { waiter in
             let isFree = use.withLock { use in

@@ -1,14 +1,13 @@
 import CSQLite
 import Wire
 
-/// The row of an upload session.
 struct SessionRow: Sendable {
     enum End: Sendable, Equatable {
-        /// The result of the commit. The time is in milliseconds since 1970.
+        /// The result of the commit. `created` is in milliseconds since 1970.
         case committed(generation: Int64, created: Int64, replaced: Bool)
         case closed([UInt8])
     }
-    /// The id of its blob. It is the object's blob after the commit.
+    /// The id of its blob, which the commit passes to the object.
     var blob: Int64
     let id: UploadSessionID
     let name: String
@@ -17,7 +16,7 @@ struct SessionRow: Sendable {
     let created: Int64
     /// Seconds since 1970. For an ended session, earlier than the time in the id.
     var expires: Int64
-    /// The number of durable bytes in the file.
+    /// The durable bytes in the file.
     var offset: UInt64 = 0
     var length: UInt64?
     /// ``SessionDigests/saved`` of those bytes.
@@ -28,7 +27,6 @@ struct SessionRow: Sendable {
     /// Whether the file belongs to the session rather than to an object.
     var ownsBlob: Bool { end == nil }
 
-    /// The size and digests of the durable bytes.
     func facts() throws(BucketError) -> ContentFacts {
         guard let digests = SessionDigests(saved: digests) else { throw unreadable }
         return digests.facts(size: offset)
@@ -45,7 +43,6 @@ struct SessionRow: Sendable {
             md5: facts.md5, crc32c: facts.crc32c, etag: String(generation), attributes: attributes)
     }
 
-    /// The result of the commit; nil if there was none.
     func result() throws(BucketError) -> CommitResult? {
         guard case .committed(let generation, let created, let replaced) = end else { return nil }
         let object = metadata(try facts(), generation: generation, created: created)
@@ -67,7 +64,7 @@ struct SessionRow: Sendable {
     }
 }
 
-/// The table of upload sessions in the index. Only used on the committer's thread, within its transactions.
+/// The index table of upload sessions. Only used on the committer's thread, within its transactions.
 final class SessionTable {
     /// Added to existing files when they are opened. Versions that do not know the table ignore it.
     static let definition = """
@@ -142,7 +139,7 @@ final class SessionTable {
         return try rows(listStatement)
     }
 
-    /// At most `limit` rows that have expired at `now`, in seconds since 1970. Rows that can't be read don't count.
+    /// At most `limit` rows that have expired at `now`, in seconds since 1970. Unreadable rows don't count.
     func expired(_ now: Int64, limit: Int) throws(SQLiteError) -> [SessionRow] {
         expiredStatement.bind(1, now)
         return try rows(expiredStatement, limit: limit)
@@ -163,7 +160,7 @@ final class SessionTable {
         try statement.run()
     }
 
-    /// Writes the mutable columns of a row: its expiry, offset, length, digests and result.
+    /// Writes the mutable columns: expiry, offset, length, digests and result.
     func update(_ row: SessionRow) throws(SQLiteError) {
         let statement = updateStatement
         statement.bind(1, blob: row.id.bytes)
@@ -194,7 +191,7 @@ final class SessionTable {
         defer { statement.reset() }
         var rows: [SessionRow] = []
         while rows.count < limit, try statement.step() {
-            // Ignores rows that another program wrote.
+            // Ignore rows of other programs.
             if let row = row(statement) { rows.append(row) }
         }
         return rows

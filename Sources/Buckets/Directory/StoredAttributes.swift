@@ -2,12 +2,11 @@ import Wire
 
 // Attributes as columns: the five properties, custom metadata, system metadata.
 extension SQLiteStatement {
-    /// Reads attributes from seven columns.
     func attributes(_ first: Int32) -> ObjectAttributes {
         var attributes = ObjectAttributes(
             contentType: text(first), cacheControl: text(first + 1), contentDisposition: text(first + 2),
             contentEncoding: text(first + 3), contentLanguage: text(first + 4))
-        // A client could set reserved keys before they were reserved.
+        // Keys may have been stored before they were reserved.
         for (key, value) in pairs(first + 5) where !SystemMetadata.isReserved(key.text) {
             attributes.customMetadata[key] = value
         }
@@ -19,7 +18,6 @@ extension SQLiteStatement {
         isNull(column) ? [:] : withBytes(column) { StoredPairs.decode($0) }
     }
 
-    /// Binds attributes to seven parameters.
     func bind(_ first: Int32, _ attributes: ObjectAttributes) {
         bind(first, attributes.contentType)
         bind(first + 1, attributes.cacheControl)
@@ -31,7 +29,7 @@ extension SQLiteStatement {
     }
 }
 
-/// Pairs as one column: keys in order, each string preceded by its length (32 bits, little-endian).
+/// Pairs as one column: keys in order, each string after its length (32 bits, little-endian).
 enum StoredPairs {
     static func encode(_ pairs: [BytewiseString: String]) -> [UInt8]? {
         if pairs.isEmpty { return nil }

@@ -11,8 +11,8 @@ final class UploadBuffer: @unchecked Sendable {
 
     deinit { free(start) }
 
-    /// Appends a prefix of `bytes` and returns its length.
-    /// - Parameter expected: The length of the whole body if it is known; determines the first allocation.
+    /// Appends a prefix of `bytes` and returns its length. `expected`, the length of the whole body if known,
+    /// determines the first allocation.
     func append(_ bytes: RawSpan, expected: UInt64?) -> Int {
         let taken = min(bytes.byteCount, UploadBuffer.limit - count)
         if taken == 0 { return 0 }
@@ -39,7 +39,7 @@ struct UploadBuffers {
     private var filling = UploadBuffer()
 
     /// Appends a prefix of `bytes` and returns its length. A full buffer is passed to `send`, unless a job `isRunning`.
-    /// - Parameter expected: The length of the whole body if it is known.
+    /// `expected` is the length of the whole body, if known.
     mutating func append(
         _ bytes: RawSpan, expected: UInt64?, isRunning: Bool, send: (UploadBuffer) -> Void
     ) -> Int {
@@ -58,7 +58,7 @@ struct UploadBuffers {
         return offset
     }
 
-    /// Returns the last buffer, and frees the memory of both.
+    /// Returns the last buffer and frees both.
     mutating func take() -> UploadBuffer {
         defer { self = UploadBuffers() }
         return filling
