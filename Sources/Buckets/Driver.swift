@@ -3,9 +3,8 @@ import Wire
 
 /// The operations that every store implements: a minimal set without default implementations.
 ///
-/// The gateway validates names, logs and counts metrics; drivers do not. Calls run on an event loop's executor and must
-/// not block it. A call that has nothing to wait for returns without suspending. When a call fails, no partial result
-/// is ever visible.
+/// The gateway, not the driver, validates names, logs and counts. Calls run on an event loop's executor and must not
+/// block it; if there is nothing to wait for, they don't suspend. A failed call leaves no visible partial result.
 public protocol BucketDriver: Sendable {
     /// The capabilities of this store. The first call may query the service.
     func capabilities() async throws(BucketError) -> Capabilities
@@ -40,7 +39,7 @@ public protocol BucketDriver: Sendable {
 }
 
 extension BucketDriver {
-    /// The metadata of the current object, or nil if it does not exist.
+    /// The metadata of the current object; nil if there is none.
     func find(_ name: String) async throws(BucketError) -> ObjectMetadata? {
         do throws(BucketError) {
             return try await stat(name)
@@ -51,14 +50,14 @@ extension BucketDriver {
     }
 }
 
-/// The capabilities of a store. The gateway rejects requests that need a missing capability.
+/// The capabilities of a store. The gateway rejects requests that need a missing one.
 public struct Capabilities: Sendable, Equatable {
     /// Upload preconditions are checked atomically with the commit.
     public var atomicUploads: Bool
     /// Patch preconditions are checked atomically with the change.
     public var atomicPatches: Bool
-    /// A patch checks atomically that the bytes are those that the rules saw, and leaves exactly the properties that
-    /// the rules allowed. A concurrent change of only the properties may be lost. Always true with ``atomicPatches``.
+    /// A patch checks atomically that the bytes are those that the rules saw, and results in exactly the properties
+    /// that the rules allowed. A concurrent patch may be lost. Always true with ``atomicPatches``.
     public var pinnedPatches: Bool
     /// Deletion preconditions are checked atomically with the removal.
     public var atomicDeletions: Bool
@@ -70,7 +69,7 @@ public struct Capabilities: Sendable, Equatable {
     public var reopensSmallUploads = false
     /// The same for uploads of any size.
     public var reopensLargeUploads = false
-    /// It has upload sessions: the driver is a ``SessionDriver``.
+    /// Upload sessions: the driver is a ``SessionDriver``.
     public var uploadSessions = false
 
     /// - Parameter pinnedPatches: nil to use the value of `atomicPatches`.
@@ -86,7 +85,7 @@ public struct Capabilities: Sendable, Equatable {
         self.durable = durable
     }
 
-    /// Every capability except ``uploadSessions``: for a store that needs no remote service.
+    /// All capabilities except ``uploadSessions``: for a store without a remote service.
     public static let all: Capabilities = {
         var all = Capabilities(
             atomicUploads: true, atomicPatches: true, atomicDeletions: true, lateConditions: true, durable: true)
@@ -96,11 +95,11 @@ public struct Capabilities: Sendable, Equatable {
     }()
 }
 
-/// Hints about the intended read, so that a driver can do it with one request.
+/// Hints about a read, so that a driver can do it with one request.
 public struct ReadPlan: Sendable, Equatable {
     /// The requested range; nil for the whole object. ``ObjectReader/bytes(_:)`` may be called with another range.
     public var range: ByteRange?
-    /// The conditions of the read. If they do not hold, the bytes are not requested.
+    /// If these conditions do not hold, the bytes are not requested.
     public var conditions: Preconditions
 
     public init(range: ByteRange? = nil, conditions: Preconditions = Preconditions()) {
@@ -116,16 +115,16 @@ public struct UploadPlan: Sendable, Equatable {
     public var size: UInt64?
     /// 16 bytes, if the client declared them. Verified before the commit.
     public var md5: [UInt8]?
-    /// The checksum, if the client declared it. Verified before the commit.
+    /// Verified before the commit, if the client declared it.
     public var crc32c: UInt32?
-    /// Whether the md5 of the received bytes is compared or reported. MD5 costs more than everything else that is done
-    /// with the bytes, so a store that does not keep it may skip it if this is false.
+    /// Whether the md5 of the received bytes is compared or reported. MD5 costs more than all other work on the bytes,
+    /// so a store that does not keep it may skip it if this is false.
     public var wantsMD5 = true
     /// The digests to compute besides crc32c, which is always computed, and md5.
     public var digests: Set<DigestAlgorithm>
-    /// The preconditions that ``Upload/commit(_:)`` will be given, unless something changes meanwhile.
+    /// The expected preconditions of ``Upload/commit(_:)``.
     public var preconditions: Preconditions
-    /// Whether the upload is already authorized, so that the commit follows as soon as the bytes are verified.
+    /// Whether the upload is already authorized, so that the commit follows once the bytes are verified.
     public var isDecided: Bool
     /// The current object, if it has been looked up.
     public var existing: CurrentObject
@@ -171,10 +170,10 @@ public protocol Upload: ByteSink {
     func finish() async throws(BucketError) -> ContentFacts
     /// Makes the object visible, with its bytes on stable storage, if the preconditions hold at that moment.
     ///
-    /// After `.preconditionFailed` the upload may still be open. It can then be committed with other preconditions, or
-    /// must be ended by ``abort()``. Every other result ends the upload.
+    /// After `.preconditionFailed` the upload may still be open, for another commit or ``abort()``. Every other result
+    /// ends it.
     func commit(_ preconditions: Preconditions) async throws(BucketError) -> CommitResult
-    /// Whether the upload can be committed after ``finish()``: it is complete, and not committed or aborted.
+    /// Whether the upload is complete and can still be committed.
     var isOpen: Bool { get }
     /// Discards the upload. The existing object, if any, remains.
     func abort()
@@ -185,8 +184,8 @@ public struct CommitResult: Sendable {
     public var metadata: ObjectMetadata
     /// Whether the commit replaced an object of the same name.
     public var replaced: Bool
-    /// Whether the store has confirmed that the object was created by this upload. If false, that is only likely: the
-    /// object may belong to another upload and must not be deleted.
+    /// Whether the store has confirmed that this upload created the object. If false, the object may belong to another
+    /// upload and must not be deleted.
     public var isKnownAsOwn: Bool
     /// Whether an earlier commit of the session has recorded this result. Only one of several commits records it.
     public var isRepeated: Bool
@@ -205,7 +204,7 @@ public struct CommitResult: Sendable {
 /// The facts of a body, computed while it streamed.
 public struct ContentFacts: Sendable, Equatable {
     public var size: UInt64
-    /// 16 bytes; nil if ``UploadPlan/wantsMD5`` was false and the store does not need it.
+    /// 16 bytes; nil if not requested by ``UploadPlan/wantsMD5`` and not needed by the store.
     public var md5: [UInt8]?
     public var crc32c: UInt32
     /// The digests requested in ``UploadPlan/digests``.
@@ -221,7 +220,7 @@ public struct ContentFacts: Sendable, Equatable {
     }
 }
 
-/// Digests that a client may request to be verified, besides md5 and crc32c (RFC 9530, section 5).
+/// Digests besides md5 and crc32c that a client may have verified (RFC 9530, section 5).
 public enum DigestAlgorithm: String, Sendable, Hashable {
     case sha256 = "sha-256"
     case sha512 = "sha-512"
@@ -235,7 +234,7 @@ public struct ListQuery: Sendable, Equatable {
     public var delimited: Bool
     /// The maximum number of entries of a page, items and prefixes together.
     public var limit: Int
-    /// Whether the page has the properties of its items too, at no further request or scan.
+    /// Whether the page also has the properties of its items, without a further request or scan.
     public var withProperties: Bool
 
     public init(prefix: String, delimited: Bool, limit: Int, withProperties: Bool = false) {
@@ -252,7 +251,7 @@ public struct ListPage: Sendable, Equatable {
     public var prefixes: [String] = []
     /// Object names in byte order.
     public var items: [String] = []
-    /// The properties of items by name, if the query asks for them. It can have entries that are no items.
+    /// The properties of items by name, if requested. May contain names that are not items.
     public var properties: [BytewiseString: ListedProperties] = [:]
     /// The last name or prefix that the page covers; nil on the last page.
     public var end: String?
@@ -260,7 +259,7 @@ public struct ListPage: Sendable, Equatable {
     public init() {}
 }
 
-/// The properties of an object in the store's list; nil if the list does not have them.
+/// The properties of an object in the store's list; nil if the list lacks them.
 public struct ListedProperties: Sendable, Equatable {
     /// Bytes.
     public var size: UInt64
@@ -268,7 +267,7 @@ public struct ListedProperties: Sendable, Equatable {
     public var updated: Int64
     /// Identifies the bytes, without quotes.
     public var etag: String
-    /// nil on S3, which keeps it, as the next three, in metadata that a list does not have.
+    /// nil on S3, which keeps this and the next three in metadata that lists lack.
     public var generation: Int64?
     public var contentType: String?
     /// 16 bytes.

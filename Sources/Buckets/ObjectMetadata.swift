@@ -1,13 +1,13 @@
 import Wire
 
-/// The writable properties of an object: those that clients set, and the gateway's own system metadata.
+/// The writable properties of an object: those of clients, and the gateway's system metadata.
 public struct ObjectAttributes: Sendable, Equatable {
     public var contentType: String?
     public var cacheControl: String?
     public var contentDisposition: String?
     public var contentEncoding: String?
     public var contentLanguage: String?
-    /// At most 8 KiB in total, keys and values. No key is reserved (``SystemMetadata/isReserved(_:)``).
+    /// At most 8 KiB, keys and values. No key is reserved (``SystemMetadata/isReserved(_:)``).
     public var customMetadata: [BytewiseString: String]
     /// Never part of ``customMetadata``, and not shown with it.
     public var system: SystemMetadata
@@ -28,8 +28,8 @@ public struct ObjectAttributes: Sendable, Equatable {
 }
 
 extension ObjectAttributes {
-    /// A property as read from a service; nil if it is empty or not a valid field value. Other writers use the service
-    /// too, and their values must not be able to inject header fields.
+    /// A property from a service; nil if it is empty or not a valid field value. Values of other writers must not be
+    /// able to inject header fields.
     static func property(_ text: String?) -> String? {
         guard let text, !text.isEmpty, text.isFieldValue else { return nil }
         return text
@@ -37,7 +37,7 @@ extension ObjectAttributes {
 }
 
 extension String {
-    /// Whether the string is a valid field value: no control character except tab (RFC 9110, section 5.5).
+    /// Whether this is a valid field value: no control character except tab (RFC 9110, section 5.5).
     package var isFieldValue: Bool { utf8.allSatisfy { !ASCII.isControl($0) || $0 == 0x09 } }
 }
 
@@ -54,17 +54,17 @@ public struct AttributePatch: Sendable, Equatable {
         case remove
         case set(String)
     }
-    /// The changes of the properties that have a header field of their own.
+    /// Changes of the properties with their own header fields.
     public var contentType = Change.keep
     public var cacheControl = Change.keep
     public var contentDisposition = Change.keep
     public var contentEncoding = Change.keep
     public var contentLanguage = Change.keep
-    /// `"customMetadata": null`: removes every pair before ``customMetadata`` is applied.
+    /// `"customMetadata": null`: removes all pairs before ``customMetadata`` is applied.
     public var clearCustomMetadata = false
     /// nil removes the pair.
     public var customMetadata: [BytewiseString: String?] = [:]
-    /// The tokens that replace ``SystemMetadata/downloadTokens``; nil keeps those, whatever becomes of custom metadata.
+    /// Replaces ``SystemMetadata/downloadTokens``; nil keeps them, whatever changes in custom metadata.
     public var downloadTokens: [String]?
 
     public init() {}

@@ -1,4 +1,4 @@
-/// The conditions of a request: RFC 9110's (section 13), and conditions on generations.
+/// The conditions of a request: those of RFC 9110, section 13, and conditions on generations.
 public struct Preconditions: Sendable, Equatable {
     /// The entity tags of a condition, without quotes, or `*`.
     public enum Tags: Sendable, Equatable {
@@ -35,8 +35,8 @@ public struct Preconditions: Sendable, Equatable {
     /// `X-Object-Metageneration-Match`.
     public var metageneration: Int64?
 
-    /// The lookup that the authorization decision was based on, if there was one: ``CurrentObject/absent``, or the object
-    /// with the generation and metageneration above. For services that compare something else.
+    /// The lookup behind the authorization decision, if any: ``CurrentObject/absent``, or the object with the
+    /// generation and metageneration above. For services that compare something else.
     public var pin = CurrentObject.unknown
 
     public init() {}
@@ -47,7 +47,7 @@ public struct Preconditions: Sendable, Equatable {
             && generation == nil && metageneration == nil && pin == .unknown
     }
 
-    /// Returns these conditions plus the requirement that the object has not changed since the lookup.
+    /// These conditions, and that the object has not changed since the lookup.
     public func pinned(to existing: CurrentObject) -> Preconditions {
         var pinned = self
         switch existing {

@@ -2,8 +2,8 @@ import HTTPClient
 import OpenSSL
 import System
 
-/// The bytes of an object as a reader gets them: either exactly the expected number, with a matching checksum if the
-/// whole object is read, or an error. The last bytes are withheld if the checksum does not match.
+/// The bytes of an object as a reader gets them: exactly the expected number, with a matching checksum if the whole
+/// object is read, or an error. The last bytes are withheld if the checksum does not match.
 ///
 /// If a response breaks off, another request continues at the first missing byte. Retries are paced and use the
 /// upstream's retry budget. There are at most ``UpstreamSettings/attempts`` attempts without progress, and none starts
@@ -11,7 +11,7 @@ import System
 ///
 /// Safety: confined to its loop; the task that reopens the body runs there too.
 final class ResumingSource: ByteSource, @unchecked Sendable {
-    /// The reason why the remaining bytes could not be requested.
+    /// Why the remaining bytes could not be requested.
     struct Fault: Error {
         let cause: BucketError
         /// Whether a later attempt may succeed.
@@ -23,17 +23,17 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
 
     private let upstream: Upstream
     private let reopen: Reopening
-    /// The trace of the request that reads. A callback has no task, from which a new one would inherit it.
+    /// The trace of the reading request. A callback has no task from which a new task could inherit the trace.
     private let trace = RequestTrace.current
     private var body: (any ByteSource)?
-    /// The bytes that are still missing.
+    /// The missing bytes.
     private var range: Range<UInt64>
     private let expected: UInt32?
     private var crc32c = CRC32C()
-    /// Consecutive failed responses, and the bytes received since the last failure.
+    /// Consecutive failed responses, and the bytes received since the last one.
     private var failures = 0
     private var progress: UInt64 = 0
-    /// The time after which no new attempt starts, in nanoseconds of the monotonic clock.
+    /// When new attempts end, in nanoseconds of the monotonic clock.
     private var deadline: UInt64 = 0
     private var failure: BucketError?
     private var opening: Task<Void, Never>?
@@ -55,7 +55,7 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
         expected = crc32c
     }
 
-    /// The number of missing bytes. `Range.count` is not used because it is a signed integer.
+    /// `Range.count` is not used because it is signed.
     private var missing: UInt64 { range.upperBound - range.lowerBound }
 
     func read(into buffer: inout MutableRawSpan) throws -> SourceRead {
@@ -65,7 +65,7 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
         do {
             read = try body.read(into: &buffer)
         } catch {
-            // All bytes have been received, so this error does not matter.
+            // All bytes have been received, so ignore the error.
             if range.isEmpty { return .end }
             resume(after: (error as? ClientError).map { BucketError($0) } ?? error as? BucketError)
             return .wait
@@ -93,12 +93,12 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
         if range.isEmpty { try ResumingSource.check(crc32c, expected) }
     }
 
-    /// The most bytes that drivers verify before they pass on any of them: 64 KiB. A failure still has a status then.
-    /// Longer bodies are verified while they are passed on.
+    /// The maximum number of bytes that drivers verify before passing them on: 64 KiB. A failure can still set the
+    /// status. Longer bodies are verified while they are passed on.
     static let verifiedAhead: UInt64 = 64 * 1024
 
     /// The bytes of a response if all `count` of them have arrived; otherwise nil, and the response is unchanged.
-    /// - Parameter expected: Their crc32c; nil if it is not known.
+    /// - Parameter expected: The crc32c; nil if not known.
     /// - Throws: ``BucketError`` if the checksum does not match.
     static func arrived(
         _ count: UInt64, of response: inout ClientResponse, crc32c expected: UInt32?
@@ -112,7 +112,6 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
         return body
     }
 
-    /// - Throws: ``BucketError`` if the checksum of the object's bytes is not the expected one.
     private static func check(_ crc32c: CRC32C, _ expected: UInt32) throws(BucketError) {
         if crc32c.value != expected {
             throw BucketError(.unavailable, "the bytes of the object are damaged: crc32c")

@@ -3,7 +3,6 @@ import OpenSSL
 /// The running digests of an upload session. Their state is saved with each durable offset, so that bytes need not be
 /// read again after a restart. A copy is a snapshot.
 struct SessionDigests: Sendable {
-    /// The version of the format of ``saved``.
     private static let version: UInt8 = 1
 
     private var crc32c = CRC32C()
@@ -21,7 +20,6 @@ struct SessionDigests: Sendable {
         for index in others.indices { others[index].1.update(bytes) }
     }
 
-    /// The size and digests after `size` bytes.
     func facts(size: UInt64) -> ContentFacts {
         var facts = ContentFacts(size: size, md5: nil, crc32c: crc32c.value)
         for (algorithm, digest) in others {

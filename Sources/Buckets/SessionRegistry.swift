@@ -1,16 +1,15 @@
 import System
 
-/// The upload sessions of a bucket that are in use. Each has one object that all its users share. Sessions that are
-/// not in use take no memory here: their store has all their state.
+/// The upload sessions of a bucket that are in use, each with one object shared by all users. Idle sessions take no
+/// memory: their store has their state.
 final class SessionRegistry<Session: UploadSession>: Sendable {
-    /// A session that exists as long as it has users.
+    /// A session that lives as long as its users.
     private struct Entry {
         weak var session: Session?
     }
     private let entries = Lock<[UploadSessionID: Entry]>([:])
 
-    /// The object of a session. The session itself may not exist.
-    /// - Parameter make: Makes the object if there is none.
+    /// The object of a session, made by `make` if there is none. The session itself may not exist.
     func session(_ id: UploadSessionID, _ make: () -> Session) -> Session {
         entries.withLock { entries in
             if let session = entries[id]?.session { return session }
@@ -20,9 +19,9 @@ final class SessionRegistry<Session: UploadSession>: Sendable {
         }
     }
 
-    /// Removes the entry of a released object, unless there is a new object for the session.
+    /// Removes the entry of a released object, unless the session has a new one.
     func remove(_ id: UploadSessionID) {
-        // Release it outside of the lock: if this is the last reference, its deinitializer comes back here.
+        // Release it outside the lock: the deinitializer of the last reference comes back here.
         let other = entries.withLock { entries in
             let other = entries[id]?.session
             if other == nil { entries[id] = nil }
@@ -32,11 +31,11 @@ final class SessionRegistry<Session: UploadSession>: Sendable {
     }
 }
 
-/// Lets tasks of any loop proceed one at a time, in the order of arrival.
+/// Lets tasks of any loop proceed one at a time, in order of arrival.
 final class AsyncTurn: Sendable {
     private struct State {
         var isTaken = false
-        /// The waiting tasks by their numbers, which they get as they arrive.
+        /// The waiting tasks by number, in order of arrival.
         var waiters: [UInt64: CheckedContinuation<Bool, Never>] = [:]
         /// No waiter has a smaller number.
         var first: UInt64 = 0
@@ -45,16 +44,15 @@ final class AsyncTurn: Sendable {
 
         mutating func remove(_ number: UInt64) -> CheckedContinuation<Bool, Never>? {
             let waiter = waiters.removeValue(forKey: number)
-            // The memory of many waiters is given back.
+            // Free the memory of many waiters.
             if waiters.isEmpty, waiters.capacity > 64 { waiters = [:] }
             return waiter
         }
     }
     private let state = Lock(State())
 
-    /// Waits for the turn. ``end()`` must follow if it has come.
-    /// - Parameter givingUp: Whether a task that is cancelled waits no longer.
-    /// - Returns: Whether it has come.
+    /// Waits for the turn, and returns whether it has come; if so, ``end()`` must follow.
+    /// - Parameter givingUp: Whether a cancelled task stops waiting.
     func take(givingUp: Bool = false) async -> Bool {
         let number = state.withLock { state in
             state.last += 1
@@ -91,7 +89,7 @@ final class AsyncTurn: Sendable {
                 state.isTaken = false
                 return nil
             }
-            // The numbers of tasks that have given up are passed only once.
+            // Numbers of tasks that stopped waiting are passed only once.
             while true {
                 defer { state.first += 1 }
                 if let next = state.remove(state.first) { return next }
@@ -101,8 +99,8 @@ final class AsyncTurn: Sendable {
     }
 }
 
-/// Runs `body` in a task of its own, and waits for its end: at most `limit` nanoseconds. It continues after that.
-/// - Parameter loop: Where it runs; nil for no loop.
+/// Runs `body` in its own task, and waits for its end for at most `limit` nanoseconds; it continues after that.
+/// - Parameter loop: The loop of the task; nil for none.
 /// - Returns: Whether it has ended.
 func finishes(within limit: UInt64, on loop: EventLoop?, _ body: @escaping @Sendable () async -> Void) async -> Bool {
     var alarm: Task<Void, any Error>?

@@ -1,22 +1,21 @@
 import Glibc
 import System
 
-/// A temporary file for bytes whose number must be known before the first one is sent to a service. The file has no
-/// name and is removed when it is closed. Calls block and must run on a pool.
+/// A temporary file without a name, for bytes whose number must be known before they are sent. Closing removes it.
+/// Calls block and must run on a pool.
 ///
 /// Safety: used by one job at a time.
 final class Spool: @unchecked Sendable {
-    /// `O_TMPFILE`: a file without a name, which disappears if the process is killed.
+    /// `O_TMPFILE`: the file disappears if the process is killed.
     private static let temporary = __O_TMPFILE | O_DIRECTORY
     private let descriptor: Int32
     private let pool: BlockingPool
-    /// Bytes written so far.
     private(set) var count: UInt64 = 0
 
     /// - Parameters:
-    ///   - directory: The directory of the file. Use one on a disk rather than in memory if there is much to send.
-    ///   - pool: The pool on which the file is closed.
-    /// - Throws: ``BucketError`` if the file cannot be created.
+    ///   - directory: The file's directory, on a disk rather than in memory for much data.
+    ///   - pool: Closes the file.
+    /// - Throws: ``BucketError`` if the file can't be created.
     init(in directory: String, _ pool: BlockingPool) throws(BucketError) {
         self.pool = pool
         let unnamed = open(directory, O_RDWR | Spool.temporary | O_EXCL | O_CLOEXEC, 0o600)
@@ -24,7 +23,7 @@ final class Spool: @unchecked Sendable {
             descriptor = unnamed
             return
         }
-        // Not every file system supports that.
+        // Not every file system supports `O_TMPFILE`.
         let path = "\(directory)/sluice-spool-\(UInt64.random(in: 0 ... .max))"
         descriptor = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
         guard descriptor >= 0 else { throw BucketError("open", path, errno) }
@@ -33,12 +32,11 @@ final class Spool: @unchecked Sendable {
 
     deinit {
         let descriptor = descriptor
-        // Closing frees the file's blocks, which can take a while.
+        // Closing frees the file's blocks, which takes time.
         pool.submit { close(descriptor) }
     }
 
-    /// Appends bytes.
-    /// - Throws: ``BucketError``, with `.insufficientStorage` if the disk is full.
+    /// Throws `.insufficientStorage` if the disk is full.
     func append(_ bytes: UnsafeRawBufferPointer) throws(BucketError) {
         try DirectoryFiles.writeAll(descriptor, bytes, at: count, "spool")
         count += UInt64(bytes.count)
@@ -67,7 +65,6 @@ final class Spool: @unchecked Sendable {
     /// Discards all bytes so that the file can be reused.
     func clear() { truncate(to: 0) }
 
-    /// Discards the bytes from an offset on.
     func truncate(to offset: UInt64) {
         ftruncate(descriptor, off_t(offset))
         count = offset

@@ -2,8 +2,8 @@ import System
 
 /// A store with upload sessions: uploads that survive their requests and the process.
 ///
-/// Nothing of a session is visible before its commit. A reported offset is durable and never decreases. A driver has
-/// both this protocol and ``Capabilities/uploadSessions``, or neither.
+/// A session is invisible before its commit. A reported offset is durable and never decreases. A driver has both this
+/// protocol and ``Capabilities/uploadSessions``, or neither.
 public protocol SessionDriver: BucketDriver {
     /// Creates a session. It is durable when this returns, and its offset is 0.
     func beginSession(_ name: String, _ plan: SessionPlan) async throws(SessionError) -> any UploadSession
@@ -12,7 +12,7 @@ public protocol SessionDriver: BucketDriver {
     /// - Throws: ``SessionError/notFound`` if it is unknown, expired, cancelled or removed.
     func openSession(_ id: UploadSessionID) async throws(SessionError) -> any UploadSession
 
-    /// Whether a session is known and open. One request to a shared store. An append in progress continues.
+    /// Whether a session is known and open: one request to a shared store. An append in progress continues.
     func isOpen(_ id: UploadSessionID) async throws(BucketError) -> Bool
 
     /// At most `limit` sessions after `id`, or all sessions if `id` is nil, ordered by id. Expired ones are included
@@ -25,91 +25,85 @@ public protocol SessionDriver: BucketDriver {
     func removeExpiredSessions(limit: Int) async throws(BucketError) -> Int
 }
 
-/// One upload session. It can be used on any loop. Concurrent calls are serialized.
+/// An upload session. It can be used on any loop. Concurrent calls are serialized.
 ///
-/// Every call except ``SessionAppend``'s own first stops an append in progress, because the newer request wins. The
-/// bytes that the append has received become durable, and it ends with ``SessionError/superseded``. An all-or-nothing
-/// append is discarded. So the offset that a call reports stays correct until the next append.
-///
-/// Every call throws ``SessionError/notFound`` once the session has expired or was cancelled.
+/// Except for ``SessionAppend``'s own calls, every call first stops an append in progress, because the newer request
+/// wins. Its received bytes become durable, and it ends with ``SessionError/superseded``. An all-or-nothing append is
+/// discarded. Thus a reported offset is valid until the next append. Calls throw ``SessionError/notFound`` after expiry
+/// or cancellation.
 public protocol UploadSession: AnyObject, Sendable {
-    /// Identifies the session for ``SessionDriver/openSession(_:)``.
+    /// Identifies the session in ``SessionDriver/openSession(_:)``.
     var id: UploadSessionID { get }
 
-    /// The session's ``SessionPlan/context``, as ``SessionDriver/openSession(_:)`` has found it; nil if it is not at hand
-    /// without a request to the store.
+    /// The session's ``SessionPlan/context`` as found when it was opened; nil if that needs a request to the store.
     var context: [UInt8]? { get }
 
     /// The current state.
     func state() async throws(SessionError) -> SessionState
 
-    /// Begins to append.
+    /// Begins an append. No byte is accepted if it throws.
     /// - Throws: ``SessionError/offsetMismatch(durable:)`` if the plan's offset is not the durable one,
     ///   ``SessionError/lengthMismatch(declared:)`` or ``SessionError/lengthExceeded(limit:)`` if the lengths do not
-    ///   fit, ``SessionError/finished`` after the end. No byte is accepted then.
+    ///   fit, ``SessionError/finished`` after the end.
     func append(_ plan: AppendPlan) async throws(SessionError) -> any SessionAppend
 
-    /// The size and digests of all durable bytes. It changes nothing and can be repeated.
+    /// The size and digests of all durable bytes. Can be repeated.
     func finish() async throws(SessionError) -> ContentFacts
 
-    /// Makes the object visible as ``Upload/commit(_:)`` does. It succeeds once: every later call returns the same
-    /// result, also in another process, with ``CommitResult/isRepeated``.
-    ///
-    /// If it fails, the session is unchanged, and can be appended to and committed again.
+    /// Makes the object visible as ``Upload/commit(_:)`` does. It succeeds once: later calls return the same result,
+    /// also in another process, with ``CommitResult/isRepeated``. After a failure, the session is unchanged and can be
+    /// continued.
     /// - Parameters:
     ///   - facts: The result of ``finish()``, on which the decision is based. If bytes were appended since, the call
     ///     fails with ``SessionError/offsetMismatch(durable:)``.
-    ///   - resultUntil: The time until which the result is kept, in seconds since 1970; at most until the session
-    ///     expires.
+    ///   - resultUntil: The time until which the result is kept, in seconds since 1970, limited by the session's
+    ///     expiry.
     /// - Throws: ``SessionError/store(_:)`` with `.preconditionFailed`, or ``SessionError/lengthMismatch(declared:)``
     ///   if bytes of the declared length are missing.
     func commit(
         _ facts: ContentFacts, _ preconditions: Preconditions, resultUntil: Int64
     ) async throws(SessionError) -> CommitResult
 
-    /// Ends the session without an object. Its bytes are removed. `record` is kept (``SessionState/End/closed(_:)``),
-    /// so that a repeated request can get the same response. Fails with ``SessionError/finished`` if the object was
-    /// stored, also by another process.
+    /// Ends the session without an object and removes its bytes. `record` is kept (``SessionState/End/closed(_:)``) for
+    /// the response to a repeated request. Throws ``SessionError/finished`` if any process has stored the object.
     /// - Parameters:
     ///   - record: At most 64 KiB.
     ///   - until: Seconds since 1970; at most until the session expires.
     func close(_ record: [UInt8], until: Int64) async throws(SessionError)
 
-    /// Removes the session and its bytes. The space is free when this returns. A committed object stays.
+    /// Removes the session and its bytes; their space is free on return. A committed object stays.
     func cancel() async throws(SessionError)
 }
 
-/// An append in progress. Confined to its loop.
-///
-/// Ends with ``end()`` or ``discard()``. If dropped, it ends as with ``end()``, or ``discard()`` if all or nothing.
+/// An append in progress. Confined to its loop. Ends with ``end()`` or ``discard()``. A dropped append ends as with
+/// ``end()``, or with ``discard()`` if it is all or nothing.
 public protocol SessionAppend: ByteSink {
-    /// Sets a callback that is called on the loop, once, when another call stops this append. From then on,
+    /// Sets a callback that runs on the loop, once, when another call stops this append. From then on,
     /// ``ByteSink/write(_:)`` and ``end()`` throw ``SessionError/superseded``.
     func whenStopped(_ body: @escaping () -> Void)
 
-    /// Sets a callback that is called on the loop with each durable offset that the append reaches before its end. How
-    /// often is for the store to decide.
+    /// Sets a callback that runs on the loop with durable offsets before the append's end, as often as the store
+    /// decides.
     func whenDurable(_ body: @escaping (UInt64) -> Void)
 
-    /// Makes the received bytes durable, even if the body is incomplete.
-    /// - Returns: The durable offset.
-    /// - Throws: ``SessionError/superseded``, or the reason why bytes could not be stored. Bytes before such a failure
-    ///   are kept if possible: ``UploadSession/state()`` has the offset.
+    /// Makes the received bytes durable, even if the body is incomplete, and returns the durable offset.
+    /// - Throws: ``SessionError/superseded``, or why bytes could not be stored. Bytes before such a failure are kept if
+    ///   possible: ``UploadSession/state()`` has the offset.
     func end() async throws(SessionError) -> UInt64
 
-    /// Discards bytes that are not durable yet: all received ones if the append is all or nothing.
+    /// Discards bytes that are not durable: all received ones if the append is all or nothing.
     func discard() async
 }
 
 /// The properties of a new session.
 public struct SessionPlan: Sendable, Equatable {
     /// The properties as for an upload in one request. The store keeps the attributes, the size and the requested
-    /// digests. The rest is for services that need it at the beginning. Preconditions and declared digests belong into
-    /// ``context`` too, because the caller of the commit enforces them.
+    /// digests; services may need the rest at the beginning. The caller enforces preconditions and declared digests at
+    /// the commit, so ``context`` must have them too.
     public var upload: UploadPlan
     /// The expiry in seconds since 1970.
     public var expires: Int64
-    /// Data for the caller, which the store does not interpret: at most ``maximumContext`` bytes.
+    /// The caller's data, opaque to the store: at most ``maximumContext`` bytes.
     public var context: [UInt8]
     /// The maximum size of the context in bytes: 64 KiB.
     public static let maximumContext = 64 << 10
@@ -127,7 +121,7 @@ public struct AppendPlan: Sendable, Equatable {
     public var offset: UInt64
     /// The number of bytes of the append, if known.
     public var size: UInt64?
-    /// The length of the whole object in bytes, if this request declares it. It is stored.
+    /// The declared length of the whole object in bytes, which is stored.
     public var length: UInt64?
     /// Whether the append is all or nothing, because the digest of its bytes is compared at the end. If it is
     /// incomplete, stopped or discarded, the offset does not change.
@@ -195,10 +189,10 @@ public enum SessionError: Error, Sendable {
     case superseded
     /// The session was committed or closed.
     case finished
-    /// The store has other bytes than those that were acknowledged: two writers have sent different bytes at one offset.
-    /// The session can't be committed any more.
+    /// The store has other bytes than those that were acknowledged, because two writers have sent different bytes at
+    /// one offset. The session can't be committed.
     case otherBytes
-    /// The calling task was cancelled, because its client went away, before the session was free. Nothing was done.
+    /// The calling task was cancelled, because its client went away, before its turn. Nothing was done.
     case clientGone
     /// The store failed, or a precondition did not hold.
     case store(BucketError)

@@ -1,9 +1,7 @@
 import Wire
 
-/// The identifier of an upload session in its store: its expiry and 128 random bits.
-///
-/// The expiry is a part of it, so that a store can keep sessions in this order. Only one textual form is accepted, so
-/// that no path depends on the client's spelling.
+/// The identifier of an upload session in its store: its expiry and 128 random bits. Stores can keep sessions ordered
+/// by expiry. Only one textual form is accepted, so that no path depends on the client's spelling.
 public struct UploadSessionID: Sendable, Hashable {
     /// The expiry in seconds since 1970.
     public let expires: Int64
@@ -36,7 +34,7 @@ public struct UploadSessionID: Sendable, Hashable {
         low = word(2)
     }
 
-    /// 48 hexadecimal digits in lower case. They are sufficient to access the session, so they must not be logged.
+    /// 48 lower-case hexadecimal digits. They grant access to the session, so they must not be logged.
     public var text: String { Hexadecimal.encode(bytes) }
 
     /// Parses ``text``; nil for any other form, including upper case.

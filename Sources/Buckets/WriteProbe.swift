@@ -1,12 +1,11 @@
 import HTTPClient
 import Wire
 
-/// A store that can check whether writes are permitted, without writing an object.
+/// A store that can check write permission without writing an object.
 public protocol WriteProbing: BucketDriver {
-    /// Begins an upload and aborts it, or queries the permissions.
-    /// - Returns: The reason why the credentials do not permit writing, or nil if they do. A bucket that is only read
-    ///   does not need the permission.
-    /// - Throws: ``BucketError`` if the check itself fails, or if the credentials do not permit reading.
+    /// Begins an upload and aborts it, or queries the permissions. A bucket that is only read does not need them.
+    /// - Returns: Why the credentials do not permit writing; nil if they do.
+    /// - Throws: ``BucketError`` if the check fails or the credentials do not permit reading.
     func probeWriting() async throws(BucketError) -> String?
 }
 

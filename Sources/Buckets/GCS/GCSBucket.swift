@@ -6,9 +6,9 @@ import Wire
 
 /// A bucket of Google Cloud Storage, accessed through its JSON API.
 ///
-/// The entity tag is the generation in decimal, which identifies the bytes. Google's own tag does not, because it
-/// changes with each patch. The API has no conditions on tags and dates. They are evaluated on the metadata, and the
-/// change is then pinned to that generation.
+/// The entity tag is the generation in decimal, which identifies the bytes; Google's own tag changes with each patch.
+/// The API has no conditions on tags and dates: they are evaluated on the metadata, and the change is pinned to that
+/// generation.
 public final class GCSBucket: BucketDriver {
     /// The bucket and how it is accessed.
     public struct Settings: Sendable, Equatable {
@@ -24,8 +24,8 @@ public final class GCSBucket: BucketDriver {
         public var spoolDirectory: String
 
         /// - Parameters:
-        ///   - endpoint: nil for `STORAGE_EMULATOR_HOST` if it is set, without credentials, and for Google's endpoint
-        ///     otherwise.
+        ///   - endpoint: nil for `STORAGE_EMULATOR_HOST` if it is set, without credentials, otherwise Google's
+        ///     endpoint.
         ///   - credentials: nil for Application Default Credentials.
         ///   - environment: `STORAGE_EMULATOR_HOST` and `TMPDIR` are read.
         public init(
@@ -47,11 +47,11 @@ public final class GCSBucket: BucketDriver {
         }
     }
 
-    /// The maximum number of evaluations of a change if other changes intervene.
+    /// The maximum number of evaluations of a change while other changes intervene.
     static let attempts = 8
     /// The maximum number of service pages for one list page.
     static let maximumPages = 64
-    /// The maximum size of a page of a list: 8 MiB. A thousand of the longest names with all escapes need less.
+    /// The maximum size of a list page: 8 MiB. A thousand of the longest names with all escapes need less.
     static let maximumPageBytes = 8 << 20
 
     let settings: Settings
@@ -75,7 +75,7 @@ public final class GCSBucket: BucketDriver {
 
     /// Creates the bucket without opening a connection.
     /// - Parameters:
-    ///   - pool: The pool for hashing and file access that could block a loop. It must outlive the bucket.
+    ///   - pool: For hashing and file access that could block a loop. It must outlive the bucket.
     ///   - observer: Notified of every request, including those for credentials.
     public init(
         _ settings: Settings, pool: BlockingPool, environment: [BytewiseString: String] = Environment.variables(),
@@ -93,7 +93,7 @@ public final class GCSBucket: BucketDriver {
     /// The upstream, for readiness and metrics.
     public var upstream: Upstream { requests.upstream }
 
-    /// A resumable session's conditions can't be changed. If they don't hold, the service discards the session.
+    /// A resumable session's conditions are fixed. If they don't hold, the service discards the session.
     static let promised: Capabilities = {
         var promised = Capabilities(
             atomicUploads: true, atomicPatches: true, atomicDeletions: true, lateConditions: false, durable: true)
@@ -116,7 +116,7 @@ public final class GCSBucket: BucketDriver {
         try await stat(name, generation: nil)
     }
 
-    /// The metadata of one generation. It must be the current one, unless the bucket keeps noncurrent versions.
+    /// The metadata of one generation: the current one, unless the bucket keeps noncurrent versions.
     func stat(_ name: String, generation: Int64?) async throws(BucketError) -> ObjectMetadata {
         try checkOpen()
         let query = generation.map { [("generation", String($0))] } ?? []
@@ -130,14 +130,14 @@ public final class GCSBucket: BucketDriver {
         async throws(BucketError) -> ObjectMetadata
     {
         try checkOpen()
-        // Clearing custom metadata requires the existing keys, because system metadata is kept.
+        // Clearing custom metadata needs the existing keys, because system metadata is kept.
         return try await change(name, preconditions, needsObject: patch.clearCustomMetadata) {
             (conditions, state) throws(BucketError) in
             switch state {
             case .unknown, .found: break
             case .interrupted(nil): throw BucketError(.objectNotFound)
             case .interrupted(let object?):
-                // The object already has the wanted properties, possibly set by the interrupted request.
+                // The object already has the wanted properties, possibly from the interrupted request.
                 if patch.applied(to: object.attributes) == object.attributes { return object }
             }
             let body = GCSObject.patch(patch, current: state.object?.attributes)
@@ -161,7 +161,7 @@ public final class GCSBucket: BucketDriver {
                 else { throw error }
                 return now
             }
-            // Some servers respond with an incomplete object.
+            // Some servers return an incomplete object.
             if let metadata = try? requests.metadata(response, of: name) { return metadata }
             return try await stat(name)
         }
@@ -195,10 +195,10 @@ public final class GCSBucket: BucketDriver {
 
     /// The known state of an object to be changed.
     private enum State {
-        /// The object was not looked up: the service evaluates all conditions.
+        /// Not looked up: the service evaluates all conditions.
         case unknown
         case found(ObjectMetadata)
-        /// The result of a lookup after a request whose result is unknown.
+        /// Looked up after a request with an unknown result.
         case interrupted(ObjectMetadata?)
 
         var object: ObjectMetadata? {
@@ -210,10 +210,10 @@ public final class GCSBucket: BucketDriver {
         }
     }
 
-    /// Changes an object under its conditions. If the service can evaluate all of them, they are sent unchanged.
-    /// Otherwise they are evaluated here, and the change is pinned to that state of the object and repeated if another
-    /// change intervened. An unpinned request whose result is unknown is not repeated unchanged: the object is looked
-    /// up, and the remaining change is pinned.
+    /// Changes an object under its conditions, which are sent unchanged if the service can evaluate them. Otherwise
+    /// they are evaluated here, and the change is pinned to that state of the object, and repeated if another change
+    /// intervened. An unpinned request with an unknown result is not repeated unchanged: the remaining change is pinned
+    /// after a lookup.
     private func change<Outcome>(
         _ name: String, _ preconditions: Preconditions, needsObject: Bool,
         _ make: (GCSConditions, State) async throws(BucketError) -> Outcome
@@ -223,7 +223,7 @@ public final class GCSBucket: BucketDriver {
             do throws(BucketError) {
                 return try await make(conditions, .unknown)
             } catch {
-                // A missing object is reported as not found, whatever the conditions are.
+                // A missing object is reported as not found, whatever the conditions.
                 if error.code == .preconditionFailed { _ = try await stat(name) }
                 guard conditions.metageneration == nil,
                     [.unavailable, .timedOut, .overloaded].contains(error.code),
@@ -259,7 +259,7 @@ public final class GCSBucket: BucketDriver {
             ("fields", "items(\(GCSListPage.members(of: query))),prefixes,nextPageToken"),
         ]
         if query.delimited { parameters.append(("delimiter", "/")) }
-        // The offset is inclusive. Entries that were already shown are dropped again.
+        // The offset is inclusive. Entries already shown are dropped.
         if case .after(let name) = list.start { parameters.append(("startOffset", name)) }
         var token: String?
         for _ in 0..<GCSBucket.maximumPages {

@@ -26,7 +26,7 @@ extension GCSBucket: CloudSessionStore {
         let query = [
             ("uploadType", "multipart"), ("name", name), ("ifGenerationMatch", version ?? "0"),
         ]
-        // The service compares the digests, and so never stores a request that was cut off.
+        // The service compares the digests, so it never stores a truncated request.
         var digests = SessionDigests([])
         digests.update(bytes.span.bytes)
         let body = GCSMultipart(
@@ -61,7 +61,7 @@ extension GCSBucket: CloudSessionStore {
                 throw BucketError(.unavailable, "a page of the list is not a list in JSON")
             }
             let names = page.items.filter { $0 != name }
-            // A page can be empty although more follow.
+            // An empty page may have a successor.
             if !names.isEmpty || page.next == nil { return names }
             token = page.next
         }

@@ -2,8 +2,7 @@ import Wire
 
 /// The JSON representation of objects in the Cloud Storage API.
 enum GCSObject {
-    /// Parses an object resource.
-    /// - Returns: nil if a required member is missing or malformed.
+    /// Parses an object resource; nil if a required member is missing or malformed.
     static func metadata(_ json: JSONValue) -> ObjectMetadata? {
         guard let name = json["name"]?.text,
             let generation = json["generation"]?.integer, generation > 0,
@@ -22,7 +21,7 @@ enum GCSObject {
             etag: String(generation), attributes: attributes(json))
     }
 
-    /// Parses an item of a list with properties; nil if the list has only names.
+    /// Parses an item of a list; nil if it has only a name.
     static func listed(_ json: JSONValue) -> ListedProperties? {
         guard let generation = json["generation"]?.integer, generation > 0,
             // As in `metadata(_:)`.
@@ -47,13 +46,12 @@ enum GCSObject {
         return nil
     }
 
-    /// The `x-goog-hash` field for a body.
     static func hashField(_ facts: ContentFacts) -> String {
         let crc32c = "crc32c=\(base64(facts.crc32c))"
         return facts.md5.map { "\(crc32c),md5=\(Base64.encode($0))" } ?? crc32c
     }
 
-    /// A crc32c in its textual form: base64 of the big-endian bytes.
+    /// Base64 of the big-endian bytes.
     private static func base64(_ crc32c: UInt32) -> String {
         Base64.encode((0..<4).map { UInt8(truncatingIfNeeded: crc32c >> (24 - 8 * $0)) })
     }
@@ -86,15 +84,14 @@ enum GCSObject {
         return bytes
     }
 
-    /// A crc32c from its big-endian bytes.
     private static func crc32c(_ bytes: [UInt8]) -> UInt32 {
         bytes.reduce(0) { $0 << 8 | UInt32($1) }
     }
 
     // MARK: Writing
 
-    /// The key of the custom metadata with the mark of the upload session that created the object. It is reserved
-    /// (``SystemMetadata/isReserved(_:)``), so that no client can see or set it.
+    /// The custom metadata key for the mark of the upload session that created the object. It is reserved
+    /// (``SystemMetadata/isReserved(_:)``), so no client can see or set it.
     static let markKey = "sluice-commit"
 
     /// Whether an object carries the mark of an upload session.
@@ -103,7 +100,7 @@ enum GCSObject {
     }
 
     /// The resource of a new object. The service verifies the digests of `facts`.
-    /// - Parameter mark: The mark of the upload session that creates it.
+    /// - Parameter mark: The mark of the creating upload session.
     static func resource(
         _ name: String, _ attributes: ObjectAttributes, _ facts: ContentFacts?,
         mark: UInt64? = nil
@@ -132,8 +129,8 @@ enum GCSObject {
         return json.bytes
     }
 
-    /// The JSON of a patch, key by key, so that reserved keys are kept.
-    /// - Parameter current: The current attributes, needed to clear all custom metadata.
+    /// The JSON of a patch, key by key, so that reserved keys are kept. Clearing all custom metadata needs the
+    /// `current` attributes.
     static func patch(_ patch: AttributePatch, current: ObjectAttributes?) -> [UInt8] {
         var json = JSONWriter(reserving: 512)
         func write(_ key: StaticString, _ change: AttributePatch.Change) {
@@ -178,16 +175,15 @@ enum GCSObject {
     }
 }
 
-/// One page of a list from the service.
+/// One page of the service's list.
 struct GCSListPage {
     let items: [String]
     let prefixes: [String]
-    /// Of the items that have them, if they are wanted.
+    /// The properties of items, if requested and present.
     let properties: [BytewiseString: ListedProperties]
-    /// The token of the next page; nil on the last page.
+    /// nil on the last page.
     let next: String?
 
-    /// The members of items that a query needs.
     static func members(of query: ListQuery) -> String {
         query.withProperties ? "name,generation,size,timeCreated,updated,contentType,md5Hash,crc32c" : "name"
     }
@@ -200,7 +196,7 @@ struct GCSListPage {
         else { return nil }
         self.items = items
         self.prefixes = prefixes
-        // Some servers send more members than were asked for.
+        // Some servers send more members than requested.
         properties = withProperties ? GCSListPage.properties(json["items"]?.elements ?? []) : [:]
         switch json["nextPageToken"] {
         case nil, .null: next = nil
@@ -221,7 +217,7 @@ struct GCSListPage {
         return all
     }
 
-    /// The texts of a list. Empty if the list is missing, nil if it is malformed.
+    /// The texts of a list: empty if it is missing, nil if it is malformed.
     private static func texts(_ list: JSONValue?, _ text: (JSONValue) -> JSONValue?) -> [String]? {
         switch list {
         case nil, .null: return []
@@ -234,11 +230,10 @@ struct GCSListPage {
 }
 
 extension ObjectAttributes {
-    /// The content type that Cloud Storage serves.
+    /// The content type as served by Cloud Storage.
     var mediaType: String { contentType ?? "application/octet-stream" }
 
-    /// Whether an object stored with `wanted` can look like this. Custom metadata may have additional keys, because
-    /// some servers add their own.
+    /// Whether an object stored with `wanted` can look like this. Some servers add their own custom metadata.
     func areStored(from wanted: ObjectAttributes) -> Bool {
         func values(_ attributes: ObjectAttributes) -> [BytewiseString] {
             [

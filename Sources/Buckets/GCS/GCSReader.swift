@@ -6,14 +6,14 @@ import Wire
 
 /// A cache of the metadata of some hundred objects.
 ///
-/// A media response names the generation and metageneration of its object, but neither its custom metadata nor its
-/// time. If the cache has the metadata of exactly that state, no second request is needed.
+/// A media response has the generation and metageneration of its object, but not its custom metadata and time. Cached
+/// metadata of exactly that state saves a second request.
 final class GCSMetadataCache: Sendable {
     private static let slotCount = 512
     /// Larger custom metadata is not cached: 1 KiB.
     private static let maximumCustomBytes = 1024
     private let slots = Lock<[ObjectMetadata?]>(Array(repeating: nil, count: slotCount))
-    /// Whether media responses name the metageneration. Otherwise cached metadata cannot be confirmed.
+    /// Whether media responses have the metageneration. Otherwise cached metadata can't be confirmed.
     private let confirmable = Atomic<Bool>(false)
 
     var isConfirmable: Bool { confirmable.load(ordering: .relaxed) }
@@ -43,10 +43,10 @@ final class GCSMetadataCache: Sendable {
 extension GCSBucket {
     /// Begins a download.
     ///
-    /// The API has no response with both the bytes and all metadata. Both are requested concurrently, and belong
-    /// together if their generations are equal. If the cache has the metadata and the media response confirms it, one
-    /// request suffices. An emulator whose media responses do not name the metageneration gets the requests one after
-    /// the other, because some emulators respond to nothing else while they send an object that is not being read.
+    /// No response has both the bytes and all metadata. Both are requested concurrently, and belong together if their
+    /// generations are equal. If the media response confirms cached metadata, one request suffices. Media responses of
+    /// some emulators lack the metageneration. Those get the requests one after the other, because some respond to
+    /// nothing else while they send an object that is not being read.
     public func open(_ name: String, _ plan: ReadPlan) async throws(BucketError)
         -> any ObjectReader
     {
@@ -57,7 +57,7 @@ extension GCSBucket {
                 if let reader = try await openOnce(name, range) { return reader }
                 continue
             }
-            // Look at the metadata first: usually the conditions mean that the client already has the bytes.
+            // Read the metadata first: usually the conditions mean that the client already has the bytes.
             let metadata = try await stat(name)
             guard plan.conditions.evaluate(metadata, reading: true) == nil else {
                 return GCSReader(self, metadata, nil)
@@ -67,8 +67,7 @@ extension GCSBucket {
         throw BucketError(.overloaded, "the object is being replaced by others again and again")
     }
 
-    /// - Parameter guess: The metadata from an earlier response.
-    /// - Returns: nil if the object was replaced between the two responses.
+    /// Returns nil if the object was replaced between the two responses. `guess` is metadata from an earlier response.
     private func openOnce(_ name: String, _ range: String?, _ guess: ObjectMetadata? = nil)
         async throws(BucketError) -> GCSReader?
     {
@@ -107,9 +106,8 @@ extension GCSBucket {
         return GCSReader(self, metadata, media)
     }
 
-    /// Requests the bytes as they are stored.
-    /// - Parameter range: A value of the `Range` field.
-    /// - Throws: ``BucketError``. An unsatisfiable range is not an error; it gives a response without bytes.
+    /// Requests the stored bytes. `range` is a value of the `Range` field; an unsatisfiable range gives a response
+    /// without bytes.
     fileprivate func media(_ name: String, _ range: String?) async throws(BucketError) -> GCSMedia {
         do throws(ResumingSource.Fault) {
             return try await media(name, range, generation: nil, attempts: .max)
@@ -118,14 +116,13 @@ extension GCSBucket {
         }
     }
 
-    /// - Parameter attempts: The maximum number of attempts.
     fileprivate func media(_ name: String, _ range: String?, generation: Int64?, attempts: Int)
         async throws(ResumingSource.Fault) -> GCSMedia
     {
         var query = [("alt", "media")]
         if let generation { query.append(("generation", String(generation))) }
         let request = ClientRequest("GET", requests.object(name, query))
-        // Otherwise the service decompresses gzip objects, which gives other bytes of unknown length.
+        // Otherwise the service decompresses gzip objects to other bytes of unknown length.
         request.fields.append("accept-encoding", "gzip")
         request.isBulk = true
         request.attempts = attempts
@@ -147,7 +144,7 @@ extension GCSBucket {
     }
 }
 
-/// A media response whose body has not been read. Confined to its loop.
+/// A media response with an unread body. Confined to its loop.
 struct GCSMedia {
     var response: ClientResponse
     /// nil if the server does not report it.
@@ -168,7 +165,7 @@ struct GCSMedia {
             return generation == metadata.generation
                 && metageneration ?? 1 <= metadata.metageneration
         }
-        // An emulator: compare its checksum, or else the length.
+        // An emulator: compare the checksum, or else the length.
         if let crc32c = GCSObject.crc32c(hashField: response.fields["x-goog-hash"]) {
             return crc32c == metadata.crc32c
         }
@@ -176,12 +173,12 @@ struct GCSMedia {
         return length == metadata.size
     }
 
-    /// The range of the body in an object of `size` bytes; nil if it is empty or contradicts the size.
+    /// The body's range in an object of `size` bytes; nil if it is empty or contradicts the size.
     func range(size: UInt64) -> Range<UInt64>? {
         let range: Range<UInt64>
         switch response.status {
         case 200:
-            // In HTTP, Content-Range means nothing here. A server that sends it with partial bytes means that part.
+            // HTTP gives Content-Range no meaning here. A server that sends it with partial bytes means that part.
             guard let reported = response.fields["content-range"].flatMap({ ContentRange($0) }) else {
                 range = 0..<size
                 break
@@ -203,7 +200,6 @@ struct GCSMedia {
 }
 
 extension ByteRange {
-    /// The value of a `Range` field.
     var field: String {
         switch self {
         case .from(let first, let last): "bytes=\(first)-\(last.map { String($0) } ?? "")"
@@ -212,12 +208,12 @@ extension ByteRange {
     }
 }
 
-/// An opened object: the first media response, or a later one that is pinned to the same bytes.
+/// An opened object: the first media response, or a later one pinned to the same bytes.
 final class GCSReader: ObjectReader {
     let metadata: ObjectMetadata
     private let bucket: GCSBucket
     private var media: GCSMedia?
-    /// Whether the first response named its generation. Later ones must then do so too.
+    /// Whether the first response had a generation. Later ones must have it too.
     private let isNamed: Bool
 
     init(_ bucket: GCSBucket, _ metadata: ObjectMetadata, _ media: GCSMedia?) {
@@ -269,7 +265,7 @@ final class GCSReader: ObjectReader {
         return BytesSource(try await source(media, range).collect(Int(count)))
     }
 
-    /// The bytes of a small body that has arrived, verified.
+    /// The verified bytes of a small body that has arrived.
     private func arrived(_ range: Range<UInt64>, of media: inout GCSMedia) throws(BucketError)
         -> ArrivedBody?
     {
@@ -277,12 +273,12 @@ final class GCSReader: ObjectReader {
             range.upperBound - range.lowerBound, of: &media.response, crc32c: checksum(of: range))
     }
 
-    /// The checksum of these bytes; nil if it is not known.
+    /// nil if not known.
     private func checksum(of range: Range<UInt64>) -> UInt32? {
         range == 0..<metadata.size ? metadata.crc32c : nil
     }
 
-    /// Requests bytes of this object, and not of an object that replaced it.
+    /// Requests bytes of this object, never of a replacement.
     private func open(_ range: Range<UInt64>, attempts: Int) async throws(ResumingSource.Fault)
         -> GCSMedia
     {
@@ -316,7 +312,6 @@ final class GCSReader: ObjectReader {
 }
 
 extension Result {
-    /// Captures the outcome of a throwing operation.
     init(of body: () async throws(Failure) -> Success) async {
         do throws(Failure) {
             self = .success(try await body())

@@ -14,14 +14,13 @@ struct GCSConditions: Equatable {
 
     init() {}
 
-    /// Conditions that pin a change to an object, or to its absence if nil.
+    /// Pins a change to an object; nil pins it to the object's absence.
     init(pinnedTo object: ObjectMetadata?) {
         generation = object?.generation ?? 0
         metageneration = object?.metageneration
     }
 
-    /// nil if the service can't evaluate them all: several tags, tags with other conditions, dates, a lone
-    /// metageneration.
+    /// nil if the service can't evaluate them: several tags, tags with other conditions, dates, a lone metageneration.
     init?(_ conditions: Preconditions) {
         guard conditions.ifModifiedSince == nil, conditions.ifUnmodifiedSince == nil else {
             return nil
@@ -48,7 +47,6 @@ struct GCSConditions: Equatable {
     }
 }
 
-/// The requests of one bucket: their targets, credentials and errors.
 struct GCSRequests: Sendable {
     /// The maximum size of a JSON response about one object: 256 KiB.
     static let maximumResponse = 256 * 1024
@@ -60,18 +58,17 @@ struct GCSRequests: Sendable {
 
     // MARK: Targets
 
-    /// The target of an object. Its name is encoded as one path segment.
+    /// The name is encoded as one path segment.
     func object(_ name: String, _ query: [(String, String)] = []) -> String {
         target("/storage/v1/b/\(segment(bucket))/o/\(segment(name))", query)
     }
 
-    /// The target that moves an object to another name, in one atomic step.
+    /// Moves an object to another name in one atomic step.
     func move(_ source: String, to name: String, _ query: [(String, String)]) -> String {
         let (bucket, source, name) = (segment(bucket), segment(source), segment(name))
         return target("/storage/v1/b/\(bucket)/o/\(source)/moveTo/o/\(name)", query)
     }
 
-    /// The target that copies an object to another name.
     func rewrite(_ source: String, to name: String, _ query: [(String, String)]) -> String {
         let (bucket, source, name) = (segment(bucket), segment(source), segment(name))
         return target("/storage/v1/b/\(bucket)/o/\(source)/rewriteTo/b/\(bucket)/o/\(name)", query)
@@ -85,7 +82,7 @@ struct GCSRequests: Sendable {
         target("/upload/storage/v1/b/\(segment(bucket))/o", query)
     }
 
-    /// The target of a query for which of these permissions are granted.
+    /// Queries which of these permissions are granted.
     func permissions(_ names: [String]) -> String {
         target(
             "/storage/v1/b/\(segment(bucket))/iam/testPermissions",
@@ -103,13 +100,12 @@ struct GCSRequests: Sendable {
 
     // MARK: Sending
 
-    /// The authorization of the last attempt, and the number of attempts.
     final class Attempts {
         var authorization: String?
         var count = 0
     }
 
-    /// Sends a request and collects the response, whatever its status is.
+    /// Sends a request and collects the response with any status.
     func call(
         _ request: ClientRequest, limit: Int = maximumResponse, _ attempts: Attempts = Attempts()
     ) async throws(BucketError) -> CollectedResponse {
@@ -120,7 +116,7 @@ struct GCSRequests: Sendable {
         }
     }
 
-    /// Sends a request and returns the response before its body.
+    /// Sends a request and returns the response without its body.
     func send(_ request: ClientRequest) async throws(BucketError) -> ClientResponse {
         let upstream = upstream
         return try await authorized(request, Attempts(), status: \.status) {
@@ -155,8 +151,7 @@ struct GCSRequests: Sendable {
 
     // MARK: Responses
 
-    /// Parses the object in a response about `name`.
-    /// - Throws: ``BucketError`` for an error status, or if the response is not this object.
+    /// Parses the object in a response about `name`. Throws for an error status, or if the response is not this object.
     func metadata(_ status: Int, _ body: [UInt8], of name: String) throws(BucketError)
         -> ObjectMetadata
     {
@@ -164,7 +159,6 @@ struct GCSRequests: Sendable {
         return try metadata((try? JSONReader.parse(body)) ?? .null, of: name)
     }
 
-    /// The object in a resource.
     func metadata(_ json: JSONValue, of name: String) throws(BucketError) -> ObjectMetadata {
         guard let metadata = GCSObject.metadata(json) else {
             throw BucketError(.unavailable, "\(what): the response is not an object's metadata")
@@ -184,30 +178,27 @@ struct GCSRequests: Sendable {
         try metadata(response.status, response.body, of: name)
     }
 
-    /// The error for a bucket that does not exist.
     var missingBucket: BucketError {
         BucketError(.unavailable, "the Cloud Storage bucket '\(bucket)' does not exist")
     }
 
     private var what: String { "Cloud Storage bucket '\(bucket)'" }
 
-    /// Whether a rejection is caused by the bytes: their md5 or crc32c differs from the declared one.
+    /// Whether the bytes were rejected because their md5 or crc32c differs from the declared one.
     private func isOfDigest(_ message: String) -> Bool {
         let message = message.asciiLowercased()
         return message.contains("md5") || message.contains("crc32c")
     }
 
-    /// Converts an error status to an error.
     func failure(_ response: CollectedResponse) -> BucketError {
         failure(response.status, response.body)
     }
 
-    /// Converts an error status and its message to an error.
     func failure(_ status: Int, _ body: [UInt8]) -> BucketError {
         let json = try? JSONReader.parse(body)
         let error = json?["error"]
         let reason = error?["errors"]?.elements?.first?["reason"]?.text ?? ""
-        // Google's test bench puts its message outside the error object.
+        // Google's test bench has its message outside the error object.
         let message = error?["message"]?.text ?? json?["message"]?.text ?? ""
         let words = ASCII.plainWords(message.isEmpty ? "status \(status)" : "\(status), \(message)")
         func failed(_ code: BucketError.Code, _ cause: String) -> BucketError {

@@ -2,11 +2,11 @@ import HTTPClient
 import System
 import Wire
 
-/// Bytes to be sent to a session. They can be sent again unless they are gone.
+/// Bytes for a session. They can be sent again unless they are gone.
 enum ReplayBuffer: Sendable {
     case memory([UInt8])
     case spool(Spool)
-    /// The number of bytes that were sent and not kept.
+    /// The number of bytes that were sent and dropped.
     case gone(UInt64)
 
     var count: UInt64 {
@@ -18,9 +18,8 @@ enum ReplayBuffer: Sendable {
     }
 }
 
-/// A resumable upload: the service keeps the bytes so far and creates the object after the last request.
-///
-/// The session's URL is a secret that authorizes requests, so it appears in no error.
+/// A resumable upload: the service keeps the bytes so far and creates the object after the last request. The session's
+/// URL is a secret that authorizes requests, so it appears in no error.
 ///
 /// Safety: confined to its loop.
 final class GCSSession: @unchecked Sendable {
@@ -32,11 +31,10 @@ final class GCSSession: @unchecked Sendable {
     private let name: String
     /// The path and query of its URL.
     let target: String
-    /// The number of bytes that the service has confirmed.
+    /// The number of bytes confirmed by the service.
     private(set) var persisted: UInt64
-    /// Whether another process may send bytes too, so that the service may keep more than were sent here.
+    /// Whether another process may also send bytes, so that the service may keep more than this one has sent.
     private let isShared: Bool
-    /// The request in progress.
     private var current: ClientExchange?
 
     private init(
@@ -50,16 +48,14 @@ final class GCSSession: @unchecked Sendable {
         self.isShared = isShared
     }
 
-    /// Continues a session that this or another process has begun for the object `name`.
-    /// - Parameter persisted: The number of bytes that the service is known to keep.
+    /// Continues a session of this or another process for the object `name`, with `persisted` bytes known to be kept.
     convenience init(_ bucket: GCSBucket, _ name: String, target: String, persisted: UInt64) {
         self.init(
             bucket.requests, bucket.pool, name, target: target, persisted: persisted,
             isShared: true)
     }
 
-    /// Begins a session. Its preconditions are evaluated at the end.
-    /// - Parameter mark: ``GCSObject/markKey``'s value in the object's metadata.
+    /// Begins a session. Its preconditions are evaluated at the end. `mark` is the value of ``GCSObject/markKey``.
     static func start(
         _ requests: GCSRequests, _ pool: BlockingPool, _ name: String,
         _ attributes: ObjectAttributes, _ conditions: GCSConditions, mark: UInt64? = nil
@@ -84,8 +80,8 @@ final class GCSSession: @unchecked Sendable {
             requests, pool, name, target: target, persisted: 0, isShared: mark != nil)
     }
 
-    /// The path and query of a session's URL. They are requested from the configured origin, whatever host the URL
-    /// names: behind a proxy or a private endpoint that host is unknown, and no other host may be contacted.
+    /// The path and query of a session's URL. Requests go to the configured origin, whatever host the URL names: behind
+    /// a proxy or a private endpoint that host is unknown, and no other host may be contacted.
     static func target(_ location: String) -> String? {
         var rest = location.utf8[...]
         if let scheme = ["https://", "http://"].first(where: location.asciiLowercased().hasPrefix) {
@@ -101,12 +97,11 @@ final class GCSSession: @unchecked Sendable {
 
     // MARK: One request
 
-    /// The result of a request of the session.
     enum Outcome {
         /// The service keeps this many bytes from the start.
         case kept(UInt64)
         case complete(ObjectMetadata)
-        /// How much of the request the service has processed is unknown. Query it after the `Retry-After`.
+        /// How much the service has processed is unknown. Query it after the `Retry-After`.
         case unknown(BucketError, retryAfter: String?)
     }
 
@@ -116,7 +111,7 @@ final class GCSSession: @unchecked Sendable {
         return request
     }
 
-    /// - Throws: ``BucketError`` if the service says that it will not create the object.
+    /// Throws if the service will not create the object.
     private func outcome(_ status: Int, _ fields: HeaderFields, _ body: [UInt8])
         throws(BucketError) -> Outcome
     {
@@ -135,7 +130,7 @@ final class GCSSession: @unchecked Sendable {
         }
     }
 
-    /// The number of bytes that a 308 confirms: `bytes=0-N`, or 0 without the field.
+    /// The number of bytes confirmed by a 308: `bytes=0-N`, or 0 without the field.
     static func kept(_ field: String?) throws(BucketError) -> UInt64 {
         guard let field else { return 0 }
         guard field.hasPrefix("bytes=0-"), let last = Decimal.parse(Array(field.utf8)[8...]),
@@ -152,7 +147,7 @@ final class GCSSession: @unchecked Sendable {
         return exchange
     }
 
-    /// Cancels the request in progress, because the upload is aborted.
+    /// Cancels the request in progress.
     func giveUp() { current?.cancel() }
 
     private func outcome(of exchange: ClientExchange) async throws(BucketError) -> Outcome {
@@ -168,7 +163,7 @@ final class GCSSession: @unchecked Sendable {
         return try outcome(response.status, response.fields, body)
     }
 
-    /// Queries the session's state, once. ``deliver(_:_:_:)`` does the retries.
+    /// Queries the session's state, once. ``deliver(_:_:_:)`` retries.
     private func query() async throws(BucketError) -> Outcome {
         let request = request("*/*")
         request.isRepeatable = true
@@ -183,20 +178,20 @@ final class GCSSession: @unchecked Sendable {
         let pipe: RequestBodyPipe
     }
 
-    /// Begins to stream the next `count` bytes, a multiple of ``quantum``. ``settle(_:_:)`` must follow.
+    /// Begins to stream `count` bytes, a multiple of ``quantum``. ``settle(_:_:)`` must follow.
     func beginStream(_ count: UInt64) -> Stream {
         let pipe = RequestBodyPipe(length: count)
         let range = "\(persisted)-\(persisted + count - 1)/*"
         return Stream(exchange: start(request(range, .pipe(pipe))), pipe: pipe)
     }
 
-    /// The response to a stream after all bytes were written, or after the pipe stopped accepting them.
+    /// The response after all bytes were written, or after the pipe stopped accepting them.
     func response(to stream: Stream) async throws(BucketError) -> Outcome {
         try await outcome(of: stream.exchange)
     }
 
-    /// Makes sure that the service keeps all bytes of a stream after its response. Missing bytes are sent again.
-    /// - Throws: ``BucketError`` if missing bytes are no longer held.
+    /// Ensures that the service keeps all bytes of a stream after its response. Missing bytes are sent again; throws if
+    /// they are no longer held.
     func settle(_ outcome: Outcome, _ held: ReplayBuffer) async throws(BucketError) {
         try await deliver(held, at: persisted, nil, outcome)
     }
@@ -205,14 +200,12 @@ final class GCSSession: @unchecked Sendable {
 
     // MARK: Bytes that can be sent again
 
-    /// Sends bytes until the service keeps them all.
-    /// - Parameter offset: Their offset, if they do not follow the confirmed ones.
+    /// Sends bytes until the service keeps them all. `offset` is set if they do not follow the confirmed ones.
     func send(_ held: ReplayBuffer, at offset: UInt64? = nil) async throws(BucketError) {
         try await deliver(held, at: offset ?? persisted, nil, nil)
     }
 
-    /// Queries how many bytes the service keeps (``persisted``).
-    /// - Returns: The object, if the session has created it.
+    /// Queries how many bytes the service keeps (``persisted``). Returns the object if the session has created it.
     func update() async throws(BucketError) -> ObjectMetadata? {
         var failures = 0
         while true {
@@ -228,9 +221,8 @@ final class GCSSession: @unchecked Sendable {
         }
     }
 
-    /// Sends the last bytes, which creates the object.
-    /// - Parameter facts: The facts of the whole object, which the service compares with its own.
-    /// - Throws: ``BucketError``, with `.preconditionFailed` if the session's conditions do not hold.
+    /// Sends the last bytes, which creates the object. The service compares `facts`, those of the whole object, with
+    /// its own. Throws `.preconditionFailed` if the session's conditions do not hold.
     func finish(_ held: ReplayBuffer, _ facts: ContentFacts) async throws(BucketError)
         -> ObjectMetadata
     {
@@ -245,7 +237,7 @@ final class GCSSession: @unchecked Sendable {
     ///   - held: Bytes that the service may have in part.
     ///   - start: Their offset.
     ///   - facts: The facts of the whole object, if these are its last bytes.
-    ///   - first: The result of the first request with these bytes, if there was one.
+    ///   - first: The result of the first request with these bytes, if any.
     @discardableResult
     private func deliver(
         _ held: ReplayBuffer, at start: UInt64, _ facts: ContentFacts?, _ first: Outcome?
@@ -339,7 +331,7 @@ final class GCSSession: @unchecked Sendable {
         }
     }
 
-    /// Writes a spool's bytes to the pipe, until the end or until the pipe stops. The response has the cause then.
+    /// Writes a spool's bytes to the pipe until the end, or until the pipe stops; the response then has the cause.
     private func feed(_ pipe: RequestBodyPipe, from spool: Spool, at start: UInt64)
         async throws(BucketError)
     {
@@ -357,11 +349,9 @@ final class GCSSession: @unchecked Sendable {
         }
     }
 
-    /// Asks the service to discard the upload.
     func cancel() async { _ = try? await discard() }
 
-    /// Discards the upload.
-    /// - Throws: ``BucketError`` if the service may still keep its bytes.
+    /// Asks the service to discard the upload. Throws if it may still keep the bytes.
     func discard() async throws(BucketError) {
         let request = ClientRequest("DELETE", target, isRepeatable: true)
         let response: CollectedResponse
@@ -370,7 +360,7 @@ final class GCSSession: @unchecked Sendable {
         } catch {
             throw BucketError(error)
         }
-        // 499 confirms it. The others say that there is nothing to discard.
+        // 499 confirms it. With the others there is nothing to discard.
         guard [200, 201, 204, 400, 404, 410, 499].contains(response.status) else {
             throw requests.failure(response)
         }
@@ -378,8 +368,8 @@ final class GCSSession: @unchecked Sendable {
 }
 
 extension RequestBodyPipe {
-    /// Writes `count` bytes, waiting for the pipe when it is full.
-    /// - Parameter write: Writes bytes from an offset and returns their number.
+    /// Writes `count` bytes, waiting while the pipe is full. `write` writes from an offset and returns the number of
+    /// bytes.
     /// - Returns: Whether all bytes were accepted. If not, the response has the cause.
     func writeAll(_ count: Int, _ write: (Int) throws -> Int) async -> Bool {
         var offset = 0

@@ -3,10 +3,10 @@ import Wire
 
 /// The commit of an upload session: one request makes the object visible, pinned to the generation that it replaces.
 ///
-/// The bytes first become a hidden object, for which the service compares their digests. Its generation is written to the
-/// state. Then it is moved to its name, which deletes the hidden object in the same step and moves no bytes. So the object
-/// can't become visible twice, whatever becomes of it and of the responses: of two such requests, in one gateway or two,
-/// the second finds nothing to move. The object carries the session's mark, by which the second recognizes it.
+/// The bytes first become a hidden object, whose digests the service compares. Its generation is written to the state.
+/// Then it is moved to its name, which deletes the hidden object in the same step and copies no bytes. Thus the object
+/// can't become visible twice, even if it is removed or responses are lost: a second request, from this or another
+/// gateway, finds nothing to move, and recognizes the object by the session's mark.
 struct GCSSessionCommit {
     let bucket: GCSBucket
     let file: CloudSessionFile
@@ -15,12 +15,12 @@ struct GCSSessionCommit {
     /// Seconds since 1970.
     let until: Int64
 
-    /// The result of a request that makes the object visible.
+    /// The result of the move.
     private enum Outcome {
         case stored(ObjectMetadata)
-        /// The name has another session's object. This session has stored none.
+        /// The name has another session's object; this session has stored none.
         case overtaken
-        /// The hidden object was moved before. The object that it became is not at the name any more.
+        /// The hidden object was moved earlier, and the resulting object was replaced or removed.
         case replaced
     }
 
@@ -28,7 +28,7 @@ struct GCSSessionCommit {
     func run(_ state: CloudSessionState) async throws(SessionError) -> CommitResult {
         var source = state.intent?.source
         if let intent = state.intent, let source {
-            // It was decided, so that preconditions are not evaluated again.
+            // Already decided: do not evaluate preconditions again.
             var conditions = GCSConditions.none
             conditions.generation = intent.generation
             let made = try await move(source, state, conditions)
@@ -56,15 +56,15 @@ struct GCSSessionCommit {
         throw .store(BucketError(.overloaded, "the object is being changed by others again and again"))
     }
 
-    /// Takes the intent back: the session has stored no object.
+    /// Withdraws the intent: the session has stored no object.
     private func withdraw(_ source: CloudSessionState.Source?) async throws(SessionError) {
         guard let source else { return }
         try await file.update { $0.intent = nil }
-        // That of the service's session can be used again. If this fails, the sweep removes it.
+        // Keep a resumable session's object: it can be used again. The sweep repeats a failed deletion.
         if source.piece != nil { try? await bucket.deleteHidden(source.name(of: file.id)) }
     }
 
-    /// Writes the result to the state, also if another gateway has claimed it.
+    /// Writes the result to the state, even if another gateway has claimed it.
     private func record(_ made: ObjectMetadata, replacing intent: CloudSessionState.Intent)
         async throws(SessionError) -> CommitResult
     {
@@ -79,15 +79,15 @@ struct GCSSessionCommit {
         return result
     }
 
-    /// The result of an earlier commit, if this session has stored the object.
+    /// The result of an earlier commit that has stored the object; nil if none has.
     func settle(_ state: CloudSessionState) async throws(SessionError) -> CommitResult? {
         guard let intent = state.intent, let made = try await marked(state) else { return nil }
-        // If another gateway has claimed the state, the object's mark tells the result again.
+        // If another gateway has claimed the state, the object's mark still identifies the result.
         return (try? await record(made, replacing: intent))
             ?? CommitResult(metadata: made, replaced: intent.generation != 0)
     }
 
-    /// The object, if this session has stored it.
+    /// The current object, if this session has stored it.
     private func marked(_ state: CloudSessionState) async throws(SessionError) -> ObjectMetadata? {
         try await inStore { () throws(BucketError) in
             let requests = bucket.requests
@@ -106,7 +106,6 @@ struct GCSSessionCommit {
 
     // MARK: The hidden object
 
-    /// Makes the hidden object of all bytes.
     private func upload(_ state: CloudSessionState) async throws(SessionError)
         -> CloudSessionState.Source
     {
@@ -114,16 +113,16 @@ struct GCSSessionCommit {
             guard let target = state.gcsTransfer.session else { return try await insert(state) }
             return try await finish(target, state)
         } catch {
-            // The service may also reject the length, if it keeps more bytes.
+            // The service may also reject the length if it keeps more bytes.
             let isRejected = error.code == .unsupported && state.gcsTransfer.session != nil
             if error.isOfOtherBytes || isRejected { throw .otherBytes }
-            // Another gateway may have finished and moved it: the state has the result, or will have it.
+            // Another gateway may have finished and moved it: the state has or will have the result.
             if try await marked(state) != nil { throw .superseded }
             throw .store(error)
         }
     }
 
-    /// Finishes the service's session. The service compares the digests.
+    /// Finishes the resumable session. The service compares the digests.
     private func finish(_ target: String, _ state: CloudSessionState) async throws(BucketError)
         -> CloudSessionState.Source
     {
@@ -143,7 +142,7 @@ struct GCSSessionCommit {
         return CloudSessionState.Source(piece: nil, generation: hidden.generation)
     }
 
-    /// Stores less than 256 KiB, for which the service has no session. The name is random: no other request has it.
+    /// Stores less than 256 KiB, too little for a resumable session. The random name is used by no other request.
     private func insert(_ state: CloudSessionState) async throws(BucketError)
         -> CloudSessionState.Source
     {
@@ -166,8 +165,7 @@ struct GCSSessionCommit {
 
     // MARK: The object
 
-    /// Moves the hidden object to its name.
-    /// - Returns: The object; nil if another object is at the name, and this session has stored none.
+    /// Moves the hidden object to its name; nil if the name has another object and this session has stored none.
     private func move(
         _ source: CloudSessionState.Source, _ state: CloudSessionState, _ conditions: GCSConditions
     ) async throws(SessionError) -> ObjectMetadata? {
@@ -192,7 +190,7 @@ struct GCSSessionCommit {
         } catch {
             if let known = try await whatBecame(of: source, state, error) { return known }
         }
-        // An emulator that can't move. If it deletes the object too early, a repeated commit makes it again.
+        // An emulator without moves. If it deletes the object too early, a repeated commit makes it again.
         request = ClientRequest("POST", requests.rewrite(hidden, to: state.name, query), isRepeatable: true)
         do throws(BucketError) {
             let response = try await requests.call(request)
@@ -208,12 +206,11 @@ struct GCSSessionCommit {
         }
     }
 
-    /// The state of the hidden object, after an error of the request that moves it.
-    /// - Returns: nil if the service does not know the request.
+    /// The state of the hidden object after a failed move; nil if the service does not support moves.
     private func whatBecame(
         of source: CloudSessionState.Source, _ state: CloudSessionState, _ error: BucketError
     ) async throws(SessionError) -> Outcome? {
-        // An earlier attempt, or another gateway, may have moved it.
+        // An earlier attempt or another gateway may have moved it.
         if let made = try await marked(state) { return .stored(made) }
         guard [.preconditionFailed, .objectNotFound, .unsupported].contains(error.code) else {
             throw .store(error)
@@ -226,7 +223,6 @@ struct GCSSessionCommit {
 }
 
 extension CloudSessionState.Source {
-    /// The hidden object's name.
     func name(of id: UploadSessionID) -> String {
         (piece.map { HiddenName.tail(id, number: $0) } ?? .data(id)).text
     }

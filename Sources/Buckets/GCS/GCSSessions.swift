@@ -1,10 +1,10 @@
-/// Upload sessions in Cloud Storage: a resumable session of the service has the bytes, a hidden object the state. A session
-/// of the service lives for a week.
+/// Upload sessions in Cloud Storage: a resumable session has the bytes, a hidden object the state. A resumable session
+/// lives for a week.
 extension GCSBucket: CloudSessionService {
     /// The maximum size of an object: 5 TiB.
     var maximumSessionLength: UInt64 { 5 << 40 }
 
-    /// The session at the service begins with the first 256 KiB.
+    /// The resumable session begins with the first 256 KiB.
     func newTransfer(_ name: String, now: Int64) -> CloudSessionState.Transfer { .none }
 
     func transfer(_ file: CloudSessionFile, _ state: CloudSessionState, _ plan: AppendPlan)
@@ -50,7 +50,7 @@ extension GCSBucket: SessionDriver {
     {
         try await inStore { () throws(BucketError) in try checkOpen() }
         var plan = plan
-        // What the service would report of an object without a type.
+        // The type that the service reports for an object without one.
         plan.upload.attributes.contentType = plan.upload.attributes.mediaType
         return try await sessions.begin(name, plan)
     }

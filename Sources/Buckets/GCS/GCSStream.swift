@@ -3,16 +3,16 @@ import System
 
 /// The body of a resumable session. Its task hashes and sends a full buffer while the loop fills another.
 ///
-/// A body of known length is streamed in chunks, except for the bytes after the last multiple of 256 KiB, which are
-/// held in memory. The sent bytes of a chunk are also kept in a spool until the service confirms the chunk. After an
-/// interruption, missing bytes are sent again from there. If no spool can be created, an interruption fails the upload.
-/// A body of unknown length uses two spools: one is sent while the other is filled.
+/// A body of known length is streamed in chunks, except for the bytes after the last multiple of 256 KiB, which stay in
+/// memory. A spool keeps the sent bytes of a chunk until the service confirms it; after an interruption, missing bytes
+/// are sent again from there. Without a spool, an interruption fails the upload. A body of unknown length uses two
+/// spools: one is sent while the other is filled.
 ///
 /// Safety: confined to its loop.
 final class GCSStream: @unchecked Sendable {
     /// The size of a spool: 8 MiB.
     private static let spoolSize: UInt64 = 8 << 20
-    /// The size of a chunk of a body of known length: 16 MiB, a multiple of the session's quantum and of a buffer.
+    /// The chunk size of a body of known length: 16 MiB, a multiple of the session's quantum and of a buffer.
     private static let chunkSize: UInt64 = 16 << 20
 
     private let bucket: GCSBucket
@@ -29,9 +29,9 @@ final class GCSStream: @unchecked Sendable {
     private var task: Task<Void, Never>?
 
     private var session: GCSSession?
-    /// The sent bytes of the current chunk; nil if no spool could be created.
+    /// The sent bytes of the current chunk; nil without a spool.
     private var sent: Spool?
-    /// The last bytes, which the commit sends.
+    /// The last bytes, sent by the commit.
     private var tail: ReplayBuffer?
     private var facts: ContentFacts?
 
@@ -79,7 +79,6 @@ final class GCSStream: @unchecked Sendable {
         return offset
     }
 
-    /// Passes the filled buffer to the task.
     private func handOver() -> Bool {
         guard full == nil else { return false }
         full = filling
@@ -120,7 +119,7 @@ final class GCSStream: @unchecked Sendable {
         }
     }
 
-    /// Ends the task and asks the service to discard the session.
+    /// Ends the task and discards the session at the service.
     func abort() {
         if isAborted { return }
         isAborted = true
@@ -193,8 +192,8 @@ final class GCSStream: @unchecked Sendable {
 
     private static let tooShort = BucketError(.internal, "fewer bytes than were declared")
 
-    /// Streams the next `count` bytes. After an interruption, the rest of the chunk only goes into the spool, and then
-    /// the missing bytes are sent from there.
+    /// Streams the next `count` bytes. After an interruption, the rest of the chunk only goes into the spool, from
+    /// which the missing bytes are then sent.
     private func sendChunk(_ count: UInt64, _ session: GCSSession) async throws(BucketError) {
         let stream = session.beginStream(count)
         do throws(BucketError) {
@@ -279,7 +278,6 @@ final class GCSStream: @unchecked Sendable {
 }
 
 extension UploadBuffer {
-    /// Writes bytes from an offset to a pipe.
     fileprivate func write(from start: Int, _ pipe: RequestBodyPipe) throws -> Int {
         try withBytes { bytes in
             let rest = UnsafeRawBufferPointer(rebasing: bytes[start...])

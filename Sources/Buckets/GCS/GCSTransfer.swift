@@ -2,40 +2,38 @@ import HTTPClient
 import System
 import Wire
 
-/// Sends an append's bytes to the resumable session at the service. Used by one call at a time.
+/// Sends an append's bytes to the resumable session. Used by one call at a time.
 ///
-/// The service gets multiples of 256 KiB, in chunks. The bytes of a chunk are also kept in a spool until the service
-/// confirms the chunk, so that missing ones can be sent again. The bytes after the last multiple become the state's
-/// tail. If an append fits into the tail, the service gets no request.
-///
-/// A chunk of an append of known size is streamed. Otherwise its size is not known before it is complete, so that it
-/// is only spooled, and then sent.
+/// The service gets multiples of 256 KiB, in chunks. A spool keeps the bytes of a chunk until the service confirms it,
+/// so that missing ones can be sent again. The bytes after the last multiple become the state's tail. If an append fits
+/// into the tail, the service gets no request. Chunks are streamed if the append's size is known; otherwise they are
+/// spooled completely and then sent, because their size must be known first.
 ///
 /// Safety: confined to the append's loop.
 final class GCSTransfer: CloudTransfer, @unchecked Sendable {
     /// The maximum size of a streamed chunk: 16 MiB.
     private static let streamedChunk: UInt64 = 16 << 20
-    /// The maximum size of a chunk that is spooled before it is sent: 8 MiB.
+    /// The maximum size of a chunk that is only spooled: 8 MiB.
     private static let spooledChunk: UInt64 = 8 << 20
-    /// The number of bytes of a long append that can be lost if the process is killed: 64 MiB.
+    /// The maximum number of bytes that a killed process can lose of a long append: 64 MiB.
     static let checkpointStep: UInt64 = 64 << 20
 
-    /// Bytes that the service has, except for the tail.
+    /// Bytes that the service has, and the tail.
     private struct Position {
-        /// The number of bytes that the service has confirmed, a multiple of 256 KiB.
+        /// The number of bytes confirmed by the service, a multiple of 256 KiB.
         var sent: UInt64
         var tail: [UInt8]
         var digests: SessionDigests
         var offset: UInt64 { sent + UInt64(tail.count) }
     }
 
-    /// A chunk that is being filled. It begins at the position's ``Position/sent``.
+    /// A chunk being filled, from the position's ``Position/sent``.
     private struct Chunk {
         let limit: UInt64
         let spool: Spool
         /// nil if the chunk is only spooled.
         let stream: GCSSession.Stream?
-        /// The response, if it came before all bytes were sent.
+        /// A response before all bytes were sent.
         var early: GCSSession.Outcome?
     }
 
@@ -44,16 +42,16 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
     /// The state as last written.
     private var state: CloudSessionState
     private var length: UInt64?
-    /// The offset of the append's end, if it is known.
+    /// The offset of the append's end, if known.
     private var end: UInt64?
     private var position: Position
-    /// The position at which the last chunk began, or the end of the bytes, which can be saved.
+    /// The position that can be saved: the start of the last chunk, or the end of the bytes.
     private var complete: Position
     private var spool: Spool?
     private var chunk: Chunk?
     /// Set once bytes may be sent.
     private var upload: GCSSession?
-    /// The bytes of an append that is all or nothing. Nothing is sent before they are complete.
+    /// The bytes of an all-or-nothing append, which are sent once complete.
     private let whole: Spool?
     private var hasFailed = false
 
@@ -84,7 +82,7 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
 
     func take(_ bytes: [UInt8]) async throws(SessionError) {
         do throws(SessionError) {
-            // The object may have been made without these bytes.
+            // The object may exist without these bytes.
             if state.intent != nil { throw .finished }
             if let whole {
                 try await inStore { () throws(BucketError) in
@@ -135,7 +133,6 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
         }
     }
 
-    /// Hashes bytes, and spools the first `count` of them.
     private func hash(_ bytes: [UInt8], spooling count: Int) async throws(BucketError) {
         let (before, spool) = (position.digests, chunk?.spool)
         position.digests = try await bucket.pool.run { () throws(BucketError) in
@@ -178,7 +175,7 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
             return spool
         }
         self.spool = spool
-        // If the service has later bytes already, only those that it lacks are sent.
+        // If the service already has later bytes, only the missing ones are sent.
         if let end, upload.persisted == position.sent {
             let limit = min(rounded(end) - position.sent, GCSTransfer.streamedChunk)
             chunk = Chunk(limit: limit, spool: spool, stream: upload.beginStream(limit))
@@ -188,7 +185,7 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
         }
     }
 
-    /// Sends bytes that are in the spool already, if the chunk is streamed and the service still takes them.
+    /// Sends spooled bytes, if the chunk is streamed and the service still accepts them.
     private func send(_ bytes: [UInt8]) async throws(SessionError) {
         guard let upload, let stream = chunk?.stream, chunk?.early == nil else { return }
         let isTaken = await stream.pipe.writeAll(bytes.count) {
@@ -200,7 +197,6 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
         }
     }
 
-    /// Waits until the service keeps the chunk.
     private func endChunk() async throws(SessionError) {
         guard let chunk, let upload else { return }
         let start = position.sent
@@ -233,7 +229,7 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
                 return tail
             }
             if let stream = chunk.stream {
-                // The service may keep some of the bytes that it has received.
+                // The service may keep part of the received bytes.
                 stream.exchange.cancel()
                 guard try await upload.update() == nil else { throw GCSSession.endedEarly }
             }
@@ -253,7 +249,7 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
 
     // MARK: The state
 
-    /// The session at the service, which is begun if there is none. The state says before that bytes may be sent.
+    /// The resumable session, begun if there is none. The state records beforehand that bytes may be sent.
     private func begun() async throws(SessionError) -> GCSSession {
         if let upload { return upload }
         let transfer = state.gcsTransfer
@@ -286,7 +282,7 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
         do throws(SessionError) {
             try await save(isOpen: true, isAhead: true, target)
         } catch {
-            // Unless the state may have it.
+            // Unless the state may contain it.
             if case .superseded = error { await upload.cancel() }
             throw error
         }
@@ -297,7 +293,7 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
     /// - Parameters:
     ///   - isOpen: Whether bytes may be sent afterwards.
     ///   - isAhead: Whether the service may keep bytes after that position.
-    ///   - target: The session at the service, if it is a new one.
+    ///   - target: A new resumable session.
     private func save(isOpen: Bool, isAhead: Bool, _ target: String? = nil)
         async throws(SessionError)
     {
@@ -329,7 +325,7 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
         } catch {
             failure = error
         }
-        // Without a request of this append, it is as before.
+        // Unchanged if this append has sent no request.
         let isAhead =
             chunk != nil || failure != nil || upload == nil && state.gcsTransfer.isAhead
         chunk?.stream?.exchange.cancel()
@@ -340,7 +336,6 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
         return state.offset
     }
 
-    /// Passes the bytes of a spool on.
     private func pass(all spool: Spool) async throws(SessionError) {
         end = state.offset + spool.count
         var offset: UInt64 = 0
@@ -368,7 +363,6 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
 }
 
 extension CloudSessionState {
-    /// The session at Cloud Storage.
     var gcsTransfer: GCSTransferState {
         if case .gcs(let transfer) = transfer { transfer } else { GCSTransferState() }
     }

@@ -15,11 +15,11 @@ extension GCSBucket {
 ///
 /// Safety: confined to its loop.
 final class GCSUpload: Upload, @unchecked Sendable {
-    /// The maximum size held in memory for a body of known length: what a session would hold back anyway.
+    /// The maximum size of a body of known length in memory, which a session would hold back anyway.
     private static let knownInMemory = GCSSession.quantum
-    /// The maximum size held in memory for a body of unknown length: 64 KiB.
+    /// The maximum size of a body of unknown length in memory: 64 KiB.
     private static let unknownInMemory: UInt64 = 64 * 1024
-    /// The maximum number of bytes that are hashed on the loop, which takes about 20 µs. More are hashed on the pool.
+    /// The maximum number of bytes hashed on the loop, which takes about 20 µs. More are hashed on the pool.
     private static let hashedInline = 16 * 1024
 
     private let bucket: GCSBucket
@@ -69,7 +69,7 @@ final class GCSUpload: Upload, @unchecked Sendable {
         }
     }
 
-    /// The conditions of a session, determined when it begins.
+    /// The fixed conditions of a session.
     private static func conditions(
         _ preconditions: Preconditions, _ existing: CurrentObject,
         _ before: Task<Result<ObjectMetadata?, BucketError>, Never>?
@@ -168,7 +168,7 @@ final class GCSUpload: Upload, @unchecked Sendable {
         stream?.abort()
     }
 
-    /// Whether there was an object before, as far as that is known.
+    /// Whether there was an object before, as far as known.
     private func hadObject(_ preconditions: Preconditions) async -> Bool {
         if let generation = preconditions.generation { return generation != 0 }
         switch plan.existing {
@@ -180,7 +180,7 @@ final class GCSUpload: Upload, @unchecked Sendable {
         }
     }
 
-    /// The generation that the upload replaces; 0 for none, nil if it is not known.
+    /// The generation that the upload replaces; 0 for none, nil if unknown.
     private var generationBefore: Int64? {
         get async {
             if let generation = plan.preconditions.generation { return generation }
@@ -194,8 +194,8 @@ final class GCSUpload: Upload, @unchecked Sendable {
         }
     }
 
-    /// The object that this upload stored without a confirmation; nil if there is none or it can't be found out.
-    /// - Parameter before: The generation before the upload; 0 for none, nil if it is not known.
+    /// The object that this upload stored without a confirmation; nil if there is none or it can't be determined.
+    /// - Parameter before: The generation before the upload; 0 for none, nil if unknown.
     private func stored(_ facts: ContentFacts, _ before: Int64?) async -> ObjectMetadata? {
         guard let before, let now = try? await bucket.find(name), now.generation != before,
             isOwn(now, facts)
@@ -203,7 +203,7 @@ final class GCSUpload: Upload, @unchecked Sendable {
         return now
     }
 
-    /// Whether an object is like the one that this upload stores, and unchanged since.
+    /// Whether an object equals the one that this upload stores, and is unchanged since.
     private func isOwn(_ object: ObjectMetadata, _ facts: ContentFacts) -> Bool {
         object.metageneration == 1 && object.size == facts.size && object.crc32c == facts.crc32c
             && object.attributes.areStored(from: plan.attributes)
@@ -211,8 +211,8 @@ final class GCSUpload: Upload, @unchecked Sendable {
 
     // MARK: One request
 
-    /// Stores the body with one request, which is pinned to the existing object so that a repetition cannot store it
-    /// twice. If another change intervenes, the conditions are evaluated again.
+    /// Stores the body with one request, pinned to the existing object so that a repetition can't store it twice. If
+    /// another change intervenes, the conditions are evaluated again.
     private func insert(_ facts: ContentFacts, _ preconditions: Preconditions) async throws(BucketError) -> CommitResult
     {
         let body = body ?? GCSMultipart(name, plan.attributes, facts, bytes)
@@ -231,7 +231,7 @@ final class GCSUpload: Upload, @unchecked Sendable {
             do throws(BucketError) {
                 if let before { object = try await before.value.get() }
             } catch {
-                // Credentials may permit creating but not reading. Then one unpinned attempt stores the object.
+                // Credentials may permit creating but not reading. One unpinned attempt then stores the object.
                 guard preconditions.isEmpty else { throw error }
                 let metadata = try await insert(body, facts, .none, before: nil)
                 return CommitResult(metadata: metadata, replaced: false)
@@ -294,7 +294,6 @@ struct GCSMultipart {
     let contentType: String
     let bytes: [UInt8]
 
-    /// - Parameter mark: The mark of the upload session that creates the object.
     init(
         _ name: String, _ attributes: ObjectAttributes, _ facts: ContentFacts, _ content: [UInt8],
         mark: UInt64? = nil
