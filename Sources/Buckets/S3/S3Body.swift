@@ -6,27 +6,27 @@ import System
 ///
 /// Safety: confined to its loop; tasks that use it run there.
 final class S3Body: @unchecked Sendable {
-    /// The bytes of a signed chunk: 32 KiB. A chunk is buffered until it is full.
+    /// The size of a signed chunk: 32 KiB. A chunk is buffered until it is full.
     static let chunk = 32 * 1024
 
     private let exchange: ClientExchange
     private let pipe: RequestBodyPipe
-    /// The bytes of the whole body, without the framing of signed chunks.
+    /// The length of the body without the framing of signed chunks.
     let length: UInt64
     private var rest: UInt64
     private var signer: ChunkSigner?
     /// A signed chunk: space for its header, which is known last, and its bytes. Empty if chunks are not signed.
     private var buffer: [UInt8] = []
-    /// The offset of the next byte in the buffer that the pipe takes; nil while the chunk is being filled.
+    /// The offset of the next byte for the pipe; nil while the chunk is being filled.
     private var next: Int?
     /// The maximum size of a chunk's header: 4 digits, `;chunk-signature=`, 64 digits, CR LF.
     private static let headSize = 4 + 17 + 64 + 2
 
-    /// Whether the service rejected the credentials and new ones may be available, so that another attempt may succeed.
+    /// Whether the service rejected the credentials and new ones may be available, so that a retry may succeed.
     private(set) var isSignedAnew = false
     private let renews: (CollectedResponse) -> Bool
 
-    /// - Parameter renews: Called with the response. Returns whether the credentials were renewed because of it.
+    /// - Parameter renews: Returns whether the credentials were renewed because of the response.
     init(
         _ exchange: ClientExchange, _ pipe: RequestBodyPipe, length: UInt64, _ signer: ChunkSigner?,
         renews: @escaping (CollectedResponse) -> Bool
@@ -40,11 +40,10 @@ final class S3Body: @unchecked Sendable {
         if length == 0, signer != nil { seal() }
     }
 
-    /// The number of bytes still to be written.
     var remaining: UInt64 { rest }
 
-    /// Accepts a prefix of `bytes`, at most ``remaining``.
-    /// - Throws: `RequestBodyPipe.Interruption`. ``response()`` has the cause.
+    /// Accepts a prefix of `bytes`, at most ``remaining``. Throws `RequestBodyPipe.Interruption`; ``response()`` has
+    /// the cause.
     func write(_ bytes: RawSpan) throws -> Int {
         let offered = bytes.extracting(first: Int(clamping: min(rest, UInt64(bytes.byteCount))))
         guard signer != nil else {
@@ -72,7 +71,7 @@ final class S3Body: @unchecked Sendable {
     /// Begins a chunk. The buffer never grows.
     private func reserve() {
         let size = Int(min(rest, UInt64(S3Body.chunk)))
-        // The empty chunk at the end, and two line ends.
+        // Space for the empty chunk at the end and two line ends.
         buffer.reserveCapacity(2 * S3Body.headSize + size + 4)
         buffer.append(contentsOf: repeatElement(0, count: S3Body.headSize))
     }
@@ -99,7 +98,7 @@ final class S3Body: @unchecked Sendable {
     /// - Returns: Whether the pipe has taken all signed bytes.
     private func flush() throws -> Bool {
         while let start = next, start < buffer.count {
-            // The buffer has another reference only for this call.
+            // The buffer is shared only during this call.
             let bytes = buffer
             let count = try pipe.write(bytes.span.bytes.extracting(droppingFirst: start))
             if count == 0 { return false }
@@ -115,7 +114,6 @@ final class S3Body: @unchecked Sendable {
         while try !flush() { await untilWritable() }
     }
 
-    /// Writes all of `bytes`, waiting for the pipe when it is full.
     func writeAll(_ bytes: [UInt8]) async throws {
         var offset = 0
         while offset < bytes.count {
@@ -129,7 +127,7 @@ final class S3Body: @unchecked Sendable {
         await withCheckedContinuation { waiter in pipe.whenWritable { waiter.resume() } }
     }
 
-    /// Returns the response. It arrives after the last byte, or earlier if the service does not want the rest.
+    /// The response, which arrives after the last byte, or earlier if the service rejects the rest.
     func response(limit: Int = 1 << 20) async throws(BucketError) -> CollectedResponse {
         do {
             try await drain()
@@ -148,6 +146,6 @@ final class S3Body: @unchecked Sendable {
         }
     }
 
-    /// Cancels the request. The service never sees a complete body.
+    /// Cancels the request. The service never gets a complete body.
     func cancel() { exchange.cancel() }
 }

@@ -9,13 +9,13 @@ import Wire
 /// A bucket of Amazon S3 or of an S3-compatible service.
 ///
 /// S3 lacks some object properties. They are replaced as follows:
-/// - Generation: microseconds since 1970 at the time of the upload, in user metadata of our own. For objects stored by
-///   other clients it is derived from the modification time and the entity tag. The metageneration is stored likewise,
-///   and is 1 for objects stored by other clients.
-/// - md5: the entity tag of an object stored in one part, or our own metadata if the digest was known before the bytes
-///   were sent; otherwise unknown. crc32c: our own metadata, or the service's checksum.
-/// - Preconditions: the service compares entity tags. Two uploads of the same bytes have the same tag, so to a
-///   precondition that the service evaluates they are the same version.
+/// - Generation: the time of the upload in microseconds since 1970, in our user metadata. For other clients' objects it
+///   is derived from the modification time and the entity tag. The metageneration is stored likewise; it is 1 for other
+///   clients' objects.
+/// - md5: the entity tag of an object stored in one part, or our metadata if the digest was known before the bytes were
+///   sent; otherwise unknown. crc32c: our metadata, or the service's checksum.
+/// - Preconditions: the service compares entity tags, which are equal for uploads of the same bytes. Preconditions
+///   evaluated by the service don't distinguish such uploads.
 public final class S3Bucket: BucketDriver {
     /// Whether the service evaluates `If-Match` and `If-None-Match` of writes, copies and deletions.
     public enum ConditionalWrites: Sendable, Equatable {
@@ -28,7 +28,7 @@ public final class S3Bucket: BucketDriver {
     /// The uploads that are retried if the service is busy or the connection breaks.
     public enum UploadRetries: String, Sendable, Equatable {
         /// Uploads of at most 1 MiB, which are held in memory. A larger upload of known length is streamed in one
-        /// request, and fails if that request fails.
+        /// request, and fails with it.
         case memory
         /// All uploads. Larger ones are sent in parts, each buffered in a temporary file.
         case parts
@@ -40,14 +40,14 @@ public final class S3Bucket: BucketDriver {
         public var endpoint: Origin?
         public var region: String
         public var bucket: String
-        /// Whether the bucket's name is part of the path rather than of the host.
+        /// Whether the bucket's name is in the path rather than the host.
         public var pathStyle: Bool
         public var credentials: AWSCredentialSource
         public var conditionalWrites = ConditionalWrites.probe
         public var uploadRetries = UploadRetries.memory
-        /// The maximum number of parts of an upload: 1 to 10,000, which is the protocol's.
+        /// The maximum number of parts of an upload: 1 to 10,000, the protocol's limit.
         public var maximumParts = 10_000
-        /// The directory of the temporary files that buffer parts. The files have no names.
+        /// The directory of the temporary files that buffer parts, which have no names.
         public var temporaryDirectory = "/tmp"
         /// The maximum size of an object that one request can store or copy: 5 GiB.
         package var singleLimit: UInt64 = 5 << 30
@@ -55,7 +55,7 @@ public final class S3Bucket: BucketDriver {
         package var minimumPart: UInt64 = 8 << 20
         /// The maximum size of an upload that is held in memory for retries: 1 MiB.
         package var replayLimit: UInt64 = 1 << 20
-        /// The maximum total size of such uploads: 64 MiB. Beyond it, further uploads are handled like larger ones.
+        /// The maximum total size of such uploads: 64 MiB. Further uploads are handled like larger ones.
         package var replayMemory = 64 << 20
 
         /// - Parameter pathStyle: nil to choose by the endpoint. AWS accepts both, except for names with dots.
@@ -70,7 +70,7 @@ public final class S3Bucket: BucketDriver {
             self.credentials = credentials
         }
 
-        /// The origin of the requests, which the ``Upstream`` must be created with.
+        /// The origin of the requests, with which the ``Upstream`` must be created.
         public var origin: Origin {
             let base =
                 endpoint
@@ -86,7 +86,7 @@ public final class S3Bucket: BucketDriver {
         }
     }
 
-    /// The time limit for a copy or a completion during which the service sends nothing, in nanoseconds: 5 minutes.
+    /// The limit for a silent copy or completion, in nanoseconds: 5 minutes.
     static let silenceLimit: UInt64 = 300_000_000_000
 
     let settings: Settings
@@ -106,21 +106,21 @@ public final class S3Bucket: BucketDriver {
     /// Microseconds since 1970.
     let clock: @Sendable () -> Int64
     private let lastGeneration = Atomic<Int64>(0)
-    /// Whether the entity tags of uploads are md5s, so that the stored bytes can be compared with those sent. If they
-    /// are not, computing the md5 is skipped, which costs more than everything else that is done with the bytes.
+    /// Whether the entity tags of uploads are md5s, to compare the stored bytes with. Otherwise the md5, which costs
+    /// more than all other work on the bytes, is not computed.
     let tellsMD5 = Atomic<Bool>(true)
-    /// False after an entity tag of 32 hexadecimal digits turned out not to be the md5 of its object.
+    /// False once an entity tag of 32 hexadecimal digits was not its object's md5.
     let tagsAreMD5 = Atomic<Bool>(true)
     /// The bytes held in memory for retries, at most ``Settings/replayMemory``.
     let replayed = Atomic<Int>(0)
     /// Whether the service has been observed to list folder by folder.
     let listsByFolder = Atomic<Bool>(false)
-    /// The ids of the multipart uploads in progress in this process.
+    /// The ids of this process's multipart uploads in progress.
     let openUploads = Lock<Set<BytewiseString>>([])
     private let isClosed = Atomic<Bool>(false)
-    /// The upload sessions; nil until the first one is used, and after ``close()``.
+    /// nil until the first session is used, and after ``close()``.
     let sessions = Lock<CloudSessions?>(nil)
-    /// Whether the service evaluates the conditions of writes; nil if that is not known yet.
+    /// Whether the service evaluates the conditions of writes; nil if unknown.
     let conditions: Lock<Bool?>
     /// The same for copies and deletions.
     let changes: Lock<ConditionalChanges?>
@@ -128,7 +128,7 @@ public final class S3Bucket: BucketDriver {
     /// Creates the bucket without sending a request.
     /// - Parameters:
     ///   - upstream: Created with ``Settings/origin``. ``close()`` closes it.
-    ///   - pool: The pool for file access. It must outlive the bucket.
+    ///   - pool: For file access. It must outlive the bucket.
     ///   - clock: Microseconds since 1970.
     public init(
         _ settings: Settings, upstream: Upstream, pool: BlockingPool,
@@ -158,7 +158,7 @@ public final class S3Bucket: BucketDriver {
         changes = Lock(known.map { $0 ? ConditionalChanges.all : ConditionalChanges.none })
     }
 
-    /// A generation for a new upload. It is greater than `previous` and than all earlier generations of this process.
+    /// A generation for a new upload, greater than `previous` and all earlier ones of this process.
     func newGeneration(after previous: Int64 = 0) -> Int64 {
         let now = max(clock(), previous &+ 1)
         var last = lastGeneration.load(ordering: .relaxed)
@@ -170,7 +170,7 @@ public final class S3Bucket: BucketDriver {
         }
     }
 
-    /// The current time in milliseconds since 1970.
+    /// Milliseconds since 1970.
     func now() -> Int64 { clock() / 1000 }
 
     // MARK: Requests
@@ -190,7 +190,7 @@ public final class S3Bucket: BucketDriver {
         return target
     }
 
-    /// The credentials of the last attempt of a request.
+    /// The credentials of a request's last attempt.
     private final class Signature {
         var credentials: AWSCredentials?
     }
@@ -228,8 +228,8 @@ public final class S3Bucket: BucketDriver {
         }
     }
 
-    /// Sends a request and returns the response before its body. If the service rejects the credentials and new ones
-    /// are available, the request is sent once more.
+    /// Sends a request and returns the response without its body. If the service rejects the credentials and new ones
+    /// are available, the request is sent again.
     func send(_ request: ClientRequest) async throws(BucketError) -> ClientResponse {
         do throws(ClientError) {
             guard credentials != nil else {
@@ -242,7 +242,7 @@ public final class S3Bucket: BucketDriver {
         }
     }
 
-    // Not inlined, so that the task of a request without a signature does not reserve memory for it.
+    // Not inlined, so that the task of an unsigned request reserves no memory for it.
     @inline(never)
     private func sendSigned(_ request: ClientRequest) async throws(ClientError) -> ClientResponse {
         let signature = Signature()
@@ -252,7 +252,7 @@ public final class S3Bucket: BucketDriver {
     }
 
     /// Sends a request again with new credentials if the response rejects the old ones; otherwise returns the response.
-    // Not inlined, so that the task of every request does not reserve memory for it.
+    /// Not inlined, so that the task of every request does not reserve memory for it.
     @inline(never)
     private func sendAgain(
         _ request: ClientRequest, _ signature: Signature, after rejection: ClientResponse
@@ -260,7 +260,7 @@ public final class S3Bucket: BucketDriver {
         var response = rejection
         let body = (try? await response.collect(limit: 1 << 16)) ?? []
         let collected = CollectedResponse(status: response.status, fields: response.fields, body: body)
-        // The response to HEAD has no body, so it cannot name the error.
+        // A response to HEAD has no body that could contain the error.
         let isHead = request.method.utf8Start[0] == UInt8(ascii: "H")
         if renews(signature.credentials, after: collected, isHead: isHead) {
             return try await upstream.send(try prepared(request, signature))
@@ -270,8 +270,8 @@ public final class S3Bucket: BucketDriver {
         return response
     }
 
-    /// Sends a request and collects the response. The request is retried if the service says that it has done nothing,
-    /// which can also come with status 409, or in the body of a response with status 200.
+    /// Sends a request and collects the response. Retries if the service says that it has done nothing, which it can
+    /// also say with status 409 or in the body of a response with status 200.
     func call(_ request: ClientRequest, limit: Int = 1 << 20) async throws(BucketError)
         -> CollectedResponse
     {
@@ -351,13 +351,13 @@ public final class S3Bucket: BucketDriver {
 
     // MARK: State
 
-    /// Whether requests may have S3's own fields, which a plain file server does not know.
+    /// Whether requests may have S3's own fields, unknown to a plain file server.
     var isSigned: Bool { credentials != nil }
 
     public func checkHealth() async throws(BucketError) {
-        // Uses GET, because a response to HEAD could not name the error.
+        // A response to HEAD could not contain the error.
         let response = try await call(ClientRequest("GET", target(nil, "list-type=2&max-keys=1")), limit: 1 << 20)
-        // A file server used as a bucket may not have the concept of a bucket.
+        // A file server may have no concept of a bucket.
         let isS3 =
             isAWS || response.fields.contains("x-amz-request-id") || S3ErrorResponse.code(in: response.body) != nil
         if response.status >= 500 || isS3 && response.status >= 300 {

@@ -3,7 +3,6 @@ import Wire
 
 /// The request that makes an upload visible, and how its result is determined if the response is missing.
 extension S3Upload {
-    /// Stores the object if the preconditions hold.
     func store(_ facts: ContentFacts, _ preconditions: Preconditions)
         async throws(BucketError) -> CommitResult
     {
@@ -54,9 +53,8 @@ extension S3Upload {
         return result
     }
 
-    /// Whether the commit replaces an existing object. Looked up before the commit, so that the upload itself is not
-    /// found. If it cannot be determined the object counts as new: permission to write does not imply permission to
-    /// read.
+    /// Whether the commit replaces an object. Looked up before the commit, so that the upload itself is not found. If
+    /// unknown, the object counts as new: permission to write does not imply permission to read.
     private func replaces(_ condition: S3Bucket.WriteCondition) async -> Bool {
         if let replaced = condition.replaces { return replaced }
         switch plan.existing {
@@ -68,7 +66,6 @@ extension S3Upload {
         }
     }
 
-    /// The object before the commit, if it was looked up.
     private var before: S3Bucket.State? {
         get async {
             switch plan.existing {
@@ -81,16 +78,15 @@ extension S3Upload {
         }
     }
 
-    /// Sends the request that makes the object visible and determines its result. The request is repeated once if the
-    /// result is unknown, nothing has changed, and the service can be asked to store the object only if that is still
-    /// true.
+    /// Sends the request that makes the object visible and determines its result. Repeats it once if the result is
+    /// unknown, nothing has changed, and the service can make the store conditional on that.
     private func settledAgain(
         _ condition: S3Bucket.WriteCondition, _ generation: Int64, _ facts: ContentFacts,
         md5: [UInt8]?,
         crc32c: UInt32?,
         _ request: (S3Bucket.WriteCondition) async throws(BucketError) -> CollectedResponse
     ) async throws(BucketError) -> CommitResult {
-        // Whether the service or a proxy reported overload without saying that nothing was done, and its `Retry-After`.
+        // Whether the service or a proxy reported overload without saying that nothing was done.
         var isBusy = false
         var retryAfter: String?
         do throws(BucketError) {
@@ -102,7 +98,7 @@ extension S3Upload {
                 return response
             }
         } catch {
-            // After a timeout, the completion of a multipart upload may still be in progress, so it is not repeated.
+            // After a timeout, the completion of a multipart upload may be in progress, so don't repeat it.
             let isOver = error.code == .timedOut && multipart.generation == nil
             guard condition.isEmpty, error.code == .unavailable || isOver || isBusy, let before = await before,
                 await bucket.upstream.mayTryAgain(after: 1, retryAfter: retryAfter),
@@ -121,8 +117,8 @@ extension S3Upload {
         }
     }
 
-    /// Sends the request that makes the object visible and determines its result. If the response is missing, or may be
-    /// that of a repeated request, the generation of the stored object decides.
+    /// Sends the request and determines its result. If the response is missing, or may be a repeated request's, the
+    /// generation of the stored object decides.
     private func settled(
         _ generation: Int64, _ facts: ContentFacts, md5: [UInt8]?, crc32c: UInt32?,
         _ request: () async throws(BucketError) -> CollectedResponse
@@ -145,7 +141,7 @@ extension S3Upload {
         } catch {
             failure = error
         }
-        // Whether the service has verified a digest that was sent with the object.
+        // Whether the service has verified a digest sent with the object.
         let isProven = bucket.isSigned && multipart.generation == nil && (md5 != nil || crc32c != nil)
         if let success, let etag {
             return CommitResult(
@@ -156,7 +152,7 @@ extension S3Upload {
                 return CommitResult(metadata: try await checked(found, facts, isProven))
             }
             if let success, await isPlainlyStored(found, success, facts) {
-                // The service reports no md5 to compare with, so later uploads need not compute it.
+                // There is no md5 to compare with, so later uploads need not compute it.
                 bucket.tellsMD5.store(false, ordering: .relaxed)
                 return CommitResult(
                     metadata: try await checked(found, facts, false, isOwn: false),
@@ -166,14 +162,13 @@ extension S3Upload {
         throw failure
     }
 
-    /// The entity tag of the stored object; nil if the response has none. Any server may send such a response.
+    /// The entity tag of the stored object; nil if there is none. Any server may send such a response.
     private func storedTag(_ response: CollectedResponse) -> String? {
         multipart.generation == nil ? S3Head(response.fields).etag : S3Multipart.tag(of: response, name)
     }
 
-    /// Whether the object found after a response without an entity tag was stored by this upload. This happens with a
-    /// plain file server, which keeps no generation: its status reports a created or replaced file, or the object
-    /// differs from the previous one.
+    /// Whether an object without an entity tag in the response was stored by this upload to a plain file server, which
+    /// keeps no generation: the status reports a created or replaced file, or the object differs from the previous one.
     private func isPlainlyStored(
         _ found: ObjectMetadata, _ response: CollectedResponse, _ facts: ContentFacts
     ) async -> Bool {
@@ -185,13 +180,12 @@ extension S3Upload {
         return before.object?.isSame(as: found) != true
     }
 
-    /// The object that the service reports as stored.
     private func stored(
         _ response: CollectedResponse, _ etag: String, _ generation: Int64, _ facts: ContentFacts,
         md5: [UInt8]?, crc32c: UInt32?, _ isProven: Bool
     ) async throws(BucketError) -> ObjectMetadata {
         var tagged: [UInt8]?
-        // The entity tag of a multipart object is computed from its parts' tags.
+        // A multipart object's entity tag is computed from its parts' tags.
         if multipart.generation == nil {
             tagged = bucket.taggedMD5(S3Head(response.fields))
             bucket.tellsMD5.store(tagged != nil, ordering: .relaxed)
@@ -202,12 +196,12 @@ extension S3Upload {
         return try await checked(object, facts, isProven)
     }
 
-    /// The object with the md5 of the sent bytes, if there is one. If the entity tag differs from that md5, the object
-    /// is read back, because a tag of 32 hexadecimal digits need not be an md5.
+    /// The object with the md5 of the sent bytes, if known. If the entity tag differs from it, the object is read back,
+    /// because a tag of 32 hexadecimal digits need not be an md5.
     /// - Parameters:
     ///   - isProven: Whether the service has accepted a digest of the bytes.
     ///   - isOwn: Whether the object is known to be this upload's, so that it may be deleted if its bytes differ.
-    /// - Throws: `.unavailable` if the service has other bytes, or if that cannot be determined.
+    /// - Throws: `.unavailable` if the service has other bytes, or if that can't be determined.
     private func checked(
         _ object: ObjectMetadata, _ facts: ContentFacts, _ isProven: Bool, isOwn: Bool = true
     ) async throws(BucketError) -> ObjectMetadata {
@@ -241,8 +235,8 @@ extension S3Upload {
         throw BucketError(.unavailable, cause)
     }
 
-    /// Removes a stored object whose bytes differ from those sent, unless it was replaced meanwhile.
-    /// - Returns: The error if it could not be removed.
+    /// Removes a stored object whose bytes differ from those sent, unless it was replaced. Returns the error if that
+    /// fails.
     private func remove(_ etag: String) async -> BucketError? {
         var damaged = Preconditions()
         damaged.ifMatch = .tags([etag])
@@ -266,7 +260,7 @@ extension S3Bucket {
     }
 
     /// Whether a write may be repeated: the service rejected it, or it has had no effect and its condition still holds.
-    /// Without a condition, a repeated write could replace an object that was stored meanwhile.
+    /// Without a condition, it could replace an object that was stored meanwhile.
     func confirmation(_ name: String, _ generation: Int64, _ condition: WriteCondition)
         -> (CollectedResponse?) async -> Bool
     {

@@ -12,7 +12,7 @@ extension S3Bucket {
         return capabilities
     }
 
-    /// The most capabilities that a service can have.
+    /// The maximum capabilities of a service.
     /// - Parameter decides: Whether it evaluates the conditions of writes.
     public static func mostCapabilities(decidesConditions decides: Bool) -> Capabilities {
         // A streamed request has its conditions in its header. A copy compares only the bytes, so one of two concurrent
@@ -20,12 +20,12 @@ extension S3Bucket {
         var capabilities = Capabilities(
             atomicUploads: decides, atomicPatches: false, pinnedPatches: decides,
             atomicDeletions: decides, lateConditions: false, durable: true)
-        // The state of a session is written conditionally.
+        // Session states are written conditionally.
         capabilities.uploadSessions = decides
         return capabilities
     }
 
-    /// The changes for which the service compares the object's entity tag with `If-Match`.
+    /// The changes for which the service compares `If-Match` with the object's entity tag.
     struct ConditionalChanges: Equatable {
         /// Copies, by the entity tag of the object that they replace.
         var copies: Bool
@@ -36,15 +36,15 @@ extension S3Bucket {
         static let all = ConditionalChanges(copies: true, deletions: true)
     }
 
-    /// Whether the service evaluates the conditions of copies and deletions, as AWS does since 2025. If that is not
-    /// known, it is tested with a temporary object.
+    /// Whether the service evaluates the conditions of copies and deletions, as AWS does since 2025. If unknown, it is
+    /// tested with a temporary object.
     func decidesChanges() async throws(BucketError) -> ConditionalChanges {
         if let known = changes.withLock({ $0 }) { return known }
         guard try await decidesConditions() else { return .none }
         let name = S3Bucket.probeName()
         let body = Array("probe".utf8)
         let made = try await call(ClientRequest("PUT", target(name), body: .bytes(body), isRepeatable: true))
-        // The result is not cached, because permissions can change.
+        // Don't cache: permissions can change.
         guard (200...299).contains(made.status), let etag = S3Head(made.fields).etag else {
             return .none
         }
@@ -80,7 +80,6 @@ extension S3Bucket {
         return found
     }
 
-    /// A random name that no other object has.
     private static func probeName() -> String {
         probe + "\(Hexadecimal.encode((0..<16).map { _ in .random(in: 0...255) }))"
     }
@@ -88,13 +87,13 @@ extension S3Bucket {
     /// The prefix of probe objects. One can remain if the service ignores conditions and its deletion is not permitted.
     private static let probe = ".sluice-probe-"
 
-    /// Whether an object is such a remaining probe. Lists hide it.
+    /// Whether an object is a remaining probe, which lists hide.
     static func isProbe(_ name: String) -> Bool {
         name.utf8.count == probe.utf8.count + 32 && name.hasPrefix(probe)
     }
 
-    /// Whether the service evaluates the conditions of writes. If that is not known, it is tested by a write to an
-    /// unused name whose condition cannot hold. A service that evaluates conditions stores nothing.
+    /// Whether the service evaluates the conditions of writes. If unknown, it is tested by a write to an unused name
+    /// whose condition can't hold. A service that evaluates conditions stores nothing.
     func decidesConditions() async throws(BucketError) -> Bool {
         if let known = conditions.withLock({ $0 }) { return known }
         let name = S3Bucket.probeName()
@@ -111,7 +110,7 @@ extension S3Bucket {
             found = false
             _ = try await call(ClientRequest("DELETE", target(name), isRepeatable: true))
         case 400, 405, 501: found = false
-        // Without write permission it cannot be determined. The result is not cached, because permissions can change.
+        // Unknown without write permission. Don't cache: permissions can change.
         case 401, 403: return false
         default: throw S3ErrorResponse(response).error("the conditional write")
         }
@@ -119,9 +118,9 @@ extension S3Bucket {
         return found
     }
 
-    /// The condition that the service evaluates for a write.
+    /// The service-side condition of a write.
     struct WriteCondition: Equatable {
-        /// The entity tag that the existing object must have.
+        /// The required entity tag of the existing object.
         var match: String?
         /// Whether no object may exist.
         var isNew = false
@@ -133,11 +132,11 @@ extension S3Bucket {
 
         var isEmpty: Bool { match == nil && !isNew }
 
-        /// Whether a successful write replaces an object; nil if that is not determined.
+        /// Whether a successful write replaces an object; nil if unknown.
         var replaces: Bool? { isNew ? false : match != nil ? true : nil }
     }
 
-    /// Converts preconditions to a condition that the service can evaluate: one entity tag, or that no object exists.
+    /// Converts preconditions to one that the service can evaluate: one entity tag, or that no object exists.
     /// - Throws: `.preconditionFailed` if they do not hold now.
     func writeCondition(_ name: String, _ preconditions: Preconditions) async throws(BucketError)
         -> WriteCondition

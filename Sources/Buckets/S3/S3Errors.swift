@@ -5,7 +5,7 @@ import XML
 /// An error response of the service.
 struct S3ErrorResponse {
     var status: Int
-    /// The code in the response's XML; empty if there is none, as in every response to `HEAD`.
+    /// The code in the XML; empty if there is none, as in every response to `HEAD`.
     var code: String
     /// The region of the bucket, if the response names it.
     var region: String?
@@ -21,7 +21,7 @@ struct S3ErrorResponse {
             && !response.fields.contains("x-amz-request-id")
     }
 
-    /// The code of an error document, which can also come with status 200; nil if the body is not an error.
+    /// The code of an error document, which can come with status 200; nil for other bodies.
     static func code(in body: [UInt8]) -> String? {
         var isError = false
         var code: String?
@@ -34,9 +34,9 @@ struct S3ErrorResponse {
         return isError ? code : nil
     }
 
-    /// Whether the service itself says that it has done nothing and may do it later. A status alone is not sufficient,
-    /// because it can come from a proxy. An internal error is not either, because it can occur after the change. For a
-    /// copy or a completion the error can come with status 200.
+    /// Whether the service itself says that it has done nothing and may do it later. A status is not sufficient,
+    /// because a proxy may have sent it, nor is an internal error, which can occur after the change. A copy or a
+    /// completion can report the error with status 200.
     var isRejection: Bool {
         if isConflict { return true }
         return [200, 429, 503].contains(status)
@@ -46,7 +46,7 @@ struct S3ErrorResponse {
             ].contains(code)
     }
 
-    /// Whether a concurrent request for the same object was in the way. The service has done nothing.
+    /// Whether a concurrent request for the same object prevented this one. The service has done nothing.
     private var isConflict: Bool {
         [200, 409].contains(status) && ["ConditionalRequestConflict", "OperationAborted"].contains(code)
     }
@@ -59,10 +59,9 @@ struct S3ErrorResponse {
         ].contains(code)
     }
 
-    /// The code and the status, as far as they are known.
     var said: String { code.isEmpty ? "status \(status)" : "\(code), status \(status)" }
 
-    /// Converts the response to an error. `what` names the operation.
+    /// The error of an operation named `what`.
     func error(_ what: String) -> BucketError {
         let hint =
             isForeign && status < 500

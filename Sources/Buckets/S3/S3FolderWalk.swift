@@ -1,16 +1,16 @@
 import Wire
 
-/// Produces one page in byte order from a service that lists folder by folder, as SeaweedFS does. There `a/b` follows
-/// `a` and precedes `a-`, as if `/` were less than every other byte.
+/// Produces one page in byte order from a service that lists folder by folder, as SeaweedFS does: `a/b` follows `a` and
+/// precedes `a-`, as if `/` were less than every other byte.
 ///
 /// The entries of each folder are requested in the service's order. A folder is held back until an entry arrives that
-/// sorts after it in byte order too. The entries that can sort before it begin with its name and a byte less than `/`.
-/// A page continues where the previous one ended, without its held-back folders, so those are looked up again.
+/// also sorts after it in byte order. The entries that can sort before it begin with its name and a byte less than `/`.
+/// A page continues where the previous one ended, but without its held-back folders, which are looked up again.
 final class S3FolderWalk {
     private static let slash = UInt8(ascii: "/")
-    /// The maximum number of requests for one page before it ends early.
+    /// The number of requests after which a page ends early.
     private static let maximumRequests = 100
-    /// The maximum number of requests for a page without progress. A name of 1,024 bytes may need one per byte.
+    /// The maximum number of requests without progress. A name of 1,024 bytes may need one per byte.
     private static let requestLimit = 2000
     /// Appended to a folder's name, this sorts after every entry between the name and the folder in byte order: the
     /// full stop is the byte before the slash.
@@ -35,7 +35,6 @@ final class S3FolderWalk {
         return list.page
     }
 
-    /// Whether one name precedes another in folder order.
     static func precedes(_ first: String, _ second: String) -> Bool {
         first.utf8.lexicographicallyPrecedes(second.utf8) { first, second in
             first != second && second != slash && (first == slash || first < second)
@@ -77,7 +76,7 @@ final class S3FolderWalk {
         list.add(items: [item], prefixes: [], properties: page.properties, isLast: true)
     }
 
-    /// Adds the entries of a folder that are not covered yet. `folder` ends in a slash, or is the list's prefix.
+    /// Adds the uncovered entries of a folder. `folder` ends in a slash, or is the list's prefix.
     private func visit(_ folder: String) async throws(BucketError) {
         let rest = list.covered.flatMap { covered in
             covered.utf8.starts(with: folder.utf8) ? Array(covered.utf8.dropFirst(folder.utf8.count)) : nil
@@ -127,13 +126,13 @@ final class S3FolderWalk {
         try await open(&waiting, before: nil)
     }
 
-    /// Whether it ends in a slash or is empty, so that no name within it can begin with a slash.
+    /// Whether no name within it can begin with a slash: it ends in a slash or is empty.
     private func isWhole(_ folder: String) -> Bool {
         folder.isEmpty || folder.utf8.last == Self.slash
     }
 
-    /// The folders that come after `segment` in byte order but before it in the service's order.
-    /// - Parameter itself: Whether that includes a folder named exactly `segment`.
+    /// The folders after `segment` in byte order but before it in the service's order; a folder named `segment` counts
+    /// if `itself`.
     private func skipped(before segment: String, in folder: String, _ itself: Bool)
         async throws(BucketError) -> [String]
     {
@@ -149,7 +148,7 @@ final class S3FolderWalk {
         return found
     }
 
-    /// Adds the held-back folders that no later entry can precede, longest first, if `name` is the next entry.
+    /// Adds the held-back folders that no later entry can precede, longest first. `name` is the next entry.
     private func open(_ waiting: inout [String], before name: String?) async throws(BucketError) {
         while let folder = waiting.last, goesOn {
             if let name, !Self.precedesInBytes(folder, name) { return }

@@ -3,9 +3,9 @@ import Wire
 import XML
 
 extension S3Bucket {
-    /// The maximum size of a service's page in bytes: 1,000 encoded names of 1,024 bytes, with their properties.
+    /// The maximum size of a page: 1,000 encoded names of 1,024 bytes, with their properties.
     private static let pageBytes = 16 << 20
-    /// The maximum number of consecutive service pages without a visible entry.
+    /// The maximum number of consecutive pages without a visible entry.
     private static let maximumPages = 128
 
     public func list(_ query: ListQuery, after: String?) async throws(BucketError) -> ListPage {
@@ -17,7 +17,7 @@ extension S3Bucket {
         return try await S3FolderWalk(self, query, after: after).page()
     }
 
-    /// Returns nil if the service turns out to list folder by folder.
+    /// nil if the service turns out to list folder by folder.
     private func listInByteOrder(_ query: ListQuery, after: String?) async throws(BucketError)
         -> ListPage?
     {
@@ -59,10 +59,7 @@ extension S3Bucket {
         throw BucketError(.unavailable, "list: \(S3Bucket.maximumPages) pages in a row have nothing to show")
     }
 
-    /// Requests one page of the service.
-    /// - Parameters:
-    ///   - limit: The maximum number of entries. The service allows 1,000.
-    ///   - withProperties: Whether the properties of items are parsed too.
+    /// Requests one page of the service, at most `limit` entries. The service allows 1,000.
     func page(
         _ prefix: String, delimited: Bool, limit: Int, _ start: S3ListPage.Start,
         withProperties: Bool
@@ -89,9 +86,7 @@ extension S3Bucket {
     }
 }
 
-/// One page of the service.
 struct S3ListPage {
-    /// The position where a page begins.
     enum Start: Equatable {
         /// At the first name with the prefix.
         case beginning
@@ -102,14 +97,13 @@ struct S3ListPage {
     }
     private(set) var items: [String] = []
     private(set) var prefixes: [String] = []
-    /// Of the items, if they are wanted.
+    /// The properties of items, if requested.
     private(set) var properties: [BytewiseString: ListedProperties] = [:]
-    /// Whether this is the last page.
     private(set) var isLast = true
-    /// The position of the next page, if the service names it.
+    /// The start of the next page, if the service names it.
     private(set) var next: Start?
 
-    /// - Throws: ``BucketError`` if the body is not a page of a list, or if the list would never end.
+    /// - Throws: ``BucketError`` if the body is not a page of a list, or the list would never end.
     init(_ body: [UInt8], withProperties: Bool = false) throws(BucketError) {
         var columns = Columns()
         var page = (items: [String](), prefixes: [String](), token: String?.none)
@@ -142,7 +136,7 @@ struct S3ListPage {
         items = isEncoded ? page.items.compactMap(S3ListPage.decoded) : page.items
         prefixes = isEncoded ? page.prefixes.compactMap(S3ListPage.decoded) : page.prefixes
         properties = columns.properties(of: page.items) { isEncoded ? S3ListPage.decoded($0) : $0 }
-        // Entries that are not UTF-8 are dropped. A token leads past them; without a token the list could not continue.
+        // Drop entries that are not UTF-8. A token leads past them; without a token the list could not continue.
         let hasEntries = !page.items.isEmpty || !page.prefixes.isEmpty
         let canAdvance = next != nil ? hasEntries : !items.isEmpty || !prefixes.isEmpty
         if isTruncated, !canAdvance {
@@ -150,7 +144,7 @@ struct S3ListPage {
         }
     }
 
-    /// The properties of the items, in the order of the document. Each item has all of them, or they are not used.
+    /// The items' properties, in document order. They are used only if all items have all of them.
     private struct Columns {
         private var sizes: [UInt64] = []
         private var times: [Int64] = []
@@ -188,7 +182,7 @@ struct S3ListPage {
         }
     }
 
-    /// Whether the order of the entries shows that the service lists folder by folder.
+    /// Whether the order of entries shows that the service lists folder by folder.
     var isByFolder: Bool {
         func isSorted(_ names: [String], _ precedes: (String, String) -> Bool) -> Bool {
             !zip(names.dropFirst(), names).contains(where: precedes)
@@ -198,10 +192,9 @@ struct S3ListPage {
         } && [items, prefixes].allSatisfy { isSorted($0, S3FolderWalk.precedes) }
     }
 
-    /// Items and prefixes merged in folder order.
     var inFolderOrder: [String] { (items + prefixes).sorted(by: S3FolderWalk.precedes) }
 
-    /// Decodes a name in query encoding, where `+` is a space. nil if it is not UTF-8: it can't be requested then.
+    /// Decodes a query-encoded name, where `+` is a space; nil if it is not UTF-8 and thus can't be requested.
     static func decoded(_ text: String) -> String? {
         let bytes = text.utf8.map { $0 == UInt8(ascii: "+") ? 0x20 : $0 }
         guard let decoded = try? PercentEncoding.decode(bytes[...]) else { return nil }

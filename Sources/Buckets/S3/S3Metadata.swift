@@ -1,21 +1,21 @@
 import Glibc
 import Wire
 
-/// The object properties in the header of a response, read in one pass.
+/// The object properties in a response header, read in one pass.
 ///
-/// Properties that S3 lacks are stored in user metadata with the key prefix `sluice-`. Objects stored by other clients
-/// have none. Their generation is derived from the modification time and the entity tag, so that it changes when an
-/// upload changes the bytes. Not copyable: copying its many properties would cost as much as parsing them.
+/// Properties that S3 lacks are in user metadata with the prefix `sluice-`. Other clients' objects have none: their
+/// generation is derived from the modification time and the entity tag, so that it changes when an upload changes the
+/// bytes. Not copyable: copying its many properties would cost as much as parsing them.
 struct S3Head: ~Copyable {
     /// Without quotes.
     var etag: String?
     /// Seconds since 1970.
     var lastModified: Int64 = 0
     var contentLength: UInt64?
-    /// `Content-Range`: the part that follows, and the whole object's size.
+    /// `Content-Range`: the part and the whole object's size.
     var part: ContentRange?
     var attributes = ObjectAttributes()
-    /// The following properties come from our own metadata.
+    /// The following properties come from our user metadata.
     private(set) var generation: Int64?
     private var metageneration: Int64?
     private var updated: Int64?
@@ -28,7 +28,7 @@ struct S3Head: ~Copyable {
     private var packed: [UInt8]?
 
     private enum Encryption { case ofService, byKey }
-    /// The maximum size of an object in bytes: what a signed 64-bit integer holds.
+    /// The maximum size of an object: that of a signed 64-bit integer.
     static let largestSize = UInt64(Int64.max)
     /// The maximum generation or metageneration.
     private static let largestNumber = UInt64(Int64.max / 2)
@@ -40,8 +40,8 @@ struct S3Head: ~Copyable {
         if let packed { S3Fields.unpack(packed, into: &attributes) }
     }
 
-    /// Whether a field of this name may be read. The others, such as the date and the ids of the request, may differ in every
-    /// response for the same object.
+    /// Whether a field may be read. The others, such as the date and request ids, may differ in every response for the
+    /// same object.
     @inline(__always)
     static func isRead(_ name: UnsafeBufferPointer<UInt8>) -> Bool {
         switch name.first {
@@ -61,7 +61,7 @@ struct S3Head: ~Copyable {
         switch name.first {
         case UInt8(ascii: "x"): takeExtension(name, value)
         case UInt8(ascii: "e") where name.matches("etag"):
-            // An empty tag counts as none.
+            // Treat an empty tag as none.
             let tag = S3Head.opaqueTag(value)
             etag = tag.utf8.isEmpty ? nil : tag
         case UInt8(ascii: "l") where name.matches("last-modified"):
@@ -112,7 +112,7 @@ struct S3Head: ~Copyable {
     private mutating func takeOwn(
         _ key: UnsafeBufferPointer<UInt8>, _ value: UnsafeBufferPointer<UInt8>
     ) {
-        // The limit rejects values of other clients that could overflow when they are incremented.
+        // Reject other clients' values that could overflow when incremented.
         func number() -> Int64? {
             S3Head.decimal(value).flatMap {
                 (1...S3Head.largestNumber).contains($0) ? Int64($0) : nil
@@ -137,13 +137,13 @@ struct S3Head: ~Copyable {
 
     /// Converts the header to object metadata.
     /// - Parameters:
-    ///   - isAWS: Whether the service is AWS, where the entity tag is the md5 even with the service's own encryption.
+    ///   - isAWS: AWS keeps the md5 as the entity tag even with its own encryption.
     ///   - tagsAreMD5: Whether the service's entity tags can be md5s.
     consuming func metadata(_ name: String, size: UInt64, isAWS: Bool, tagsAreMD5: Bool = true)
         -> ObjectMetadata
     {
         var tagged = tagsAreMD5 ? taggedMD5(isAWS: isAWS) : nil
-        // The service's own checksum confirms the bytes, so a tag that differs from the stored md5 is not an md5.
+        // The service's checksum confirms the bytes, so a tag that differs from the stored md5 is not an md5.
         if tagged != md5, md5 != nil, let crc32c, !isComposite, checksum == crc32c { tagged = nil }
         // If the bytes differ from those stored with these keys, another client copied the metadata.
         let isOwn = generation != nil && (tagged == nil || md5 == nil || tagged == md5)
@@ -163,7 +163,7 @@ struct S3Head: ~Copyable {
             attributes: moved)
     }
 
-    /// The md5 in the entity tag, for an object stored in one part and not encrypted in a way that changes the tag.
+    /// The md5 in the entity tag, for an object stored in one part without encryption that changes the tag.
     func taggedMD5(isAWS: Bool) -> [UInt8]? {
         guard encryption == nil || (encryption == .ofService && isAWS), let etag,
             etag.utf8.count == 32
@@ -171,7 +171,7 @@ struct S3Head: ~Copyable {
         return Hexadecimal.decode(etag.utf8)
     }
 
-    /// The generation of an object without one: its modification time in microseconds since 1970, with the microseconds
+    /// A generation for an object without one: its modification time in microseconds since 1970, with the microseconds
     /// of the second derived from the entity tag.
     static func generation(lastModified: Int64, etag: String) -> Int64 {
         max(1, lastModified * 1_000_000 + Int64(BytewiseString.hash(of: etag, below: 1_000_000)))
@@ -187,7 +187,6 @@ struct S3Head: ~Copyable {
         return String(decoding: rest, as: UTF8.self)
     }
 
-    /// The same for text in XML.
     static func unquoted(_ text: String) -> String {
         Array(text.utf8).withUnsafeBufferPointer(opaqueTag)
     }
@@ -204,18 +203,18 @@ struct S3Head: ~Copyable {
         return bytes.reduce(0) { $0 << 8 | UInt32($1) }
     }
 
-    /// nil also if it is more than ``largestSize``.
+    /// nil also above ``largestSize``.
     private static func decimal(_ value: UnsafeBufferPointer<UInt8>) -> UInt64? {
         Decimal.parse(value.span, maximumDigits: 19, maximum: largestSize)
     }
 }
 
-/// Writes an object's properties to the fields of a request.
+/// Writes object properties to request fields.
 enum S3Fields {
     /// The type that S3 reports for an object stored without one.
     static let unknownType: StaticString = "binary/octet-stream"
 
-    /// Appends all properties. One field of our own has those that no field can represent, as base64url of JSON.
+    /// Appends all properties. One user metadata field has those that no field can represent, as base64url of JSON.
     static func append(_ attributes: ObjectAttributes, to fields: inout HeaderFields) {
         var json = JSONWriter(reserving: 256)
         var isPacked = false
@@ -267,8 +266,8 @@ enum S3Fields {
         }
     }
 
-    /// Appends the properties that S3 lacks.
-    /// - Parameter updated: Time of the last patch, in milliseconds since 1970; nil if there was none.
+    /// Appends the properties that S3 lacks. `updated` is the time of the last patch in milliseconds since 1970, if
+    /// any.
     static func append(
         generation: Int64, metageneration: Int64 = 1, updated: Int64? = nil, md5: [UInt8]?, crc32c: UInt32?,
         to fields: inout HeaderFields
@@ -285,7 +284,7 @@ enum S3Fields {
         }
     }
 
-    /// Reads what ``append(_:to:)`` packed. Malformed text is ignored.
+    /// Reads the field that ``append(_:to:)`` packed. Malformed text is ignored.
     static func unpack(_ text: [UInt8], into attributes: inout ObjectAttributes) {
         guard let bytes = Base64.decodeForURL(text[...]), case .object(let members)? = try? JSONReader.parse(bytes)
         else { return }
@@ -309,8 +308,8 @@ enum S3Fields {
         }
     }
 
-    /// Whether every service and proxy returns the value of a field unchanged: visible ASCII with single spaces inside,
-    /// and not the start of an encoded word (RFC 2047), which S3 decodes.
+    /// Whether every service and proxy returns a value unchanged: visible ASCII with single spaces inside, and not the
+    /// start of an encoded word (RFC 2047), which S3 decodes.
     static func isExact(_ value: String) -> Bool {
         var previous = UInt8(ascii: " ")
         for byte in value.utf8 {
@@ -320,7 +319,6 @@ enum S3Fields {
         return previous != 0x20 && !value.hasPrefix("=?")
     }
 
-    /// Whether the key can be part of a field name.
     private static func isKey(_ key: BytewiseString) -> Bool {
         !key.text.isEmpty && key.utf8.count <= 128
             && key.utf8.allSatisfy {
@@ -337,6 +335,5 @@ extension UnsafeBufferPointer<UInt8> {
 }
 
 extension UInt32 {
-    /// The bytes in big-endian order, as checksums are written.
     var bigEndianBytes: [UInt8] { withUnsafeBytes(of: bigEndian) { Array($0) } }
 }

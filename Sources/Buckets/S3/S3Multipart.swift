@@ -12,22 +12,21 @@ final class S3Multipart {
     private let size: UInt64?
     /// Whether the service rejected the upload because the credentials do not permit writing.
     private(set) var isForbidden = false
-    /// The upload's id; nil if it has not begun.
+    /// nil before the upload has begun.
     private(set) var id: String?
     /// The id in ``S3Bucket/openUploads``.
     private var opened: String?
     private var tags: [String] = []
     private var sent: UInt64 = 0
-    /// The part that is being sent.
     private var part: S3Part?
     private var isGivenUp = false
     /// Whether the completion may still be in progress.
     private var isUndecided = false
-    /// Whether closing the bucket waits for the end of this upload.
+    /// Whether closing the bucket waits for this upload.
     private var isOpen = false
-    /// The number of requests that may have begun an upload, but whose response with its id is missing.
+    /// The number of requests that may have begun an upload, but have no response with its id.
     private var lost = 0
-    /// The ids of uploads that those requests may have begun.
+    /// The uploads that those requests may have begun.
     private var orphans: [String] = []
 
     init(_ bucket: S3Bucket, _ name: String, size: UInt64?) {
@@ -36,8 +35,8 @@ final class S3Multipart {
         self.size = size
     }
 
-    /// The size of the next part. For an object of known length, all parts but the last have equal size. Otherwise the
-    /// size doubles with every tenth of the parts. In both cases 10,000 parts hold 5 TiB.
+    /// The size of the next part. For an object of known length, all parts but the last have equal size. Otherwise it
+    /// doubles with every tenth of the parts. Either way 10,000 parts hold 5 TiB.
     var nextLength: UInt64 {
         S3Multipart.length(
             ofPart: tags.count + 1, size: size, minimum: bucket.settings.minimumPart,
@@ -57,10 +56,9 @@ final class S3Multipart {
         return min(max(minimum, rounded), size - sent)
     }
 
-    /// Whether any part was sent.
     var hasParts: Bool { !tags.isEmpty }
 
-    /// Sends a buffered file as a part, with retries, and then clears the file.
+    /// Sends a buffered file as a part, with retries, and clears the file.
     func send(_ spool: Spool, _ fields: HeaderFields) async throws(BucketError) {
         try await create(fields)
         let part = S3Part(bucket, target(), spool)
@@ -72,7 +70,6 @@ final class S3Multipart {
         await bucket.pool.run { spool.clear() }
     }
 
-    /// Cancels the part that is being sent.
     func cancel() {
         isGivenUp = true
         part?.cancel()
@@ -159,8 +156,8 @@ final class S3Multipart {
         }
     }
 
-    /// Completes the upload, which makes the object visible.
-    /// - Parameter confirm: Whether the request may be repeated although it may have succeeded.
+    /// Completes the upload, which makes the object visible. `confirm` decides whether the request may be repeated
+    /// although it may have succeeded.
     func complete(
         _ condition: S3Bucket.WriteCondition,
         _ confirm: @escaping (CollectedResponse?) async -> Bool
@@ -184,7 +181,6 @@ final class S3Multipart {
         return response
     }
 
-    /// The request that completes an upload of these parts.
     static func completion(
         _ target: String, _ parts: [(number: Int, etag: String)], _ condition: S3Bucket.WriteCondition
     ) -> ClientRequest {
@@ -207,7 +203,7 @@ final class S3Multipart {
         return request
     }
 
-    /// The upload id in a response to ``create(_:)``; nil if the response does not report an upload of `name`.
+    /// nil if the response to ``create(_:)`` does not report an upload of `name`.
     private static func id(of response: CollectedResponse, _ name: String) -> String? {
         // rclone uses a shorter element name.
         for result in ["InitiateMultipartUploadResult", "InitiateMultipartUpload"] {
@@ -218,14 +214,14 @@ final class S3Multipart {
         return nil
     }
 
-    /// The entity tag in a response to ``complete(_:_:)``; nil if the response does not report that `name` was stored.
+    /// nil if the response to ``complete(_:_:)`` does not report that `name` was stored.
     static func tag(of response: CollectedResponse, _ name: String) -> String? {
         let result = "CompleteMultipartUploadResult"
         guard response.status == 200, isAbout(name, result, response.body) else { return nil }
         return XMLReader.first("ETag", of: result, in: response.body).map(S3Head.unquoted)
     }
 
-    /// Whether a document names this object, plainly or percent-encoded, or names none.
+    /// Whether a document names this object, plainly or percent-encoded, or no object.
     static func isAbout(_ name: String, _ owner: String, _ body: [UInt8]) -> Bool {
         guard let key = XMLReader.first("Key", of: owner, in: body) else { return true }
         if BytewiseString.areEqual(key, name) { return true }
@@ -233,7 +229,7 @@ final class S3Multipart {
         return decoded.elementsEqual(name.utf8)
     }
 
-    /// Asks the service to discard the parts, in the background, unless a completion may still be in progress.
+    /// Discards the parts in the background, unless a completion may still be in progress.
     func abort() {
         defer { end() }
         guard id != nil, !isUndecided, let loop = EventLoop.current else { return }

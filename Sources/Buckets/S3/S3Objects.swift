@@ -3,13 +3,12 @@ import OpenSSL
 import Synchronization
 import Wire
 
-/// Metadata and deletion of objects.
 extension S3Bucket {
     public func stat(_ name: String) async throws(BucketError) -> ObjectMetadata {
         try await head(name).metadata
     }
 
-    /// Returns the object's metadata and the fields that it was read from.
+    /// The object's metadata and the fields it was read from.
     func head(_ name: String) async throws(BucketError) -> (
         metadata: ObjectMetadata, fields: HeaderFields
     ) {
@@ -34,32 +33,31 @@ extension S3Bucket {
         }
     }
 
-    /// Verifies the checksum of an empty object, because its bytes are never read.
+    /// Verifies the checksum of an empty object, whose bytes are never read.
     func checkEmpty(_ object: ObjectMetadata, _ what: String) throws(BucketError) {
         if object.size == 0, let crc32c = object.crc32c, crc32c != CRC32C().value {
             throw BucketError(.unavailable, "\(what): the service says that the object is empty")
         }
     }
 
-    /// The metadata of the object that a response describes.
     func metadata(_ head: consuming S3Head, _ name: String, size: UInt64) -> ObjectMetadata {
         head.metadata(name, size: size, isAWS: isAWS, tagsAreMD5: tagsAreMD5.load(ordering: .relaxed))
     }
 
-    /// The md5 in an entity tag, if the tags of this service are md5s.
+    /// The md5 in an entity tag, if this service's tags are md5s.
     func taggedMD5(_ head: borrowing S3Head) -> [UInt8]? {
         tagsAreMD5.load(ordering: .relaxed) ? head.taggedMD5(isAWS: isAWS) : nil
     }
 
-    /// Rejects a response without an entity tag: every S3 object has one, so the response is not about an object. Only
-    /// unsigned requests accept it, because a plain file server may respond to them.
+    /// Rejects a response without an entity tag: every S3 object has one. Unsigned requests accept it, because a plain
+    /// file server may respond to them.
     func checkTag(_ head: borrowing S3Head, _ what: String) throws(BucketError) {
         if isSigned, head.etag == nil {
             throw BucketError(.unavailable, "\(what): the response has no entity tag")
         }
     }
 
-    /// Requests the stored checksum. Unsigned requests stay unchanged, because a plain file server may respond to them.
+    /// Requests the stored checksum. Unsigned requests stay unchanged for plain file servers.
     func askForChecksum(_ fields: inout HeaderFields) {
         if isSigned { fields.append("x-amz-checksum-mode", "ENABLED") }
     }
@@ -81,7 +79,7 @@ extension S3Bucket {
         do throws(BucketError) {
             let response = try await call(request)
             if response.status == 204 || response.status == 200 && response.body.isEmpty { return }
-            // A response with a body may be an error, or come from another server. Look at the object to find out.
+            // A response with a body may be an error, or from another server. Look at the object to find out.
             isAbsent = response.status == 404
             failure = S3ErrorResponse(response).error("delete")
         } catch {

@@ -2,16 +2,16 @@ import HTTPClient
 import Wire
 import XML
 
-/// Finds multipart uploads whose creation had no response. The service may keep them.
+/// Finds multipart uploads whose creation had no response, and which the service may keep.
 extension S3Bucket {
-    /// The tolerance for differences between the service's clock readings, in seconds.
+    /// The tolerance for differences of the service's clock readings, in seconds.
     private static let clockTolerance: Int64 = 2
 
     /// The ids of an object's uploads that requests without a response may have begun.
     ///
-    /// The protocol has no mark that lists of uploads show. An upload counts if it has this name, began after the first
-    /// of those requests by the service's clock, and is not in progress in this process. If there are more than
-    /// requests were lost, some may belong to another gateway, so none counts.
+    /// Uploads carry no mark that lists show. An upload counts if it has this name, began after the first of those
+    /// requests by the service's clock, and is not in progress in this process. If there are more than such requests,
+    /// some may be another gateway's, so none counts.
     /// - Parameters:
     ///   - own: The upload that finally began. Its time shows the service's clock.
     ///   - begun: The time of the first request, in milliseconds since 1970 by the local clock.
@@ -23,7 +23,7 @@ extension S3Bucket {
     }
 
     /// The ids and ages in seconds of an object's uploads that began since `begun` and are not in progress in this
-    /// process; nil if they are not known. The parameters are those of ``orphans(of:besides:since:atMost:)``.
+    /// process; nil if unknown. The parameters are those of ``orphans(of:besides:since:atMost:)``.
     func uploads(of name: String, besides own: String?, since begun: Int64) async
         -> [(id: String, age: Int64)]?
     {
@@ -50,8 +50,8 @@ extension S3Bucket {
         }
     }
 
-    /// Aborts uploads that have no part yet and are not in progress in this process. Another gateway's upload has a
-    /// part by now, or its next request fails with a status that makes it begin again.
+    /// Aborts uploads that have no part and are not in progress in this process. Another gateway's upload has a part by
+    /// now, or its next request fails with a status that makes it begin again.
     func abort(orphans: [String], of name: String) async {
         for id in orphans {
             if openUploads.withLock({ $0.contains(BytewiseString(id)) }) { continue }
@@ -66,14 +66,13 @@ extension S3Bucket {
     }
 }
 
-/// An upload in a list of multipart uploads.
 private struct S3ListedUpload {
     var key: String
     var id: String
     /// Seconds since 1970.
     var initiated: Int64?
 
-    /// nil if the document is not a list of uploads, or if an entry is incomplete.
+    /// nil if the document is not a list of uploads, or an entry is incomplete.
     static func read(_ body: [UInt8]) -> [S3ListedUpload]? {
         var keys: [String] = []
         var ids: [String] = []

@@ -2,13 +2,12 @@ import HTTPClient
 import System
 import Wire
 
-/// The request that sends a buffered file as a part of a multipart upload, with retries. Confined to its loop.
+/// Sends a buffered file as a part of a multipart upload, with retries. Confined to its loop.
 final class S3Part {
-    /// The maximum number of attempts.
     private static let attempts = 4
-    /// The upper bound of the first delay between attempts: 100 ms. It doubles with each attempt.
+    /// The maximum first delay between attempts: 100 ms. It doubles each time.
     private static let retryDelay: UInt64 = 100_000_000
-    /// The bytes read from a file at a time: 32 KiB.
+    /// The bytes read at a time: 32 KiB.
     private static let step = 32 * 1024
 
     private let bucket: S3Bucket
@@ -26,8 +25,7 @@ final class S3Part {
         self.spool = spool
     }
 
-    /// Sends all bytes of the file.
-    /// - Returns: The part's entity tag.
+    /// Sends all bytes of the file, and returns the part's entity tag.
     func send() async throws(BucketError) -> String {
         var attempt = 1
         while true {
@@ -56,13 +54,11 @@ final class S3Part {
         }
     }
 
-    /// Cancels the request.
     func cancel() {
         isGivenUp = true
         body?.cancel()
     }
 
-    /// The entity tag of a stored part.
     static func tag(of response: CollectedResponse) throws(BucketError) -> String {
         guard (200...299).contains(response.status), S3ErrorResponse.code(in: response.body) == nil,
             let etag = S3Head(response.fields).etag
@@ -73,7 +69,7 @@ final class S3Part {
     private func copy(to body: S3Body) async throws(BucketError) {
         var offset: UInt64 = 0
         while offset < spool.count {
-            // Nothing is read before the last bytes were taken, so that a request holds one chunk.
+            // Read nothing before the last bytes were taken, so that a request holds one chunk.
             do { try await body.drain() } catch {
                 // The response has the cause.
                 return
@@ -94,7 +90,6 @@ final class S3Part {
     }
 }
 
-/// Suspends on the calling loop.
 private func sleep(_ nanoseconds: UInt64) async {
     guard let loop = EventLoop.current else { return }
     var timer: LoopTimer?

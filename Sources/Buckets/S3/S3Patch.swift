@@ -3,10 +3,10 @@ import Wire
 import XML
 
 extension S3Bucket {
-    /// Copies the object onto itself with new properties, because the service has no other way to change them.
-    ///
-    /// The service compares the bytes but not the properties, so the later of two concurrent patches may undo the
-    /// earlier one. The resulting properties are always those that ``AttributePatch/applied(to:)`` computes from the
+    /// Copies the object onto itself with new properties: the service has no other way to change them. It compares the
+    /// bytes but not the properties, so the later of two concurrent patches may undo the earlier one. The result is
+    /// always what ``AttributePatch/applied(to:)`` computes from the object that the preconditions were checked
+    /// against.
     /// object that the preconditions were checked against.
     public func patch(_ name: String, _ patch: AttributePatch, _ preconditions: Preconditions)
         async throws(BucketError) -> ObjectMetadata
@@ -97,7 +97,7 @@ extension S3Bucket {
         }
     }
 
-    /// The entity tag in the response to a copy; nil if the response does not report one.
+    /// The entity tag in the response to a copy; nil if there is none.
     static func copiedTag(_ response: CollectedResponse) -> String? {
         (XMLReader.first("ETag", of: "CopyObjectResult", in: response.body)
             ?? XMLReader.first("ETag", of: "CompleteMultipartUploadResult", in: response.body)).map(S3Head.unquoted)
@@ -107,7 +107,7 @@ extension S3Bucket {
         "/\(settings.bucket)/\(PercentEncoding.encodePath(name))"
     }
 
-    /// Keeps properties that a copy would lose: fields of the object's response that are sent again unchanged.
+    /// Keeps properties that a copy would lose, by sending fields of the object's response unchanged.
     private static func keep(_ stored: HeaderFields, in fields: inout HeaderFields) {
         for name: StaticString in [
             "expires", "x-amz-storage-class", "x-amz-website-redirect-location",
@@ -133,7 +133,6 @@ extension ObjectMetadata {
             == (other.generation, other.metageneration, other.updated, other.etag)
     }
 
-    /// The same object with another md5 and entity tag.
     func with(md5: [UInt8]?, etag: String) -> ObjectMetadata {
         ObjectMetadata(
             name: name, generation: generation, metageneration: metageneration, size: size, created: created,

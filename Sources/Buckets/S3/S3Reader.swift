@@ -50,7 +50,7 @@ extension S3Bucket {
             response.body.close()
             throw error
         }
-        // Without an entity tag a further request cannot be pinned to the same bytes.
+        // Without an entity tag a further request can't be pinned to the same bytes.
         let isPinned = head.etag != nil
         let isWhole = response.status == 200 && head.part == nil
         let object = metadata(head, name, size: size)
@@ -62,8 +62,7 @@ extension S3Bucket {
         return S3Reader(self, object, response, covers: covered, isPinned: isPinned)
     }
 
-    /// Requests a range of one version of an object.
-    /// - Parameter attempts: The maximum number of attempts.
+    /// Requests a range of one version of an object, with at most `attempts` attempts.
     fileprivate func bytes(of object: ObjectMetadata, _ range: Range<UInt64>, attempts: Int = .max)
         async throws(ResumingSource.Fault) -> ClientResponse
     {
@@ -110,10 +109,9 @@ extension S3Bucket {
         return ClientRequest("GET", target(name), fields: fields, isBulk: true)
     }
 
-    /// Reads an object back and compares it with the bytes that were sent.
+    /// Reads an object back, and returns whether it has the sent bytes, and its entity tag.
     /// - Parameter generation: The upload's generation, which the object must have; nil if the service has none.
-    /// - Returns: Whether the bytes are equal, and the entity tag of the object that was read.
-    /// - Throws: ``BucketError`` if it cannot be read or was replaced.
+    /// - Throws: ``BucketError`` if it can't be read or was replaced.
     func readBack(_ name: String, _ generation: Int64?, _ facts: ContentFacts)
         async throws(BucketError) -> (isSame: Bool, etag: String?)
     {
@@ -133,7 +131,7 @@ extension S3Bucket {
         return (count == facts.size && crc32c.value == facts.crc32c, head.etag)
     }
 
-    /// Converts an unexpected response to an error.
+    /// The error of an unexpected response.
     private func failure(_ response: ClientResponse, _ what: String) async -> BucketError {
         let body: [UInt8]
         do throws(ClientError) {
@@ -153,9 +151,9 @@ private final class S3Reader: ObjectReader {
     let metadata: ObjectMetadata
     private let bucket: S3Bucket
     private let covered: Range<UInt64>
-    /// Whether a further request can be pinned to the same bytes.
+    /// Whether further requests can be pinned to the same bytes.
     private let isPinned: Bool
-    /// nil after its body was handed out, or if there is no body.
+    /// nil after its body was handed out, or without a body.
     private var response: ClientResponse?
 
     init(
@@ -209,7 +207,7 @@ private final class S3Reader: ObjectReader {
         return BytesSource(try await source(response, range).collect(Int(count)))
     }
 
-    /// The checksum of these bytes; nil if it is not known.
+    /// nil if unknown.
     private func checksum(of range: Range<UInt64>) -> UInt32? {
         range == 0..<metadata.size ? metadata.crc32c : nil
     }
@@ -235,8 +233,8 @@ private final class S3Reader: ObjectReader {
 }
 
 extension ByteSource {
-    /// Reads to the end and closes. Yields to the loop's other work at intervals.
-    /// - Throws: ``BucketError`` if the bytes break off or the task is cancelled.
+    /// Reads to the end and closes. Yields to the loop's other work at intervals. Throws if the bytes break off or the
+    /// task is cancelled.
     fileprivate func readAll(_ take: (RawSpan) throws(BucketError) -> Void)
         async throws(BucketError)
     {
@@ -257,11 +255,11 @@ extension ByteSource {
         }
     }
 
-    /// Reads to the end and closes, if there are at most `limit` bytes: one buffer of this size receives them.
+    /// Reads at most `limit` bytes into one buffer of this size and closes.
     /// - Throws: ``BucketError`` if the bytes break off, there are more, or the task is cancelled.
     func collect(_ limit: Int) async throws(BucketError) -> [UInt8] {
         defer { close() }
-        // The last byte is never filled, so that the source can report its end.
+        // The last byte stays unused, so that the source can report its end.
         var bytes = [UInt8](repeating: 0, count: limit + 1)
         var count = 0
         while true {
@@ -280,8 +278,7 @@ extension ByteSource {
         }
     }
 
-    /// Waits for the next bytes.
-    /// - Returns: The number of bytes in the buffer; nil at the end.
+    /// Waits for the next bytes. Returns the number of bytes in the buffer; nil at the end.
     func next(into buffer: inout [UInt8]) async throws(BucketError) -> Int? {
         while true {
             switch try readOnce(into: &buffer, from: 0) {

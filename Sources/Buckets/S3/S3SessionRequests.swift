@@ -3,7 +3,7 @@ import OpenSSL
 import Wire
 import XML
 
-/// The requests that an upload session sends to S3, besides those for hidden objects. Tests have a service in memory.
+/// The requests of an upload session to S3, besides those for hidden objects. Tests implement an in-memory service.
 protocol S3SessionRequests: CloudSessionStore {
     var sizes: S3PartSizes { get }
 
@@ -13,16 +13,14 @@ protocol S3SessionRequests: CloudSessionStore {
     /// Makes an empty temporary file.
     func makeSpool() async throws(BucketError) -> SessionSpool
 
-    /// Begins a multipart upload of an object with the session's mark.
-    /// - Parameter facts: The digests that the object is stored with, if they are known.
-    /// - Returns: The upload's id.
+    /// Begins a multipart upload of an object with the session's mark, and returns its id. `facts` are the digests
+    /// stored with the object, if known.
     func beginUpload(_ state: CloudSessionState, generation: Int64, _ facts: ContentFacts?)
         async throws(BucketError) -> String
 
-    /// Sends the bytes of a file as a part.
     func sendPart(_ name: String, _ part: S3PartAddress, _ spool: SessionSpool) async throws(S3PartFailure) -> String
 
-    /// Makes the object of these parts visible. It can be repeated.
+    /// Makes the object of these parts visible. Can be repeated.
     func complete(
         _ name: String, _ upload: String, _ parts: [S3TransferState.Part], _ condition: S3Bucket.WriteCondition
     ) async -> S3Completion
@@ -30,32 +28,29 @@ protocol S3SessionRequests: CloudSessionStore {
     /// Frees the parts of an upload, which need not exist.
     func abortUpload(_ name: String, _ upload: String) async throws(BucketError)
 
-    /// Frees uploads without parts that were begun since `time`, in milliseconds since 1970, and are not `known`.
+    /// Frees uploads other than `known` without parts, begun since `time`, in milliseconds since 1970.
     /// - Returns: Whether none is left that may be another session's.
     func abortLost(_ name: String, since time: Int64, known: String?) async -> Bool
 
-    /// The object, with the mark of the session that has made it; nil if there is no object.
+    /// The object and the mark of its session; nil if there is no object.
     func findMarked(_ name: String) async throws(BucketError) -> (
         object: ObjectMetadata, mark: UInt64?
     )?
 
-    /// The condition that the service evaluates with the write.
-    /// - Throws: `.preconditionFailed` if the preconditions do not hold now.
+    /// The condition that the service evaluates with the write. Throws `.preconditionFailed` if the preconditions do
+    /// not hold.
     func writeCondition(_ name: String, _ preconditions: Preconditions)
         async throws(BucketError) -> S3Bucket.WriteCondition
 
-    /// Writes a new hidden object with the bytes of a file.
     func writePiece(_ name: String, _ spool: SessionSpool) async throws(BucketError)
 
-    /// Appends the bytes of a hidden object to a file.
     func readPiece(_ name: String, _ size: UInt64, into spool: SessionSpool) async throws(BucketError)
 }
 
-/// A part of a multipart upload that is to be sent.
 struct S3PartAddress {
     var upload: String
     var number: UInt16
-    /// Cancels its request.
+    /// Cancels the part's request.
     var cancellation: S3PartCancellation
 }
 
@@ -69,7 +64,7 @@ final class S3PartCancellation {
         action.take()?()
     }
 
-    /// Sets what cancels the current request; nil if there is none.
+    /// Sets how the current request is cancelled; nil if there is none.
     func set(_ action: (() -> Void)?) { self.action = action }
 }
 
@@ -84,27 +79,27 @@ struct S3PartFailure: Error {
 enum S3Completion {
     /// The object's entity tag.
     case stored(String)
-    /// The service does not know the upload, perhaps because an earlier request has completed it.
+    /// The service does not know the upload, possibly because an earlier request has completed it.
     case gone
     /// - Parameter isFinal: Whether the request was certainly not executed, and will not be.
     case failed(BucketError, isFinal: Bool)
 }
 
-/// The sizes of the parts of an upload in several requests.
+/// The part sizes of an upload in several requests.
 struct S3PartSizes: Sendable, Equatable {
-    /// The minimum size of a part in bytes.
+    /// In bytes.
     var minimum: UInt64
-    /// The maximum size of a part in bytes.
+    /// In bytes.
     var maximum: UInt64
     /// The maximum number of parts.
     var count: UInt64 = 10_000
-    /// The maximum number of bytes after the last part that are in the session's state: 64 KiB. More are hidden objects.
+    /// The maximum tail in the session's state in bytes: 64 KiB. Longer tails are hidden objects.
     var inlineTail: UInt64 = 64 << 10
     /// The maximum number of those objects. More are merged.
     var pieces = 64
 
-    /// The size of the part with this number. With a known length all parts but the last have the same size, unless more
-    /// than a twentieth of the numbers was skipped. Otherwise the size doubles with every tenth of the numbers.
+    /// The size of a part. With a known length all parts but the last have equal size, unless more than a twentieth of
+    /// the numbers was skipped. Otherwise the size doubles with every tenth of the numbers.
     /// - Parameters:
     ///   - number: From 1 to ``count``.
     ///   - sent: The number of bytes in the parts before it.
@@ -114,7 +109,7 @@ struct S3PartSizes: Sendable, Equatable {
             return min(minimum << min(tenth, 20), maximum)
         }
         func share(_ bytes: UInt64, _ parts: UInt64) -> UInt64 {
-            // A twentieth of the numbers is for those that are skipped after interruptions.
+            // A twentieth of the numbers is for those skipped after interruptions.
             let usable = max(1, parts - parts / 20)
             let equal = bytes / usable + (bytes % usable == 0 ? 0 : 1)
             // Whole MiB.
@@ -152,7 +147,7 @@ extension S3Bucket: S3SessionRequests {
         return id
     }
 
-    /// The field with the mark of the session that has made the object.
+    /// The field with the mark of the creating session.
     private static let markField: StaticString = "x-amz-meta-sluice-commit"
 
     private func uploadTarget(_ name: String, _ upload: String, _ part: String = "") -> String {
@@ -176,7 +171,7 @@ extension S3Bucket: S3SessionRequests {
     ) async -> S3Completion {
         let request = S3Multipart.completion(
             uploadTarget(name, upload), parts.map { (number: Int($0.number), etag: $0.etag) }, condition)
-        // The service does not know the upload any more if the first request has succeeded.
+        // The service no longer knows the upload if the first request has succeeded.
         request.isRepeatable = true
         let response: CollectedResponse
         do throws(BucketError) { response = try await call(request) } catch {
@@ -196,13 +191,13 @@ extension S3Bucket: S3SessionRequests {
         throw S3ErrorResponse(response).error("the end of an upload in parts")
     }
 
-    /// The age in seconds from which an upload without parts is not in use: 10 s. If it is nevertheless, its next request
+    /// The age in seconds from which an upload without parts counts as unused: 10 s. If it is used, its next request
     /// fails, and it is begun again.
     private static let partTime: Int64 = 10
 
     func abortLost(_ name: String, since time: Int64, known: String?) async -> Bool {
         guard let found = await uploads(of: name, besides: known, since: time) else { return false }
-        // A single one is the lost request's. Of several, some may be another session's, which will soon have a part.
+        // One is the lost request's. Of several, some may be another session's, which will soon have a part.
         let lost = found.count == 1 ? found : found.filter { $0.age >= S3Bucket.partTime }
         await abort(orphans: lost.map(\.id), of: name)
         return lost.count == found.count
@@ -234,10 +229,10 @@ extension S3Bucket: S3SessionRequests {
 
     func writeHidden(_ name: String, _ bytes: [UInt8], replacing version: String?) async throws(BucketError) -> String?
     {
-        // A repetition finds that its condition does not hold if the first request was executed.
+        // If the first request was executed, the condition of a repetition does not hold.
         let request = ClientRequest("PUT", target(name), body: .bytes(bytes), isRepeatable: true)
         WriteCondition(match: version, isNew: version == nil).append(to: &request.fields)
-        // Some services otherwise store what they have received when a connection breaks.
+        // Some services otherwise store a partial body when a connection breaks.
         let digest = Digest(.md5)
         digest.update(bytes.span.bytes)
         request.fields.append("content-md5", Base64.encode(digest.finish()))
@@ -266,7 +261,7 @@ extension S3Bucket: S3SessionRequests {
     }
 
     func writePiece(_ name: String, _ spool: SessionSpool) async throws(BucketError) {
-        // The same request as for a part, to another name.
+        // A part's request with another target.
         _ = try await S3Part(self, target(name), spool.file).send()
     }
 
@@ -278,7 +273,7 @@ extension S3Bucket: S3SessionRequests {
         defer { reader.close() }
         let source = try await reader.bytes(0..<min(size, reader.metadata.size))
         defer { source.close() }
-        // Half a step, because a copy of it is on its way to the file.
+        // Half a step, because a copy is on its way to the file.
         var buffer = [UInt8](repeating: 0, count: CloudAppend.step / 2)
         while let count = try await source.next(into: &buffer) {
             try await spool.append(Array(buffer[..<count]))

@@ -1,11 +1,11 @@
 import System
 import Wire
 
-/// Upload sessions on S3: a multipart upload for each, which the commit completes whatever the object's size, so that a
-/// late request of a former owner can't make it twice.
+/// Upload sessions on S3. Each has a multipart upload that the commit completes, whatever the object's size, so that a
+/// late request of a former owner can't make the object twice.
 final class S3SessionService: CloudSessionService {
     private let requests: any S3SessionRequests
-    /// Attempts to write the result of a commit.
+    /// The attempts to write the result of a commit.
     private static let attempts = 4
 
     init(_ requests: any S3SessionRequests) { self.requests = requests }
@@ -21,7 +21,7 @@ final class S3SessionService: CloudSessionService {
     {
         if state.intent != nil, plan.size != 0 {
             if try await adopted(file, state, until: state.expires) != nil { throw .finished }
-            // Bytes that are appended now could be missing in the object.
+            // The object could lack bytes that are appended now.
             throw .store(BucketError(.unavailable, "a commit of the upload may be in progress"))
         }
         return try S3SessionTransfer(file, requests, state, plan)
@@ -29,14 +29,13 @@ final class S3SessionService: CloudSessionService {
 
     // MARK: Commit
 
-    /// A multipart upload that is being completed.
     private struct Attempt {
         var upload: String
-        /// Whether it was begun for this commit, with the digests of the whole object.
+        /// Whether the upload was begun for this commit, with the digests of the whole object.
         var isNew: Bool
         /// The number of the last part; nil if all bytes are in parts.
         var number: UInt16?
-        /// The intent that the state had before. A request of that commit may still be executed.
+        /// The previous intent. A request of its commit may still be executed.
         var before: CloudSessionState.Intent?
     }
 
@@ -65,7 +64,7 @@ final class S3SessionService: CloudSessionService {
         do throws(S3PartFailure) {
             if let part = try await lastPart(file, state, attempt) { transfer.parts.append(part) }
         } catch {
-            // Perhaps the request of an earlier commit was executed meanwhile. The upload is gone then.
+            // The request of an earlier commit may have been executed, which ends the upload.
             if let result = try? await made(state) {
                 return await record(file, state, result, until: until)
             }
@@ -89,7 +88,7 @@ final class S3SessionService: CloudSessionService {
         }
     }
 
-    /// Writes the intent, with a multipart upload if there is none, and claims the number of the last part.
+    /// Writes the intent, with a new multipart upload if there is none, and claims the number of the last part.
     private func begin(
         _ file: CloudSessionFile, _ state: inout CloudSessionState, _ facts: ContentFacts, _ existing: ObjectMetadata?
     ) async throws(SessionError) -> Attempt {
@@ -109,7 +108,7 @@ final class S3SessionService: CloudSessionService {
             attempt.number = transfer.nextNumber
             transfer.nextNumber += 1
         }
-        // They were aborted, unless that failed.
+        // Repeats aborts that have failed.
         for upload in transfer.discarded {
             if (try? await requests.abortUpload(state.name, upload)) != nil {
                 transfer.discarded.removeAll { $0 == upload }
@@ -130,8 +129,7 @@ final class S3SessionService: CloudSessionService {
         return attempt
     }
 
-    /// Sends the bytes that are not in a part yet as the last one.
-    /// - Returns: nil if there are none.
+    /// Sends the bytes that are not in a part yet as the last part; nil if there are none.
     private func lastPart(
         _ file: CloudSessionFile, _ state: CloudSessionState, _ attempt: Attempt
     ) async throws(S3PartFailure) -> S3TransferState.Part? {
@@ -150,7 +148,7 @@ final class S3SessionService: CloudSessionService {
         return S3TransferState.Part(number: number, etag: etag)
     }
 
-    /// Decides about a multipart upload unknown to the service, while the object is not the session's.
+    /// Handles a multipart upload unknown to the service when the current object is not the session's.
     private func drop(
         _ file: CloudSessionFile, _ state: CloudSessionState, _ attempt: Attempt
     ) async -> SessionError {
@@ -166,7 +164,7 @@ final class S3SessionService: CloudSessionService {
         return .store(BucketError(.unavailable, "the service has dropped the upload"))
     }
 
-    /// Takes the intent back, after a commit that was not and will not be executed.
+    /// Withdraws the intent of a commit that was not and will not be executed.
     private func abandon(_ file: CloudSessionFile, _ attempt: Attempt, _ name: String, discarding: Bool = false) async {
         // The upload has the digests of these bytes, and other bytes may follow.
         let now = file.milliseconds
@@ -192,7 +190,7 @@ final class S3SessionService: CloudSessionService {
         try await adopted(file, state, until: state.expires)
     }
 
-    /// The result of a commit whose response was lost; nil if the object there is not the session's.
+    /// The result of a commit with a lost response; nil if the current object is not the session's.
     private func made(_ state: CloudSessionState) async throws(BucketError) -> CommitResult? {
         guard let found = try await requests.findMarked(state.name), found.mark == state.mark
         else { return nil }
@@ -200,7 +198,7 @@ final class S3SessionService: CloudSessionService {
             metadata: found.object, replaced: (state.intent?.generation ?? 0) != 0)
     }
 
-    /// The same, written to the state.
+    /// Same as ``made(_:)``, and writes the result to the state.
     private func adopted(_ file: CloudSessionFile, _ state: CloudSessionState, until: Int64)
         async throws(SessionError) -> CommitResult?
     {
@@ -219,8 +217,8 @@ final class S3SessionService: CloudSessionService {
         return CommitResult(metadata: object, replaced: replaced)
     }
 
-    /// Writes the result to the state, even if another gateway has claimed it meanwhile. If that fails, the object's mark
-    /// tells the result to the next commit. The result is repeated if another gateway has written it.
+    /// Writes the result to the state, even if another gateway has claimed it. If that fails, the next commit finds the
+    /// result by the object's mark. The result is marked as repeated if another gateway has written it.
     private func record(
         _ file: CloudSessionFile, _ state: CloudSessionState, _ result: CommitResult, until: Int64
     ) async -> CommitResult {
@@ -292,7 +290,7 @@ final class S3SessionService: CloudSessionService {
 }
 
 extension S3SessionRequests {
-    /// Begins a multipart upload. If its id is not known, the state says so, and the session's release looks for it.
+    /// Begins a multipart upload. If its id is lost, the state records that, and the session's release looks for it.
     func beginUpload(
         _ file: CloudSessionFile, _ state: CloudSessionState, generation: Int64,
         _ facts: ContentFacts?
@@ -305,15 +303,15 @@ extension S3SessionRequests {
         }
     }
 
-    /// Ends a multipart upload whose id could not be written to the state.
+    /// Aborts a multipart upload whose id could not be written to the state.
     func drop(
         _ file: CloudSessionFile, _ name: String, _ upload: String, after error: SessionError
     ) async {
         guard case .superseded = error else {
-            // The id may be in the state after all.
+            // The id may be in the state nevertheless.
             return file.noteLostRequest()
         }
-        // Another gateway owns the session, and does not know the upload.
+        // Another gateway owns the session and does not know the upload.
         do throws(BucketError) { try await abortUpload(name, upload) } catch {
             file.noteLostRequest()
         }

@@ -5,13 +5,13 @@ import Wire
 ///
 /// Safety: confined to its loop.
 final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
-    /// The maximum number of part numbers claimed by one write, if the size of the append is known. It is also never more
-    /// than a 64th of those that are left.
+    /// The maximum number of part numbers claimed by one write if the append's size is known; never more than a 64th of
+    /// the remaining ones.
     private static let claimLimit: UInt64 = 64
-    /// The same if it is not known.
+    /// The same for an unknown size.
     private static let blindClaim: UInt64 = 16
 
-    /// What becomes durable with the next write.
+    /// The state that becomes durable with the next write.
     private struct Progress {
         var transfer: S3TransferState
         var digests: SessionDigests
@@ -26,22 +26,19 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
     private let state: CloudSessionState
     private let plan: AppendPlan
     private let length: UInt64?
-    /// At the end of the last part. ``Progress/tail`` and ``Progress/pieces`` are unchanged until a part is sent.
+    /// The progress at the end of the last part. ``Progress/tail`` and ``Progress/pieces`` change only with a new part.
     private var durable: Progress
-    /// The digests of all bytes in the file.
     private var digests: SessionDigests
-    /// The tail of the beginning, without its hidden objects, and the new bytes; nil if there are none yet.
+    /// The initial tail without its hidden objects, and the new bytes; nil if there are none.
     private var spool: SessionSpool?
-    /// The hidden objects whose bytes precede those in the file.
+    /// The hidden objects that precede the file.
     private var pieces: [CloudSessionState.Piece]
-    /// Hidden objects that are not used any more after the next write.
+    /// Hidden objects that the next write makes unused.
     private var obsolete: [CloudSessionState.Piece] = []
-    /// The next part number.
     private var number: UInt64
-    /// The first number that is not claimed.
+    /// The first unclaimed number.
     private var claimed: UInt64
     private var hasClaimed = false
-    /// Bytes that were taken.
     private var taken: UInt64 = 0
     private let cancellation = S3PartCancellation()
 
@@ -66,7 +63,7 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
 
     // MARK: Bytes
 
-    /// The number of bytes that are not in a part yet.
+    /// The number of bytes that are not in a part.
     private var pending: UInt64 {
         pieces.reduce(spool?.count ?? UInt64(durable.tail.count)) { $0 + $1.size }
     }
@@ -107,7 +104,7 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
 
     // MARK: Parts
 
-    /// Sends all bytes that are not in a part yet as one.
+    /// Sends all bytes that are not in a part as one part.
     private func sendPart() async throws(SessionError) {
         let whole = try await inStore { () throws(BucketError) in
             try await requests.assemble(pieces, of: file.id, try await makeSpool())
@@ -125,7 +122,7 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
                     throw await file.endWithoutParts()
                 }
                 guard error.isUploadGone, attempt < 3 else { throw .store(error.cause) }
-                // It had no part yet, so nothing is lost.
+                // The upload had no part, so nothing is lost.
                 durable.transfer.upload = nil
                 attempt += 1
             }
@@ -139,8 +136,7 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
         await spool?.clear()
     }
 
-    /// Declares the next part numbers as used, before the first request with one of them is sent.
-    /// - Returns: The multipart upload.
+    /// Claims the next part numbers before the first request with one of them, and returns the multipart upload.
     private func claim() async throws(SessionError) -> String {
         guard number <= lastNumber else {
             throw .store(BucketError(.unsupported, "the upload has too many parts"))
@@ -166,7 +162,7 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
         return upload
     }
 
-    /// Writes the claim. Between two parts all bytes become durable with it.
+    /// Writes the claim. Between two parts this also makes all bytes durable.
     private func declare(_ upload: String, until end: UInt64) async throws(SessionError) {
         if durable.offset > state.offset, !plan.isAllOrNothing {
             return try await save(durable, nextNumber: end, isOpen: true)
@@ -184,14 +180,14 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
     }
 
     private var claimCount: UInt64 {
-        // Numbers that a killed gateway has claimed are not used any more. Some are always left.
+        // Numbers claimed by a killed gateway are not reused. Always leave some.
         let most = max(1, (lastNumber + 1 - number) / S3SessionTransfer.claimLimit)
         guard let size = plan.size else { return min(S3SessionTransfer.blindClaim, most) }
         let rest = pending + (size > taken ? size - taken : 0)
         return min(rest / max(1, partSize) + 1, S3SessionTransfer.claimLimit, most)
     }
 
-    /// The last number that an append uses. If the length is not known, the commit needs one for the tail.
+    /// The last number that an append uses. If the length is unknown, the commit needs one for the tail.
     private var lastNumber: UInt64 { requests.sizes.count - (length == nil ? 1 : 0) }
 
     // MARK: Ending
@@ -239,7 +235,7 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
         return state.offset
     }
 
-    /// All bytes, those after the last part as a tail.
+    /// All bytes, with those after the last part as the tail.
     private func withTail() async throws(BucketError) -> Progress {
         guard let spool else { return durable }
         var last = durable
@@ -279,7 +275,7 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
 }
 
 extension S3SessionRequests {
-    /// The bytes of hidden objects and of a file that follows them, in one file.
+    /// Concatenates hidden objects and the file that follows them.
     func assemble(
         _ pieces: [CloudSessionState.Piece], of id: UploadSessionID, _ spool: SessionSpool
     ) async throws(BucketError) -> SessionSpool {

@@ -1,5 +1,4 @@
 extension S3Bucket: SessionDriver {
-    /// The upload sessions of this bucket.
     private var openSessions: CloudSessions {
         sessions.withLock { sessions in
             if let sessions { return sessions }

@@ -27,16 +27,16 @@ extension S3Bucket {
 
 /// An upload to an S3 bucket. How it is sent depends on its size:
 /// - A small body is held in memory until the commit and can be retried.
-/// - A larger body that is authorized and of known length is streamed in one request, except for its last bytes.
+/// - A larger body that is authorized and of known length is streamed in one request, except for its last bytes;
 ///   ``S3Bucket/Settings/uploadRetries`` can select a multipart upload instead.
 /// - Every other body becomes a multipart upload that the commit completes.
 ///
-/// Bytes are hashed on the loop as they arrive, at most the 64 KiB that a connection reads at once: the request takes
-/// them there and then, so the pool would have to get a copy of them.
+/// Bytes are hashed on the loop as they arrive, at most the 64 KiB that a connection reads at once. The request takes
+/// them immediately, so the pool would need a copy.
 ///
 /// Safety: confined to its loop; tasks that it starts run there.
 final class S3Upload: Upload, @unchecked Sendable {
-    /// The maximum number of bytes in memory if the length is unknown or the upload is not authorized yet: 64 KiB.
+    /// The maximum size in memory if the length is unknown or the upload is not authorized yet: 64 KiB.
     static let memory = 64 * 1024
     /// The bytes written to a file at a time.
     private static let step = 32 * 1024
@@ -46,7 +46,7 @@ final class S3Upload: Upload, @unchecked Sendable {
     enum Mode {
         case memory
         case single(S3Body, S3Bucket.WriteCondition, generation: Int64)
-        /// A multipart upload. Each part is buffered in a file: its length must be known first, and for retries.
+        /// A multipart upload. A file buffers each part for retries, and because its length must be known first.
         case spooled(Spool?)
     }
 
@@ -56,11 +56,9 @@ final class S3Upload: Upload, @unchecked Sendable {
     let loop: EventLoop
     var mode = Mode.memory
     var multipart: S3Multipart
-    /// The bytes held in memory.
     var held: [UInt8] = []
     /// This upload's share of ``S3Bucket/replayed``, which limits ``held``.
     private var reserved = 0
-    /// The number of bytes received.
     private(set) var size: UInt64 = 0
     private let digests: ContentDigests
     private var facts: ContentFacts?
@@ -81,7 +79,7 @@ final class S3Upload: Upload, @unchecked Sendable {
         self.plan = plan
         multipart = S3Multipart(bucket, name, size: plan.size)
         var wanted = plan
-        // A body in memory is stored with its md5. A streamed body is compared with the md5 of the response, if any.
+        // A body in memory is stored with its md5. A streamed body is compared with the response's md5, if any.
         let isSmall = plan.size.map { $0 <= UInt64(S3Upload.memory) } ?? false
         wanted.wantsMD5 = plan.wantsMD5 || isSmall || bucket.tellsMD5.load(ordering: .relaxed)
         digests = ContentDigests(wanted)
@@ -99,8 +97,7 @@ final class S3Upload: Upload, @unchecked Sendable {
         release()
     }
 
-    /// Reserves memory for the whole body.
-    /// - Returns: Whether that much memory is available now.
+    /// Reserves memory for the whole body, and returns whether that much is available now.
     fileprivate func reserve(_ count: Int) -> Bool {
         let total = bucket.replayed.add(count, ordering: .relaxed).newValue
         reserved = count
@@ -113,7 +110,6 @@ final class S3Upload: Upload, @unchecked Sendable {
         reserved = 0
     }
 
-    /// Begins the single request that carries the whole object.
     fileprivate func beginSingle(_ size: UInt64) async throws(BucketError) {
         let condition = try await bucket.writeCondition(name, plan.preconditions)
         let generation = newGeneration()
@@ -130,7 +126,6 @@ final class S3Upload: Upload, @unchecked Sendable {
         return bucket.newGeneration()
     }
 
-    /// The fields that the object is stored with.
     func objectFields(_ generation: Int64, md5: [UInt8]?, crc32c: UInt32?) -> HeaderFields {
         var fields = HeaderFields(reserving: 512)
         S3Fields.append(plan.attributes, to: &fields)
@@ -215,7 +210,7 @@ final class S3Upload: Upload, @unchecked Sendable {
 
     private func wake() { resume.take()?() }
 
-    /// Runs an asynchronous step. No bytes are accepted meanwhile.
+    /// Runs an asynchronous step, during which no bytes are accepted.
     private func step(_ body: @escaping @Sendable (S3Upload) async throws(BucketError) -> Void) {
         isBusy = true
         Task(executorPreference: loop) {
@@ -260,7 +255,7 @@ final class S3Upload: Upload, @unchecked Sendable {
         }
     }
 
-    /// The fields of a multipart object. They can only contain digests that the client declared.
+    /// The fields of a multipart object, which can only contain digests declared by the client.
     private func storedFields() -> HeaderFields {
         multipart.generation = multipart.generation ?? newGeneration()
         var fields = HeaderFields(reserving: 512)
@@ -302,7 +297,7 @@ final class S3Upload: Upload, @unchecked Sendable {
         }
     }
 
-    /// Whether all bytes are still available after a failed precondition; a single streamed request loses them.
+    /// Whether all bytes are available after a failed precondition; a single streamed request loses them.
     private var canCommitAgain: Bool {
         if case .single = mode { return false }
         return true
@@ -312,7 +307,6 @@ final class S3Upload: Upload, @unchecked Sendable {
         if isEnded { return }
         isEnded = true
         resume = nil
-        // The lookup of the existing object is no longer needed.
         lookup?.cancel()
         guard isBusy else { return discard() }
         multipart.cancel()
@@ -320,7 +314,6 @@ final class S3Upload: Upload, @unchecked Sendable {
         bucket.cleaning.run(on: loop) { await self.untilIdle() }
     }
 
-    /// Cancels the current request and asks the service to discard the parts.
     private func discard() {
         if case .single(let body, _, _) = mode { body.cancel() }
         held = []
