@@ -4,7 +4,6 @@ protocol HeldAppend: SessionAppend {
     func drop()
 }
 
-/// The owner's handle of an append.
 final class AppendHandle: SessionAppend {
     private let append: any HeldAppend
 

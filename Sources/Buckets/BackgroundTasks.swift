@@ -22,8 +22,7 @@ final class BackgroundTasks: Sendable {
     private static let waitLimit: UInt64 = 5_000_000_000
     private let state = Lock(State())
 
-    /// Runs `body` on the caller's loop; without one, on the loop of the last ``begin()``. Without any loop the work is
-    /// not started.
+    /// Runs `body` on the caller's loop, or else on the loop of the last ``begin()``, or else not at all.
     func run(
         on loop: EventLoop? = EventLoop.current, _ body: @escaping @Sendable () async -> Void
     ) {
@@ -58,8 +57,7 @@ final class BackgroundTasks: Sendable {
         for waiter in waiters { waiter.resume() }
     }
 
-    /// Waits until no operation is open and no work is running, including work that starts meanwhile. Work that exceeds
-    /// ``waitLimit`` is cancelled.
+    /// Waits until no operation is open and no work is running, even new work. After ``waitLimit``, work is cancelled.
     func finish() async {
         let deadline = Task {
             do { try await Task.sleep(nanoseconds: BackgroundTasks.waitLimit) } catch { return }

@@ -6,7 +6,6 @@ import Wire
 /// pages until ``isFull`` or the end. Names that the gateway can't address are hidden: those with an empty segment or a
 /// trailing slash, and its own.
 struct CloudList {
-    /// The position where the service starts listing.
     enum Start: Equatable {
         /// At the first name with the prefix.
         case beginning
@@ -25,7 +24,6 @@ struct CloudList {
     private(set) var page = ListPage()
     private(set) var isFull = false
 
-    /// - Parameter after: The name where the previous page ended.
     init(_ query: ListQuery, after: String?) {
         self.query = query
         covered = after
@@ -39,7 +37,6 @@ struct CloudList {
         covered.map { CloudList.hiddenGroup($0)?.utf8.count == $0.utf8.count } ?? false
     }
 
-    /// The position where the service's next page starts.
     var start: Start {
         guard let covered, !covered.utf8.lexicographicallyPrecedes(query.prefix.utf8) else {
             return .beginning

@@ -27,7 +27,7 @@ final class ContentDigests: @unchecked Sendable {
         size += UInt64(bytes.byteCount)
     }
 
-    /// The size and the digests. Call it once, after the last ``update(_:)``.
+    /// Call it once, after the last ``update(_:)``.
     func facts() -> ContentFacts {
         ContentFacts(
             size: size, md5: md5?.finish(), crc32c: crc32c.value,

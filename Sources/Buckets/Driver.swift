@@ -170,8 +170,7 @@ public protocol Upload: ByteSink {
     func finish() async throws(BucketError) -> ContentFacts
     /// Makes the object visible, with its bytes on stable storage, if the preconditions hold at that moment.
     ///
-    /// After `.preconditionFailed` the upload may still be open, for another commit or ``abort()``. Every other result
-    /// ends it.
+    /// After `.preconditionFailed` the upload may be open for another commit or ``abort()``. Other results end it.
     func commit(_ preconditions: Preconditions) async throws(BucketError) -> CommitResult
     /// Whether the upload is complete and can still be committed.
     var isOpen: Bool { get }

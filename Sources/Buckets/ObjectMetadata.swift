@@ -28,8 +28,7 @@ public struct ObjectAttributes: Sendable, Equatable {
 }
 
 extension ObjectAttributes {
-    /// A property from a service; nil if it is empty or not a valid field value. Values of other writers must not be
-    /// able to inject header fields.
+    /// A property from a service; nil if it is empty, or not a valid field value, which could inject header fields.
     static func property(_ text: String?) -> String? {
         guard let text, !text.isEmpty, text.isFieldValue else { return nil }
         return text

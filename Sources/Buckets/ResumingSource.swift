@@ -26,7 +26,6 @@ final class ResumingSource: ByteSource, @unchecked Sendable {
     /// The trace of the reading request. A callback has no task from which a new task could inherit the trace.
     private let trace = RequestTrace.current
     private var body: (any ByteSource)?
-    /// The missing bytes.
     private var range: Range<UInt64>
     private let expected: UInt32?
     private var crc32c = CRC32C()

@@ -6,7 +6,6 @@ struct SessionDigests: Sendable {
     private static let version: UInt8 = 1
 
     private var crc32c = CRC32C()
-    /// md5 and the requested digests.
     private var others: [(Digest.Algorithm, ResumableDigest)]
 
     init(_ wanted: Set<DigestAlgorithm>) {

@@ -3,7 +3,6 @@ import System
 /// The upload sessions of a bucket that are in use, each with one object shared by all users. Idle sessions take no
 /// memory: their store has their state.
 final class SessionRegistry<Session: UploadSession>: Sendable {
-    /// A session that lives as long as its users.
     private struct Entry {
         weak var session: Session?
     }
@@ -82,7 +81,6 @@ final class AsyncTurn: Sendable {
         waiter?.resume(returning: false)
     }
 
-    /// Passes the turn to the next task.
     func end() {
         let next: CheckedContinuation<Bool, Never>? = state.withLock { state in
             if state.waiters.isEmpty {

@@ -62,7 +62,6 @@ final class Spool: @unchecked Sendable {
         return bytes
     }
 
-    /// Discards all bytes so that the file can be reused.
     func clear() { truncate(to: 0) }
 
     func truncate(to offset: UInt64) {

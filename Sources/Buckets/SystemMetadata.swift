@@ -64,7 +64,6 @@ extension ObjectAttributes {
         if !system.take(key, value) { customMetadata[BytewiseString(key)] = value }
     }
 
-    /// The pairs for a store without a field for ``system``.
     var storedPairs: [BytewiseString: String] {
         system.isEmpty ? customMetadata : customMetadata.merging(system.pairs) { _, system in system }
     }

@@ -29,8 +29,8 @@ public protocol SessionDriver: BucketDriver {
 ///
 /// Except for ``SessionAppend``'s own calls, every call first stops an append in progress, because the newer request
 /// wins. Its received bytes become durable, and it ends with ``SessionError/superseded``. An all-or-nothing append is
-/// discarded. Thus a reported offset is valid until the next append. Calls throw ``SessionError/notFound`` after expiry
-/// or cancellation.
+/// discarded. Thus a reported offset is valid until the next append. Every call throws ``SessionError/notFound`` once
+/// the session has expired or was cancelled.
 public protocol UploadSession: AnyObject, Sendable {
     /// Identifies the session in ``SessionDriver/openSession(_:)``.
     var id: UploadSessionID { get }
@@ -50,9 +50,8 @@ public protocol UploadSession: AnyObject, Sendable {
     /// The size and digests of all durable bytes. Can be repeated.
     func finish() async throws(SessionError) -> ContentFacts
 
-    /// Makes the object visible as ``Upload/commit(_:)`` does. It succeeds once: later calls return the same result,
-    /// also in another process, with ``CommitResult/isRepeated``. After a failure, the session is unchanged and can be
-    /// continued.
+    /// Makes the object visible as ``Upload/commit(_:)`` does. It succeeds once: later calls, even in another process,
+    /// return the same result with ``CommitResult/isRepeated``. After a failure, the session can be continued.
     /// - Parameters:
     ///   - facts: The result of ``finish()``, on which the decision is based. If bytes were appended since, the call
     ///     fails with ``SessionError/offsetMismatch(durable:)``.
@@ -82,8 +81,7 @@ public protocol SessionAppend: ByteSink {
     /// ``ByteSink/write(_:)`` and ``end()`` throw ``SessionError/superseded``.
     func whenStopped(_ body: @escaping () -> Void)
 
-    /// Sets a callback that runs on the loop with durable offsets before the append's end, as often as the store
-    /// decides.
+    /// Sets a callback that runs on the loop with some of the durable offsets before the append's end.
     func whenDurable(_ body: @escaping (UInt64) -> Void)
 
     /// Makes the received bytes durable, even if the body is incomplete, and returns the durable offset.

@@ -68,8 +68,8 @@ public final class Authenticator: Sendable {
         acceptsUnsigned || !issuers.isEmpty || staticTokens.withLock { !$0.tokens.isEmpty }
     }
 
-    /// Whether the principal's static token or issuer is still configured. A certificate is checked with its
-    /// connection.
+    /// Whether the principal's static token or issuer is still configured. The connection's certificate is not checked
+    /// here.
     public func isConfigured(_ principal: Principal) -> Bool {
         switch principal.kind {
         case .token: issuers.contains { BytewiseString.areEqual($0.name, principal.source) }
@@ -132,7 +132,6 @@ public final class Authenticator: Sendable {
 
     // MARK: Requests
 
-    /// A token that has not been parsed yet.
     private struct Shown {
         let text: [UInt8]
         /// Two in a JWT (RFC 7515, section 7.1).

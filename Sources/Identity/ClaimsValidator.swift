@@ -10,7 +10,6 @@ struct ClaimsValidator {
         self.now = Double(now)
     }
 
-    /// The principal of a token that was verified with `key` of `issuer`.
     func principal(_ issuer: TokenIssuer, _ key: IssuerKey) throws(CredentialError)
         -> VerifiedTokens.Entry
     {
@@ -68,8 +67,7 @@ struct ClaimsValidator {
         }
     }
 
-    /// Claims that a user may have chosen freely, each with the claim that says whether the issuer has verified it
-    /// (OpenID Connect Core 1.0, section 5.1).
+    /// Claims that a user may choose freely, and those that confirm them (OpenID Connect Core 1.0, section 5.1).
     private static let proofs = [
         "email": "email_verified", "phone_number": "phone_number_verified",
     ]

@@ -5,7 +5,6 @@ struct JSONWebToken {
     /// The maximum size of a token in bytes: 16 KiB.
     static let maximumBytes = 16 * 1024
 
-    /// The key and algorithm of the signature.
     struct Header {
         let algorithm: String
         let keyID: String?
@@ -17,8 +16,8 @@ struct JSONWebToken {
     /// The signed text: everything before the second dot.
     let signedBytes: Int
 
-    /// Parses `text`, which has exactly two dots. `jku`, `x5u`, `jwk` and `x5c` are ignored: keys come only from the
-    /// issuer's own set.
+    /// Parses `text`, which has exactly two dots. Ignores `jku`, `x5u`, `jwk` and `x5c`: keys are only the issuer's
+    /// own.
     /// - Throws: ``CredentialError`` with `malformed`.
     init(_ text: [UInt8]) throws(CredentialError) {
         guard text.count <= JSONWebToken.maximumBytes else {

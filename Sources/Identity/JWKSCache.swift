@@ -29,7 +29,6 @@ final class JWKSCache: @unchecked Sendable {
     }
     private struct State {
         var known: Known?
-        /// Why the last fetch failed; nil if it succeeded.
         var failure: String?
         var stamp: FileStamp?
         var earlyDue: UInt64 = 0
@@ -62,7 +61,6 @@ final class JWKSCache: @unchecked Sendable {
     /// The current keys; nil before the first successful fetch.
     var known: Known? { state.withState { $0.known } }
 
-    /// Whether there are no keys yet, and why the last fetch failed.
     var health: (isPending: Bool, failure: String?) {
         state.withState { ($0.known == nil, $0.failure) }
     }

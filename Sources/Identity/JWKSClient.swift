@@ -12,7 +12,6 @@ struct FetchedKeys: Sendable {
     let stamp: FileStamp?
 }
 
-/// Fetches the keys of one issuer.
 struct JWKSClient: Sendable {
     /// The maximum size of a key set or a discovery document: 1 MiB.
     private static let maximumBytes = 1 << 20
@@ -52,8 +51,7 @@ struct JWKSClient: Sendable {
 
     // MARK: Kubernetes
 
-    /// Fetches from the API server with the pod's service account. Its token and certificate authority rotate, so both
-    /// are read each time.
+    /// Fetches from the API server with the pod's service account. Its token and certificate authority may rotate.
     private func fetchFromCluster() async throws(KeyFailure) -> FetchedKeys {
         let origin = try clusterOrigin()
         let directory = environment["SLUICE_KUBERNETES_ACCOUNT"] ?? JWKSClient.accountDirectory

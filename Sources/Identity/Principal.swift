@@ -26,8 +26,7 @@ public final class Principal: Sendable {
     public let kind: Kind
     /// `request.auth.uid`; ``uidBytes`` long.
     public let uid: String
-    /// The claims of a token: an object with at most ``maximumClaimDepth`` levels and only finite numbers; nil without
-    /// claims.
+    /// nil without claims. An object with at most ``maximumClaimDepth`` levels and only finite numbers.
     package let claims: JSONDocument?
     /// The certificate that verified the identity.
     package let certificate: PeerCertificate?

@@ -29,7 +29,6 @@ public enum StaticTokens {
         return (token, Hexadecimal.encode(hash(Array(token.utf8).span.bytes)))
     }
 
-    /// The SHA-256 of a token, for the configuration.
     static func hash(_ token: RawSpan) -> [UInt8] {
         let digest = Digest(.sha256)
         digest.update(token)

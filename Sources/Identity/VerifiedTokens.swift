@@ -40,7 +40,6 @@ final class VerifiedTokens: Sendable {
 
     func fingerprint(of token: RawSpan) -> Fingerprint { fingerprints.of(token) }
 
-    /// The principal of a token that is still valid.
     func find(_ fingerprint: Fingerprint, now: Int64) -> Principal? {
         let entry = shards[fingerprint.slot % VerifiedTokens.shardCount].withLock { shard in
             if let entry = shard.new[fingerprint] { return Optional(entry) }
@@ -76,7 +75,6 @@ final class VerifiedTokens: Sendable {
     /// The bytes of all entries, including expired ones; at most ``maximumBytes``.
     var bytes: Int { shards.reduce(0) { $0 + $1.withLock { $0.bytes + $0.oldBytes } } }
 
-    /// The number of entries, including expired ones.
     var count: Int {
         shards.reduce(0) { $0 + $1.withLock { $0.new.count + $0.old.count } }
     }

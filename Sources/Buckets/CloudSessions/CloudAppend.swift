@@ -4,7 +4,7 @@ import System
 ///
 /// Safety: confined to its loop.
 final class CloudAppend: HeldAppend, @unchecked Sendable {
-    /// The bytes stored at a time: 32 KiB.
+    /// 32 KiB are stored at a time.
     static let step = 32 * 1024
 
     private let session: CloudSession
@@ -21,7 +21,6 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
     private var filling: [UInt8] = []
     /// The buffer that is passed to the transfer next.
     private var full: [UInt8] = []
-    /// The durable offset.
     private var offset: UInt64
     private var failure: SessionError?
     private var resume: (() -> Void)?
@@ -79,7 +78,6 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
 
     private func wake() { resume.take()?() }
 
-    /// Stores the buffer if it is full and no other is being stored.
     private func store() {
         guard filling.count == CloudAppend.step, !isRunning, failure == nil else { return }
         isRunning = true
@@ -107,7 +105,6 @@ final class CloudAppend: HeldAppend, @unchecked Sendable {
         }
     }
 
-    /// Releases the full buffer.
     private func released() -> [UInt8] {
         defer { full = [] }
         return full

@@ -47,8 +47,7 @@ final class CloudSession: UploadSession {
         }
     }
 
-    /// Continues without an append that does not end. As with another gateway's append, its later writes fail, and the
-    /// part numbers that it may use are not used.
+    /// Continues without an append that does not end. Its later writes fail, and its part numbers are not used.
     private func takeOver(_ append: CloudAppend) {
         known.withLock {
             $0 = CloudSessionFile(
@@ -232,7 +231,6 @@ final class CloudSession: UploadSession {
         }
     }
 
-    /// - Returns: Same as ``CloudSessionService/release(_:_:isSoleOwner:)``.
     @discardableResult
     private func release(_ state: CloudSessionState) async throws(SessionError) -> Bool {
         try await inStore { () throws(BucketError) in try await sessions.release(id, state) }

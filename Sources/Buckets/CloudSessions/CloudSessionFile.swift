@@ -23,7 +23,6 @@ final class CloudSessionFile: Sendable {
         var own: Known?
         /// A state that was read but not claimed.
         var read: Known?
-        /// Whether the session no longer exists.
         var isGone = false
         /// Whether a request may be executed that the state does not record.
         var hasLostRequest = false
@@ -54,7 +53,6 @@ final class CloudSessionFile: Sendable {
     /// The state of the last own write; nil if there is none. Another gateway may have changed it meanwhile.
     var known: CloudSessionState? { held.withLock { $0.own?.state } }
 
-    /// Whether the session is known not to exist.
     var isGone: Bool {
         let (isGone, own) = held.withLock { ($0.isGone, $0.own?.state) }
         return isGone || isExpired || own.map { now >= $0.expires } ?? false
@@ -112,8 +110,8 @@ final class CloudSessionFile: Sendable {
 
     // MARK: Claiming
 
-    /// The current state, claimed by this gateway, so that no other sends bytes. An ended session needs no owner. One
-    /// read for the owner; otherwise also a write.
+    /// The current state, claimed by this gateway so that no other sends bytes, unless it has ended. One read for the
+    /// owner; otherwise also a write.
     func claim() async throws(SessionError) -> CloudSessionState {
         for _ in 0..<CloudSessionFile.attempts {
             let (own, read) = held.withLock { held in
@@ -139,8 +137,7 @@ final class CloudSessionFile: Sendable {
         throw .store(BucketError(.overloaded, "other gateways use the upload session, too"))
     }
 
-    /// The state of the last own write if there is one, otherwise the claimed state. If another gateway has changed it,
-    /// every write fails.
+    /// The state of the last own write, or else the claimed state. Writes fail if another gateway has changed it.
     func trusted() async throws(SessionError) -> CloudSessionState {
         guard let own = held.withLock({ $0.own?.state }), !own.isOpen else {
             return try await claim()
@@ -172,8 +169,8 @@ final class CloudSessionFile: Sendable {
         throw .store(BucketError(.overloaded, "other gateways use the upload session, too"))
     }
 
-    /// Ends the session after the service has lost its bytes, for example by a lifecycle rule, and returns the error to
-    /// throw. The sweep removes the rest.
+    /// Ends a session whose bytes the service has lost, for example by a lifecycle rule, and returns the error to
+    /// throw.
     func endWithoutParts() async -> SessionError {
         do throws(SessionError) { try await update { $0.end = .cancelled } } catch { return error }
         return .notFound
@@ -191,9 +188,8 @@ final class CloudSessionFile: Sendable {
         return try await write(next, replacing: own.version)
     }
 
-    /// Writes a state. If the result is unknown, the state is read back. If the write is not found, it may still be
-    /// executed later: the known state is dropped, and the next call claims the session, after which the late write
-    /// fails.
+    /// Writes a state. If the result is unknown, the state is read back. A write that is not found may still be
+    /// executed later: the next call claims the session, after which the late write fails.
     @discardableResult
     private func write(_ state: CloudSessionState, replacing version: String?)
         async throws(SessionError) -> CloudSessionState

@@ -1,6 +1,5 @@
 /// The service-specific part of upload sessions.
 protocol CloudSessionService: CloudSessionStore {
-    /// The maximum size of an object in bytes.
     var maximumSessionLength: UInt64 { get }
 
     /// The initial state of a session. `now` is in milliseconds since 1970.
@@ -15,8 +14,7 @@ protocol CloudSessionService: CloudSessionStore {
     /// - Parameters:
     ///   - state: The claimed state, without an end, with exactly the bytes of `facts`.
     ///   - until: The new expiry of the session, in seconds since 1970.
-    /// - Throws: ``SessionError/superseded`` if another gateway has claimed the session meanwhile. The state must be
-    ///   read again.
+    /// - Throws: ``SessionError/superseded`` if another gateway has claimed the session. Read the state again then.
     func commit(
         _ file: CloudSessionFile, _ state: CloudSessionState, _ facts: ContentFacts,
         _ preconditions: Preconditions, until: Int64
@@ -47,14 +45,12 @@ protocol CloudTransfer: AnyObject {
     /// - Throws: ``SessionError/superseded`` if another gateway has changed the session.
     func end(length: UInt64?) async throws(SessionError) -> UInt64
 
-    /// Discards all taken bytes.
     func discard() async
 
     /// Cancels the request of a running ``take(_:)`` or ``forward()`` because its bytes are no longer needed.
     func cancel()
 }
 
-/// Converts a failure of the store to a session error.
 func inStore<Result>(
     _ body: () async throws(BucketError) -> Result
 ) async throws(SessionError) -> Result {

@@ -1,8 +1,7 @@
 import Wire
 
-/// The state of an upload session in a store of objects: everything that another gateway needs to continue the upload.
-/// It is the content of one small object that is only written conditionally: of two gateways with the same version, one
-/// fails.
+/// The state of an upload session: everything that another gateway needs to continue the upload. It is the content of a
+/// small object that is only written conditionally: of two gateways with the same version, one fails.
 struct CloudSessionState: Sendable, Equatable {
     /// A gateway process. A restarted process is another owner.
     typealias Owner = UInt64
@@ -38,7 +37,6 @@ struct CloudSessionState: Sendable, Equatable {
         case cancelled
     }
 
-    /// The service's data for continuing the upload.
     enum Transfer: Sendable, Equatable {
         case none
         case s3(S3TransferState)
@@ -70,7 +68,7 @@ struct CloudSessionState: Sendable, Equatable {
 
     /// Seconds since 1970. For an ended session, earlier than the time in its id.
     var expires: Int64
-    /// The length of the whole object in bytes, if it was declared.
+    /// The declared length of the whole object in bytes.
     var length: UInt64?
     var offset: UInt64 = 0
     /// ``SessionDigests/saved`` of those bytes.
@@ -144,12 +142,10 @@ struct S3TransferState: Sendable, Equatable {
     }
     /// nil if no multipart upload was begun.
     var upload: String?
-    /// The time in milliseconds since 1970 after which an upload with an unknown id may have begun; nil if none may
-    /// have. Such an upload has no part.
+    /// The time in milliseconds since 1970 after which an upload without parts may have begun whose id is unknown.
     var lostSince: Int64?
     /// Unused uploads that may have to be aborted.
     var discarded: [String] = []
-    /// The object's generation.
     var generation: Int64 = 0
     var parts: [Part] = []
     /// The number of bytes in ``parts``.

@@ -10,7 +10,7 @@ protocol CloudSessionStore: Sendable {
     /// - Returns: The new version; nil if the condition did not hold.
     func writeHidden(_ name: String, _ bytes: [UInt8], replacing version: String?) async throws(BucketError) -> String?
 
-    /// Deletes an object with any version. It need not exist.
+    /// The object need not exist.
     func deleteHidden(_ name: String) async throws(BucketError)
 
     /// At most 1,000 names with `prefix` after `name`, in byte order; empty only at the end.
@@ -37,9 +37,7 @@ enum HiddenName: Equatable {
 
     /// The prefix of the gateway's own names, which lists hide.
     static let reserved = ".sluice/"
-    /// The prefix of the names of sessions.
     static let prefix = ".sluice/uploads/"
-    /// The digits of an hour.
     private static let hourDigits = 16
 
     var id: UploadSessionID {

@@ -13,8 +13,7 @@ final class CloudSessions: Sendable {
     /// Work that the bucket waits for before it closes: appends until their bytes are durable.
     let work: BackgroundTasks
     let registry = SessionRegistry<CloudSession>()
-    /// The sessions used last, the newest at the end. They stay in memory, so that their states need not be claimed
-    /// again.
+    /// The sessions used last, the newest at the end. They stay in memory, so that they need not be claimed again.
     private let recent = Lock<[CloudSession]>([])
     private static let recentLimit = 64
     /// The maximum size of those states: 4 MiB.
@@ -48,7 +47,6 @@ final class CloudSessions: Sendable {
         withExtendedLifetime(dropped) {}
     }
 
-    /// Drops all idle sessions.
     func close() {
         let dropped = recent.withLock { recent in
             defer { recent = [] }
@@ -159,9 +157,7 @@ final class CloudSessions: Sendable {
 
     private enum Removal {
         case removed
-        /// No such session, or not expired.
         case none
-        /// Removed after ``settlingTime``.
         case later
     }
 
@@ -228,7 +224,6 @@ final class CloudSessions: Sendable {
         return .removed
     }
 
-    /// Same as ``CloudSessionService/release(_:_:isSoleOwner:)``.
     func release(_ id: UploadSessionID, _ state: CloudSessionState) async throws(BucketError)
         -> Bool
     {

@@ -59,6 +59,5 @@ final class SessionSpool: @unchecked Sendable {
         }
     }
 
-    /// Discards all bytes so that the file can be reused.
     func clear() async { await pool.run { [file] in file.clear() } }
 }

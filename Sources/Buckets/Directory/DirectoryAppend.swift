@@ -3,8 +3,7 @@ import System
 /// An append in progress: the loop fills one buffer while the pool writes and hashes another.
 ///
 /// The session's row is updated at the end, after every ``checkpointStep`` bytes, and every ``checkpointInterval`` if
-/// bytes arrive. The file is synced before the row with the offset and the digests' states. If the process is killed,
-/// the bytes after the last update are lost.
+/// bytes arrive. The file is synced before the row. Bytes after the last update are lost if the process is killed.
 ///
 /// Safety: confined to its loop. Jobs on the pool get the part and a full buffer.
 final class DirectoryAppend: HeldAppend, @unchecked Sendable {
@@ -30,7 +29,6 @@ final class DirectoryAppend: HeldAppend, @unchecked Sendable {
     private var resume: (() -> Void)?
     private var stopped: (() -> Void)?
     private var durable: ((UInt64) -> Void)?
-    /// Whether a job or a checkpoint is running.
     private var isRunning = false
     private var idle: CheckedContinuation<Void, Never>?
     private var isStopped = false
@@ -118,7 +116,6 @@ final class DirectoryAppend: HeldAppend, @unchecked Sendable {
         }
     }
 
-    /// Makes the written bytes durable, and then updates the row.
     private func save() async {
         if part.offset == row.offset { return }
         let part = part

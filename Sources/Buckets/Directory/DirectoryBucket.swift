@@ -38,9 +38,8 @@ public final class DirectoryBucket: BucketDriver {
     let appends = BackgroundTasks()
     let sessions = SessionRegistry<DirectoryUploadSession>()
 
-    /// Opens or creates the bucket and removes the leftovers of an earlier process. Blocks for some milliseconds,
-    /// regardless of the number of objects. Only the first opening of an index without object counts reads the whole
-    /// index.
+    /// Opens or creates the bucket and removes the leftovers of an earlier process. Blocks for some milliseconds. Only
+    /// the first opening of an index without object counts reads the whole index.
     /// - Parameters:
     ///   - path: The directory. Missing parent directories are created for the owner only (mode 0700).
     ///   - pool: For hashing and file access that could block a loop. It must outlive the bucket.
@@ -170,7 +169,6 @@ public final class DirectoryBucket: BucketDriver {
         }
     }
 
-    /// Passes a change to the committer and waits for its result.
     func change(_ name: String, _ kind: DirectoryChange.Kind, _ preconditions: Preconditions)
         async throws(BucketError) -> DirectoryChange.Outcome
     {

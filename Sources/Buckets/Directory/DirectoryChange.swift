@@ -1,4 +1,3 @@
-/// A change queued for the committer.
 struct DirectoryChange: Sendable {
     enum Kind: Sendable {
         case put(UploadContent, ContentFacts, ObjectAttributes)
@@ -25,7 +24,6 @@ struct DirectoryChange: Sendable {
             if case .session(let change, _) = self { change.freesSpace } else { false }
         }
 
-        /// Removes the staged file of the change.
         func discard() {
             if case .put(let content, _, _) = self { content.discard() }
         }
@@ -36,7 +34,6 @@ struct DirectoryChange: Sendable {
         var replaced = false
         /// The found upload sessions, after the change.
         var sessions: [SessionRow] = []
-        /// The directory of those sessions.
         var directory: OpenDirectory?
     }
 

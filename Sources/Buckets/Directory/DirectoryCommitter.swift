@@ -2,14 +2,12 @@ import Glibc
 import Synchronization
 import System
 
-/// Makes changes durable, many with one sync ("group commit"): the next batch is collected while one waits for the
-/// disk.
+/// Makes changes durable, many with one sync ("group commit"): a batch is collected while another waits for the disk.
 ///
 /// A batch writes its blobs and syncs them and their directory. One transaction then adds them to the index and checks
 /// each change's preconditions. No change is confirmed before the transaction is on stable storage.
 ///
-/// Safety: `pendingGarbage`, `unlinked` and everything ``drain()`` calls belong to the thread that runs ``drain()``;
-/// the queue has a lock.
+/// Safety: `pendingGarbage`, `unlinked` and all that ``drain()`` calls belong to its thread; the queue has a lock.
 final class DirectoryCommitter: @unchecked Sendable {
     private struct Queue {
         var changes: [DirectoryChange] = []
@@ -33,8 +31,8 @@ final class DirectoryCommitter: @unchecked Sendable {
     /// The number of garbage rows that are deleted together, after one sync of their blobs' directories.
     static let garbageBatch = 1024
 
-    /// The free space that uploads must leave, besides what the log needs for its checkpoint. Without free space not
-    /// even a deletion could be written.
+    /// The free space that uploads must leave besides that for a checkpoint. Without any, not even a deletion could be
+    /// written.
     static let reserve: UInt64 = 1 << 20
     private static let pageSize = 4096
 
@@ -67,7 +65,6 @@ final class DirectoryCommitter: @unchecked Sendable {
         }
     }
 
-    /// Performs batches until the queue is empty.
     func drain() {
         while true {
             let batch = queue.withLock { queue in
@@ -271,8 +268,7 @@ final class DirectoryCommitter: @unchecked Sendable {
 
     // MARK: The transaction
 
-    /// Performs a batch in one transaction. If that fails as a whole, each change gets its own transaction, so that few
-    /// fail.
+    /// Performs a batch in one transaction, or if that fails as a whole, in one transaction per change.
     private func transact(
         _ batch: [DirectoryChange], _ placements: [Placement], _ transaction: inout DirectoryTransaction
     ) -> [Result<DirectoryChange.Outcome, BucketError>] {
@@ -295,9 +291,8 @@ final class DirectoryCommitter: @unchecked Sendable {
             } catch {
                 let isFull = error.bucketError.code == .insufficientStorage
                 if case .blob(let blob) = placements[index] {
-                    // After a commit whose sync failed, the next start may find the row in the log. Its bytes must
-                    // exist until another transaction has replaced the row. A commit that did not fit is not in the
-                    // log, so remove its bytes.
+                    // After a commit whose sync failed, the next start may find the row in the log. Keep its bytes
+                    // until another transaction has replaced it. A commit that did not fit is not in the log.
                     if isFull {
                         forget(blob, transaction.directory.files)
                     } else {

@@ -21,8 +21,7 @@ final class DirectoryFiles: Sendable {
     }
 
     /// Opens and locks the directory.
-    /// - Parameter create: Whether to create missing files. False if the bucket was served before: an empty directory
-    ///   then means an unmounted disk.
+    /// - Parameter create: False if the bucket was served before: an empty directory then means an unmounted disk.
     init(_ path: String, create: Bool) throws(BucketError) {
         self.path = path
         if create { try DirectoryFiles.makeDirectories(path) }
@@ -158,7 +157,6 @@ final class DirectoryFiles: Sendable {
 
     // MARK: Health
 
-    /// The identity of the index file at its path.
     func identity() throws(BucketError) -> Identity {
         var status = stat()
         guard lstat(path + "/" + DirectoryFiles.index, &status) == 0 else {
@@ -285,7 +283,6 @@ final class DirectoryFiles: Sendable {
         throw BucketError("fsync", path + "/blobs", code)
     }
 
-    /// Makes the entries of one shard durable.
     func syncShard(_ shard: Int64) throws(BucketError) {
         let descriptor = try DirectoryFiles.openDirectory(blobs, String(shard), "\(path)/blobs/\(shard)")
         defer { Glibc.close(descriptor) }

@@ -77,7 +77,6 @@ final class DirectoryIndex: Sendable {
         }
     }
 
-    /// One page, and its cost in steps of SQLite's virtual machine.
     func list(_ query: ListQuery, after: String?) throws(SQLiteError) -> (ListPage, steps: Int) {
         try withReader(listers) { reader, _ throws(SQLiteError) in
             try reader.refresh(version.load(ordering: .acquiring))

@@ -47,11 +47,9 @@ struct ListWalk {
     struct Found {
         /// Neither this name nor a later one belongs to the list.
         var isEnd = false
-        /// The name belongs on the page.
         var isVisible = false
         /// The entry is a folded name.
         var isPrefix = false
-        /// The name or folded name, if it is visible.
         var name = ""
         /// The name to continue at, if not the next one.
         var skipTo: [UInt8]?

@@ -57,7 +57,6 @@ final class DirectoryReader: ObjectReader {
 /// Safety: confined to its loop; a job on the pool uses only the descriptor and its own buffer, and carries the
 /// reference back to the loop.
 private final class FileSource: DirectSource, @unchecked Sendable {
-    /// The bytes that the pool reads at a time.
     private static let chunk = 64 * 1024
     /// Larger files are closed on the pool, because the last close of a removed file frees its blocks.
     private static let closedElsewhere: UInt64 = 1 << 20

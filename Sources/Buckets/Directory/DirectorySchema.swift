@@ -18,7 +18,6 @@ enum IndexSchema {
         generation, metageneration, size, created, updated, md5, crc32c, blob, content_type, \
         cache_control, content_disposition, content_encoding, content_language, custom, system
         """
-    /// The properties of an object in a list.
     static let listedColumns = "name, generation, size, updated, md5, crc32c, content_type"
     static let lookup = "SELECT \(columns) FROM objects WHERE name = ?1"
 

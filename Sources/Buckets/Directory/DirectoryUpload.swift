@@ -17,7 +17,6 @@ struct StagedFile: Sendable {
     }
 }
 
-/// The bytes of an upload for the committer.
 enum UploadContent: Sendable {
     case memory(UploadBuffer)
     case staged(StagedFile)

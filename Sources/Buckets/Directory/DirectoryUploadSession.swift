@@ -1,12 +1,11 @@
 import System
 
-/// An upload session of a directory: a row in the index and a blob. No file is open between calls. All calls except an
-/// append in progress are serialized.
+/// An upload session of a directory: a row in the index and a blob. Calls are serialized, except for those of an
+/// append. No file is open between calls.
 final class DirectoryUploadSession: UploadSession {
     private struct State {
         /// The durable state; nil if it must be read.
         var row: SessionRow?
-        /// The directory of the row.
         var directory: OpenDirectory?
         var append: DirectoryAppend?
     }

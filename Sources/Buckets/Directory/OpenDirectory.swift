@@ -143,7 +143,6 @@ final class DirectoryState: Sendable {
         return usable
     }
 
-    /// Opens the directory again after it was lost. Blocks.
     func reopen() throws(BucketError) -> OpenDirectory {
         try reopenings.withLock { count throws(BucketError) in
             if let directory = try opened() { return directory }
@@ -165,7 +164,6 @@ final class DirectoryState: Sendable {
         }
     }
 
-    /// Marks a replaced directory as lost.
     func lose(_ directory: OpenDirectory) {
         state.withLock { state in
             if case .open(let held) = state, held === directory { state = .lost }

@@ -2,7 +2,6 @@ import CSQLite
 import Glibc
 
 struct SQLiteError: Error {
-    /// The extended result code.
     let code: Int32
     /// The underlying `errno`; 0 if it is not known.
     let systemCode: Int32
@@ -58,7 +57,6 @@ final class SQLiteConnection {
 
     deinit { sqlite3_close_v2(handle) }
 
-    /// Runs statements without reading rows.
     func execute(_ sql: String) throws(SQLiteError) {
         let code = sqlite3_exec(handle, sql, nil, nil, nil)
         if code != SQLITE_OK { throw SQLiteError(code, handle) }

@@ -1,9 +1,7 @@
-/// The committer's operations on upload sessions. The committer also reads rows, so that none is older than what was
-/// acknowledged.
+/// The committer's operations on upload sessions. It also reads rows, so that none is older than what was acknowledged.
 enum SessionChange: Sendable {
     case load(UploadSessionID)
     case list(after: UploadSessionID?, limit: Int)
-    /// Makes the row's offset, length and digests durable.
     case save(SessionRow)
     /// Creates the object. Keeps the result until `until`, in seconds since 1970.
     case commit(UploadSessionID, ContentFacts, until: Int64)

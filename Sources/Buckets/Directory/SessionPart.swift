@@ -21,7 +21,6 @@ final class SessionPart: @unchecked Sendable {
     private struct Use {
         /// Whether another call continues without this append.
         var isAbandoned = false
-        /// Whether a job is changing the file.
         var isChanging = false
         /// Resumed at the end of that job.
         var waiters: [CheckedContinuation<Void, Never>] = []

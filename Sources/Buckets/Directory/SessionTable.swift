@@ -36,7 +36,6 @@ struct SessionRow: Sendable {
         BucketError(.internal, "the digest states of the upload session of blob \(blob) can't be read")
     }
 
-    /// The object that a commit creates or has created.
     func metadata(_ facts: ContentFacts, generation: Int64, created: Int64) -> ObjectMetadata {
         ObjectMetadata(
             name: name, generation: generation, metageneration: 1, size: facts.size, created: created, updated: created,

@@ -11,8 +11,7 @@ final class UploadBuffer: @unchecked Sendable {
 
     deinit { free(start) }
 
-    /// Appends a prefix of `bytes` and returns its length. `expected`, the length of the whole body if known,
-    /// determines the first allocation.
+    /// Appends a prefix of `bytes` and returns its length. The first allocation depends on the `expected` whole length.
     func append(_ bytes: RawSpan, expected: UInt64?) -> Int {
         let taken = min(bytes.byteCount, UploadBuffer.limit - count)
         if taken == 0 { return 0 }
@@ -58,7 +57,6 @@ struct UploadBuffers {
         return offset
     }
 
-    /// Returns the last buffer and frees both.
     mutating func take() -> UploadBuffer {
         defer { self = UploadBuffers() }
         return filling

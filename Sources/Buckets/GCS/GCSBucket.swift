@@ -7,8 +7,7 @@ import Wire
 /// A bucket of Google Cloud Storage, accessed through its JSON API.
 ///
 /// The entity tag is the generation in decimal, which identifies the bytes; Google's own tag changes with each patch.
-/// The API has no conditions on tags and dates: they are evaluated on the metadata, and the change is pinned to that
-/// generation.
+/// Conditions on tags and dates, which the API lacks, are evaluated here, and the change is pinned to the generation.
 public final class GCSBucket: BucketDriver {
     /// The bucket and how it is accessed.
     public struct Settings: Sendable, Equatable {
@@ -193,7 +192,6 @@ public final class GCSBucket: BucketDriver {
         }
     }
 
-    /// The known state of an object to be changed.
     private enum State {
         /// Not looked up: the service evaluates all conditions.
         case unknown
@@ -211,9 +209,8 @@ public final class GCSBucket: BucketDriver {
     }
 
     /// Changes an object under its conditions, which are sent unchanged if the service can evaluate them. Otherwise
-    /// they are evaluated here, and the change is pinned to that state of the object, and repeated if another change
-    /// intervened. An unpinned request with an unknown result is not repeated unchanged: the remaining change is pinned
-    /// after a lookup.
+    /// they are evaluated here, and the change is pinned to that state, and repeated if another change intervened.
+    /// After an unpinned request with an unknown result, the object is looked up and the remaining change is pinned.
     private func change<Outcome>(
         _ name: String, _ preconditions: Preconditions, needsObject: Bool,
         _ make: (GCSConditions, State) async throws(BucketError) -> Outcome

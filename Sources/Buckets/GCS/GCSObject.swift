@@ -51,7 +51,6 @@ enum GCSObject {
         return facts.md5.map { "\(crc32c),md5=\(Base64.encode($0))" } ?? crc32c
     }
 
-    /// Base64 of the big-endian bytes.
     private static func base64(_ crc32c: UInt32) -> String {
         Base64.encode((0..<4).map { UInt8(truncatingIfNeeded: crc32c >> (24 - 8 * $0)) })
     }
@@ -94,7 +93,6 @@ enum GCSObject {
     /// (``SystemMetadata/isReserved(_:)``), so no client can see or set it.
     static let markKey = "sluice-commit"
 
-    /// Whether an object carries the mark of an upload session.
     static func isMarked(_ json: JSONValue, _ mark: UInt64) -> Bool {
         json["metadata"]?[markKey]?.text.map { BytewiseString.areEqual($0, String(mark)) } ?? false
     }
@@ -129,8 +127,7 @@ enum GCSObject {
         return json.bytes
     }
 
-    /// The JSON of a patch, key by key, so that reserved keys are kept. Clearing all custom metadata needs the
-    /// `current` attributes.
+    /// The JSON of a patch, key by key, so that reserved keys are kept. `current` is needed to clear custom metadata.
     static func patch(_ patch: AttributePatch, current: ObjectAttributes?) -> [UInt8] {
         var json = JSONWriter(reserving: 512)
         func write(_ key: StaticString, _ change: AttributePatch.Change) {
@@ -175,7 +172,6 @@ enum GCSObject {
     }
 }
 
-/// One page of the service's list.
 struct GCSListPage {
     let items: [String]
     let prefixes: [String]

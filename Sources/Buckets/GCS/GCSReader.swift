@@ -106,8 +106,7 @@ extension GCSBucket {
         return GCSReader(self, metadata, media)
     }
 
-    /// Requests the stored bytes. `range` is a value of the `Range` field; an unsatisfiable range gives a response
-    /// without bytes.
+    /// Requests the stored bytes. `range` is a `Range` field. If it is unsatisfiable, the response has no bytes.
     fileprivate func media(_ name: String, _ range: String?) async throws(BucketError) -> GCSMedia {
         do throws(ResumingSource.Fault) {
             return try await media(name, range, generation: nil, attempts: .max)

@@ -63,7 +63,6 @@ struct GCSRequests: Sendable {
         target("/storage/v1/b/\(segment(bucket))/o/\(segment(name))", query)
     }
 
-    /// Moves an object to another name in one atomic step.
     func move(_ source: String, to name: String, _ query: [(String, String)]) -> String {
         let (bucket, source, name) = (segment(bucket), segment(source), segment(name))
         return target("/storage/v1/b/\(bucket)/o/\(source)/moveTo/o/\(name)", query)
@@ -105,7 +104,6 @@ struct GCSRequests: Sendable {
         var count = 0
     }
 
-    /// Sends a request and collects the response with any status.
     func call(
         _ request: ClientRequest, limit: Int = maximumResponse, _ attempts: Attempts = Attempts()
     ) async throws(BucketError) -> CollectedResponse {
@@ -116,7 +114,7 @@ struct GCSRequests: Sendable {
         }
     }
 
-    /// Sends a request and returns the response without its body.
+    /// Sends a request and returns the response with its body unread.
     func send(_ request: ClientRequest) async throws(BucketError) -> ClientResponse {
         let upstream = upstream
         return try await authorized(request, Attempts(), status: \.status) {

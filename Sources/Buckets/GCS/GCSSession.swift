@@ -98,7 +98,6 @@ final class GCSSession: @unchecked Sendable {
     // MARK: One request
 
     enum Outcome {
-        /// The service keeps this many bytes from the start.
         case kept(UInt64)
         case complete(ObjectMetadata)
         /// How much the service has processed is unknown. Query it after the `Retry-After`.
@@ -147,7 +146,6 @@ final class GCSSession: @unchecked Sendable {
         return exchange
     }
 
-    /// Cancels the request in progress.
     func giveUp() { current?.cancel() }
 
     private func outcome(of exchange: ClientExchange) async throws(BucketError) -> Outcome {
@@ -172,7 +170,6 @@ final class GCSSession: @unchecked Sendable {
 
     // MARK: Streaming
 
-    /// A request in progress and the pipe for its bytes.
     struct Stream {
         let exchange: ClientExchange
         let pipe: RequestBodyPipe
@@ -190,8 +187,7 @@ final class GCSSession: @unchecked Sendable {
         try await outcome(of: stream.exchange)
     }
 
-    /// Ensures that the service keeps all bytes of a stream after its response. Missing bytes are sent again; throws if
-    /// they are no longer held.
+    /// Ensures that the service keeps all bytes of a stream. Missing bytes are sent again; throws if they are gone.
     func settle(_ outcome: Outcome, _ held: ReplayBuffer) async throws(BucketError) {
         try await deliver(held, at: persisted, nil, outcome)
     }
@@ -368,8 +364,7 @@ final class GCSSession: @unchecked Sendable {
 }
 
 extension RequestBodyPipe {
-    /// Writes `count` bytes, waiting while the pipe is full. `write` writes from an offset and returns the number of
-    /// bytes.
+    /// Writes `count` bytes, waiting while the pipe is full. `write` writes from an offset and returns their number.
     /// - Returns: Whether all bytes were accepted. If not, the response has the cause.
     func writeAll(_ count: Int, _ write: (Int) throws -> Int) async -> Bool {
         var offset = 0

@@ -15,7 +15,6 @@ struct GCSSessionCommit {
     /// Seconds since 1970.
     let until: Int64
 
-    /// The result of the move.
     private enum Outcome {
         case stored(ObjectMetadata)
         /// The name has another session's object; this session has stored none.
@@ -24,7 +23,6 @@ struct GCSSessionCommit {
         case replaced
     }
 
-    /// - Parameter state: The claimed state.
     func run(_ state: CloudSessionState) async throws(SessionError) -> CommitResult {
         var source = state.intent?.source
         if let intent = state.intent, let source {

@@ -1,5 +1,5 @@
-/// Upload sessions in Cloud Storage: a resumable session has the bytes, a hidden object the state. A resumable session
-/// lives for a week.
+/// Upload sessions in Cloud Storage. A resumable session, which lives for a week, has the bytes; a hidden object the
+/// state.
 extension GCSBucket: CloudSessionService {
     /// The maximum size of an object: 5 TiB.
     var maximumSessionLength: UInt64 { 5 << 40 }

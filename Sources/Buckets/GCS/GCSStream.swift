@@ -19,7 +19,6 @@ final class GCSStream: @unchecked Sendable {
     private let size: UInt64?
     private let digests: ContentDigests
     private var filling = UploadBuffer()
-    /// The buffer that the task is processing.
     private var full: UploadBuffer?
     private var isComplete = false
     private var isAborted = false
@@ -192,8 +191,8 @@ final class GCSStream: @unchecked Sendable {
 
     private static let tooShort = BucketError(.internal, "fewer bytes than were declared")
 
-    /// Streams the next `count` bytes. After an interruption, the rest of the chunk only goes into the spool, from
-    /// which the missing bytes are then sent.
+    /// Streams the next `count` bytes. After an interruption, the rest only goes into the spool, and is sent from
+    /// there.
     private func sendChunk(_ count: UInt64, _ session: GCSSession) async throws(BucketError) {
         let stream = session.beginStream(count)
         do throws(BucketError) {

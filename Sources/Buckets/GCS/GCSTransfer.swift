@@ -18,7 +18,6 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
     /// The maximum number of bytes that a killed process can lose of a long append: 64 MiB.
     static let checkpointStep: UInt64 = 64 << 20
 
-    /// Bytes that the service has, and the tail.
     private struct Position {
         /// The number of bytes confirmed by the service, a multiple of 256 KiB.
         var sent: UInt64
@@ -39,7 +38,6 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
 
     private let file: CloudSessionFile
     private let bucket: GCSBucket
-    /// The state as last written.
     private var state: CloudSessionState
     private var length: UInt64?
     /// The offset of the append's end, if known.
@@ -155,7 +153,6 @@ final class GCSTransfer: CloudTransfer, @unchecked Sendable {
 
     // MARK: Chunks
 
-    /// Begins a chunk with the bytes of the tail.
     private func beginChunk() async throws(SessionError) {
         let upload = try await begun()
         let (pool, tail) = (bucket.pool, position.tail)

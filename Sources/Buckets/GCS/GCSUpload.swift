@@ -69,7 +69,6 @@ final class GCSUpload: Upload, @unchecked Sendable {
         }
     }
 
-    /// The fixed conditions of a session.
     private static func conditions(
         _ preconditions: Preconditions, _ existing: CurrentObject,
         _ before: Task<Result<ObjectMetadata?, BucketError>, Never>?

@@ -42,8 +42,7 @@ final class S3Body: @unchecked Sendable {
 
     var remaining: UInt64 { rest }
 
-    /// Accepts a prefix of `bytes`, at most ``remaining``. Throws `RequestBodyPipe.Interruption`; ``response()`` has
-    /// the cause.
+    /// Accepts a prefix of `bytes`, at most ``remaining``. If it throws, ``response()`` has the cause.
     func write(_ bytes: RawSpan) throws -> Int {
         let offered = bytes.extracting(first: Int(clamping: min(rest, UInt64(bytes.byteCount))))
         guard signer != nil else {
@@ -146,6 +145,5 @@ final class S3Body: @unchecked Sendable {
         }
     }
 
-    /// Cancels the request. The service never gets a complete body.
     func cancel() { exchange.cancel() }
 }

@@ -10,8 +10,7 @@ import Wire
 ///
 /// S3 lacks some object properties. They are replaced as follows:
 /// - Generation: the time of the upload in microseconds since 1970, in our user metadata. For other clients' objects it
-///   is derived from the modification time and the entity tag. The metageneration is stored likewise; it is 1 for other
-///   clients' objects.
+///   is derived from the modification time and the entity tag. The metageneration is stored likewise, otherwise 1.
 /// - md5: the entity tag of an object stored in one part, or our metadata if the digest was known before the bytes were
 ///   sent; otherwise unknown. crc32c: our metadata, or the service's checksum.
 /// - Preconditions: the service compares entity tags, which are equal for uploads of the same bytes. Preconditions
@@ -27,8 +26,7 @@ public final class S3Bucket: BucketDriver {
 
     /// The uploads that are retried if the service is busy or the connection breaks.
     public enum UploadRetries: String, Sendable, Equatable {
-        /// Uploads of at most 1 MiB, which are held in memory. A larger upload of known length is streamed in one
-        /// request, and fails with it.
+        /// Uploads of at most 1 MiB, held in memory. A larger one of known length is one request, and fails with it.
         case memory
         /// All uploads. Larger ones are sent in parts, each buffered in a temporary file.
         case parts
@@ -79,7 +77,6 @@ public final class S3Bucket: BucketDriver {
                 ? base : Origin(base.scheme, host: "\(bucket).\(base.host)", port: base.port)
         }
 
-        /// Whether the service is AWS itself.
         var isAWS: Bool {
             guard let endpoint else { return true }
             return endpoint.host.hasSuffix(".amazonaws.com") || endpoint.host.hasSuffix(".amazonaws.com.cn")
@@ -190,7 +187,6 @@ public final class S3Bucket: BucketDriver {
         return target
     }
 
-    /// The credentials of a request's last attempt.
     private final class Signature {
         var credentials: AWSCredentials?
     }
@@ -228,8 +224,8 @@ public final class S3Bucket: BucketDriver {
         }
     }
 
-    /// Sends a request and returns the response without its body. If the service rejects the credentials and new ones
-    /// are available, the request is sent again.
+    /// Sends a request, and once more if the service rejects the credentials and there are new ones. The body is
+    /// unread.
     func send(_ request: ClientRequest) async throws(BucketError) -> ClientResponse {
         do throws(ClientError) {
             guard credentials != nil else {

@@ -117,8 +117,8 @@ extension S3Upload {
         }
     }
 
-    /// Sends the request and determines its result. If the response is missing, or may be a repeated request's, the
-    /// generation of the stored object decides.
+    /// Sends the request and determines its result. Without a response, or after a repetition, the object's generation
+    /// decides.
     private func settled(
         _ generation: Int64, _ facts: ContentFacts, md5: [UInt8]?, crc32c: UInt32?,
         _ request: () async throws(BucketError) -> CollectedResponse
@@ -235,8 +235,8 @@ extension S3Upload {
         throw BucketError(.unavailable, cause)
     }
 
-    /// Removes a stored object whose bytes differ from those sent, unless it was replaced. Returns the error if that
-    /// fails.
+    /// Removes a stored object whose bytes differ from those sent, unless it was replaced. Returns an error of the
+    /// removal.
     private func remove(_ etag: String) async -> BucketError? {
         var damaged = Preconditions()
         damaged.ifMatch = .tags([etag])
@@ -250,7 +250,6 @@ extension S3Upload {
 }
 
 extension S3Bucket {
-    /// The result of a successful lookup, with or without an object.
     struct State {
         var object: ObjectMetadata?
     }

@@ -27,17 +27,15 @@ extension S3Bucket {
 
     /// The changes for which the service compares `If-Match` with the object's entity tag.
     struct ConditionalChanges: Equatable {
-        /// Copies, by the entity tag of the object that they replace.
         var copies: Bool
-        /// Deletions.
         var deletions: Bool
 
         static let none = ConditionalChanges(copies: false, deletions: false)
         static let all = ConditionalChanges(copies: true, deletions: true)
     }
 
-    /// Whether the service evaluates the conditions of copies and deletions, as AWS does since 2025. If unknown, it is
-    /// tested with a temporary object.
+    /// Whether the service evaluates the conditions of copies and deletions (AWS: since 2025). Tested with a temporary
+    /// object.
     func decidesChanges() async throws(BucketError) -> ConditionalChanges {
         if let known = changes.withLock({ $0 }) { return known }
         guard try await decidesConditions() else { return .none }
@@ -118,7 +116,6 @@ extension S3Bucket {
         return found
     }
 
-    /// The service-side condition of a write.
     struct WriteCondition: Equatable {
         /// The required entity tag of the existing object.
         var match: String?

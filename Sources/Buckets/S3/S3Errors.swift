@@ -2,7 +2,6 @@ import HTTPClient
 import Wire
 import XML
 
-/// An error response of the service.
 struct S3ErrorResponse {
     var status: Int
     /// The code in the XML; empty if there is none, as in every response to `HEAD`.
@@ -61,7 +60,6 @@ struct S3ErrorResponse {
 
     var said: String { code.isEmpty ? "status \(status)" : "\(code), status \(status)" }
 
-    /// The error of an operation named `what`.
     func error(_ what: String) -> BucketError {
         let hint =
             isForeign && status < 500

@@ -131,8 +131,7 @@ final class S3FolderWalk {
         folder.isEmpty || folder.utf8.last == Self.slash
     }
 
-    /// The folders after `segment` in byte order but before it in the service's order; a folder named `segment` counts
-    /// if `itself`.
+    /// The folders after `segment`, or from it if `itself`, in byte order but before it in the service's order.
     private func skipped(before segment: String, in folder: String, _ itself: Bool)
         async throws(BucketError) -> [String]
     {

@@ -37,7 +37,6 @@ final class S3HeadCache: Sendable {
         return known.object
     }
 
-    /// Keeps the metadata of a response with the whole object.
     func keep(_ object: ObjectMetadata, _ response: ClientResponse, tagsAreMD5: Bool) {
         guard response.fields.lineBytes <= S3HeadCache.maximumBytes else { return }
         let entry = Entry(object, response.fields, tagsAreMD5: tagsAreMD5)

@@ -88,7 +88,6 @@ extension S3Bucket {
 
 struct S3ListPage {
     enum Start: Equatable {
-        /// At the first name with the prefix.
         case beginning
         /// After this name, which need not exist.
         case after(String)
@@ -100,7 +99,6 @@ struct S3ListPage {
     /// The properties of items, if requested.
     private(set) var properties: [BytewiseString: ListedProperties] = [:]
     private(set) var isLast = true
-    /// The start of the next page, if the service names it.
     private(set) var next: Start?
 
     /// - Throws: ``BucketError`` if the body is not a page of a list, or the list would never end.

@@ -30,7 +30,6 @@ struct S3Head: ~Copyable {
     private enum Encryption { case ofService, byKey }
     /// The maximum size of an object: that of a signed 64-bit integer.
     static let largestSize = UInt64(Int64.max)
-    /// The maximum generation or metageneration.
     private static let largestNumber = UInt64(Int64.max / 2)
 
     init(_ fields: HeaderFields) {
@@ -40,8 +39,7 @@ struct S3Head: ~Copyable {
         if let packed { S3Fields.unpack(packed, into: &attributes) }
     }
 
-    /// Whether a field may be read. The others, such as the date and request ids, may differ in every response for the
-    /// same object.
+    /// Whether a field may be read. Others, such as the date, may differ in every response for the same object.
     @inline(__always)
     static func isRead(_ name: UnsafeBufferPointer<UInt8>) -> Bool {
         switch name.first {
@@ -266,8 +264,7 @@ enum S3Fields {
         }
     }
 
-    /// Appends the properties that S3 lacks. `updated` is the time of the last patch in milliseconds since 1970, if
-    /// any.
+    /// Appends the properties that S3 lacks. `updated`: the time of the last patch, in milliseconds since 1970.
     static func append(
         generation: Int64, metageneration: Int64 = 1, updated: Int64? = nil, md5: [UInt8]?, crc32c: UInt32?,
         to fields: inout HeaderFields

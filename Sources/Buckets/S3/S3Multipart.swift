@@ -14,7 +14,6 @@ final class S3Multipart {
     private(set) var isForbidden = false
     /// nil before the upload has begun.
     private(set) var id: String?
-    /// The id in ``S3Bucket/openUploads``.
     private var opened: String?
     private var tags: [String] = []
     private var sent: UInt64 = 0
@@ -75,7 +74,6 @@ final class S3Multipart {
         part?.cancel()
     }
 
-    /// Copies a range of an existing object within the service.
     func copy(_ source: HeaderFields, _ range: Range<UInt64>, _ fields: HeaderFields)
         async throws(BucketError)
     {
@@ -156,8 +154,7 @@ final class S3Multipart {
         }
     }
 
-    /// Completes the upload, which makes the object visible. `confirm` decides whether the request may be repeated
-    /// although it may have succeeded.
+    /// Completes the upload. `confirm`: whether the request may be repeated although it may have succeeded.
     func complete(
         _ condition: S3Bucket.WriteCondition,
         _ confirm: @escaping (CollectedResponse?) async -> Bool

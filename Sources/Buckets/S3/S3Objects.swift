@@ -49,8 +49,7 @@ extension S3Bucket {
         tagsAreMD5.load(ordering: .relaxed) ? head.taggedMD5(isAWS: isAWS) : nil
     }
 
-    /// Rejects a response without an entity tag: every S3 object has one. Unsigned requests accept it, because a plain
-    /// file server may respond to them.
+    /// Rejects a response without an entity tag. Unsigned requests accept it, because a plain file server may send it.
     func checkTag(_ head: borrowing S3Head, _ what: String) throws(BucketError) {
         if isSigned, head.etag == nil {
             throw BucketError(.unavailable, "\(what): the response has no entity tag")

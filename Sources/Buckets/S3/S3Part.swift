@@ -15,7 +15,6 @@ final class S3Part {
     private let spool: Spool
     private var body: S3Body?
     private var isGivenUp = false
-    /// Whether the service does not know the upload.
     private(set) var isUploadGone = false
 
     /// - Parameter target: With the part's number and the upload's id.

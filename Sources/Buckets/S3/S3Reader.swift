@@ -131,7 +131,6 @@ extension S3Bucket {
         return (count == facts.size && crc32c.value == facts.crc32c, head.etag)
     }
 
-    /// The error of an unexpected response.
     private func failure(_ response: ClientResponse, _ what: String) async -> BucketError {
         let body: [UInt8]
         do throws(ClientError) {
@@ -233,8 +232,7 @@ private final class S3Reader: ObjectReader {
 }
 
 extension ByteSource {
-    /// Reads to the end and closes. Yields to the loop's other work at intervals. Throws if the bytes break off or the
-    /// task is cancelled.
+    /// Reads to the end and closes, yielding to the loop's other work at intervals. Throws if the bytes break off.
     fileprivate func readAll(_ take: (RawSpan) throws(BucketError) -> Void)
         async throws(BucketError)
     {

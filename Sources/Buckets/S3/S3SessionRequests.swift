@@ -10,11 +10,9 @@ protocol S3SessionRequests: CloudSessionStore {
     /// A generation for a new object, greater than `previous`.
     func newGeneration(after previous: Int64) -> Int64
 
-    /// Makes an empty temporary file.
     func makeSpool() async throws(BucketError) -> SessionSpool
 
-    /// Begins a multipart upload of an object with the session's mark, and returns its id. `facts` are the digests
-    /// stored with the object, if known.
+    /// Begins a multipart upload of an object with the session's mark and, if known, `facts`. Returns its id.
     func beginUpload(_ state: CloudSessionState, generation: Int64, _ facts: ContentFacts?)
         async throws(BucketError) -> String
 
@@ -37,8 +35,7 @@ protocol S3SessionRequests: CloudSessionStore {
         object: ObjectMetadata, mark: UInt64?
     )?
 
-    /// The condition that the service evaluates with the write. Throws `.preconditionFailed` if the preconditions do
-    /// not hold.
+    /// The condition that the service evaluates with the write. Throws `.preconditionFailed` if it does not hold now.
     func writeCondition(_ name: String, _ preconditions: Preconditions)
         async throws(BucketError) -> S3Bucket.WriteCondition
 
@@ -50,7 +47,6 @@ protocol S3SessionRequests: CloudSessionStore {
 struct S3PartAddress {
     var upload: String
     var number: UInt16
-    /// Cancels the part's request.
     var cancellation: S3PartCancellation
 }
 
@@ -71,13 +67,11 @@ final class S3PartCancellation {
 /// Why a part was not stored.
 struct S3PartFailure: Error {
     var cause: BucketError
-    /// Whether the service does not know the upload.
     var isUploadGone = false
 }
 
 /// The result of the request that makes an object visible.
 enum S3Completion {
-    /// The object's entity tag.
     case stored(String)
     /// The service does not know the upload, possibly because an earlier request has completed it.
     case gone
@@ -91,7 +85,6 @@ struct S3PartSizes: Sendable, Equatable {
     var minimum: UInt64
     /// In bytes.
     var maximum: UInt64
-    /// The maximum number of parts.
     var count: UInt64 = 10_000
     /// The maximum tail in the session's state in bytes: 64 KiB. Longer tails are hidden objects.
     var inlineTail: UInt64 = 64 << 10
@@ -147,7 +140,6 @@ extension S3Bucket: S3SessionRequests {
         return id
     }
 
-    /// The field with the mark of the creating session.
     private static let markField: StaticString = "x-amz-meta-sluice-commit"
 
     private func uploadTarget(_ name: String, _ upload: String, _ part: String = "") -> String {

@@ -5,7 +5,6 @@ import Wire
 /// late request of a former owner can't make the object twice.
 final class S3SessionService: CloudSessionService {
     private let requests: any S3SessionRequests
-    /// The attempts to write the result of a commit.
     private static let attempts = 4
 
     init(_ requests: any S3SessionRequests) { self.requests = requests }

@@ -63,7 +63,6 @@ final class S3SessionTransfer: CloudTransfer, @unchecked Sendable {
 
     // MARK: Bytes
 
-    /// The number of bytes that are not in a part.
     private var pending: UInt64 {
         pieces.reduce(spool?.count ?? UInt64(durable.tail.count)) { $0 + $1.size }
     }

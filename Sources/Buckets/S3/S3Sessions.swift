@@ -8,7 +8,6 @@ extension S3Bucket: SessionDriver {
         }
     }
 
-    /// Releases the sessions, which refer to the bucket.
     func closeSessions() {
         let closed = sessions.withLock { $0.take() }
         closed?.close()

@@ -38,7 +38,6 @@ extension S3Bucket {
 final class S3Upload: Upload, @unchecked Sendable {
     /// The maximum size in memory if the length is unknown or the upload is not authorized yet: 64 KiB.
     static let memory = 64 * 1024
-    /// The bytes written to a file at a time.
     private static let step = 32 * 1024
     /// The bytes of a single request that are held back until the commit.
     private static let tail = 4096

@@ -13,8 +13,7 @@ public struct AWSCredentials: Sendable, Equatable, CustomStringConvertible,
     public var sessionToken: String?
     /// The expiry in seconds since 1970; nil if they never expire.
     public var expires: Int64?
-    /// Whether AWS accepts them for some time after their expiry, as it does for an instance whose metadata service is
-    /// unavailable.
+    /// Whether AWS accepts them after their expiry while an instance's metadata service is unavailable.
     var mayOutliveExpiry = false
 
     public init(
@@ -165,7 +164,6 @@ extension AWSCredentialProvider.State {
         return (nil, true)
     }
 
-    /// Stores the result of a renewal and schedules the next one.
     fileprivate mutating func take(
         _ fetched: Result<AWSCredentials, AWSCredentialsError>, _ now: Int64
     ) {

@@ -28,9 +28,7 @@ struct GoogleEndpoint: Sendable {
     }
 }
 
-/// The content of a credentials file.
 enum GoogleAccount: Sendable {
-    /// A service account with its key.
     struct Service: Sendable {
         let email: String
         let keyId: String?
@@ -66,7 +64,6 @@ enum GoogleAccount: Sendable {
         }
     }
 
-    /// A user who has logged in with gcloud.
     struct User: Sendable {
         let clientId: String
         let clientSecret: String
@@ -74,7 +71,6 @@ enum GoogleAccount: Sendable {
         let tokenEndpoint: GoogleEndpoint
     }
 
-    /// An identity of an external issuer.
     struct External: Sendable {
         enum Subject: Sendable {
             case file(String)
