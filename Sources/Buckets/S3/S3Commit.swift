@@ -235,8 +235,7 @@ extension S3Upload {
         throw BucketError(.unavailable, cause)
     }
 
-    /// Removes a stored object whose bytes differ from those sent, unless it was replaced. Returns an error of the
-    /// removal.
+    /// Removes a stored object whose bytes differ from those sent, unless it was replaced. Returns any error.
     private func remove(_ etag: String) async -> BucketError? {
         var damaged = Preconditions()
         damaged.ifMatch = .tags([etag])

@@ -135,7 +135,7 @@ struct S3Head: ~Copyable {
 
     /// Converts the header to object metadata.
     /// - Parameters:
-    ///   - isAWS: AWS keeps the md5 as the entity tag even with its own encryption.
+    ///   - isAWS: Whether the service is AWS, whose entity tag is the md5 even with its own encryption.
     ///   - tagsAreMD5: Whether the service's entity tags can be md5s.
     consuming func metadata(_ name: String, size: UInt64, isAWS: Bool, tagsAreMD5: Bool = true)
         -> ObjectMetadata

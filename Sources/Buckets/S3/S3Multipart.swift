@@ -200,7 +200,7 @@ final class S3Multipart {
         return request
     }
 
-    /// nil if the response to ``create(_:)`` does not report an upload of `name`.
+    /// The upload's id; nil if the response to ``create(_:)`` does not report an upload of `name`.
     private static func id(of response: CollectedResponse, _ name: String) -> String? {
         // rclone uses a shorter element name.
         for result in ["InitiateMultipartUploadResult", "InitiateMultipartUpload"] {
@@ -211,7 +211,7 @@ final class S3Multipart {
         return nil
     }
 
-    /// nil if the response to ``complete(_:_:)`` does not report that `name` was stored.
+    /// The object's entity tag; nil if the response to ``complete(_:_:)`` does not report that `name` was stored.
     static func tag(of response: CollectedResponse, _ name: String) -> String? {
         let result = "CompleteMultipartUploadResult"
         guard response.status == 200, isAbout(name, result, response.body) else { return nil }
